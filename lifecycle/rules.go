@@ -1,0 +1,29 @@
+package lifecycle
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Rules are what differs between kinds when an object is deleted. The zero
+// value is the common case: not graceful, dependents go in the background.
+type Rules struct {
+	// DefaultPolicy is what a delete without propagationPolicy means when no
+	// finalizer on the object says otherwise. Empty is Background.
+	DefaultPolicy metav1.DeletionPropagation
+
+	// DeleteFinalizers are added to an object when its deletion is requested.
+	DeleteFinalizers []string
+
+	// Graceful is the kind's rule for graceful deletion (spec 5's
+	// CheckGracefulDelete): given the stored body and the grace period the
+	// caller asked for, how many seconds the object gets, and whether it is
+	// deleted gracefully at all. Nil: never.
+	Graceful func(body []byte, requested *int64) (seconds int64, graceful bool)
+
+	// MarkDeleting changes a stored body as the object becomes DELETING (a
+	// Namespace's phase becomes Terminating). Nil: nothing to change.
+	MarkDeleting func(body []byte) ([]byte, error)
+
+	// Removable says whether a DELETING object whose metadata.finalizers are
+	// empty may leave (a Namespace may not while spec.finalizers are left).
+	// Nil: yes.
+	Removable func(body []byte) bool
+}

@@ -1,0 +1,201 @@
+package object
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// head is what every stored body begins with.
+const head = `{"metadata":{`
+
+// Encode brings an object, typed or unstructured, into its stored form. The
+// object is the same afterwards as before.
+func Encode(obj runtime.Object) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return encodeMap(u.Object)
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	// Typed objects marshal in field order, metadata first once the type is
+	// blank: that is what makes the stored form cheap to produce.
+	gvk, version := obj.GetObjectKind().GroupVersionKind(), accessor.GetResourceVersion()
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	accessor.SetResourceVersion("")
+	body, err := json.Marshal(obj)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	accessor.SetResourceVersion(version)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	return check(body)
+}
+
+func encodeMap(content map[string]any) ([]byte, error) {
+	var buf bytes.Buffer
+	metadata, _ := content["metadata"].(map[string]any)
+	kept := make(map[string]any, len(metadata))
+	for k, v := range metadata {
+		if k != "resourceVersion" {
+			kept[k] = v
+		}
+	}
+	if err := appendField(&buf, '{', "metadata", kept); err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(content))
+	for name := range content {
+		if name != "metadata" && name != "apiVersion" && name != "kind" {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if err := appendField(&buf, ',', name, content[name]); err != nil {
+			return nil, err
+		}
+	}
+	buf.WriteByte('}')
+	return check(buf.Bytes())
+}
+
+func appendField(buf *bytes.Buffer, before byte, name string, value any) error {
+	quoted, err := json.Marshal(name)
+	if err != nil {
+		return fmt.Errorf("encode field %q: %w", name, err)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode field %q: %w", name, err)
+	}
+	buf.WriteByte(before)
+	buf.Write(quoted)
+	buf.WriteByte(':')
+	buf.Write(data)
+	return nil
+}
+
+// check refuses a body that the splices below could not work on.
+func check(body []byte) ([]byte, error) {
+	if len(body) <= len(head) || string(body[:len(head)]) != head || body[len(head)] != '"' {
+		return nil, fmt.Errorf("encode: body has no metadata at its head: %.40q", body)
+	}
+	return body, nil
+}
+
+// WirePrefix is what stands before the metadata of every object of a version.
+func WirePrefix(gvk schema.GroupVersionKind) []byte {
+	kind, _ := json.Marshal(gvk.Kind)
+	apiVersion, _ := json.Marshal(gvk.GroupVersion().String())
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,"metadata":{"resourceVersion":"`, kind, apiVersion)
+}
+
+// AppendWire appends the object's JSON as clients see it. prefix comes from
+// WirePrefix.
+func AppendWire(dst, prefix, body []byte, revision int64) []byte {
+	dst = append(dst, prefix...)
+	dst = strconv.AppendInt(dst, revision, 10)
+	dst = append(dst, '"', ',')
+	return append(dst, body[len(head):]...)
+}
+
+// Split divides a stored body into the JSON of its metadata and what follows
+// it: either "}" or "," and the other fields.
+func Split(body []byte) (metadata, rest []byte, err error) {
+	if _, err := check(body); err != nil {
+		return nil, nil, err
+	}
+	start := len(head) - 1
+	depth, inString := 0, false
+	for i := start; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				inString = false
+			}
+		case c == '"':
+			inString = true
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			depth--
+			if depth == 0 {
+				if i+1 >= len(body) {
+					return nil, nil, fmt.Errorf("split: body ends after its metadata")
+				}
+				return body[start : i+1], body[i+1:], nil
+			}
+		}
+	}
+	return nil, nil, fmt.Errorf("split: metadata does not end")
+}
+
+// ParseMeta reads the metadata of a stored body.
+func ParseMeta(body []byte) (metav1.ObjectMeta, error) {
+	var m metav1.ObjectMeta
+	metadata, _, err := Split(body)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(metadata, &m); err != nil {
+		return m, fmt.Errorf("parse metadata: %w", err)
+	}
+	return m, nil
+}
+
+// WithMeta returns the body with other metadata. The rest is kept to the byte.
+func WithMeta(body []byte, m metav1.ObjectMeta) ([]byte, error) {
+	_, rest, err := Split(body)
+	if err != nil {
+		return nil, err
+	}
+	m.ResourceVersion = ""
+	metadata, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode metadata: %w", err)
+	}
+	out := make([]byte, 0, len(head)+len(metadata)+len(rest))
+	out = append(out, head[:len(head)-1]...)
+	out = append(out, metadata...)
+	return check(append(out, rest...))
+}
+
+// DecodeInto reads a stored body into a typed object.
+func DecodeInto(body []byte, resourceVersion string, gvk schema.GroupVersionKind, into runtime.Object) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decode %s: %w", gvk.Kind, err)
+	}
+	accessor, err := meta.Accessor(into)
+	if err != nil {
+		return fmt.Errorf("decode %s: %w", gvk.Kind, err)
+	}
+	accessor.SetResourceVersion(resourceVersion)
+	into.GetObjectKind().SetGroupVersionKind(gvk)
+	return nil
+}
+
+// DecodeUnstructured reads a stored body into a generic object, with integers
+// as int64 as the Kubernetes libraries expect them.
+func DecodeUnstructured(body []byte, resourceVersion string, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	var wire []byte
+	wire = fmt.Appendf(wire, `{"kind":%q,"apiVersion":%q,`, gvk.Kind, gvk.GroupVersion().String())
+	wire = append(wire, body[1:]...)
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(wire); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)
+	}
+	u.SetResourceVersion(resourceVersion)
+	return u, nil
+}
