@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	// The standard library would take "Finalizers" for "finalizers".
+	exactjson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // head is what every stored body begins with.
@@ -95,9 +97,13 @@ func check(body []byte) ([]byte, error) {
 
 // WirePrefix is what stands before the metadata of every object of a version.
 func WirePrefix(gvk schema.GroupVersionKind) []byte {
-	kind, _ := json.Marshal(gvk.Kind)
+	return append(typeHead(gvk), `"metadata":{"resourceVersion":"`...)
+}
+
+func typeHead(gvk schema.GroupVersionKind) []byte {
+	kind, _ := json.Marshal(gvk.Kind) // a string always marshals
 	apiVersion, _ := json.Marshal(gvk.GroupVersion().String())
-	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,"metadata":{"resourceVersion":"`, kind, apiVersion)
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, kind, apiVersion)
 }
 
 // AppendWire appends the object's JSON as clients see it. prefix comes from
@@ -149,7 +155,7 @@ func ParseMeta(body []byte) (metav1.ObjectMeta, error) {
 	if err != nil {
 		return m, err
 	}
-	if err := json.Unmarshal(metadata, &m); err != nil {
+	if err := exactjson.Unmarshal(metadata, &m); err != nil {
 		return m, fmt.Errorf("parse metadata: %w", err)
 	}
 	return m, nil
@@ -174,7 +180,7 @@ func WithMeta(body []byte, m metav1.ObjectMeta) ([]byte, error) {
 
 // DecodeInto reads a stored body into a typed object.
 func DecodeInto(body []byte, resourceVersion string, gvk schema.GroupVersionKind, into runtime.Object) error {
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := exactjson.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("decode %s: %w", gvk.Kind, err)
 	}
 	accessor, err := meta.Accessor(into)
@@ -189,9 +195,10 @@ func DecodeInto(body []byte, resourceVersion string, gvk schema.GroupVersionKind
 // DecodeUnstructured reads a stored body into a generic object, with integers
 // as int64 as the Kubernetes libraries expect them.
 func DecodeUnstructured(body []byte, resourceVersion string, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
-	var wire []byte
-	wire = fmt.Appendf(wire, `{"kind":%q,"apiVersion":%q,`, gvk.Kind, gvk.GroupVersion().String())
-	wire = append(wire, body[1:]...)
+	if _, err := check(body); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)
+	}
+	wire := append(typeHead(gvk), body[1:]...)
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(wire); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", gvk.Kind, err)

@@ -46,7 +46,11 @@ func BadRequestf(format string, args ...any) *Error { return Errorf(BadRequest, 
 
 // InvalidFields makes an Invalid of field errors.
 func InvalidFields(list field.ErrorList) *Error {
-	return &Error{Code: Invalid, Message: list.ToAggregate().Error(), Fields: list}
+	message := "invalid"
+	if all := list.ToAggregate(); all != nil {
+		message = all.Error()
+	}
+	return &Error{Code: Invalid, Message: message, Fields: list}
 }
 
 // Is reports whether err is an *Error with this code.

@@ -47,7 +47,7 @@ func ParseResourceVersion(s string) (int64, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || s[0] == '0' || s[0] == '+' {
+	if err != nil || s[0] < '1' || s[0] > '9' { // neither a sign nor a zero in front
 		return 0, BadRequestf("invalid resourceVersion %q: must be a decimal integer", s)
 	}
 	return n, nil

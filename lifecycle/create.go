@@ -1,0 +1,97 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// maxNameBase is how much of a generateName is kept, so that the name fits a
+// DNS label with its suffix.
+const maxNameBase = 58
+
+// Creation is what a create brings from outside: the request, the clock and
+// chance.
+type Creation struct {
+	Namespace string // of the request
+	Now       time.Time
+	UID       types.UID
+	Suffix    string // 5 characters that complete a generateName
+}
+
+// BeforeCreate turns what a client sent into an object that can be stored, or
+// refuses it: BadRequest for a namespace or resourceVersion that contradicts
+// the request, Invalid for fields that break a rule. obj is changed in place.
+//
+// The generation is left as it was sent: it is the kind's PrepareForCreate that
+// starts it, and kinds that keep none store whatever the client says.
+func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creation) (warnings []string, err error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("before create of %T: %w", obj, err)
+	}
+	if err := matchNamespace(m, c.Namespace, s.NamespaceScoped()); err != nil {
+		return nil, err
+	}
+	if !unversioned(m.GetResourceVersion()) {
+		return nil, object.BadRequestf("resourceVersion should not be set on objects to be created")
+	}
+	if err := fillSystemFields(m, c); err != nil {
+		return nil, fmt.Errorf("before create of %T: %w", obj, err)
+	}
+	s.PrepareForCreate(ctx, obj)
+	errs := s.Validate(ctx, obj)
+	if len(errs) == 0 {
+		// After the kind's own rules, whose texts are the more precise ones.
+		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
+	}
+	if len(errs) > 0 {
+		return nil, object.InvalidFields(distinct(errs))
+	}
+	warnings = s.WarningsOnCreate(ctx, obj)
+	s.Canonicalize(obj)
+	return warnings, nil
+}
+
+// fillSystemFields sets what no client decides. An error is a caller's mistake.
+func fillSystemFields(m metav1.Object, c Creation) error {
+	if c.UID == "" || c.Now.IsZero() {
+		return errors.New("no uid or time given")
+	}
+	m.SetResourceVersion("")
+	m.SetSelfLink("")
+	m.SetDeletionTimestamp(nil)
+	m.SetDeletionGracePeriodSeconds(nil)
+	m.SetUID(c.UID)
+	m.SetCreationTimestamp(*wholeSeconds(c.Now))
+	if m.GetName() != "" || m.GetGenerateName() == "" {
+		return nil
+	}
+	if c.Suffix == "" {
+		return errors.New("no suffix given for a generateName")
+	}
+	m.SetName(cutName(m.GetGenerateName()) + c.Suffix)
+	return nil
+}
+
+// cutName cuts at the start of a character: half of one could not be stored.
+func cutName(base string) string {
+	if len(base) <= maxNameBase {
+		return base
+	}
+	end := maxNameBase
+	for end > 0 && !utf8.RuneStart(base[end]) {
+		end--
+	}
+	return base[:end]
+}

@@ -1,0 +1,153 @@
+package lifecycle
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// Outcome is what a delete request does to an object.
+type Outcome int
+
+// The outcomes of a delete request.
+const (
+	Remove    Outcome = iota + 1 // the object leaves now
+	Mark                         // the object becomes, or stays, DELETING and is written
+	Unchanged                    // the object is as the request wants it; nothing is written
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case Remove:
+		return "remove"
+	case Mark:
+		return "mark"
+	case Unchanged:
+		return "unchanged"
+	}
+	return "outcome " + strconv.Itoa(int(o))
+}
+
+// Deletion is a delete request and the object it meets.
+type Deletion struct {
+	Body     []byte            // as stored
+	Meta     metav1.ObjectMeta // parsed from Body
+	Revision int64             // of the object as stored
+	Options  metav1.DeleteOptions
+	Rules    Rules
+	Now      time.Time
+}
+
+// Decision is what is to be done. With Mark, Meta and Body are to be written;
+// with Remove and Unchanged they are the object as it is stored.
+type Decision struct {
+	Outcome Outcome
+	Meta    metav1.ObjectMeta
+	Body    []byte
+}
+
+// BeforeDelete decides what a delete request does. It changes none of its
+// inputs. Errors: Invalid for options that make no sense, Conflict for
+// preconditions that do not hold; anything else is a stored body that cannot
+// be read.
+//
+// The order matters and is that of Kubernetes: a graceful deletion that is
+// already under way answers first, so finalizers cannot be changed while it is
+// pending; only then do the options decide about the collector's finalizers;
+// and only what is left of the finalizers decides whether the object leaves.
+func BeforeDelete(d Deletion) (Decision, error) {
+	if errs := validation.ValidateDeleteOptions(&d.Options); len(errs) > 0 {
+		return Decision{}, object.InvalidFields(errs)
+	}
+	if err := checkPreconditions(d); err != nil {
+		return Decision{}, err
+	}
+	asStored := Decision{Outcome: Unchanged, Meta: d.Meta, Body: d.Body}
+	first := d.Meta.DeletionTimestamp == nil
+	m := d.Meta
+	manner := applyGrace(&m, d)
+	if manner == pending {
+		return asStored, nil
+	}
+	m.Finalizers = finalizersOnDelete(d)
+
+	body := d.Body
+	if first && d.Rules.MarkDeleting != nil {
+		var err error
+		if body, err = d.Rules.MarkDeleting(bytes.Clone(d.Body)); err != nil {
+			return Decision{}, fmt.Errorf("mark body as deleting: %w", err)
+		}
+	}
+	waits := manner == graceful && *m.DeletionGracePeriodSeconds > 0
+	if len(m.Finalizers) == 0 && !waits && removable(d.Rules, body) {
+		asStored.Outcome = Remove
+		return asStored, nil
+	}
+	if manner == immediate {
+		endGrace(&m, d.Now)
+	}
+	if !first && sameDeletion(m, d.Meta) {
+		return asStored, nil
+	}
+	body, err := object.WithMeta(body, m)
+	if err != nil {
+		return Decision{}, fmt.Errorf("mark as deleting: %w", err)
+	}
+	return Decision{Outcome: Mark, Meta: m, Body: body}, nil
+}
+
+// RemoveNow says whether a DELETING object has nothing left to wait for. It is
+// asked after an update, with the body and metadata about to be written.
+func RemoveNow(body []byte, m metav1.ObjectMeta, r Rules) bool {
+	return m.DeletionTimestamp != nil &&
+		graceOver(m.DeletionGracePeriodSeconds) &&
+		len(m.Finalizers) == 0 &&
+		removable(r, body)
+}
+
+func removable(r Rules, body []byte) bool {
+	return r.Removable == nil || r.Removable(body)
+}
+
+// checkPreconditions refuses a request that means another object, or another
+// version of it.
+func checkPreconditions(d Deletion) error {
+	p := d.Options.Preconditions
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != d.Meta.UID {
+		return object.Errorf(object.Conflict,
+			"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated",
+			*p.UID, d.Meta.UID)
+	}
+	version := strconv.FormatInt(d.Revision, 10)
+	if p.ResourceVersion != nil && *p.ResourceVersion != version {
+		return object.Errorf(object.Conflict,
+			"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified",
+			*p.ResourceVersion, version)
+	}
+	return nil
+}
+
+// sameDeletion says whether two metadata differ in nothing that a delete
+// request can change.
+func sameDeletion(a, b metav1.ObjectMeta) bool {
+	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		sameSeconds(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&
+		slices.Equal(a.Finalizers, b.Finalizers)
+}
+
+func sameSeconds(a, b *int64) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,81 @@
+package lifecycle
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The collector's two finalizers say what becomes of an object's dependents.
+// A delete request sets and removes them, even on an object that is DELETING
+// already: that is how a second request changes the policy of the first. All
+// other finalizers belong to whoever put them there.
+
+// finalizersOnDelete is the list of finalizers after a delete request. The
+// result is never the slice it was made from.
+func finalizersOnDelete(d Deletion) []string {
+	var added []string
+	if d.Meta.DeletionTimestamp == nil {
+		added = d.Rules.DeleteFinalizers
+	}
+	wanted := policyFinalizer(policy(d))
+	out := make([]string, 0, len(d.Meta.Finalizers)+len(added)+1)
+	for _, f := range d.Meta.Finalizers {
+		if f == wanted || policyOf(f) == "" {
+			out = append(out, f)
+		}
+	}
+	for _, f := range added {
+		if !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	if wanted != "" && !slices.Contains(out, wanted) {
+		out = append(out, wanted)
+	}
+	return out
+}
+
+// policy is what becomes of the dependents: what the request says, else what a
+// finalizer on the object says, else what the kind says.
+func policy(d Deletion) metav1.DeletionPropagation {
+	//nolint:staticcheck // old clients still send orphanDependents
+	if orphan := d.Options.OrphanDependents; orphan != nil {
+		if *orphan {
+			return metav1.DeletePropagationOrphan
+		}
+		return metav1.DeletePropagationBackground
+	}
+	if d.Options.PropagationPolicy != nil {
+		return *d.Options.PropagationPolicy
+	}
+	for _, f := range d.Meta.Finalizers {
+		if p := policyOf(f); p != "" {
+			return p
+		}
+	}
+	return d.Rules.DefaultPolicy
+}
+
+// policyOf is the policy that a finalizer stands for; empty if for none.
+func policyOf(finalizer string) metav1.DeletionPropagation {
+	switch finalizer {
+	case metav1.FinalizerOrphanDependents:
+		return metav1.DeletePropagationOrphan
+	case metav1.FinalizerDeleteDependents:
+		return metav1.DeletePropagationForeground
+	}
+	return ""
+}
+
+// policyFinalizer is the finalizer that carries a policy out; empty for
+// Background, which needs none.
+func policyFinalizer(p metav1.DeletionPropagation) string {
+	switch p {
+	case metav1.DeletePropagationOrphan:
+		return metav1.FinalizerOrphanDependents
+	case metav1.DeletePropagationForeground:
+		return metav1.FinalizerDeleteDependents
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// manner is how a delete request meets an object.
+type manner int
+
+const (
+	immediate manner = iota // the kind, or the state of the object, knows no grace
+	graceful                // deletion time and grace period have been set
+	pending                 // a graceful deletion is under way and stays as it is
+)
+
+// maxGrace bounds a grace period to a hundred years. A larger one would
+// overflow a time.Duration and end in the past, or in a year that RFC 3339
+// cannot write.
+const maxGrace int64 = 100 * 365 * 24 * 60 * 60
+
+// applyGrace sets the deletion time and grace period that a request leads to.
+// m is changed only if the answer is graceful.
+func applyGrace(m *metav1.ObjectMeta, d Deletion) manner {
+	if d.Rules.Graceful == nil {
+		return immediate
+	}
+	var requested *int64
+	if g := d.Options.GracePeriodSeconds; g != nil {
+		bounded := boundGrace(*g)
+		requested = &bounded
+	}
+	if m.DeletionTimestamp != nil {
+		return shorten(m, requested, d.Now)
+	}
+	seconds, ok := d.Rules.Graceful(d.Body, requested)
+	if !ok {
+		return immediate
+	}
+	seconds = boundGrace(seconds)
+	m.DeletionTimestamp = wholeSeconds(d.Now.Add(time.Duration(seconds) * time.Second))
+	m.DeletionGracePeriodSeconds = &seconds
+	nextGeneration(m)
+	return graceful
+}
+
+// shorten applies a request to an object that is already DELETING. A grace
+// period can only become shorter. One that is over is completed by whoever
+// deletes next, which is also how a removal that failed half-way is repaired.
+func shorten(m *metav1.ObjectMeta, requested *int64, now time.Time) manner {
+	if graceOver(m.DeletionGracePeriodSeconds) {
+		return immediate
+	}
+	current := boundGrace(*m.DeletionGracePeriodSeconds)
+	if requested == nil || *requested >= current {
+		return pending
+	}
+	seconds := *requested
+	asked := m.DeletionTimestamp.Add(time.Duration(seconds-current) * time.Second)
+	if asked.Before(now) {
+		asked = now
+		if seconds != 0 {
+			// The whole of the shorter period is over already, but a graceful
+			// deletion was asked for: the shortest one there is, so that
+			// whoever shuts the object down sees it and ends it with a 0.
+			seconds = 1
+		}
+	}
+	// A deletion time that has passed stays where it is: it never moves later.
+	if asked.Before(m.DeletionTimestamp.Time) {
+		m.DeletionTimestamp = wholeSeconds(asked)
+	}
+	m.DeletionGracePeriodSeconds = &seconds
+	return graceful
+}
+
+// endGrace makes an object DELETING with no grace left: only finalizers, or
+// the kind's own rule, still hold it.
+func endGrace(m *metav1.ObjectMeta, now time.Time) {
+	if m.DeletionTimestamp == nil {
+		nextGeneration(m)
+	}
+	if m.DeletionTimestamp == nil || m.DeletionTimestamp.After(now) {
+		m.DeletionTimestamp = wholeSeconds(now)
+	}
+	m.DeletionGracePeriodSeconds = new(int64)
+}
+
+// nextGeneration tells controllers that the object's wanted state has changed:
+// it is to go. Kinds that keep no generation keep none.
+func nextGeneration(m *metav1.ObjectMeta) {
+	if m.Generation > 0 {
+		m.Generation++
+	}
+}
+
+// graceOver says whether a stored grace period no longer holds the object.
+func graceOver(seconds *int64) bool { return seconds == nil || *seconds == 0 }
+
+// boundGrace brings a grace period into range. A negative one means a second.
+func boundGrace(seconds int64) int64 {
+	if seconds < 0 {
+		return 1
+	}
+	return min(seconds, maxGrace)
+}
+
+// wholeSeconds is a time as it is stored and read back.
+func wholeSeconds(t time.Time) *metav1.Time {
+	whole := metav1.NewTime(t.UTC().Truncate(time.Second))
+	return &whole
+}

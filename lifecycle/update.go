@@ -1,0 +1,109 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// Change is what an update brings from outside.
+type Change struct {
+	Namespace string // of the request
+}
+
+// Updated is what follows from an update.
+type Updated struct {
+	// Remove says that the update took the last finalizer of a DELETING object
+	// whose grace is over: unless the kind's Removable objects, the object
+	// leaves in the same transaction.
+	Remove   bool
+	Warnings []string
+}
+
+// BeforeUpdate turns obj into the successor of old, or refuses it: BadRequest
+// for a namespace that contradicts the request, Invalid for fields that break a
+// rule. obj is changed in place; old is not. Both carry their resourceVersion;
+// that they agree is CheckVersion's part and, in the end, the store's.
+func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Change) (Updated, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return Updated{}, fmt.Errorf("before update of %T: %w", obj, err)
+	}
+	was, err := meta.Accessor(old)
+	if err != nil {
+		return Updated{}, fmt.Errorf("before update of %T: %w", old, err)
+	}
+	if err := matchNamespace(m, c.Namespace, s.NamespaceScoped()); err != nil {
+		return Updated{}, err
+	}
+	if unversioned(m.GetResourceVersion()) && s.AllowUnconditionalUpdate(ctx) {
+		m.SetResourceVersion(was.GetResourceVersion())
+	}
+	m.SetGeneration(was.GetGeneration()) // PrepareForUpdate moves it
+	s.PrepareForUpdate(ctx, obj, old)
+	keepSystemFields(m, was)
+
+	errs := apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
+	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, was, metadataPath)...)
+	errs = append(errs, s.ValidateUpdate(ctx, obj, old)...)
+	if len(errs) > 0 {
+		return Updated{}, object.InvalidFields(distinct(errs))
+	}
+	warnings := s.WarningsOnUpdate(ctx, obj, old)
+	s.Canonicalize(obj)
+	return Updated{Remove: lastFinalizerGone(m, was), Warnings: warnings}, nil
+}
+
+// keepSystemFields restores what an update may leave out but never change. What
+// it adds or alters instead is refused by the validation that follows.
+func keepSystemFields(m, was metav1.Object) {
+	if m.GetUID() == "" {
+		m.SetUID(was.GetUID())
+	}
+	if created := was.GetCreationTimestamp(); !created.IsZero() {
+		m.SetCreationTimestamp(created)
+	}
+	if at := was.GetDeletionTimestamp(); !at.IsZero() {
+		m.SetDeletionTimestamp(at.DeepCopy())
+	}
+	if grace := was.GetDeletionGracePeriodSeconds(); grace != nil && m.GetDeletionGracePeriodSeconds() == nil {
+		seconds := *grace
+		m.SetDeletionGracePeriodSeconds(&seconds)
+	}
+}
+
+func lastFinalizerGone(m, was metav1.Object) bool {
+	return len(m.GetFinalizers()) == 0 &&
+		was.GetDeletionTimestamp() != nil &&
+		graceOver(was.GetDeletionGracePeriodSeconds())
+}
+
+// CheckVersion compares the resourceVersion that an update was sent with with
+// the object's current one. Without one ("" or "0") the update is let through
+// if the kind allows unconditional updates. Errors: Conflict, Invalid, or
+// BadRequest for a version that is not a number.
+func CheckVersion(sent, current string, unconditional bool) error {
+	if unversioned(sent) {
+		if unconditional {
+			return nil
+		}
+		return object.InvalidFields(field.ErrorList{
+			field.Invalid(metadataPath.Child("resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	if _, err := object.ParseResourceVersion(sent); err != nil {
+		return err
+	}
+	if sent != current {
+		return object.Errorf(object.Conflict,
+			"the object has been modified; please apply your changes to the latest version and try again")
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package object
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+var bodies = []string{
+	`{"metadata":{"name":"a"}}`,
+	`{"metadata":{"name":"a\"}{","labels":{"x":"\\"}},"data":{"}":"{"}}`,
+	`{"metadata":{"name":"a","finalizers":["x/y"],"deletionTimestamp":"2024-01-02T03:04:05Z","deletionGracePeriodSeconds":0},"spec":{}}`,
+	`{"metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:a":{}}}]},"status":null}`,
+	`{"metadata":{"a":1}`, `{"metadata":{"`, `{"metadata":{"a":"\`, `{"metadata":{"a":[}]}`, ``,
+}
+
+// FuzzSplit: the parts of any body are the body; of a JSON body, both are JSON.
+func FuzzSplit(f *testing.F) {
+	for _, body := range bodies {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		metadata, rest, err := Split(body)
+		if err != nil {
+			if json.Valid(body) && bytes.HasPrefix(body, []byte(head+`"`)) {
+				t.Fatalf("Split(%q): %v", body, err)
+			}
+			return
+		}
+		if joined := string(head[:len(head)-1]) + string(metadata) + string(rest); joined != string(body) {
+			t.Fatalf("Split(%q) = %q, %q", body, metadata, rest)
+		}
+		if json.Valid(body) && (!json.Valid(metadata) || (rest[0] != '}' && rest[0] != ',') && !space(rest[0])) {
+			t.Fatalf("Split(%q) = %q, %q", body, metadata, rest)
+		}
+	})
+}
+
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// FuzzWithMeta: what is put in comes out again, and the rest stays.
+func FuzzWithMeta(f *testing.F) {
+	for _, body := range bodies {
+		f.Add([]byte(body), "name", "example.com/f", int64(3))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, name, finalizer string, generation int64) {
+		m, err := ParseMeta(body)
+		if err != nil || !json.Valid(body) {
+			return
+		}
+		m.Name, m.Generation, m.Finalizers = utf8(name), generation, []string{utf8(finalizer)}
+		m.ResourceVersion = "17"
+		kept := bytes.Clone(body)
+		out, err := WithMeta(body, m)
+		if err != nil {
+			t.Fatalf("WithMeta(%q): %v", body, err)
+		}
+		if !bytes.Equal(body, kept) || !json.Valid(out) {
+			t.Fatalf("WithMeta(%q) = %q, input now %q", kept, out, body)
+		}
+		_, rest, _ := Split(body)
+		if _, restOut, err := Split(out); err != nil || !bytes.Equal(rest, restOut) {
+			t.Fatalf("rest %q became %q (%v)", rest, restOut, err)
+		}
+		checkMeta(t, out, m)
+	})
+}
+
+// utf8 makes a string one that JSON can carry.
+func utf8(s string) string { return strings.ToValidUTF8(s, "?") }
+
+// checkMeta compares as JSON, which is how metadata is equal for clients.
+func checkMeta(t *testing.T, body []byte, want metav1.ObjectMeta) {
+	t.Helper()
+	got, err := ParseMeta(body)
+	if err != nil {
+		t.Fatalf("ParseMeta(%q): %v", body, err)
+	}
+	want.ResourceVersion = ""
+	a, _ := json.Marshal(got)
+	b, _ := json.Marshal(want)
+	if !bytes.Equal(a, b) {
+		t.Fatalf("metadata %s, want %s", a, b)
+	}
+}
+
+// FuzzAppendWire: an object read from its wire form and encoded is the body it
+// was made of.
+func FuzzAppendWire(f *testing.F) {
+	f.Add("a", "key", "value", int64(1))
+	f.Add("}{", `"`, `\`, int64(1)<<62)
+	f.Fuzz(func(t *testing.T, name, key, value string, revision int64) {
+		body, err := Encode(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": utf8(name)}, "data": map[string]any{utf8(key): utf8(value)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire := AppendWire(nil, WirePrefix(widgetKind), body, revision)
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(wire); err != nil {
+			t.Fatalf("%s: %v", wire, err)
+		}
+		version := Object{Revision: revision}.ResourceVersion()
+		if u.GetResourceVersion() != version || u.GroupVersionKind() != widgetKind {
+			t.Fatalf("read back version %q of %v", u.GetResourceVersion(), u.GroupVersionKind())
+		}
+		back, err := Encode(u)
+		if err != nil || !bytes.Equal(back, body) {
+			t.Fatalf("encoded again: %s (%v), was %s", back, err, body)
+		}
+		again, err := DecodeUnstructured(body, version, widgetKind)
+		if err != nil || !reflect.DeepEqual(again, u) {
+			t.Fatalf("decoded: %v (%v), want %v", again, err, u)
+		}
+	})
+}
+
+// FuzzParseResourceVersion: a version that is accepted is written as it was.
+func FuzzParseResourceVersion(f *testing.F) {
+	for _, s := range []string{"", "0", "1", "-0", "+1", "01", "9223372036854775807", "9223372036854775808", "1_0", "٣"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := ParseResourceVersion(s)
+		if err == nil && s != "" && (Object{Revision: n}).ResourceVersion() != s {
+			t.Fatalf("ParseResourceVersion(%q) = %d", s, n)
+		}
+		if err != nil && !Is(err, BadRequest) {
+			t.Fatalf("ParseResourceVersion(%q): %v is no BadRequest", s, err)
+		}
+	})
+}
