@@ -38,6 +38,14 @@ type Kind struct {
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules
 
+	// ReturnsDeleted says that a delete answers with the object it removed
+	// instead of a Status (Pods and a few more).
+	ReturnsDeleted bool
+
+	// OrphanWarning is sent with a delete that names no policy, for a kind
+	// whose DefaultPolicy orphans and surprises people. Empty: none.
+	OrphanWarning string
+
 	// Refuse, when set, is why no object of this kind can be created now (its
 	// CustomResourceDefinition is being deleted). Answered with 403.
 	Refuse string

@@ -1,0 +1,40 @@
+# One line a target; `make` lists them.
+STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+COUNT ?= 1
+
+.PHONY: help run build check test race e2e bench schema generate
+
+help:
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: build ## start a server on ./data
+	bin/exeunt serve
+
+build: ## build bin/exeunt, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/exeunt ./cmd/exeunt
+
+check: ## the quick gate: format, vet, staticcheck, our own rules
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "run gofmt -w on:"; echo "$$files"; exit 1; fi
+	go vet ./...
+	cd test && go vet ./...
+	$(STATICCHECK) ./...
+	cd test && $(STATICCHECK) ./...
+	go test -count=1 .
+
+test: ## all tests, on SQLite and on PostgreSQL
+	script/postgres sh -c 'go test -timeout 10m ./... && cd test && go test -p 1 -timeout 15m ./...'
+
+race: ## the server's own tests under the race detector
+	script/postgres go test -race -timeout 20m ./...
+
+e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
+	cd test && ../script/postgres go test -p 1 -count=$(COUNT) -timeout 15m ./...
+
+bench: ## benchmarks next to the code, for benchstat
+	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...
+
+schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
+	script/postgres go test ./schema/... ./sqldb/... -run Drift -count=1 -update
+
+generate: ## rewrite generated files (OpenAPI definitions)
+	go generate ./...

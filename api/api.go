@@ -1,0 +1,107 @@
+// Package api is the Kubernetes HTTP front end: routing, negotiation,
+// discovery and one file per verb.
+//
+// A request passes the filters (filter.go), is routed to an endpoint
+// (route.go, endpoint.go) and ends in a verb of a resource (create.go,
+// get.go, …), which puts together a kind's strategy, the lifecycle's rules and
+// the store. Decoding, patching, server-side apply and encoding are the
+// Kubernetes library's handlers; plain JSON reads go past them and are served
+// from stored bytes (get.go, list.go, watch_json.go).
+//
+// Begin reading with ServeHTTP below. Only status.go knows which HTTP status a
+// refusal becomes.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Config is what an API stands on.
+type Config struct {
+	Store    *store.Store
+	Kinds    *kind.Registry
+	Access   *access.Authenticator
+	OpenAPI  http.Handler // serves /openapi/
+	Metrics  http.Handler // serves /metrics
+	Observer Observer     // is told of every request
+	Logger   *slog.Logger
+	Version  string           // this program's, for /version
+	Ready    func() error     // why the server is not ready, or nil
+	Now      func() time.Time // nil: time.Now
+}
+
+// Observer is told of every request when it is answered. Resource is empty for
+// requests outside the API.
+type Observer func(verb, resource string, code int, took time.Duration)
+
+// MaxBody is the size of the largest request body that is read.
+const MaxBody = 3 << 20
+
+// API serves the Kubernetes API. It is safe for concurrent use.
+type API struct {
+	store   *store.Store
+	kinds   *kind.Registry
+	access  *access.Authenticator
+	openapi http.Handler
+	metrics http.Handler
+	observe Observer
+	log     *slog.Logger
+	version string
+	ready   func() error
+	now     func() time.Time
+
+	closing context.Context // ends when watches must
+	close   context.CancelFunc
+	watches sync.WaitGroup
+
+	mu        sync.Mutex
+	endpoints map[*kind.Version]*endpoint // guarded by mu
+	discovery discoveryCache
+
+	resolver genericrequest.RequestInfoResolver
+	inFlight chan struct{} // one token for each short request being served
+	scale    *kind.Wire    // how Scale objects are read and written
+	handler  http.Handler
+}
+
+// New puts an API together. It does no I/O.
+func New(c Config) *API {
+	a := &API{
+		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics,
+		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		endpoints: map[*kind.Version]*endpoint{},
+		resolver: &genericrequest.RequestInfoFactory{
+			APIPrefixes:          sets.NewString("api", "apis"),
+			GrouplessAPIPrefixes: sets.NewString("api"),
+		},
+		inFlight: make(chan struct{}, maxInFlight),
+		scale:    builtin.Wire(),
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	a.closing, a.close = context.WithCancel(context.Background())
+	a.handler = a.filters(http.HandlerFunc(a.route))
+	return a
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) { a.handler.ServeHTTP(w, req) }
+
+// Close ends all watches and waits until they have said goodbye.
+func (a *API) Close() {
+	a.close()
+	a.watches.Wait()
+}

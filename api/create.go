@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// generateAttempts is how often a generated name that is taken is drawn anew.
+const generateAttempts = 8
+
+// Create passes a new object through the lifecycle and stores it.
+func (r *resource) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	o, err := r.create(ctx, obj, validate, dryrun.IsDryRun(options.DryRun))
+	if err != nil {
+		return nil, err
+	}
+	return withVersion(obj, o)
+}
+
+// create leaves obj as it was stored.
+func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return object.Object{}, r.internalError(err)
+	}
+	if refuse := r.v.Kind.Refuse; refuse != "" {
+		return object.Object{}, r.statusError(object.Errorf(object.Forbidden, "%s", refuse), r.key(ctx, accessor.GetName()))
+	}
+	generated := accessor.GetName() == "" && accessor.GetGenerateName() != ""
+	for attempt := 1; ; attempt++ {
+		if generated {
+			accessor.SetName("")
+		}
+		o, err := r.createOnce(ctx, obj, accessor, validate, dryRun)
+		taken := object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted)
+		if generated && taken && attempt < generateAttempts {
+			continue
+		}
+		return o, r.statusError(err, r.key(ctx, accessor.GetName()))
+	}
+}
+
+func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor metav1.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
+	warnings, err := lifecycle.BeforeCreate(ctx, r.strategy, obj, lifecycle.Creation{
+		Namespace: genericrequest.NamespaceValue(ctx),
+		Now:       r.api.now(),
+		UID:       types.UID(uuid.NewString()),
+		Suffix:    nameSuffix(),
+	})
+	if err != nil {
+		return object.Object{}, err
+	}
+	for _, w := range warnings {
+		warning.AddWarning(ctx, "", w)
+	}
+	if validate != nil {
+		if err := validate(ctx, obj); err != nil {
+			return object.Object{}, err
+		}
+	}
+	body, err := r.v.Encode(obj)
+	if err != nil {
+		return object.Object{}, err
+	}
+	return r.api.store.Create(ctx, store.CreateRequest{
+		Key:         r.key(ctx, accessor.GetName()),
+		Meta:        objectMeta(accessor),
+		Body:        body,
+		InNamespace: r.v.Kind.Namespaced,
+		DryRun:      dryRun,
+	})
+}
+
+// withVersion gives a written object the version that the store assigned.
+func withVersion(obj runtime.Object, o object.Object) (runtime.Object, error) {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	if o.Revision > 0 { // a dry run has none
+		accessor.SetResourceVersion(o.ResourceVersion())
+	}
+	return obj, nil
+}
+
+// objectMeta copies out what the store keeps in columns.
+func objectMeta(m metav1.Object) metav1.ObjectMeta {
+	if typed, ok := m.(*metav1.ObjectMeta); ok {
+		return *typed
+	}
+	return metav1.ObjectMeta{
+		Name:                       m.GetName(),
+		Namespace:                  m.GetNamespace(),
+		UID:                        m.GetUID(),
+		Generation:                 m.GetGeneration(),
+		CreationTimestamp:          m.GetCreationTimestamp(),
+		DeletionTimestamp:          m.GetDeletionTimestamp(),
+		DeletionGracePeriodSeconds: m.GetDeletionGracePeriodSeconds(),
+		Labels:                     m.GetLabels(),
+		Annotations:                m.GetAnnotations(),
+		OwnerReferences:            m.GetOwnerReferences(),
+		Finalizers:                 m.GetFinalizers(),
+	}
+}
+
+// nameSuffix is what generateName appends: five characters that spell no word.
+func nameSuffix() string {
+	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
+	var s [5]byte
+	for i := range s {
+		s[i] = alphabet[rand.IntN(len(alphabet))]
+	}
+	return string(s[:])
+}

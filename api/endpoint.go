@@ -1,0 +1,181 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// endpoint is everything that serves one version of a kind: for the object
+// and each subresource, a handler per verb.
+type endpoint struct {
+	main  *resource
+	verbs map[string]map[string]http.HandlerFunc // by subresource, then verb
+}
+
+// handler finds the handler for a request. found is false when there is no
+// such subresource; the handler is nil when it does not know the verb.
+func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h http.HandlerFunc, found bool) {
+	verbs, found := e.verbs[info.Subresource]
+	if !found || len(info.Parts) > 3 || len(info.Parts) == 3 && info.Subresource == "" {
+		return nil, false
+	}
+	if method == http.MethodHead {
+		return nil, true
+	}
+	return verbs[info.Verb], true
+}
+
+// endpoint returns what serves a version, made on first use.
+func (a *API) endpoint(v *kind.Version) (*endpoint, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, ok := a.endpoints[v]; ok {
+		return e, nil
+	}
+	a.forgetReplaced()
+	e, err := a.newEndpoint(v)
+	if err != nil {
+		return nil, err
+	}
+	a.endpoints[v] = e
+	return e, nil
+}
+
+// forgetReplaced drops endpoints of versions that a changed definition has
+// replaced. The caller holds mu.
+func (a *API) forgetReplaced() {
+	kinds := a.kinds.Snapshot()
+	for v := range a.endpoints {
+		if current, ok := kinds.Lookup(v.Resource()); !ok || current != v {
+			delete(a.endpoints, v)
+		}
+	}
+}
+
+func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
+	main := a.newResource(v, v.Strategy)
+	e := &endpoint{main: main, verbs: map[string]map[string]http.HandlerFunc{}}
+	scope, err := a.newScope(v, "", v.ResetFields)
+	if err != nil {
+		return nil, err
+	}
+	if v.Kind.Ephemeral {
+		e.verbs[""] = map[string]http.HandlerFunc{"create": handlers.CreateResource(&review{main}, scope, nil)}
+		return e, nil
+	}
+	e.verbs[""] = map[string]http.HandlerFunc{
+		"get":              handlers.GetResource(main, scope),
+		"list":             handlers.ListResource(main, main, scope, false, watchAtLeast),
+		"watch":            handlers.ListResource(main, main, scope, true, watchAtLeast),
+		"create":           handlers.CreateResource(main, scope, nil),
+		"update":           handlers.UpdateResource(main, scope, nil),
+		"patch":            handlers.PatchResource(main, scope, nil, patchTypes(v)),
+		"delete":           handlers.DeleteResource(main, true, scope, nil),
+		"deletecollection": handlers.DeleteCollection(main, true, scope, nil),
+	}
+	if v.Status != nil {
+		if err := a.addSubresource(e, v, "status", v.Status, v.StatusResetFields); err != nil {
+			return nil, err
+		}
+	}
+	if v.Scale != nil {
+		if err := a.addScale(e, v); err != nil {
+			return nil, err
+		}
+	}
+	if v.GVK.Group == "" && v.Kind.Name == "Namespace" {
+		if err := a.addSubresource(e, v, "finalize", finalizeStrategy{v.Strategy}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// addSubresource serves a view of the object that differs by strategy only.
+func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecycle.Strategy, reset map[fieldpath.APIVersion]*fieldpath.Set) error {
+	scope, err := a.newScope(v, name, reset)
+	if err != nil {
+		return err
+	}
+	r := &patchOnly{a.newResource(v, s)}
+	e.verbs[name] = readWriteVerbs(r, scope, v)
+	return nil
+}
+
+func readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"get":    handlers.GetResource(r, scope),
+		"update": handlers.UpdateResource(r, scope, nil),
+		"patch":  handlers.PatchResource(r, scope, nil, patchTypes(v)),
+	}
+}
+
+func (a *API) newResource(v *kind.Version, s lifecycle.Strategy) *resource {
+	return &resource{api: a, v: v, strategy: s, prefix: object.WirePrefix(v.GVK)}
+}
+
+func patchTypes(v *kind.Version) []string {
+	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
+	if !v.Wire.Custom {
+		supported = append(supported, string(types.StrategicMergePatchType))
+	}
+	return append(supported, string(types.ApplyYAMLPatchType))
+}
+
+// newScope tells the library's handlers about a version.
+func (a *API) newScope(v *kind.Version, subresource string, reset map[fieldpath.APIVersion]*fieldpath.Set) (*handlers.RequestScope, error) {
+	scope := a.baseScope(v, v.Wire)
+	scope.Subresource = subresource
+	scope.Kind = v.GVK
+	scope.HubGroupVersion = v.GVK.GroupVersion()
+	scope.TableConvertor = v.Table
+	var err error
+	scope.FieldManager, err = newFieldManager(v.Wire, v.GVK, subresource, reset)
+	return scope, err
+}
+
+func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope {
+	equivalent := runtime.NewEquivalentResourceRegistry()
+	equivalent.RegisterKindFor(v.Resource(), "", v.GVK)
+	return &handlers.RequestScope{
+		Namer:                    handlers.ContextBasedNaming{Namer: meta.NewAccessor(), ClusterScoped: !v.Kind.Namespaced},
+		Serializer:               wire.Serializer,
+		StandardSerializers:      wire.StandardSerializers,
+		ParameterCodec:           wire.ParameterCodec,
+		Creater:                  wire.Creater,
+		Convertor:                wire.Convertor,
+		UnsafeConvertor:          wire.UnsafeConvertor,
+		Defaulter:                wire.Defaulter,
+		Typer:                    wire.Typer,
+		EquivalentResourceMapper: equivalent,
+		Resource:                 v.Resource(),
+		MetaGroupVersion:         metav1.SchemeGroupVersion,
+		MaxRequestBodyBytes:      MaxBody,
+	}
+}
+
+func newFieldManager(wire *kind.Wire, gvk schema.GroupVersionKind, subresource string, reset map[fieldpath.APIVersion]*fieldpath.Set) (*managedfields.FieldManager, error) {
+	make := managedfields.NewDefaultFieldManager
+	if wire.Custom {
+		make = managedfields.NewDefaultCRDFieldManager
+	}
+	return make(wire.TypeConverter, wire.Convertor, wire.Defaulter, wire.Creater, gvk, gvk.GroupVersion(), subresource, fieldpath.NewExcludeFilterSetMap(reset))
+}
+
+// requestTimeout is how long a request that is not a watch may take.
+const requestTimeout = 60 * time.Second

@@ -1,0 +1,143 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// maxInFlight is how many short requests are served at once; further ones are
+// asked to come back (429). Watches do not count: they cost little.
+const maxInFlight = 600
+
+// filters wraps the router in what every request passes, outermost first.
+func (a *API) filters(next http.Handler) http.Handler {
+	next = a.limit(next)
+	next = filters.WithWarningRecorder(next)
+	next = a.authenticate(next)
+	next = a.parse(next)
+	return a.observed(next)
+}
+
+// observed recovers from panics, counts the request and names it in a header.
+func (a *API) observed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		start := time.Now()
+		seen := &observedWriter{ResponseWriter: w}
+		seen.Header()["Audit-Id"] = []string{auditID(req)}
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				a.log.Error("request panicked", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				if seen.code == 0 {
+					a.fail(seen, req, apierrors.NewInternalError(fmt.Errorf("the server could not complete the request; its log says why")))
+				}
+			}
+			if a.observe != nil {
+				a.observe(seen.verb, seen.resource, seen.code, time.Since(start))
+			}
+		}()
+		next.ServeHTTP(seen, req)
+	})
+}
+
+// auditID is the caller's, when it sent a sane one.
+func auditID(req *http.Request) string {
+	if id := req.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
+		return id
+	}
+	return uuid.NewString()
+}
+
+// observedWriter remembers what was answered, for the observer.
+type observedWriter struct {
+	http.ResponseWriter
+	code           int
+	verb, resource string
+}
+
+func (w *observedWriter) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *observedWriter) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush is what the library's watch handler looks for.
+func (w *observedWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+func (w *observedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// parse puts the request's verb, resource and name into its context, and ends
+// requests that take too long.
+func (a *API) parse(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		info, err := a.resolver.NewRequestInfo(req)
+		if err != nil {
+			a.fail(w, req, apierrors.NewBadRequest(err.Error()))
+			return
+		}
+		if seen, ok := w.(*observedWriter); ok {
+			seen.verb, seen.resource = info.Verb, info.Resource
+		}
+		ctx := genericrequest.WithRequestInfo(req.Context(), info)
+		if info.Verb != "watch" && info.Verb != "deletecollection" {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+		}
+		next.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+// authenticate finds out who calls. Unknown callers get the public paths only.
+func (a *API) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		caller, ok := a.access.Caller(req)
+		if !ok {
+			if isPublic(req.URL.Path) && (req.Method == http.MethodGet || req.Method == http.MethodHead) {
+				next.ServeHTTP(w, req)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
+			a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		req.Header.Del("Authorization")
+		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), caller)))
+	})
+}
+
+// limit refuses short requests beyond maxInFlight instead of queueing them.
+func (a *API) limit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if info, _ := genericrequest.RequestInfoFrom(req.Context()); info.Verb == "watch" || !info.IsResourceRequest {
+			next.ServeHTTP(w, req)
+			return
+		}
+		select {
+		case a.inFlight <- struct{}{}:
+			defer func() { <-a.inFlight }()
+			next.ServeHTTP(w, req)
+		default:
+			w.Header().Set("Retry-After", "1")
+			a.fail(w, req, apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", 1))
+		}
+	})
+}

@@ -1,0 +1,219 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// List reads a page, or all, of the objects that the options select.
+func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) (runtime.Object, error) {
+	listed, err := r.list(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	builder := listBuilder{list: r.v.NewList()}
+	for _, o := range listed.objects {
+		obj, err := r.decode(o)
+		if err != nil {
+			return nil, err
+		}
+		if err := builder.add(obj); err != nil {
+			return nil, r.internalError(err)
+		}
+	}
+	return builder.finish(listed)
+}
+
+// listed is a page of stored objects.
+type listed struct {
+	objects  []object.Object
+	revision int64
+	next     string // continue token; empty on the last page
+}
+
+func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) (listed, error) {
+	var out listed
+	request, err := r.listRequest(ctx, options)
+	if err != nil {
+		return out, err
+	}
+	listing, err := r.openListing(ctx, request, options)
+	if err != nil {
+		return out, err
+	}
+	defer listing.Close()
+	out.revision = listing.Revision()
+	for listing.Next() {
+		o := listing.Object()
+		o.Body = bytes.Clone(o.Body)
+		out.objects = append(out.objects, o)
+	}
+	if err := listing.Err(); err != nil {
+		return out, r.statusError(err, object.Key{})
+	}
+	if listing.More() {
+		last := out.objects[len(out.objects)-1]
+		out.next = position{Revision: out.revision, Namespace: last.Namespace, Name: last.Name}.String()
+	}
+	return out, nil
+}
+
+// listRequest reads the options: what to select, from which snapshot, from
+// where on.
+func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOptions) (store.ListRequest, error) {
+	match, name := newMatcher(options)
+	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: int(options.Limit)}
+	if r.v.Kind.Namespaced {
+		request.Namespace = genericrequest.NamespaceValue(ctx)
+	}
+	if !match.all() {
+		request.Match = func(o *object.Object) bool { return match.match(o.Key, o.Body) }
+	}
+	if options.Continue != "" {
+		p, err := parsePosition(options.Continue)
+		if err != nil {
+			return request, r.statusError(err, object.Key{})
+		}
+		if options.ResourceVersion != "" && options.ResourceVersion != "0" {
+			return request, r.statusError(object.BadRequestf("specifying resource version is not allowed when using continue"), object.Key{})
+		}
+		request.Revision, request.AfterNamespace, request.AfterName = p.Revision, p.Namespace, p.Name
+		return request, nil
+	}
+	revision, err := object.ParseResourceVersion(options.ResourceVersion)
+	if err != nil {
+		return request, r.statusError(err, object.Key{})
+	}
+	// Without a match rule, a limited list from a version means that version.
+	exact := options.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		options.ResourceVersionMatch == "" && options.Limit > 0
+	if exact {
+		request.Revision = revision
+	}
+	return request, nil
+}
+
+// openListing opens the snapshot and holds it against the version that the
+// caller has seen: a list from the future is answered so that clients retry.
+func (r *resource) openListing(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions) (*store.Listing, error) {
+	listing, err := r.api.store.List(ctx, request)
+	if err != nil {
+		return nil, r.statusError(err, object.Key{})
+	}
+	least, err := object.ParseResourceVersion(options.ResourceVersion)
+	if err == nil && options.Continue == "" && least > listing.Revision() {
+		current := listing.Revision()
+		_ = listing.Close()
+		return nil, versionFromTheFuture(tooLargeMessage(least, current))
+	}
+	return listing, nil
+}
+
+// serveList answers a plain JSON LIST with stored bytes, object by object as
+// the database yields them.
+func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *metainternal.ListOptions) {
+	ctx := req.Context()
+	request, err := r.listRequest(ctx, options)
+	if err != nil {
+		r.fail(w, req, err)
+		return
+	}
+	listing, err := r.openListing(ctx, request, options)
+	if err != nil {
+		r.fail(w, req, err)
+		return
+	}
+	defer listing.Close()
+	out := newStream(w, req)
+	defer out.release()
+	out.header(http.StatusOK)
+	if err := r.streamList(out, listing, options.Limit > 0); err != nil {
+		// The answer has begun: the only honest end is to cut it off.
+		r.api.log.Error("list broke off", "resource", r.v.Resource().String(), "error", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// streamList writes the list. The metadata stands first as people expect it,
+// except for a limited list, whose continue token is known only at the end.
+func (r *resource) streamList(out *stream, listing *store.Listing, limited bool) error {
+	out.buf = append(out.buf, `{"kind":"`...)
+	out.buf = append(out.buf, r.v.Kind.ListName...)
+	out.buf = append(out.buf, `","apiVersion":"`...)
+	out.buf = append(out.buf, r.v.GVK.GroupVersion().String()...)
+	out.buf = append(out.buf, '"')
+	if !limited {
+		out.buf = appendListMeta(out.buf, listing.Revision(), "")
+	}
+	out.buf = append(out.buf, `,"items":[`...)
+	var last object.Key
+	for first := true; listing.Next(); first = false {
+		o := listing.Object()
+		if !first {
+			out.buf = append(out.buf, ',')
+		}
+		out.buf = object.AppendWire(out.buf, r.prefix, o.Body, o.Revision)
+		last = o.Key
+		if err := out.spill(); err != nil {
+			return err
+		}
+	}
+	if err := listing.Err(); err != nil {
+		return err
+	}
+	out.buf = append(out.buf, ']')
+	if limited {
+		next := ""
+		if listing.More() {
+			next = position{Revision: listing.Revision(), Namespace: last.Namespace, Name: last.Name}.String()
+		}
+		out.buf = appendListMeta(out.buf, listing.Revision(), next)
+	}
+	out.buf = append(out.buf, '}', '\n')
+	return out.close()
+}
+
+func appendListMeta(buf []byte, revision int64, next string) []byte {
+	buf = append(buf, `,"metadata":{"resourceVersion":"`...)
+	buf = strconv.AppendInt(buf, revision, 10)
+	if next != "" {
+		buf = append(buf, `","continue":"`...)
+		buf = append(buf, next...)
+	}
+	return append(buf, '"', '}')
+}
+
+// listBuilder fills a list object of the library's.
+type listBuilder struct {
+	list  runtime.Object
+	items []runtime.Object
+}
+
+func (b *listBuilder) add(obj runtime.Object) error {
+	b.items = append(b.items, obj)
+	return nil
+}
+
+func (b *listBuilder) finish(from listed) (runtime.Object, error) {
+	if err := meta.SetList(b.list, b.items); err != nil {
+		return nil, err
+	}
+	accessor, err := meta.ListAccessor(b.list)
+	if err != nil {
+		return nil, err
+	}
+	accessor.SetResourceVersion(strconv.FormatInt(from.revision, 10))
+	accessor.SetContinue(from.next)
+	return b.list, nil
+}

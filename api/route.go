@@ -1,0 +1,227 @@
+package api
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/kind/builtin"
+)
+
+// KubernetesMinor is the Kubernetes release whose behaviour this API has.
+const KubernetesMinor = "37"
+
+// route sends a request to what answers it. The filters have put the caller
+// and the parsed request into its context.
+func (a *API) route(w http.ResponseWriter, req *http.Request) {
+	info, _ := genericrequest.RequestInfoFrom(req.Context())
+	if info.IsResourceRequest {
+		a.routeResource(w, req, info)
+		return
+	}
+	path := strings.TrimSuffix(req.URL.Path, "/")
+	switch {
+	case path == "/api", path == "/apis", strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"):
+		a.serveDiscovery(w, req)
+	case strings.HasPrefix(path, "/openapi/"):
+		a.openapi.ServeHTTP(w, req)
+	case path == "/metrics":
+		a.metrics.ServeHTTP(w, req)
+	case path == "/version":
+		a.serveVersion(w)
+	case isProbe(path):
+		a.serveProbe(w, path)
+	case path == "":
+		a.servePaths(w)
+	default:
+		http.NotFound(w, req)
+	}
+}
+
+func isProbe(path string) bool {
+	for _, probe := range []string{"/healthz", "/livez", "/readyz"} {
+		if path == probe || strings.HasPrefix(path, probe+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// isPublic says whether a path answers callers that nobody knows.
+func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
+
+// serveProbe answers for liveness and readiness: a server is alive while it
+// answers, and ready while its database does.
+func (a *API) serveProbe(w http.ResponseWriter, path string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !strings.HasPrefix(path, "/livez") && a.ready != nil {
+		if err := a.ready(); err != nil {
+			a.log.Warn("not ready", "error", err)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, "not ready\n")
+			return
+		}
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+func (a *API) serveVersion(w http.ResponseWriter) {
+	writeJSON(w, http.StatusOK, version.Info{
+		Major: "1", Minor: KubernetesMinor,
+		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.version,
+		GoVersion:  runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	})
+}
+
+func (a *API) servePaths(w http.ResponseWriter) {
+	writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{
+		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+	}})
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "encode answer", http.StatusInternalServerError)
+		return
+	}
+	w.Header()["Content-Type"] = jsonContentType
+	w.WriteHeader(code)
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// routeResource finds the kind, then the endpoint, then the verb.
+func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
+	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	v, ok := a.kinds.Snapshot().Lookup(gvr)
+	if !ok || v.Kind.Namespaced == false && info.Namespace != "" && info.Resource != "namespaces" {
+		a.fail(w, req, notFoundRoute())
+		return
+	}
+	if v.Warning != "" {
+		w.Header().Add("Warning", `299 - "`+v.Warning+`"`)
+	}
+	e, err := a.endpoint(v)
+	if err != nil {
+		a.log.Error("kind cannot be served", "resource", gvr.String(), "error", err)
+		a.fail(w, req, apierrors.NewInternalError(err))
+		return
+	}
+	if info.Subresource == "" && a.serveFast(w, req, info, e) {
+		return
+	}
+	handler, found := e.handler(info, req.Method)
+	switch {
+	case !found:
+		a.fail(w, req, notFoundRoute())
+	case handler == nil:
+		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(info.Verb)))
+	default:
+		handler(w, req)
+	}
+}
+
+// notFoundRoute is the Status for a path that no kind serves.
+func notFoundRoute() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
+	}}
+}
+
+// fail answers with a Status.
+func (a *API) fail(w http.ResponseWriter, req *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, builtin.Codecs(), schema.GroupVersion{Version: "v1"}, w, req)
+}
+
+func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
+	r.api.fail(w, req, err)
+}
+
+// serveFast answers the plain JSON reads. It says false, with nothing written,
+// when the request needs the library: another format, a Table, pretty
+// printing, or options that it cannot read.
+func (a *API) serveFast(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint) bool {
+	if req.Method != http.MethodGet || !e.main.v.Raw || e.main.v.Kind.Ephemeral || !wantsJSON(req) {
+		return false
+	}
+	if info.Namespace != "" {
+		req = req.WithContext(genericrequest.WithNamespace(req.Context(), info.Namespace))
+	}
+	switch info.Verb {
+	case "get":
+		e.main.serveGet(w, req, info.Name)
+	case "list":
+		options, ok := readListOptions(req, info, e)
+		if !ok || options.Watch {
+			return false
+		}
+		e.main.serveList(w, req, options)
+	case "watch":
+		options, ok := readListOptions(req, info, e)
+		if !ok || req.Header.Get("Upgrade") != "" {
+			return false
+		}
+		e.main.serveWatch(w, req, options)
+	default:
+		return false
+	}
+	return true
+}
+
+// readListOptions reads the query; whatever is wrong with it is left to the
+// library's handler to say.
+func readListOptions(req *http.Request, info *genericrequest.RequestInfo, e *endpoint) (*metainternal.ListOptions, bool) {
+	options := &metainternal.ListOptions{}
+	if req.URL.RawQuery != "" {
+		if err := metainternalscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options); err != nil {
+			return nil, false
+		}
+	}
+	metainternal.SetListOptionsDefaults(options, true)
+	if errs := validation.ValidateListOptions(options, true); len(errs) > 0 {
+		return nil, false
+	}
+	if options.FieldSelector != nil {
+		var err error
+		options.FieldSelector, err = options.FieldSelector.Transform(func(label, value string) (string, string, error) {
+			return e.main.v.Wire.Convertor.ConvertFieldLabel(e.main.v.GVK, label, value)
+		})
+		if err != nil {
+			return nil, false
+		}
+	}
+	if info.Name != "" && (options.FieldSelector == nil || options.FieldSelector.Empty()) {
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", info.Name)
+	}
+	return options, true
+}
+
+// wantsJSON says whether the caller's first choice is plain JSON.
+func wantsJSON(req *http.Request) bool {
+	accept, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
+	switch strings.TrimSpace(accept) {
+	case "", "*/*", "application/*", "application/json":
+	default:
+		return false
+	}
+	if strings.Contains(req.URL.RawQuery, "pretty") {
+		return false
+	}
+	// These are people; they get indented JSON from the library.
+	agent := req.UserAgent()
+	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
+}

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// statusError turns a refusal into the Status that Kubernetes answers for it.
+// Errors that are no refusal are ours: their text goes to the log, and the
+// caller learns only that something broke.
+func (r *resource) statusError(err error, key object.Key) error {
+	if err == nil {
+		return nil
+	}
+	var known *object.Error
+	if !errors.As(err, &known) {
+		return r.internalError(err)
+	}
+	gr := r.v.Resource().GroupResource()
+	switch known.Code {
+	case object.NotFound:
+		return apierrors.NewNotFound(gr, key.Name)
+	case object.AlreadyExists:
+		return apierrors.NewAlreadyExists(gr, key.Name)
+	case object.BeingDeleted:
+		status := apierrors.NewAlreadyExists(gr, key.Name)
+		status.ErrStatus.Message = "object is being deleted: " + status.ErrStatus.Message
+		return status
+	case object.NoNamespace:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, key.Namespace)
+	case object.Terminating:
+		return namespaceTerminating(gr, key)
+	case object.Conflict:
+		return apierrors.NewConflict(gr, key.Name, errors.New(known.Message))
+	case object.Invalid:
+		return apierrors.NewInvalid(r.v.GVK.GroupKind(), key.Name, known.Fields)
+	case object.Forbidden:
+		return apierrors.NewForbidden(gr, key.Name, errors.New(known.Message))
+	case object.Expired:
+		return apierrors.NewResourceExpired(known.Message)
+	case object.TooLarge:
+		return apierrors.NewRequestEntityTooLargeError(known.Message)
+	case object.TooLargeVersion:
+		return versionFromTheFuture(known.Message)
+	default:
+		return apierrors.NewBadRequest(known.Message)
+	}
+}
+
+func (r *resource) internalError(err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 1)
+	}
+	r.api.log.Error("request broke", "resource", r.v.Resource().String(), "error", err)
+	return apierrors.NewInternalError(errors.New("the server could not complete the request; its log says why"))
+}
+
+func namespaceTerminating(gr schema.GroupResource, key object.Key) error {
+	status := apierrors.NewForbidden(gr, key.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", key.Namespace))
+	status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    "NamespaceTerminating",
+		Message: fmt.Sprintf("namespace %s is being terminated", key.Namespace),
+		Field:   "metadata.namespace",
+	})
+	return status
+}
+
+// versionFromTheFuture is the answer that makes client-go wait and try again.
+func versionFromTheFuture(message string) error {
+	status := apierrors.NewTimeoutError(message, 1)
+	status.ErrStatus.Code = http.StatusGatewayTimeout
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return status
+}

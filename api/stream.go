@@ -1,0 +1,117 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+var (
+	jsonContentType = []string{"application/json"}
+	noCache         = []string{"no-cache, private"}
+)
+
+const (
+	// spillAt is how much of an answer is gathered before it is written.
+	spillAt = 64 << 10
+	// gzipAt is the size from which compressing an answer is worth its cost.
+	gzipAt = 128 << 10
+)
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
+
+// putBuffer keeps small buffers only: one huge list must not stay in memory.
+func putBuffer(b *[]byte) {
+	if cap(*b) <= 256<<10 {
+		*b = (*b)[:0]
+		buffers.Put(b)
+	}
+}
+
+var gzips = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a constant level: cannot fail
+	return w
+}}
+
+// stream is an answer whose size is not known when it begins: it is gathered
+// up to gzipAt, and compressed from there on if the client can read that.
+type stream struct {
+	w       http.ResponseWriter
+	shared  *[]byte
+	buf     []byte // what is not written yet; callers append
+	canGzip bool
+	gz      *gzip.Writer // set once the answer is compressed
+	begun   bool
+	code    int
+}
+
+func newStream(w http.ResponseWriter, req *http.Request) *stream {
+	shared := getBuffer()
+	return &stream{
+		w: w, shared: shared, buf: (*shared)[:0], code: http.StatusOK,
+		canGzip: strings.Contains(req.Header.Get("Accept-Encoding"), "gzip"),
+	}
+}
+
+func (s *stream) header(code int) { s.code = code }
+
+// spill writes what has gathered when it is enough.
+func (s *stream) spill() error {
+	limit := spillAt
+	if !s.begun && s.canGzip {
+		limit = gzipAt
+	}
+	if len(s.buf) < limit {
+		return nil
+	}
+	return s.flush(s.canGzip)
+}
+
+func (s *stream) flush(compress bool) error {
+	if !s.begun {
+		s.begun = true
+		h := s.w.Header()
+		h["Content-Type"] = jsonContentType
+		h["Cache-Control"] = noCache
+		if compress {
+			h.Set("Content-Encoding", "gzip")
+			h.Add("Vary", "Accept-Encoding")
+			s.gz = gzips.Get().(*gzip.Writer)
+			s.gz.Reset(s.w)
+		}
+		s.w.WriteHeader(s.code)
+	}
+	var err error
+	if s.gz != nil {
+		_, err = s.gz.Write(s.buf)
+	} else {
+		_, err = s.w.Write(s.buf)
+	}
+	s.buf = s.buf[:0]
+	return err
+}
+
+// close writes the rest.
+func (s *stream) close() error {
+	if err := s.flush(s.canGzip && len(s.buf) >= gzipAt); err != nil {
+		return err
+	}
+	if s.gz != nil {
+		return s.gz.Close()
+	}
+	return nil
+}
+
+func (s *stream) release() {
+	if s.gz != nil {
+		s.gz.Reset(io.Discard)
+		gzips.Put(s.gz)
+	}
+	*s.shared = s.buf
+	putBuffer(s.shared)
+}

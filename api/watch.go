@@ -1,0 +1,203 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	// bookmarkEvery is how often a watcher that asked for bookmarks is told
+	// the version it has reached, if that moved.
+	bookmarkEvery = 10 * time.Second
+	// watchAtLeast is how long a watch without timeoutSeconds lasts; up to
+	// twice that, so that clients do not all come back at once.
+	watchAtLeast = 30 * time.Minute
+)
+
+// sink receives a watch: decoded objects for the library, frames for the wire.
+// Bodies are valid during the call only.
+type sink interface {
+	// added is an object of the initial state.
+	added(o object.Object) error
+	// changed is an event; o is the state to show for it.
+	changed(t watch.EventType, e *store.Event, o object.Object) error
+	// bookmark says that everything up to the revision was sent; initial marks
+	// the end of the initial state.
+	bookmark(revision int64, initial bool) error
+	// flush says that nothing more is ready to be sent.
+	flush() error
+}
+
+// watchPlan is what a watch request's options amount to.
+type watchPlan struct {
+	from      int64 // events after this revision
+	state     bool  // begin with the present state as ADDED events
+	marked    bool  // close that state with an annotated bookmark
+	bookmarks bool
+	least     int64 // the state must be at least this new
+}
+
+// planWatch reads the options as Kubernetes does: a version means "after it";
+// none, or "0", means "the state first", unless sendInitialEvents says otherwise.
+func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, error) {
+	plan := watchPlan{bookmarks: options.AllowWatchBookmarks}
+	version, err := object.ParseResourceVersion(options.ResourceVersion)
+	if err != nil {
+		return plan, r.statusError(err, object.Key{})
+	}
+	initial := options.SendInitialEvents
+	switch {
+	case initial != nil && *initial:
+		plan.state, plan.marked, plan.least = true, options.AllowWatchBookmarks, version
+	case initial != nil:
+		plan.from = version
+		if version == 0 {
+			plan.from = r.api.store.Revision()
+		}
+	default:
+		plan.from, plan.state = version, version == 0
+	}
+	return plan, nil
+}
+
+// runWatch sends what the options ask for until the context ends. It returns
+// nil then, and an error that the client should be told otherwise.
+func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, out sink) error {
+	match, name := newMatcher(options)
+	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from}
+	if r.v.Kind.Namespaced {
+		request.Namespace = genericrequest.NamespaceValue(ctx)
+	}
+	if plan.state {
+		revision, err := r.sendState(ctx, options, plan, out)
+		if err != nil {
+			return quiet(ctx, err)
+		}
+		request.From = revision
+	}
+	if err := out.flush(); err != nil {
+		return quiet(ctx, err)
+	}
+	watcher, err := r.api.store.Watch(ctx, request)
+	if err != nil {
+		return quiet(ctx, r.statusError(err, object.Key{}))
+	}
+	defer watcher.Close()
+	return quiet(ctx, r.follow(ctx, watcher, match, plan, request.From, out))
+}
+
+// quiet drops errors that only say that the watch is over.
+func quiet(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, errSinkClosed) {
+		return nil
+	}
+	return err
+}
+
+var errSinkClosed = errors.New("the watcher has gone")
+
+func (r *resource) sendState(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, out sink) (int64, error) {
+	state := metainternal.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector}
+	request, err := r.listRequest(ctx, &state)
+	if err != nil {
+		return 0, err
+	}
+	listing, err := r.api.store.List(ctx, request)
+	if err != nil {
+		return 0, r.statusError(err, object.Key{})
+	}
+	defer listing.Close()
+	revision := listing.Revision()
+	if plan.least > revision {
+		return 0, versionFromTheFuture(tooLargeMessage(plan.least, revision))
+	}
+	for listing.Next() {
+		if err := out.added(listing.Object()); err != nil {
+			return 0, err
+		}
+	}
+	if err := listing.Err(); err != nil {
+		return 0, r.statusError(err, object.Key{})
+	}
+	if plan.marked {
+		return revision, out.bookmark(revision, true)
+	}
+	return revision, nil
+}
+
+func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, told int64, out sink) error {
+	due := time.Now().Add(bookmarkEvery)
+	for {
+		events, upTo, err := watcher.Next(ctx)
+		if err != nil {
+			return r.statusError(err, object.Key{})
+		}
+		for _, e := range events {
+			if err := send(e, match, out); err != nil {
+				return err
+			}
+			told = e.Object.Revision
+		}
+		if plan.bookmarks && upTo > told && time.Now().After(due) {
+			if err := out.bookmark(upTo, false); err != nil {
+				return err
+			}
+			told, due = upTo, time.Now().Add(bookmarkEvery)
+		}
+		if err := out.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// send translates a change into what the watcher's selection sees: an object
+// that begins to match is added to it, one that ceases to match leaves it.
+func send(e *store.Event, match matcher, out sink) error {
+	now := match.all() || match.match(e.Object.Key, e.Object.Body)
+	switch e.Type {
+	case store.Created:
+		if now {
+			return out.changed(watch.Added, e, e.Object)
+		}
+	case store.Removed:
+		if now {
+			return out.changed(watch.Deleted, e, e.Object)
+		}
+	case store.Updated:
+		before := match.all() || e.Previous != nil && match.match(e.Object.Key, e.Previous)
+		switch {
+		case now && before:
+			return out.changed(watch.Modified, e, e.Object)
+		case now:
+			return out.changed(watch.Added, e, e.Object)
+		case before:
+			left := e.Object
+			left.Body = e.Previous
+			return out.changed(watch.Deleted, e, left)
+		}
+	}
+	return nil
+}
+
+// watchTimeout is how long the watch may last.
+func watchTimeout(options *metainternal.ListOptions) time.Duration {
+	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
+		return time.Duration(*options.TimeoutSeconds) * time.Second
+	}
+	return watchAtLeast + rand.N(watchAtLeast)
+}
+
+// endState is the annotation that closes the initial state.
+func endState() map[string]string {
+	return map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+}

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Watch gives the library a watch of decoded objects, for protobuf, Tables and
+// partial metadata. Plain JSON goes past it (watch_json.go).
+func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions) (watch.Interface, error) {
+	plan, err := r.planWatch(options)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, 100)}
+	stop := context.AfterFunc(r.api.closing, cancel)
+	r.api.watches.Add(1)
+	go func() {
+		defer r.api.watches.Done()
+		defer stop()
+		defer close(w.events)
+		if err := r.runWatch(ctx, options, plan, w); err != nil {
+			_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(err)})
+		}
+	}()
+	return w, nil
+}
+
+// objectWatch is a sink that decodes. Its goroutine ends when the watcher
+// stops it or its context ends.
+type objectWatch struct {
+	r      *resource
+	ctx    context.Context
+	cancel context.CancelFunc
+	events chan watch.Event
+}
+
+func (w *objectWatch) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *objectWatch) Stop() { w.cancel() }
+
+func (w *objectWatch) send(e watch.Event) error {
+	select {
+	case w.events <- e:
+		return nil
+	case <-w.ctx.Done():
+		return errSinkClosed
+	}
+}
+
+func (w *objectWatch) added(o object.Object) error { return w.changed(watch.Added, nil, o) }
+
+func (w *objectWatch) changed(t watch.EventType, _ *store.Event, o object.Object) error {
+	obj, err := w.r.decode(o)
+	if err != nil {
+		return err
+	}
+	return w.send(watch.Event{Type: t, Object: obj})
+}
+
+func (w *objectWatch) bookmark(revision int64, initial bool) error {
+	obj := w.r.v.New()
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	accessor.SetResourceVersion(strconv.FormatInt(revision, 10))
+	if initial {
+		accessor.SetAnnotations(endState())
+	}
+	obj.GetObjectKind().SetGroupVersionKind(w.r.v.GVK)
+	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
+}
+
+func (w *objectWatch) flush() error { return nil }
+
+// statusOf is an error as the object of an ERROR event.
+func statusOf(err error) runtime.Object {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(errors.New("the watch broke; the server's log says why"))
+	}
+	s := status.Status()
+	s.Kind, s.APIVersion = "Status", "v1"
+	return &s
+}
+
+func isTaken(err error) bool { return apierrors.IsAlreadyExists(err) }

@@ -1,0 +1,115 @@
+// Package bench puts load on a Kubernetes API server and measures it. It knows
+// nothing of Exeunt: any server that a kubeconfig leads to can be measured the
+// same way, which is what makes the figures comparable.
+//
+// Every workload is one function in one file: RunCreate, RunGet, RunList,
+// RunWatch and RunStart. Each takes a Config and returns a Result. Load and
+// server often share a machine, so the load is light: plain net/http over a few
+// HTTP/2 connections, bodies that are never copied, answers that are read but
+// not decoded (except where decoding is the question), no rate limit.
+//
+// Everything happens in one namespace that carries ownerLabel. Cleanup removes
+// it; a namespace without the label is never touched.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Config says which server to load and how much. The zero value of a field is
+// its default.
+type Config struct {
+	// REST leads to the server. It is required, except by RunStart.
+	REST *rest.Config
+	// Namespace holds everything that a run makes. Default "bench".
+	Namespace string
+	// Clients is how many requests are under way at once. Default 32.
+	Clients int
+	// Connections is how many TCP connections the clients share, and how many
+	// more the watchers share. Default 8, but no more than Clients.
+	Connections int
+	// Objects is how many ConfigMaps are made, read and listed. Default 10,000.
+	Objects int
+	// Size is the number of bytes of data in each ConfigMap. Default 1,024.
+	Size int
+	// Duration is how long RunGet reads and RunWatch writes. Default 10 s.
+	Duration time.Duration
+	// Rounds is how many lists of each sort RunList asks for, and how often
+	// RunStart starts the server. Default 10.
+	Rounds int
+	// Watchers is how many watches RunWatch opens. Default 100.
+	Watchers int
+	// Writers is how many clients write for the watchers. Default 4.
+	Writers int
+	// Events ends RunWatch after so many writes instead of after Duration.
+	Events int
+	// Seeded says that the objects are there already, as after RunCreate, so
+	// that RunGet and RunList need not make them.
+	Seeded bool
+	// PID names the server's process on this machine: its CPU time and memory
+	// become part of the result. Zero leaves them out.
+	PID int
+
+	// Command is the program, with arguments, that RunStart starts.
+	Command []string
+	// Kubeconfig is the file that leads to the server RunStart has started. It
+	// may be written during the start.
+	Kubeconfig string
+}
+
+func (c Config) withDefaults() Config {
+	number := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	number(&c.Clients, 32)
+	number(&c.Connections, min(8, c.Clients))
+	number(&c.Objects, 10_000)
+	number(&c.Size, 1024)
+	number(&c.Rounds, 10)
+	number(&c.Watchers, 100)
+	number(&c.Writers, 4)
+	if c.Namespace == "" {
+		c.Namespace = "bench"
+	}
+	if c.Duration == 0 {
+		c.Duration = 10 * time.Second
+	}
+	return c
+}
+
+// check refuses what no workload can do. It expects the defaults to be filled.
+func (c Config) check() error {
+	if c.REST == nil {
+		return errors.New("bench: no server to load")
+	}
+	for _, field := range []struct {
+		name  string
+		value int
+		least int
+		most  int
+	}{
+		{"clients", c.Clients, 1, 100_000},
+		{"connections", c.Connections, 1, 100_000},
+		{"objects", c.Objects, 1, maxObjects},
+		{"size", c.Size, 1, 1 << 20}, // what Kubernetes lets a ConfigMap hold
+		{"rounds", c.Rounds, 1, 1_000_000},
+		{"watchers", c.Watchers, 1, 100_000},
+		{"writers", c.Writers, 1, 1000},
+		{"events", c.Events, 0, 1 << 31},
+		{"pid", c.PID, 0, 1 << 31},
+	} {
+		if field.value < field.least || field.value > field.most {
+			return fmt.Errorf("bench: %s is %d, want %d to %d", field.name, field.value, field.least, field.most)
+		}
+	}
+	if c.Duration < 0 {
+		return fmt.Errorf("bench: duration is %s, want more than 0", c.Duration)
+	}
+	return nil
+}

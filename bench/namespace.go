@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ownerLabel marks the namespaces that runs have made, and so may remove.
+const ownerLabel = "bench.exeunt.dev/run"
+
+// settle is how long a namespace may take to go.
+const settle = 30 * time.Second
+
+// session is a prepared run: a checked configuration, open connections and the
+// namespace.
+type session struct {
+	Config
+	pool *pool
+	path string // of the ConfigMaps
+}
+
+// open prepares a run. The caller closes the session's pool.
+func open(ctx context.Context, config Config) (*session, error) {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	p, err := openPool(config.REST, config.Connections)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Config: config, pool: p, path: collectionPath(config.Namespace)}
+	if err := s.prepare(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) prepare(ctx context.Context) error {
+	if err := s.pool.connect(ctx); err != nil {
+		return err
+	}
+	return ensureNamespace(ctx, s.pool.client(0), s.Namespace)
+}
+
+// ensureNamespace makes the namespace or takes the one that an earlier run
+// left. A namespace that is somebody else's is refused: the run would fill it,
+// and Cleanup would remove it.
+func ensureNamespace(ctx context.Context, c client, name string) error {
+	ns, err := getNamespace(ctx, c, name)
+	switch {
+	case err != nil:
+		return err
+	case ns == nil:
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{%q:"true"}}}`, name, ownerLabel)
+		_, err := c.discard(ctx, http.MethodPost, "/api/v1/namespaces", "", writeHeader, &payload{pieces: [5]string{body}})
+		if err != nil {
+			return fmt.Errorf("make namespace: %w", err)
+		}
+		return nil
+	case ns.Metadata.Labels[ownerLabel] == "":
+		return fmt.Errorf("namespace %q exists and was not made by a benchmark: choose another", name)
+	case ns.Status.Phase == "Terminating":
+		return fmt.Errorf("namespace %q is still being removed: wait, or choose another", name)
+	}
+	return nil
+}
+
+type namespace struct {
+	Metadata struct {
+		Labels map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+// getNamespace returns nil when there is none.
+func getNamespace(ctx context.Context, c client, name string) (*namespace, error) {
+	answer, err := c.get(ctx, "/api/v1/namespaces/"+name, "")
+	if hasCode(err, http.StatusNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for namespace: %w", err)
+	}
+	ns := &namespace{}
+	if err := json.Unmarshal(answer, ns); err != nil {
+		return nil, fmt.Errorf("look for namespace %q: %w", name, err)
+	}
+	return ns, nil
+}
+
+// Cleanup removes what runs have left: the ConfigMaps, then the namespace. A
+// namespace that no run has made is left alone.
+func Cleanup(ctx context.Context, config Config) error {
+	config = config.withDefaults()
+	if err := config.check(); err != nil {
+		return err
+	}
+	p, err := openPool(config.REST, 1)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	c := p.client(0)
+	ns, err := getNamespace(ctx, c, config.Namespace)
+	if err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	if ns == nil || ns.Metadata.Labels[ownerLabel] == "" {
+		return nil
+	}
+	if _, err := c.discard(ctx, http.MethodDelete, collectionPath(config.Namespace), "", plainHeader, nil); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	_, err = c.discard(ctx, http.MethodDelete, "/api/v1/namespaces/"+config.Namespace, "", plainHeader, nil)
+	if err != nil && !hasCode(err, http.StatusNotFound) {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	return awaitGone(ctx, c, config.Namespace)
+}
+
+// awaitGone gives the server a while to remove the namespace. Its going is the
+// server's business: a slow one is no failure of the run.
+func awaitGone(ctx context.Context, c client, name string) error {
+	deadline := time.Now().Add(settle)
+	for pause := 10 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, time.Second) {
+		ns, err := getNamespace(ctx, c, name)
+		if err != nil || ns == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// seed makes the objects that are not there yet.
+func (s *session) seed(ctx context.Context) error {
+	if s.Seeded {
+		return nil
+	}
+	t := s.createAll(ctx, func(err error) bool { return hasCode(err, http.StatusConflict) })
+	if t.errors > 0 {
+		return fmt.Errorf("make objects: %d errors, the first: %w", t.errors, t.firstErr)
+	}
+	return ctx.Err()
+}
+
+// each runs work once for every client, all at once, and adds up what they
+// counted.
+func (s *session) each(work func(worker int, c client, t *tally)) *tally {
+	tallies := make([]tally, s.Clients)
+	var group sync.WaitGroup
+	for i := range tallies {
+		group.Go(func() { work(i, s.pool.client(i), &tallies[i]) })
+	}
+	group.Wait()
+	for i := range tallies[1:] {
+		tallies[0].merge(&tallies[i+1])
+	}
+	return &tallies[0]
+}
+
+func hasCode(err error, code int) bool {
+	var status *statusError
+	return errors.As(err, &status) && status.code == code
+}

@@ -1,0 +1,161 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Result is what one workload measured, a line for each sort of operation.
+type Result struct {
+	Workload string    `json:"workload"`
+	Measures []Measure `json:"measures"`
+}
+
+// Measure is one line of a result. Durations are in nanoseconds.
+type Measure struct {
+	Name       string        `json:"name"`
+	Operations int64         `json:"operations"` // those that succeeded
+	Errors     int64         `json:"errors"`     // those that did not
+	FirstError string        `json:"firstError,omitempty"`
+	Elapsed    time.Duration `json:"elapsed"`
+	PerSecond  float64       `json:"perSecond"`
+	Latency    Summary       `json:"latency"`
+	// Bytes is what the answers' bodies held, as they came over the wire.
+	Bytes int64 `json:"bytes"`
+	// Server is there when the configuration named the server's process.
+	Server *Cost `json:"server,omitempty"`
+	// LoadCPU is the CPU time of the load itself. Where it nears Elapsed times
+	// the number of cores, the load was measured and not the server.
+	LoadCPU time.Duration `json:"loadCPU,omitempty"`
+	// Watch is there for watches.
+	Watch *Delivery `json:"watch,omitempty"`
+}
+
+// Cost is what the server's process took.
+type Cost struct {
+	CPU             time.Duration `json:"cpu"`
+	CPUPerOperation time.Duration `json:"cpuPerOperation"`
+	Resident        int64         `json:"resident"` // bytes, when the workload ended
+}
+
+// Delivery says how watchers fared. Operations and latency beside it are
+// deliveries, from the answer to the write until an event's arrival; an event
+// that arrives before that answer counts as zero.
+type Delivery struct {
+	Watchers   int     `json:"watchers"`
+	CutOff     int     `json:"cutOff"`     // watches that ended before their time
+	Missed     int64   `json:"missed"`     // events that a watcher never got, though its watch went on
+	Duplicated int64   `json:"duplicated"` // events that came again, or out of order
+	Writes     int64   `json:"writes"`
+	WriteErrs  int64   `json:"writeErrors"`
+	Write      Summary `json:"write"`    // latency of the writes themselves
+	FromSend   Summary `json:"fromSend"` // from sending the write until an event's arrival
+}
+
+// Err reports what went wrong in a run that came to its end: operations that
+// did not succeed and events that did not arrive.
+func (r Result) Err() error {
+	var all []error
+	for _, m := range r.Measures {
+		if m.Errors > 0 {
+			all = append(all, fmt.Errorf("%s: %d of %d operations had errors, the first: %s",
+				m.Name, m.Errors, m.Errors+m.Operations, m.FirstError))
+		}
+		if w := m.Watch; w != nil && (w.CutOff > 0 || w.Missed > 0 || w.Duplicated > 0) {
+			all = append(all, fmt.Errorf("%s: %d of %d watchers cut off, %d events missed, %d duplicated; first: %s",
+				m.Name, w.CutOff, w.Watchers, w.Missed, w.Duplicated, m.FirstError))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// tally is what one worker counts. It belongs to that worker until merged.
+type tally struct {
+	latency  histogram
+	ops      int64
+	errors   int64
+	firstErr error
+	bytes    int64
+}
+
+// count records how one operation went.
+func (t *tally) count(took time.Duration, bytes int64, err error) {
+	t.bytes += bytes
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	t.ops++
+	t.latency.add(took)
+}
+
+func (t *tally) fail(err error) {
+	t.errors++
+	if t.firstErr == nil {
+		t.firstErr = err
+	}
+}
+
+func (t *tally) merge(other *tally) {
+	t.latency.merge(&other.latency)
+	t.ops += other.ops
+	t.errors += other.errors
+	t.bytes += other.bytes
+	if t.firstErr == nil {
+		t.firstErr = other.firstErr
+	}
+}
+
+// meter holds what the clock and the processes showed when a workload began.
+type meter struct {
+	pid    int
+	begin  time.Time
+	server usage
+	load   time.Duration
+}
+
+func startMeter(pid int) (meter, error) {
+	m := meter{pid: pid}
+	if pid != 0 {
+		var err error
+		if m.server, err = readUsage(pid); err != nil {
+			return meter{}, err
+		}
+		m.load = loadCPU()
+	}
+	m.begin = time.Now()
+	return m, nil
+}
+
+// stop turns a tally into a line of the result.
+func (m meter) stop(name string, t *tally) (Measure, error) {
+	return m.stopAfter(name, t, time.Since(m.begin))
+}
+
+// stopAfter is stop for a workload that was over before this call.
+func (m meter) stopAfter(name string, t *tally, elapsed time.Duration) (Measure, error) {
+	out := Measure{
+		Name: name, Operations: t.ops, Errors: t.errors, Elapsed: elapsed,
+		Latency: t.latency.summary(), Bytes: t.bytes,
+	}
+	if t.firstErr != nil {
+		out.FirstError = t.firstErr.Error()
+	}
+	if elapsed > 0 {
+		out.PerSecond = float64(t.ops) / elapsed.Seconds()
+	}
+	if m.pid == 0 {
+		return out, nil
+	}
+	now, err := readUsage(m.pid)
+	if err != nil {
+		return Measure{}, err
+	}
+	cost := &Cost{CPU: now.cpu - m.server.cpu, Resident: now.resident}
+	if t.ops > 0 {
+		cost.CPUPerOperation = cost.CPU / time.Duration(t.ops)
+	}
+	out.Server, out.LoadCPU = cost, loadCPU()-m.load
+	return out, nil
+}

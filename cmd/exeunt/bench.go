@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/exeunt/exeunt/bench"
+)
+
+// workloads are the words that bench takes, in the order of "all".
+var workloads = []struct {
+	name string
+	run  func(context.Context, bench.Config) (bench.Result, error)
+}{
+	{"create", bench.RunCreate},
+	{"get", bench.RunGet},
+	{"list", bench.RunList},
+	{"watch", bench.RunWatch},
+}
+
+func newBench() *cobra.Command {
+	var c bench.Config
+	var asJSON, keep bool
+	cmd := &cobra.Command{
+		Use:   "bench [create|get|list|watch|all] | bench start -- COMMAND [ARGUMENT...]",
+		Short: "Put load on a Kubernetes API server and measure it",
+		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
+run one after the other.
+
+  create  make ConfigMaps with many clients at once
+  get     read them at random
+  list    list all of them: plain and compressed, read and decoded
+  watch   follow writes with many watchers, and account for every event
+  start   start COMMAND, and measure the time until it answers /readyz
+
+Everything happens in a namespace of its own, which is removed afterwards. A
+namespace that was not made by this command is never touched. The command fails
+when an operation failed or an event did not arrive.`,
+		Example: `  exeunt bench --kubeconfig data/kubeconfig --pid $(pidof exeunt)
+  exeunt bench watch --watchers 1000 --duration 30s
+  exeunt bench start --kubeconfig data/kubeconfig -- exeunt serve`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			results, err := runBench(cmd, &c, args, keep)
+			write := bench.WriteTable
+			if asJSON {
+				write = bench.WriteJSON
+			}
+			if len(results) > 0 {
+				err = errors.Join(err, write(cmd.OutOrStdout(), results))
+			}
+			for _, r := range results {
+				err = errors.Join(err, r.Err())
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, as kubectl reads it)")
+	f.StringVar(&c.Namespace, "namespace", "bench", "namespace to work in")
+	f.IntVar(&c.Clients, "clients", 32, "requests under way at once")
+	f.IntVar(&c.Connections, "connections", 8, "TCP connections that the clients share, and as many for the watchers")
+	f.IntVar(&c.Objects, "objects", 10_000, "ConfigMaps to create, get and list")
+	f.IntVar(&c.Size, "size", 1024, "bytes of data in each object")
+	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to get, and to write for watchers")
+	f.IntVar(&c.Rounds, "rounds", 10, "lists of each sort, and starts")
+	f.IntVar(&c.Watchers, "watchers", 100, "watches to open")
+	f.IntVar(&c.Writers, "writers", 4, "clients that write for the watchers")
+	f.IntVar(&c.Events, "events", 0, "writes to make for the watchers, instead of for --duration")
+	f.IntVar(&c.PID, "pid", 0, "process of the server on this machine: its CPU time and memory are measured too")
+	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
+	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
+	return cmd
+}
+
+// runBench runs what the arguments name. Results of workloads that came to
+// their end are returned beside the error of the one that did not.
+func runBench(cmd *cobra.Command, c *bench.Config, args []string, keep bool) (results []bench.Result, err error) {
+	ctx := cmd.Context()
+	if len(args) > 0 && args[0] == "start" {
+		c.Command = args[1:]
+		r, err := bench.RunStart(ctx, *c)
+		if err != nil {
+			return nil, err
+		}
+		return []bench.Result{r}, nil
+	}
+	selected, err := selectWorkloads(args)
+	if err != nil {
+		return nil, err
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.Kubeconfig
+	if c.REST, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig(); err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	if !keep {
+		defer func() {
+			// Also after Ctrl-C: what a run made goes with it.
+			err = errors.Join(err, bench.Cleanup(context.WithoutCancel(ctx), *c))
+		}()
+	}
+	for _, i := range selected {
+		r, err := workloads[i].run(ctx, *c)
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", workloads[i].name, err)
+		}
+		results = append(results, r)
+		c.Seeded = c.Seeded || workloads[i].name == "create" && r.Err() == nil
+	}
+	return results, nil
+}
+
+// selectWorkloads turns arguments into places in workloads.
+func selectWorkloads(args []string) ([]int, error) {
+	var chosen []int
+	for i, w := range workloads {
+		if len(args) == 0 || slices.Contains(args, "all") || slices.Contains(args, w.name) {
+			chosen = append(chosen, i)
+		}
+	}
+	for _, arg := range args {
+		known := arg == "all"
+		for _, w := range workloads {
+			known = known || arg == w.name
+		}
+		if !known {
+			return nil, fmt.Errorf("no workload %q: want create, get, list, watch, all or start", arg)
+		}
+	}
+	return chosen, nil
+}

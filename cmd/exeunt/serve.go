@@ -1,0 +1,40 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/server"
+)
+
+func newServe() *cobra.Command {
+	var c server.Config
+	var level slog.Level
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the Kubernetes API",
+		Long: `Serve the Kubernetes API over an embedded SQLite database, or over PostgreSQL.
+
+The first start makes certificates and an administrator's kubeconfig in the
+data directory. Stop the server with Ctrl-C or SIGTERM: it finishes what it is
+doing. It can be killed at any moment; what it acknowledged is on disk.`,
+		Example: `  exeunt serve
+  exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443
+  exeunt serve --database postgres://exeunt@db.example/exeunt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Version = version()
+			c.Out = cmd.OutOrStdout()
+			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			return server.Run(cmd.Context(), c)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
+	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
+	return cmd
+}

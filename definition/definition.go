@@ -1,0 +1,239 @@
+// Package definition keeps the set of kinds in step with the stored
+// CustomResourceDefinitions: it accepts their names, establishes them, serves
+// what they declare, and empties a kind before its definition goes.
+//
+// What a definition's status should be is decided in kind/custom, purely; here
+// is only the following and the writing. Every replica follows on its own; all
+// writes are compare-and-swaps of the same decision, so it does not matter who
+// is first.
+package definition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Controller follows the definitions. Make one with New, Load it before
+// serving, and Run it.
+type Controller struct {
+	store *store.Store
+	kinds *kind.Registry
+	crds  *kind.Version // the CustomResourceDefinition kind itself
+	log   *slog.Logger
+	now   func() time.Time
+
+	// Owned by Load, then by Run.
+	revision int64
+	known    map[string]*definition // by name
+
+	cleaning sync.WaitGroup
+}
+
+// definition is a stored CustomResourceDefinition and what was made of it.
+type definition struct {
+	crd      *apiextensionsv1.CustomResourceDefinition
+	object   object.Object
+	served   servedAs
+	cleaning bool
+}
+
+// servedAs tells whether a definition changed in a way that matters to what is
+// served; most changes are of its status.
+type servedAs struct {
+	uid         types.UID
+	generation  int64
+	names       string
+	established bool
+	terminating bool
+}
+
+// New makes a controller. definitions is the kind CustomResourceDefinition.
+func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog.Logger) *Controller {
+	return &Controller{
+		store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
+		known: map[string]*definition{},
+	}
+}
+
+// Load reads all definitions and serves what is established.
+func (c *Controller) Load(ctx context.Context) error {
+	listing, err := c.store.List(ctx, store.ListRequest{Kind: c.crds.Kind.Storage})
+	if err != nil {
+		return fmt.Errorf("list definitions: %w", err)
+	}
+	defer listing.Close()
+	c.revision = listing.Revision()
+	for listing.Next() {
+		o := listing.Object()
+		o.Body = append([]byte(nil), o.Body...)
+		c.learn(o)
+	}
+	return listing.Err()
+}
+
+// Run follows the definitions until the context ends.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.cleaning.Wait()
+	c.settle(ctx)
+	for {
+		if err := c.follow(ctx); ctx.Err() != nil {
+			return nil
+		} else if !object.Is(err, object.Expired) {
+			return err
+		}
+		// Compaction overtook us: begin again from the present state.
+		if err := c.Load(ctx); err != nil {
+			return err
+		}
+		c.settle(ctx)
+	}
+}
+
+func (c *Controller) follow(ctx context.Context) error {
+	watcher, err := c.store.Watch(ctx, store.WatchRequest{Kind: c.crds.Kind.Storage, From: c.revision})
+	if err != nil {
+		return fmt.Errorf("watch definitions: %w", err)
+	}
+	defer watcher.Close()
+	for {
+		events, upTo, err := watcher.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("watch definitions: %w", err)
+		}
+		for _, e := range events {
+			if e.Type == store.Removed {
+				c.forget(e.Object.Name)
+			} else {
+				c.learn(e.Object)
+			}
+		}
+		c.revision = upTo
+		if len(events) > 0 {
+			c.settle(ctx)
+		}
+	}
+}
+
+// learn takes in a stored definition and serves it if it is established.
+func (c *Controller) learn(o object.Object) {
+	decoded, err := c.crds.Decode(o.Body, o.ResourceVersion())
+	if err != nil {
+		c.log.Error("definition cannot be read", "name", o.Name, "error", err)
+		return
+	}
+	crd, ok := decoded.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		c.log.Error("definition is something else", "name", o.Name, "type", fmt.Sprintf("%T", decoded))
+		return
+	}
+	d := c.known[o.Name]
+	if d == nil {
+		d = &definition{}
+		c.known[o.Name] = d
+	}
+	d.crd, d.object = crd, o
+	c.serve(d)
+}
+
+// serve registers what the definition declares, if that changed.
+func (c *Controller) serve(d *definition) {
+	now := servedAs{
+		uid: d.crd.UID, generation: d.crd.Generation, names: fmt.Sprintf("%v", d.crd.Status.AcceptedNames),
+		established: isTrue(d.crd, apiextensionsv1.Established), terminating: d.crd.DeletionTimestamp != nil,
+	}
+	if now == d.served {
+		return
+	}
+	d.served = now
+	if !now.established {
+		c.kinds.Remove(storageName(d.crd))
+		return
+	}
+	k, err := custom.New(d.crd)
+	if err != nil {
+		c.log.Error("definition cannot be served", "name", d.crd.Name, "error", err)
+		return
+	}
+	c.kinds.Put(k)
+}
+
+func (c *Controller) forget(name string) {
+	if d := c.known[name]; d != nil {
+		c.kinds.Remove(storageName(d.crd))
+		delete(c.known, name)
+	}
+}
+
+// settle gives every definition the status it should have, and starts the
+// emptying of those that are being deleted.
+func (c *Controller) settle(ctx context.Context) {
+	all := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(c.known))
+	for _, d := range c.known {
+		all = append(all, d.crd)
+	}
+	for _, d := range c.known {
+		status, differs := custom.Accept(d.crd, all, c.now())
+		if differs {
+			if err := c.writeStatus(ctx, d, status); err != nil && ctx.Err() == nil {
+				c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
+			}
+		}
+		if d.crd.DeletionTimestamp != nil && !d.cleaning && hasFinalizer(d.crd) {
+			d.cleaning = true
+			c.cleaning.Add(1)
+			go c.clean(ctx, d.crd.DeepCopy())
+		}
+	}
+}
+
+// writeStatus swaps in the status. Losing the swap is fine: whoever won caused
+// an event, and we look again then.
+func (c *Controller) writeStatus(ctx context.Context, d *definition, status apiextensionsv1.CustomResourceDefinitionStatus) error {
+	changed := d.crd.DeepCopy()
+	changed.Status = status
+	err := c.write(ctx, changed, d.object.Revision, false)
+	if object.Is(err, object.Conflict) || object.Is(err, object.NotFound) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, ifRevision int64, remove bool) error {
+	body, err := c.crds.Encode(crd)
+	if err != nil {
+		return err
+	}
+	_, err = c.store.Update(ctx, store.UpdateRequest{
+		Key: object.Key{Kind: c.crds.Kind.Storage, Name: crd.Name}, IfRevision: ifRevision,
+		Meta: crd.ObjectMeta, Body: body, Remove: remove,
+	})
+	return err
+}
+
+func storageName(crd *apiextensionsv1.CustomResourceDefinition) string {
+	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural)
+}
+
+func isTrue(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+	for _, condition := range crd.Status.Conditions {
+		if condition.Type == t {
+			return condition.Status == apiextensionsv1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// errAgain says that something changed under our hands: look again.
+var errAgain = errors.New("changed meanwhile")

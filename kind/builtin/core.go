@@ -1,0 +1,124 @@
+package builtin
+
+import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+func coreKinds() []*kind.Kind {
+	return []*kind.Kind{
+		namespaceDef().kind(),
+		podDef().kind(),
+		def[corev1.ConfigMap, *corev1.ConfigMap]{
+			gv: corev1.SchemeGroupVersion, plural: "configmaps", short: []string{"cm"},
+			validate:       validateConfigMap,
+			validateUpdate: validateConfigMapUpdate,
+			table:          configMapTable,
+		}.kind(),
+		def[corev1.Secret, *corev1.Secret]{
+			gv: corev1.SchemeGroupVersion, plural: "secrets",
+			prepareCreate: defaultSecret,
+			prepareUpdate: func(obj, old *corev1.Secret) {
+				fill(&obj.Type, old.Type)
+				defaultSecret(obj)
+			},
+			validate:       validateSecret,
+			validateUpdate: validateSecretUpdate,
+			fields:         []string{"type"},
+			table:          secretTable,
+		}.kind(),
+		def[corev1.ServiceAccount, *corev1.ServiceAccount]{
+			gv: corev1.SchemeGroupVersion, plural: "serviceaccounts", short: []string{"sa"},
+		}.kind(),
+		serviceDef().kind(),
+		def[corev1.Endpoints, *corev1.Endpoints]{
+			gv: corev1.SchemeGroupVersion, plural: "endpoints", short: []string{"ep"},
+			createOnUpdate: true,
+			validate:       validateEndpoints,
+			table:          endpointsTable,
+		}.kind(),
+		def[corev1.Node, *corev1.Node]{
+			gv: corev1.SchemeGroupVersion, plural: "nodes", short: []string{"no"}, cluster: true,
+			parts:          func(n *corev1.Node) (any, any) { return &n.Spec, &n.Status },
+			keepStatus:     true, // a node registers itself with its status
+			validate:       validateNode,
+			validateUpdate: validateNodeUpdate,
+			fields:         []string{"spec.unschedulable"},
+			table:          nodeTable,
+		}.kind(),
+		replicationControllerDef().kind(),
+		def[corev1.PodTemplate, *corev1.PodTemplate]{
+			gv: corev1.SchemeGroupVersion, plural: "podtemplates",
+			parts:      func(t *corev1.PodTemplate) (any, any) { return &t.Template, nil },
+			noStatus:   true,
+			generation: true,
+			validate:   validatePodTemplate,
+			table:      podTemplateTable,
+		}.kind(),
+	}
+}
+
+func serviceDef() def[corev1.Service, *corev1.Service] {
+	return def[corev1.Service, *corev1.Service]{
+		gv: corev1.SchemeGroupVersion, plural: "services", short: []string{"svc"}, all: true,
+		createOnUpdate: true,
+		name:           apivalidation.NameIsDNS1035Label,
+		parts:          func(s *corev1.Service) (any, any) { return &s.Spec, &s.Status },
+		prepareCreate:  func(s *corev1.Service) { mirrorClusterIP(&s.Spec) },
+		prepareUpdate: func(obj, old *corev1.Service) {
+			keepClusterIP(&obj.Spec, &old.Spec)
+			mirrorClusterIP(&obj.Spec)
+		},
+		validate:       validateService,
+		validateUpdate: validateServiceUpdate,
+		fields:         []string{"spec.clusterIP", "spec.type"},
+		table:          serviceTable,
+	}
+}
+
+// mirrorClusterIP makes the list of addresses from the one address, which older
+// clients set alone.
+func mirrorClusterIP(spec *corev1.ServiceSpec) {
+	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+}
+
+// keepClusterIP lets a client that leaves out the address keep it.
+func keepClusterIP(spec, old *corev1.ServiceSpec) {
+	if spec.Type == corev1.ServiceTypeExternalName || old.Type == corev1.ServiceTypeExternalName {
+		return
+	}
+	if spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
+		spec.ClusterIP, spec.ClusterIPs = old.ClusterIP, old.ClusterIPs
+	}
+}
+
+func replicationControllerDef() def[corev1.ReplicationController, *corev1.ReplicationController] {
+	return def[corev1.ReplicationController, *corev1.ReplicationController]{
+		gv: corev1.SchemeGroupVersion, plural: "replicationcontrollers", short: []string{"rc"}, all: true,
+		rules:      lifecycle.Rules{DefaultPolicy: metav1.DeletePropagationOrphan},
+		parts:      func(r *corev1.ReplicationController) (any, any) { return &r.Spec, &r.Status },
+		generation: true,
+		validate:   validateReplicationController,
+		validateStatus: func(obj, _ *corev1.ReplicationController) field.ErrorList {
+			return validateReplicaCounts(obj.Status.Replicas, map[string]int32{
+				"fullyLabeledReplicas": obj.Status.FullyLabeledReplicas,
+				"readyReplicas":        obj.Status.ReadyReplicas,
+				"availableReplicas":    obj.Status.AvailableReplicas,
+			})
+		},
+		scale: &kind.Scale{
+			SpecReplicasPath: "spec.replicas", StatusReplicasPath: "status.replicas",
+			LabelSelectorPath: "spec.selector", SelectorIsObject: true,
+		},
+		fields: []string{"status.replicas"},
+		table:  replicationControllerTable,
+	}
+}

@@ -1,0 +1,41 @@
+package builtin
+
+import "k8s.io/apimachinery/pkg/runtime"
+
+// addDefaults registers the defaults that users see. Decoding a request and
+// applying a patch both run them, so each must be idempotent.
+func addDefaults(s *runtime.Scheme) {
+	addPodDefaults(s)
+	addCoreDefaults(s)
+	addAppsDefaults(s)
+	addBatchDefaults(s)
+	addOtherDefaults(s)
+}
+
+// defaults registers the defaulting of one type.
+func defaults[T any, P pointerTo[T]](s *runtime.Scheme, fill func(P)) {
+	s.AddTypeDefaultingFunc(P(new(T)), func(obj any) { fill(obj.(P)) })
+}
+
+// fill sets *p to v if it is the zero value.
+func fill[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// fillPtr points *p at v if it is nil.
+func fillPtr[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
+// deref is what p points at, or v.
+func deref[T any](p *T, v T) T {
+	if p == nil {
+		return v
+	}
+	return *p
+}

@@ -1,0 +1,66 @@
+package builtin
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// A namespace has finalizers in its spec besides those in its metadata. They
+// say who has yet to empty it; only /finalize takes them away.
+func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
+	return def[corev1.Namespace, *corev1.Namespace]{
+		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
+		rules: lifecycle.Rules{MarkDeleting: markTerminating, Removable: hasNoSpecFinalizers},
+		name:  apivalidation.NameIsDNSLabel,
+		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
+		prepareCreate: func(n *corev1.Namespace) {
+			n.Status.Phase = corev1.NamespaceActive
+			if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
+				n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
+			}
+		},
+		prepareUpdate:  func(obj, old *corev1.Namespace) { obj.Spec.Finalizers = old.Spec.Finalizers },
+		validate:       validateNamespace,
+		validateStatus: validateNamespaceStatus,
+		canonicalize:   labelNamespace,
+		fields:         []string{"status.phase"},
+		table:          namespaceTable,
+	}
+}
+
+// NamespaceFinalizeStrategy is the strategy of a namespace's /finalize: the
+// spec's finalizers may change, the status may not.
+func NamespaceFinalizeStrategy() lifecycle.Strategy {
+	d := namespaceDef()
+	d.prepareUpdate = nil
+	return &strategy[corev1.Namespace, *corev1.Namespace]{def: d}
+}
+
+var namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+
+func markTerminating(body []byte) ([]byte, error) {
+	ns := &corev1.Namespace{}
+	if err := object.DecodeInto(body, "", namespaceGVK, ns); err != nil {
+		return nil, err
+	}
+	ns.Status.Phase = corev1.NamespaceTerminating
+	return object.Encode(ns)
+}
+
+// hasNoSpecFinalizers holds on to a body that cannot be read: better a
+// namespace too many than one whose contents were left behind.
+func hasNoSpecFinalizers(body []byte) bool {
+	var ns struct {
+		Spec struct {
+			Finalizers []string `json:"finalizers"`
+		} `json:"spec"`
+	}
+	return json.Unmarshal(body, &ns) == nil && len(ns.Spec.Finalizers) == 0
+}

@@ -1,0 +1,104 @@
+package builtin
+
+import (
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+func coordinationKinds() []*kind.Kind {
+	return []*kind.Kind{def[coordinationv1.Lease, *coordinationv1.Lease]{
+		gv: coordinationv1.SchemeGroupVersion, plural: "leases",
+		createOnUpdate: true,
+		conditional:    true, // two candidates must not both believe they won
+		validate:       validateLease,
+		table:          leaseTable,
+	}.kind()}
+}
+
+func discoveryKinds() []*kind.Kind {
+	return []*kind.Kind{def[discoveryv1.EndpointSlice, *discoveryv1.EndpointSlice]{
+		gv: discoveryv1.SchemeGroupVersion, plural: "endpointslices",
+		generation: true,
+		// There is no spec: everything but metadata counts, and the labels, which
+		// say what the slice is for.
+		moves: func(obj, old *discoveryv1.EndpointSlice) bool {
+			a, b := *obj, *old
+			a.ObjectMeta, b.ObjectMeta = metav1.ObjectMeta{Labels: obj.Labels}, metav1.ObjectMeta{Labels: old.Labels}
+			a.TypeMeta, b.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
+			return !equality.Semantic.DeepEqual(a, b)
+		},
+		validate:       validateEndpointSlice,
+		validateUpdate: validateEndpointSliceUpdate,
+		table:          endpointSliceTable,
+	}.kind()}
+}
+
+func policyKinds() []*kind.Kind {
+	return []*kind.Kind{def[policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudget]{
+		gv: policyv1.SchemeGroupVersion, plural: "poddisruptionbudgets", short: []string{"pdb"},
+		conditional: true,
+		parts:       func(b *policyv1.PodDisruptionBudget) (any, any) { return &b.Spec, &b.Status },
+		generation:  true,
+		validate:    validateDisruptionBudget,
+		table:       disruptionBudgetTable,
+	}.kind()}
+}
+
+func networkingKinds() []*kind.Kind {
+	return []*kind.Kind{
+		def[networkingv1.Ingress, *networkingv1.Ingress]{
+			gv: networkingv1.SchemeGroupVersion, plural: "ingresses", short: []string{"ing"},
+			parts:      func(i *networkingv1.Ingress) (any, any) { return &i.Spec, &i.Status },
+			generation: true,
+			validate:   validateIngress,
+			table:      ingressTable,
+		}.kind(),
+		def[networkingv1.NetworkPolicy, *networkingv1.NetworkPolicy]{
+			gv: networkingv1.SchemeGroupVersion, plural: "networkpolicies", short: []string{"netpol"},
+			parts:      func(p *networkingv1.NetworkPolicy) (any, any) { return &p.Spec, nil },
+			noStatus:   true,
+			generation: true,
+			validate:   validateNetworkPolicy,
+			table:      networkPolicyTable,
+		}.kind(),
+	}
+}
+
+func schedulingKinds() []*kind.Kind {
+	return []*kind.Kind{def[schedulingv1.PriorityClass, *schedulingv1.PriorityClass]{
+		gv: schedulingv1.SchemeGroupVersion, plural: "priorityclasses", short: []string{"pc"}, cluster: true,
+		generation:     true,
+		moves:          func(_, _ *schedulingv1.PriorityClass) bool { return false }, // it stays 1
+		validateCreate: validatePriorityClass,
+		validateUpdate: validatePriorityClassUpdate,
+		table:          priorityClassTable,
+	}.kind()}
+}
+
+func storageKinds() []*kind.Kind {
+	return []*kind.Kind{def[storagev1.StorageClass, *storagev1.StorageClass]{
+		gv: storagev1.SchemeGroupVersion, plural: "storageclasses", short: []string{"sc"}, cluster: true,
+		validate:       validateStorageClass,
+		validateUpdate: validateStorageClassUpdate,
+		table:          storageClassTable,
+	}.kind()}
+}
+
+func autoscalingKinds() []*kind.Kind {
+	return []*kind.Kind{def[autoscalingv2.HorizontalPodAutoscaler, *autoscalingv2.HorizontalPodAutoscaler]{
+		gv: autoscalingv2.SchemeGroupVersion, plural: "horizontalpodautoscalers", short: []string{"hpa"}, all: true,
+		parts:      func(h *autoscalingv2.HorizontalPodAutoscaler) (any, any) { return &h.Spec, &h.Status },
+		generation: true,
+		validate:   validateAutoscaler,
+		table:      autoscalerTable,
+	}.kind()}
+}

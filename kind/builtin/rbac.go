@@ -1,0 +1,39 @@
+package builtin
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// rbacKinds have names that are any path segment ("system:node"), and can be
+// created by PUT: that is how their bootstrap tools write them.
+func rbacKinds() []*kind.Kind {
+	return []*kind.Kind{
+		def[rbacv1.Role, *rbacv1.Role]{
+			gv: rbacv1.SchemeGroupVersion, plural: "roles",
+			createOnUpdate: true, name: path.ValidatePathSegmentName, plain: true,
+			validate: validateRole,
+		}.kind(),
+		def[rbacv1.ClusterRole, *rbacv1.ClusterRole]{
+			gv: rbacv1.SchemeGroupVersion, plural: "clusterroles", cluster: true,
+			createOnUpdate: true, name: path.ValidatePathSegmentName, plain: true,
+			validate: validateClusterRole,
+		}.kind(),
+		def[rbacv1.RoleBinding, *rbacv1.RoleBinding]{
+			gv: rbacv1.SchemeGroupVersion, plural: "rolebindings",
+			createOnUpdate: true, name: path.ValidatePathSegmentName,
+			validate:       validateRoleBinding,
+			validateUpdate: validateRoleBindingUpdate,
+			table:          roleBindingTable,
+		}.kind(),
+		def[rbacv1.ClusterRoleBinding, *rbacv1.ClusterRoleBinding]{
+			gv: rbacv1.SchemeGroupVersion, plural: "clusterrolebindings", cluster: true,
+			createOnUpdate: true, name: path.ValidatePathSegmentName,
+			validate:       validateClusterRoleBinding,
+			validateUpdate: validateClusterRoleBindingUpdate,
+			table:          clusterRoleBindingTable,
+		}.kind(),
+	}
+}

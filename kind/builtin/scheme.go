@@ -1,0 +1,148 @@
+package builtin
+
+import (
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// Scheme returns the one scheme of all built-in types: their external versions
+// only, with their defaults and field labels. It must not be changed.
+func Scheme() *runtime.Scheme { return scheme() }
+
+// Codecs returns the serializers of Scheme. Collections are streamed, so that
+// a list is never held twice in memory.
+func Codecs() serializer.CodecFactory { return codecs() }
+
+var scheme = sync.OnceValue(newScheme)
+
+var codecs = sync.OnceValue(func() serializer.CodecFactory {
+	return serializer.NewCodecFactory(Scheme(),
+		serializer.WithStreamingCollectionEncodingToJSON(),
+		serializer.WithStreamingCollectionEncodingToProtobuf())
+})
+
+// newScheme panics if two types claim one name or a default has no type: the
+// inputs are constants of this package, so a test that calls it once is proof.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	add := runtime.NewSchemeBuilder(
+		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
+		coordinationv1.AddToScheme, eventsv1.AddToScheme, discoveryv1.AddToScheme,
+		policyv1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme,
+		schedulingv1.AddToScheme, storagev1.AddToScheme,
+		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+		metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
+		addFieldLabels,
+	)
+	if err := add.AddToScheme(s); err != nil {
+		panic(fmt.Sprintf("builtin scheme: %v", err))
+	}
+	// The options of every verb are found in group "", version "v1", and so are
+	// Status and the discovery documents, which have no version of their own.
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	addDefaults(s)
+	return s
+}
+
+// fieldLabel says where a field label's value is found in the stored body, and
+// which value stands for an absent one. Bodies leave out false and 0, so those
+// are asked for as "".
+type fieldLabel struct {
+	path string // empty: the label itself
+	zero string
+}
+
+// fieldLabels are the labels that a fieldSelector may name, besides
+// metadata.name and metadata.namespace which every kind has.
+var fieldLabels = map[schema.GroupVersionKind]map[string]fieldLabel{
+	corev1.SchemeGroupVersion.WithKind("Pod"): {
+		"spec.nodeName":            {},
+		"spec.host":                {path: "spec.nodeName"},
+		"spec.restartPolicy":       {},
+		"spec.schedulerName":       {},
+		"spec.serviceAccountName":  {},
+		"spec.hostNetwork":         {zero: "false"},
+		"status.phase":             {},
+		"status.podIP":             {},
+		"status.nominatedNodeName": {},
+	},
+	corev1.SchemeGroupVersion.WithKind("Node"):                  {"spec.unschedulable": {zero: "false"}},
+	corev1.SchemeGroupVersion.WithKind("ReplicationController"): {"status.replicas": {}},
+	corev1.SchemeGroupVersion.WithKind("Namespace"):             {"status.phase": {}},
+	corev1.SchemeGroupVersion.WithKind("Secret"):                {"type": {}},
+	corev1.SchemeGroupVersion.WithKind("Service"):               {"spec.clusterIP": {}, "spec.type": {}},
+	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"):            {"status.replicas": {}},
+	batchv1.SchemeGroupVersion.WithKind("Job"):                  {"status.successful": {path: "status.succeeded", zero: "0"}},
+	corev1.SchemeGroupVersion.WithKind("Event"): {
+		"involvedObject.kind":            {},
+		"involvedObject.namespace":       {},
+		"involvedObject.name":            {},
+		"involvedObject.uid":             {},
+		"involvedObject.apiVersion":      {},
+		"involvedObject.resourceVersion": {},
+		"involvedObject.fieldPath":       {},
+		"reason":                         {},
+		"reportingComponent":             {},
+		"source":                         {path: "source.component"},
+		"type":                           {},
+	},
+	eventsv1.SchemeGroupVersion.WithKind("Event"): {
+		"regarding.kind":            {path: "involvedObject.kind"},
+		"regarding.namespace":       {path: "involvedObject.namespace"},
+		"regarding.name":            {path: "involvedObject.name"},
+		"regarding.uid":             {path: "involvedObject.uid"},
+		"regarding.apiVersion":      {path: "involvedObject.apiVersion"},
+		"regarding.resourceVersion": {path: "involvedObject.resourceVersion"},
+		"regarding.fieldPath":       {path: "involvedObject.fieldPath"},
+		"reason":                    {},
+		"reportingController":       {path: "reportingComponent"},
+		"type":                      {},
+	},
+}
+
+func addFieldLabels(s *runtime.Scheme) error {
+	for gvk, labels := range fieldLabels {
+		convert := func(label, value string) (string, string, error) {
+			if label == "metadata.name" || label == "metadata.namespace" {
+				return label, value, nil
+			}
+			known, ok := labels[label]
+			if !ok {
+				return "", "", fmt.Errorf("field label not supported: %s", label)
+			}
+			if known.path != "" {
+				label = known.path
+			}
+			if value == known.zero {
+				value = ""
+			}
+			return label, value, nil
+		}
+		if err := s.AddFieldLabelConversionFunc(gvk, convert); err != nil {
+			return err
+		}
+	}
+	return nil
+}

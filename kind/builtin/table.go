@@ -1,0 +1,159 @@
+package builtin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// What a cell shows when there is nothing, or nothing known, to show.
+const (
+	none    = "<none>"
+	unknown = "<unknown>"
+	unset   = "<unset>"
+)
+
+// table is what `kubectl get` shows of a kind. row yields one cell a column,
+// those of -o wide included: the client hides them.
+type table[P any] struct {
+	columns []metav1.TableColumnDefinition
+	row     func(obj P, now time.Time) []any
+	// conditions mark a row that is over and done with. Nil: none.
+	conditions func(obj P) []metav1.TableRowCondition
+}
+
+// convertor is a table as the library's handlers want it.
+type convertor[P metav1.Object] struct {
+	resource schema.GroupResource
+	table    table[P]
+	now      func() time.Time
+}
+
+func newConvertor[P metav1.Object](resource schema.GroupResource, t table[P]) rest.TableConvertor {
+	return &convertor[P]{resource: resource, table: t, now: time.Now}
+}
+
+// ConvertToTable makes rows of an object or of a list. Every row carries its
+// object; the handler then drops it or reduces it to metadata.
+func (c *convertor[P]) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	result := &metav1.Table{Rows: []metav1.TableRow{}}
+	now := c.now()
+	add := func(item runtime.Object) error {
+		row, err := c.row(item, now)
+		result.Rows = append(result.Rows, row)
+		return err
+	}
+	if meta.IsListType(obj) {
+		if err := meta.EachListItem(obj, add); err != nil {
+			return nil, err
+		}
+	} else if err := add(obj); err != nil {
+		return nil, err
+	}
+	if list, err := meta.ListAccessor(obj); err == nil {
+		result.ResourceVersion = list.GetResourceVersion()
+		result.Continue = list.GetContinue()
+		result.RemainingItemCount = list.GetRemainingItemCount()
+	} else if common, err := meta.CommonAccessor(obj); err == nil {
+		result.ResourceVersion = common.GetResourceVersion()
+	}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		result.ColumnDefinitions = c.table.columns
+	}
+	return result, nil
+}
+
+func (c *convertor[P]) row(item runtime.Object, now time.Time) (metav1.TableRow, error) {
+	p, ok := item.(any).(P)
+	if !ok {
+		return metav1.TableRow{}, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusNotAcceptable,
+			Reason:  metav1.StatusReasonNotAcceptable,
+			Message: fmt.Sprintf("the resource %s has no Table of %T", c.resource, item),
+		}}
+	}
+	row := metav1.TableRow{Cells: c.table.row(p, now), Object: runtime.RawExtension{Object: item}}
+	if c.table.conditions != nil {
+		row.Conditions = c.table.conditions(p)
+	}
+	return row, nil
+}
+
+// nameAndAge is the table of kinds that have no other.
+func nameAndAge[P metav1.Object]() table[P] {
+	return table[P]{
+		columns: columns(),
+		row:     func(obj P, now time.Time) []any { return []any{obj.GetName(), age(obj, now)} },
+	}
+}
+
+// columns puts the name before and the age after what differs.
+func columns(between ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
+	return append(append(named(), between...), ageColumn())
+}
+
+// named puts the name before what differs.
+func named(rest ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
+	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "The object's name, unique among its kind within its namespace."}
+	return append([]metav1.TableColumnDefinition{name}, rest...)
+}
+
+func ageColumn() metav1.TableColumnDefinition {
+	return text("Age", "How long ago the object was created.")
+}
+
+func text(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
+}
+
+func number(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: description}
+}
+
+func boolean(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description}
+}
+
+// wide marks a column that only -o wide shows.
+func wide(c metav1.TableColumnDefinition) metav1.TableColumnDefinition {
+	c.Priority = 1
+	return c
+}
+
+func age(obj metav1.Object, now time.Time) string {
+	return since(obj.GetCreationTimestamp().Time, now)
+}
+
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return unknown
+	}
+	return duration.HumanDuration(now.Sub(t))
+}
+
+// or is s, or else what stands for nothing.
+func or(s, nothing string) string {
+	if s == "" {
+		return nothing
+	}
+	return s
+}
+
+// shorten joins the first few of a list and counts the rest.
+func shorten(list []string, limit int, separator string) string {
+	if len(list) <= limit {
+		return strings.Join(list, separator)
+	}
+	return fmt.Sprintf("%s + %d more...", strings.Join(list[:limit], separator), len(list)-limit)
+}

@@ -1,0 +1,208 @@
+package custom
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// Accept decides which status a definition should have now, given the others,
+// and whether that differs from the one it has. Others of other groups and the
+// definition itself may be among them; see [Reserve] for built-in kinds.
+//
+// Names are held by whoever had them accepted first. A definition gets each
+// name that is free, and is established once it has had all of them; it stays
+// so if it later asks for a name that is taken. Changing one definition may
+// free names for others: after a status differed, or a definition has gone, ask
+// again for the others of its group.
+//
+// A definition that is being deleted is given nothing new.
+func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition, now time.Time) (apiextensionsv1.CustomResourceDefinitionStatus, bool) {
+	status := *crd.Status.DeepCopy()
+	at := metav1.NewTime(now).Rfc3339Copy() // as it will be read again
+	if crd.DeletionTimestamp != nil {
+		acceptDeletion(&status, at)
+		return status, !equality.Semantic.DeepEqual(status, crd.Status)
+	}
+	status.StoredVersions = withStorage(crd)
+	verdict := acceptNames(&status.AcceptedNames, crd.Spec.Names, takenBy(crd, others))
+	set(&status, verdict, at)
+	if c := condition(status.Conditions, apiextensionsv1.Established); c == nil || c.Status != apiextensionsv1.ConditionTrue {
+		set(&status, establish(verdict), at)
+	}
+	if c := approval(crd); c != nil {
+		set(&status, *c, at)
+	}
+	return status, !equality.Semantic.DeepEqual(status, crd.Status)
+}
+
+// acceptDeletion says that the kind's objects are being deleted, unless
+// something more exact has been said already.
+func acceptDeletion(status *apiextensionsv1.CustomResourceDefinitionStatus, at metav1.Time) {
+	if condition(status.Conditions, apiextensionsv1.Terminating) != nil {
+		return
+	}
+	set(status, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.Terminating,
+		Status:  apiextensionsv1.ConditionTrue,
+		Reason:  "InstanceDeletionInProgress",
+		Message: "CustomResource deletion is in progress",
+	}, at)
+}
+
+// taken are the names that others in the group hold. Plurals, singulars and
+// short names are one space, since clients may use any of them in one place.
+type taken struct{ resources, kinds sets.Set[string] }
+
+func takenBy(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) taken {
+	t := taken{resources: sets.New[string](), kinds: sets.New[string]()}
+	for _, other := range others {
+		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
+			continue
+		}
+		names := other.Status.AcceptedNames
+		t.resources.Insert(names.Plural, names.Singular)
+		t.resources.Insert(names.ShortNames...)
+		t.kinds.Insert(names.Kind, names.ListKind)
+	}
+	// A definition without accepted names holds empty ones.
+	t.resources.Delete("")
+	t.kinds.Delete("")
+	return t
+}
+
+// acceptNames moves every wanted name that is free, or already held, into
+// names. The condition tells of one conflict; where there are several, of the
+// last in the order of the fields, as Kubernetes does.
+func acceptNames(names *apiextensionsv1.CustomResourceDefinitionNames, wanted apiextensionsv1.CustomResourceDefinitionNames, t taken) apiextensionsv1.CustomResourceDefinitionCondition {
+	verdict := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.NamesAccepted,
+		Status:  apiextensionsv1.ConditionTrue,
+		Reason:  "NoConflicts",
+		Message: "no conflicts found",
+	}
+	refuse := func(reason string, err error) {
+		verdict.Status, verdict.Reason, verdict.Message = apiextensionsv1.ConditionFalse, reason, err.Error()
+	}
+	one := func(held *string, want, reason string, used sets.Set[string]) {
+		if want != *held && used.Has(want) {
+			refuse(reason, inUse(want))
+			return
+		}
+		*held = want
+	}
+	one(&names.Plural, wanted.Plural, "PluralConflict", t.resources)
+	one(&names.Singular, wanted.Singular, "SingularConflict", t.resources)
+	var conflicts []error
+	for _, short := range wanted.ShortNames {
+		if !slices.Contains(names.ShortNames, short) && t.resources.Has(short) {
+			conflicts = append(conflicts, inUse(short))
+		}
+	}
+	if err := utilerrors.NewAggregate(conflicts); err != nil {
+		refuse("ShortNamesConflict", err)
+	} else {
+		names.ShortNames = slices.Clone(wanted.ShortNames)
+	}
+	one(&names.Kind, wanted.Kind, "KindConflict", t.kinds)
+	one(&names.ListKind, wanted.ListKind, "ListKindConflict", t.kinds)
+	names.Categories = slices.Clone(wanted.Categories)
+	return verdict
+}
+
+func inUse(name string) error { return fmt.Errorf("%q is already in use", name) }
+
+// establish is the Established condition of a definition that is not yet.
+func establish(names apiextensionsv1.CustomResourceDefinitionCondition) apiextensionsv1.CustomResourceDefinitionCondition {
+	out := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.Established,
+		Status:  apiextensionsv1.ConditionFalse,
+		Reason:  "NotAccepted",
+		Message: "not all names are accepted",
+	}
+	if names.Status == apiextensionsv1.ConditionTrue {
+		out.Status = apiextensionsv1.ConditionTrue
+		out.Reason = "InitialNamesAccepted"
+		out.Message = "the initial names have been accepted"
+	}
+	return out
+}
+
+// approval is the condition of definitions in Kubernetes' own groups, and nil
+// for all others.
+func approval(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
+	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
+		return nil
+	}
+	state, message := apihelpers.GetAPIApprovalState(crd.Annotations)
+	out := &apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:    apiextensionsv1.KubernetesAPIApprovalPolicyConformant,
+		Status:  apiextensionsv1.ConditionFalse,
+		Message: message,
+	}
+	switch state {
+	case apihelpers.APIApproved:
+		out.Status, out.Reason = apiextensionsv1.ConditionTrue, "ApprovedAnnotation"
+	case apihelpers.APIApprovalBypassed:
+		out.Reason = "UnapprovedAnnotation"
+	case apihelpers.APIApprovalMissing:
+		out.Reason = "MissingAnnotation"
+	default:
+		out.Reason = "InvalidAnnotation"
+	}
+	return out
+}
+
+// set puts a condition in its place. Its time is that of its last change of
+// status.
+func set(status *apiextensionsv1.CustomResourceDefinitionStatus, c apiextensionsv1.CustomResourceDefinitionCondition, at metav1.Time) {
+	c.LastTransitionTime = at
+	old := condition(status.Conditions, c.Type)
+	if old == nil {
+		status.Conditions = append(status.Conditions, c)
+		return
+	}
+	if old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	c.ObservedGeneration = old.ObservedGeneration
+	*old = c
+}
+
+// condition finds a condition, or nil.
+func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// Established says whether a definition's kind is to be served: it has been
+// established. A definition that is being deleted is served until it is gone.
+func Established(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	c := condition(crd.Status.Conditions, apiextensionsv1.Established)
+	return c != nil && c.Status == apiextensionsv1.ConditionTrue
+}
+
+// Reserve stands for a built-in kind among the others of [Accept], so that no
+// definition takes its names.
+func Reserve(k *kind.Kind) *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.Name = "built-in " + k.Storage // no definition can have this name
+	crd.Spec.Group = k.Group
+	crd.Status.AcceptedNames = apiextensionsv1.CustomResourceDefinitionNames{
+		Plural: k.Plural, Singular: k.Singular, ShortNames: k.ShortNames, Kind: k.Name, ListKind: k.ListName,
+	}
+	return crd
+}

@@ -1,0 +1,124 @@
+// Package custom holds CustomResourceDefinition as a kind, and makes the kinds
+// that CustomResourceDefinitions declare.
+//
+// It promises that a definition is judged by Kubernetes' own rules
+// ([Definition]), that one is accepted or refused without side effects
+// ([Accept]), and that an accepted one becomes a kind whose objects are pruned,
+// defaulted, validated and shown as Kubernetes does it ([New]). It knows no
+// store: who watches the definitions and registers the kinds is the server's
+// business. Start reading at New.
+package custom
+
+import (
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// terminating is the answer to a create while the definition is being deleted.
+const terminating = "create not allowed while custom resource definition is terminating"
+
+// New makes the kind that an established definition declares, with one version
+// for each served one. A definition that serves no version gives a kind without
+// versions: its objects cannot be reached but can still be collected.
+//
+// New is cheap: rules are compiled and the model for server-side apply is built
+// when a version is first written to.
+func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
+	crd = crd.DeepCopy() // the kind must not change when the caller's value does
+	if err := checkServable(crd); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
+	}
+	names := crd.Status.AcceptedNames
+	k := &kind.Kind{
+		Group:      crd.Spec.Group,
+		Name:       names.Kind,
+		ListName:   names.ListKind,
+		Plural:     names.Plural,
+		Singular:   names.Singular,
+		ShortNames: names.ShortNames,
+		Categories: names.Categories,
+		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		Storage:    kind.StorageName(crd.Spec.Group, names.Plural),
+	}
+	if crd.DeletionTimestamp != nil {
+		k.Refuse = terminating
+	}
+	f, err := newFamily(crd)
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
+	}
+	for i := range crd.Spec.Versions {
+		if !crd.Spec.Versions[i].Served {
+			continue
+		}
+		v, err := f.version(k, &crd.Spec.Versions[i])
+		if err != nil {
+			return nil, fmt.Errorf("serve %s: version %s: %w", crd.Name, crd.Spec.Versions[i].Name, err)
+		}
+		k.Versions = append(k.Versions, v)
+	}
+	slices.SortStableFunc(k.Versions, func(a, b *kind.Version) int {
+		return version.CompareKubeAwareVersionStrings(b.GVK.Version, a.GVK.Version)
+	})
+	return k, nil
+}
+
+// checkServable refuses what validation would never have let in, so that the
+// code behind it need not think of it.
+func checkServable(crd *apiextensionsv1.CustomResourceDefinition) error {
+	names := crd.Status.AcceptedNames
+	if names.Plural == "" || names.Singular == "" || names.Kind == "" || names.ListKind == "" {
+		return fmt.Errorf("its names have not been accepted")
+	}
+	if crd.Spec.PreserveUnknownFields {
+		return fmt.Errorf("spec.preserveUnknownFields must be false")
+	}
+	if c := crd.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter {
+		return fmt.Errorf("conversion strategy %s is not supported", c.Strategy)
+	}
+	return nil
+}
+
+// family is what the versions of one kind share. It is immutable.
+type family struct {
+	crd     *apiextensionsv1.CustomResourceDefinition
+	kind    schema.GroupKind
+	storage string // the version whose schema stored bodies follow
+	schemas schemas
+	raw     bool
+	convert *converter
+	typed   managedfields.TypeConverter
+}
+
+func newFamily(crd *apiextensionsv1.CustomResourceDefinition) (*family, error) {
+	f := &family{
+		crd:  crd,
+		kind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Status.AcceptedNames.Kind},
+	}
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			f.storage = v.Name
+		}
+	}
+	if f.storage == "" {
+		return nil, fmt.Errorf("it has no storage version")
+	}
+	var err error
+	if f.schemas, err = newSchemas(crd); err != nil {
+		return nil, err
+	}
+	f.raw = f.schemas.raw(crd.Generation)
+	f.convert = newConverter(crd)
+	f.typed = newLazyTypes(f.models)
+	return f, nil
+}
+
+// gvk is the family's kind in one of its versions.
+func (f *family) gvk(version string) schema.GroupVersionKind { return f.kind.WithVersion(version) }

@@ -1,0 +1,170 @@
+package custom
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+var (
+	_ lifecycle.Strategy = definitionStrategy{}
+	_ lifecycle.Strategy = definitionStatusStrategy{}
+)
+
+// definitionStrategy prepares definitions as v1 and has the library judge them,
+// which it does in its internal version.
+type definitionStrategy struct{}
+
+func (definitionStrategy) NamespaceScoped() bool { return false }
+
+func (definitionStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return // Validate refuses it
+	}
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+	crd.Generation = 1
+	crd.Status.StoredVersions = withStorage(crd)
+}
+
+func (definitionStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	before, okOld := old.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok || !okOld {
+		return
+	}
+	before.Status.DeepCopyInto(&crd.Status)
+	crd.Generation = before.Generation
+	if !equality.Semantic.DeepEqual(before.Spec, crd.Spec) {
+		crd.Generation++
+	}
+	crd.Status.StoredVersions = withStorage(crd)
+}
+
+// withStorage is status.storedVersions with the storage version in it: from the
+// moment a version is declared the storage version, objects may be stored in it.
+func withStorage(crd *apiextensionsv1.CustomResourceDefinition) []string {
+	stored := crd.Status.StoredVersions
+	for _, v := range crd.Spec.Versions {
+		if v.Storage && !slices.Contains(stored, v.Name) {
+			return append(slices.Clone(stored), v.Name)
+		}
+		if v.Storage {
+			break
+		}
+	}
+	return stored
+}
+
+func (definitionStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	crd, errs := internal(obj)
+	if errs != nil {
+		return errs
+	}
+	return append(supported(crd), library().Validate(ctx, crd)...)
+}
+
+func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	crd, before, errs := internals(obj, old)
+	if errs != nil {
+		return errs
+	}
+	return append(supported(crd), library().ValidateUpdate(ctx, crd, before)...)
+}
+
+// supported refuses what Kubernetes has and this server does not.
+func supported(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
+	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensions.WebhookConverter {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "conversion", "strategy"), c.Strategy,
+			"conversion strategy Webhook is not supported")}
+	}
+	return nil
+}
+
+func (definitionStrategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	crd, errs := internal(obj)
+	if errs != nil {
+		return nil
+	}
+	return library().WarningsOnCreate(ctx, crd)
+}
+
+func (definitionStrategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	crd, before, errs := internals(obj, old)
+	if errs != nil {
+		return nil
+	}
+	return library().WarningsOnUpdate(ctx, crd, before)
+}
+
+func (definitionStrategy) Canonicalize(runtime.Object) {}
+
+func (definitionStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+func (definitionStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
+
+// definitionStatusStrategy is for /status: only the spec is out of reach there.
+// Kubernetes lets metadata be written through it too.
+type definitionStatusStrategy struct{ definitionStrategy }
+
+func (definitionStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	before, okOld := old.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok || !okOld {
+		return
+	}
+	before.Spec.DeepCopyInto(&crd.Spec)
+	crd.Generation = before.Generation
+}
+
+func (definitionStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	crd, before, errs := internals(obj, old)
+	if errs != nil {
+		return errs
+	}
+	return customresourcedefinition.NewStatusStrategy(definitionScheme()).ValidateUpdate(ctx, crd, before)
+}
+
+func (definitionStatusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+// judge is what is taken from the library's strategy for definitions.
+type judge interface {
+	Validate(ctx context.Context, obj runtime.Object) field.ErrorList
+	ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList
+	WarningsOnCreate(ctx context.Context, obj runtime.Object) []string
+	WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string
+}
+
+func library() judge { return customresourcedefinition.NewStrategy(definitionScheme()) }
+
+// internal converts a definition for the library. The copy is there because the
+// two versions would otherwise share memory.
+func internal(obj runtime.Object) (*apiextensions.CustomResourceDefinition, field.ErrorList) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil, field.ErrorList{field.TypeInvalid(nil, obj, "must be a CustomResourceDefinition")}
+	}
+	out := &apiextensions.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), out, nil); err != nil {
+		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
+	}
+	return out, nil
+}
+
+func internals(obj, old runtime.Object) (crd, before *apiextensions.CustomResourceDefinition, errs field.ErrorList) {
+	if crd, errs = internal(obj); errs != nil {
+		return nil, nil, errs
+	}
+	before, errs = internal(old)
+	return crd, before, errs
+}

@@ -1,0 +1,85 @@
+package custom
+
+import (
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// schemas are the structural schemas of a kind by version, with defaults that
+// hold only fields the schema knows.
+type schemas map[string]*schema.Structural
+
+func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (schemas, error) {
+	out := schemas{}
+	for _, v := range crd.Spec.Versions {
+		if _, twice := out[v.Name]; twice {
+			return nil, fmt.Errorf("version %s is declared twice", v.Name)
+		}
+		props, err := schemaProps(v)
+		if err != nil {
+			return nil, err
+		}
+		s, err := schema.NewStructural(props)
+		if err != nil {
+			return nil, fmt.Errorf("version %s: schema is not structural: %w", v.Name, err)
+		}
+		s = s.DeepCopy() // defaults are shared with props until here
+		if err := defaulting.PruneDefaults(s); err != nil {
+			return nil, fmt.Errorf("version %s: prune defaults: %w", v.Name, err)
+		}
+		out[v.Name] = s
+	}
+	return out, nil
+}
+
+// schemaProps is a version's schema in the form the validators take.
+func schemaProps(v apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
+	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+		return nil, fmt.Errorf("version %s has no schema", v.Name)
+	}
+	var out apiextensions.CustomResourceValidation
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.Schema, &out, nil); err != nil {
+		return nil, fmt.Errorf("version %s: read schema: %w", v.Name, err)
+	}
+	return out.OpenAPIV3Schema, nil
+}
+
+// raw says whether a stored body can be shown as it is in every version.
+//
+// A read has to do two things to a body: fill in the storage version's
+// defaults, and prune what the version asked for does not know. Nothing is left
+// to fill in if no schema has a default. Nothing is left to prune if the body
+// was pruned by an equal schema when it was written, that is, if all versions
+// have the same schema and the definition is still the one it was created as.
+// After its first change (generation 2) a body may hold fields that are gone
+// from the schema, and reads have to look.
+func (s schemas) raw(generation int64) bool {
+	if generation > 1 {
+		return false
+	}
+	var first *schema.Structural
+	for _, one := range s {
+		if first == nil {
+			first = one
+		}
+		if hasDefaults(one) || !equality.Semantic.DeepEqual(first, one) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasDefaults(s *schema.Structural) bool {
+	found := false
+	visitor := schema.Visitor{Structural: func(s *schema.Structural) bool {
+		found = found || s.Default.Object != nil
+		return false // nothing changed
+	}}
+	visitor.Visit(s)
+	return found
+}

@@ -1,0 +1,115 @@
+package custom
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+// strategies are the library's strategies for one version. They are made at
+// their first use, because that compiles every CEL rule of the schema: a server
+// with a thousand definitions would otherwise compile for minutes at its start.
+type strategies struct {
+	namespaced bool
+	build      func() built // once
+}
+
+type built struct{ object, status lifecycle.Strategy }
+
+// strategies prepares the strategies of a version. What can be wrong with the
+// schema is found here; only compiling is left for later.
+func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (*strategies, error) {
+	props, err := schemaProps(v)
+	if err != nil {
+		return nil, err
+	}
+	whole, _, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		statusOnly validation.SchemaValidator // nil: nothing to hold the status to
+		status     *apiextensions.CustomResourceSubresourceStatus
+		scale      *apiextensions.CustomResourceSubresourceScale
+	)
+	if sub := v.Subresources; sub != nil && sub.Status != nil {
+		status = &apiextensions.CustomResourceSubresourceStatus{}
+		if s, ok := props.Properties["status"]; ok {
+			if statusOnly, _, err = validation.NewSchemaValidator(&s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if sub := v.Subresources; sub != nil && sub.Scale != nil {
+		scale = &apiextensions.CustomResourceSubresourceScale{
+			SpecReplicasPath:   sub.Scale.SpecReplicasPath,
+			StatusReplicasPath: sub.Scale.StatusReplicasPath,
+			LabelSelectorPath:  sub.Scale.LabelSelectorPath,
+		}
+	}
+	namespaced := f.crd.Spec.Scope == apiextensionsv1.NamespaceScoped
+	return &strategies{namespaced: namespaced, build: sync.OnceValue(func() built {
+		s := customresource.NewStrategy(typer{messages()}, namespaced, f.gvk(v.Name),
+			whole, statusOnly, f.schemas[v.Name], status, scale, v.SelectableFields)
+		return built{object: s, status: customresource.NewStatusStrategy(s)}
+	})}, nil
+}
+
+func (s *strategies) object() lifecycle.Strategy {
+	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().object }}
+}
+
+func (s *strategies) status() lifecycle.Strategy {
+	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().status }}
+}
+
+// lazy is a lifecycle.Strategy that is made when it is first asked for more
+// than the kind's scope.
+type lazy struct {
+	namespaced bool
+	get        func() lifecycle.Strategy
+}
+
+func (l lazy) NamespaceScoped() bool { return l.namespaced }
+
+func (l lazy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	l.get().PrepareForCreate(ctx, obj)
+}
+
+func (l lazy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return l.get().Validate(ctx, obj)
+}
+
+func (l lazy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	return l.get().WarningsOnCreate(ctx, obj)
+}
+
+func (l lazy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	l.get().PrepareForUpdate(ctx, obj, old)
+}
+
+func (l lazy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return l.get().ValidateUpdate(ctx, obj, old)
+}
+
+func (l lazy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	return l.get().WarningsOnUpdate(ctx, obj, old)
+}
+
+func (l lazy) Canonicalize(obj runtime.Object) { l.get().Canonicalize(obj) }
+
+func (l lazy) AllowCreateOnUpdate(ctx context.Context) bool {
+	return l.get().AllowCreateOnUpdate(ctx)
+}
+
+func (l lazy) AllowUnconditionalUpdate(ctx context.Context) bool {
+	return l.get().AllowUnconditionalUpdate(ctx)
+}

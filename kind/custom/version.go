@@ -1,0 +1,152 @@
+package custom
+
+import (
+	"fmt"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+)
+
+// version makes one served version of the family.
+func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion) (*kind.Version, error) {
+	gvk := f.gvk(v.Name)
+	rules, err := f.strategies(*v)
+	if err != nil {
+		return nil, err
+	}
+	out := &kind.Version{
+		Kind: k,
+		GVK:  gvk,
+		New: func() runtime.Object {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(gvk)
+			return u
+		},
+		NewList: func() runtime.Object {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(gvk.GroupVersion().WithKind(k.ListName))
+			return list
+		},
+		Decode:           func(body []byte, rv string) (runtime.Object, error) { return f.decode(v.Name, body, rv) },
+		Encode:           f.encode,
+		Raw:              f.raw,
+		Strategy:         rules.object(),
+		ResetFields:      map[fieldpath.APIVersion]*fieldpath.Set{},
+		SelectableFields: selectableFields(*v),
+		Wire:             f.wire(*v),
+		Warning:          f.deprecation(*v),
+		Schema:           f.openAPI(v.Name),
+	}
+	if out.Table, err = tableconvertor.New(columns(*v)); err != nil {
+		return nil, err
+	}
+	if sub := v.Subresources; sub != nil && sub.Status != nil {
+		out.Status = rules.status()
+		out.ResetFields[apiVersion(gvk.GroupVersion().String())] = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+		out.StatusResetFields = f.statusResetFields()
+	}
+	if sub := v.Subresources; sub != nil && sub.Scale != nil {
+		out.Scale = scalePaths(sub.Scale)
+	}
+	return out, nil
+}
+
+type apiVersion = fieldpath.APIVersion
+
+// decode reads a stored body in a version. Bodies do not say which version's
+// schema they were written under, so nothing is pruned by the storage version
+// here: what an older storage version stored stays visible to clients of the
+// version that still knows it.
+func (f *family) decode(version string, body []byte, resourceVersion string) (runtime.Object, error) {
+	u, err := object.DecodeUnstructured(body, resourceVersion, f.gvk(version))
+	if err != nil {
+		return nil, err
+	}
+	defaulting.Default(u.Object, f.schemas[f.storage])
+	if _, err := (coercer{kind: f.kind, schemas: f.schemas, lenient: true}).apply(u); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", f.kind, err)
+	}
+	return u, nil
+}
+
+// encode brings an object of any version into its stored form, which has no
+// more fields than the storage version knows.
+func (f *family) encode(obj runtime.Object) ([]byte, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("encode %s: %T is not a custom object", f.kind, obj)
+	}
+	stored := u.DeepCopy()
+	stored.SetGroupVersionKind(f.gvk(f.storage))
+	if _, err := (coercer{kind: f.kind, schemas: f.schemas}).apply(stored); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", f.kind, err)
+	}
+	return object.Encode(stored)
+}
+
+// columns are the declared ones; a version that declares none shows the age.
+func columns(v apiextensionsv1.CustomResourceDefinitionVersion) []apiextensionsv1.CustomResourceColumnDefinition {
+	if len(v.AdditionalPrinterColumns) > 0 {
+		return v.AdditionalPrinterColumns
+	}
+	return []apiextensionsv1.CustomResourceColumnDefinition{{
+		Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
+		Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+	}}
+}
+
+func scalePaths(s *apiextensionsv1.CustomResourceSubresourceScale) *kind.Scale {
+	out := &kind.Scale{
+		SpecReplicasPath:   strings.TrimPrefix(s.SpecReplicasPath, "."),
+		StatusReplicasPath: strings.TrimPrefix(s.StatusReplicasPath, "."),
+	}
+	if s.LabelSelectorPath != nil {
+		out.LabelSelectorPath = strings.TrimPrefix(*s.LabelSelectorPath, ".")
+	}
+	return out
+}
+
+// statusResetFields are what a write to /status leaves alone, in every version
+// that has it: a manager's fields are kept in the version it wrote them in.
+func (f *family) statusResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	out := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, v := range f.crd.Spec.Versions {
+		if v.Subresources != nil && v.Subresources.Status != nil {
+			out[apiVersion(f.gvk(v.Name).GroupVersion().String())] = fieldpath.NewSet(
+				fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
+		}
+	}
+	return out
+}
+
+// deprecation is the warning that comes with every answer of a deprecated
+// version: its own, or one that names the newest version to go to.
+func (f *family) deprecation(v apiextensionsv1.CustomResourceDefinitionVersion) string {
+	if !v.Deprecated {
+		return ""
+	}
+	if v.DeprecationWarning != nil {
+		return *v.DeprecationWarning
+	}
+	newest := v.Name
+	for _, other := range f.crd.Spec.Versions {
+		if other.Served && !other.Deprecated && version.CompareKubeAwareVersionStrings(other.Name, newest) > 0 {
+			newest = other.Name
+		}
+	}
+	text := fmt.Sprintf("%s/%s %s is deprecated", f.kind.Group, v.Name, f.kind.Kind)
+	if newest != v.Name {
+		text += fmt.Sprintf("; use %s/%s %s", f.kind.Group, newest, f.kind.Kind)
+	}
+	return text
+}

@@ -1,0 +1,106 @@
+package exeunt_test
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/exeunt/exeunt/"
+
+// layers says which of our packages each package may import: imports run one
+// way, from the wire down to plain values. "x/*" stands for every package
+// below x, "*" for all. A new package needs a line here.
+//
+// Tests may import more (a store's test opens a database), so only the code
+// that ships is held to the table.
+var layers = map[string][]string{
+	"object":       {},
+	"lifecycle":    {"object"},
+	"kind":         {"lifecycle", "object"},
+	"kind/builtin": {"kind", "lifecycle", "object"},
+	"kind/custom":  {"kind", "lifecycle", "object"},
+	"schema":       {},
+	"sqldb":        {"schema"},
+	"sqldb/dbtest": {"sqldb", "schema"},
+	"store":        {"object", "lifecycle", "sqldb"},
+	"openapi":      {"kind"},
+	"access":       {"object"},
+	"api":          {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
+	"server":       {"*"},
+	"cmd/exeunt":   {"server", "bench"},
+	"bench":        {},
+}
+
+// pure packages decide; they touch no disk, no network and no database.
+var pure = []string{"object", "lifecycle"}
+
+// effects is what pure packages must not import, with everything below it.
+var effects = []string{"database/sql", "net", "os", "syscall"}
+
+// modules below the root are programs of their own: nothing of ours imports
+// them, and their dependencies stay out of the server.
+var modules = []string{"test", "openapi/gen"}
+
+func TestLayers(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() || ownModule(s.dir()) {
+			continue
+		}
+		allowed, known := layers[s.dir()]
+		if !known {
+			t.Errorf("%s: package %s has no line in layers_test.go", s.path, s.dir())
+			continue
+		}
+		for _, imported := range s.imports() {
+			ours, ok := strings.CutPrefix(imported, module)
+			if !ok {
+				continue
+			}
+			if !permits(allowed, ours) {
+				t.Errorf("%s imports %s; package %s may import only %v", s.path, ours, s.dir(), allowed)
+			}
+			// Helpers for tests must not slip into the binary.
+			if strings.HasSuffix(ours, "test") && !strings.HasSuffix(s.dir(), "test") {
+				t.Errorf("%s imports the test package %s", s.path, ours)
+			}
+		}
+	}
+}
+
+func TestPurePackagesDoNoIO(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() || !slices.Contains(pure, s.dir()) {
+			continue
+		}
+		for _, imported := range s.imports() {
+			for _, banned := range effects {
+				if within(imported, banned) {
+					t.Errorf("%s imports %s: package %s is pure", s.path, imported, s.dir())
+				}
+			}
+		}
+	}
+}
+
+// permits reports whether one of the patterns covers a package.
+func permits(patterns []string, pkg string) bool {
+	for _, pattern := range patterns {
+		if pattern == "*" || pattern == pkg {
+			return true
+		}
+		if dir, ok := strings.CutSuffix(pattern, "/*"); ok && path.Dir(pkg) == dir {
+			return true
+		}
+	}
+	return false
+}
+
+func ownModule(dir string) bool {
+	return dir == "." || slices.ContainsFunc(modules, func(m string) bool { return within(dir, m) })
+}
+
+func within(dir, parent string) bool {
+	return dir == parent || strings.HasPrefix(dir, parent+"/")
+}

@@ -1,0 +1,192 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sort"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// builder holds what documents are built from. It lives for one request.
+type builder struct {
+	version    string
+	builtin    definitions
+	names      map[schema.GroupVersionKind]string
+	parameters map[string][]spec.Parameter // by verb
+}
+
+func newBuilder(version string) (*builder, error) {
+	builtin, err := loadBuiltin()
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{version: version, builtin: builtin, names: builtin.names()}
+	b.parameters, err = queryParameters(builtin)
+	return b, err
+}
+
+// part is what one group version adds to a document: its paths, in v2 form, and
+// the definitions they need, in v3 form.
+type part struct {
+	gv      schema.GroupVersion
+	paths   map[string]spec.PathItem
+	schemas definitions
+}
+
+// part describes the kinds of a group version.
+func (b *builder) part(gv schema.GroupVersion, versions []*kind.Version) (*part, error) {
+	p := &part{gv: gv, paths: map[string]spec.PathItem{}, schemas: definitions{}}
+	all := maps.Clone(b.builtin)
+	needed := []string{nameStatus, namePatch, metaV1 + "DeleteOptions"}
+	for _, v := range versions {
+		m := b.model(v, all)
+		b.addPaths(p.paths, v, m)
+		needed = append(needed, m.object)
+		if !v.Kind.Ephemeral {
+			needed = append(needed, m.list)
+		}
+		if v.Scale != nil {
+			needed = append(needed, nameScale)
+		}
+	}
+	for _, name := range needed {
+		if err := all.reach(name, p.schemas); err != nil {
+			return nil, fmt.Errorf("describe %s: %w", gv, err)
+		}
+	}
+	return p, nil
+}
+
+// model says which definitions describe a kind's objects.
+type model struct {
+	object, list string
+	custom       bool
+}
+
+// model finds the definitions of a kind. Those that are not built in are made,
+// and added to all.
+func (b *builder) model(v *kind.Version, all definitions) model {
+	object, builtin := b.names[v.GVK]
+	if !builtin || v.Schema != nil {
+		builtin, object = false, modelName(v.GVK)
+		all[object] = b.customObject(v)
+	}
+	m := model{object: object, custom: !builtin}
+	if v.Kind.Ephemeral {
+		return m
+	}
+	listGVK := v.GVK.GroupVersion().WithKind(v.Kind.ListName)
+	if m.list, builtin = b.names[listGVK]; !builtin {
+		m.list = modelName(listGVK)
+		all[m.list] = b.customList(v, listGVK, object)
+	}
+	return m
+}
+
+// documentV3 returns a group version's document, nil if there is none.
+func (s *Service) documentV3(gv schema.GroupVersion) (*document, error) {
+	if len(s.groups[gv]) == 0 || s.v3[gv] != nil {
+		return s.v3[gv], nil
+	}
+	b, err := newBuilder(s.version)
+	if err != nil {
+		return nil, err
+	}
+	return s.buildV3(b, gv)
+}
+
+func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error) {
+	p, err := b.part(gv, s.groups[gv])
+	if err != nil {
+		return nil, err
+	}
+	text, err := b.openapi(p).MarshalJSON() // json.Marshal would copy it twice
+	if err != nil {
+		return nil, fmt.Errorf("encode the document of %s: %w", gv, err)
+	}
+	d, err := newDocument("/openapi/v3/"+documentPath(gv), text, handler3.ToV3ProtoBinary)
+	if err != nil {
+		return nil, err
+	}
+	s.v3[gv] = d
+	return d, nil
+}
+
+// documentIndex lists the v3 documents with their hashes, so all are built.
+func (s *Service) documentIndex() (*document, error) {
+	if s.index != nil {
+		return s.index, nil
+	}
+	var b *builder
+	index := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+	for _, gv := range s.groupVersions() {
+		d := s.v3[gv]
+		if d == nil {
+			var err error
+			if b == nil {
+				if b, err = newBuilder(s.version); err != nil {
+					return nil, err
+				}
+			}
+			if d, err = s.buildV3(b, gv); err != nil {
+				logBroken(gv, err)
+				continue
+			}
+		}
+		index.Paths[documentPath(gv)] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: d.hashed()}
+	}
+	text, err := json.Marshal(index)
+	if err != nil {
+		return nil, err
+	}
+	s.index, err = newDocument("/openapi/v3", text, nil)
+	return s.index, err
+}
+
+// documentV2 returns the one document of all group versions.
+func (s *Service) documentV2() (*document, error) {
+	if s.v2 != nil {
+		return s.v2, nil
+	}
+	b, err := newBuilder(s.version)
+	if err != nil {
+		return nil, err
+	}
+	all := b.swagger()
+	for _, gv := range s.groupVersions() {
+		p, err := b.part(gv, s.groups[gv])
+		if err == nil {
+			err = addPart(all, p)
+		}
+		if err != nil {
+			logBroken(gv, err)
+		}
+	}
+	text, err := all.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode the v2 document: %w", err)
+	}
+	s.v2, err = newDocument("/openapi/v2", text, protoV2)
+	return s.v2, err
+}
+
+// logBroken reports a group version that is left out: one kind with a schema
+// that cannot be published must not take the documents of all others with it.
+func logBroken(gv schema.GroupVersion, err error) {
+	slog.Error("group version has no OpenAPI", "groupVersion", gv.String(), "error", err)
+}
+
+// groupVersions lists the group versions in a fixed order.
+func (s *Service) groupVersions() []schema.GroupVersion {
+	list := slices.Collect(maps.Keys(s.groups))
+	sort.Slice(list, func(i, j int) bool { return list[i].String() < list[j].String() })
+	return list
+}

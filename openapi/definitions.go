@@ -1,0 +1,143 @@
+package openapi
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/schemamutation"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Extensions that we read or write.
+const (
+	extGVK        = "x-kubernetes-group-version-kind"
+	extAction     = "x-kubernetes-action"
+	extV2Schema   = "x-kubernetes-v2-schema"
+	extPreserve   = "x-kubernetes-preserve-unknown-fields"
+	extSelectable = "x-kubernetes-selectable-fields"
+)
+
+// Names of definitions that paths and custom kinds refer to.
+const (
+	metaV1         = "io.k8s.apimachinery.pkg.apis.meta.v1."
+	nameObjectMeta = metaV1 + "ObjectMeta"
+	nameListMeta   = metaV1 + "ListMeta"
+	nameTypeMeta   = metaV1 + "TypeMeta"
+	namePartial    = metaV1 + "PartialObjectMetadata"
+	nameStatus     = metaV1 + "Status"
+	namePatch      = metaV1 + "Patch"
+	nameScale      = "io.k8s.api.autoscaling.v1.Scale"
+)
+
+// Where a reference points, in each version of OpenAPI.
+const (
+	prefixV2 = "#/definitions/"
+	prefixV3 = "#/components/schemas/"
+)
+
+// packed are the definitions of the built-in kinds and of what they refer to:
+// a JSON object of schemas by name, in v3 form, compressed.
+//
+//go:embed builtin.json.gz
+var packed []byte
+
+// definitions are schemas by name, in v3 form.
+type definitions map[string]*spec.Schema
+
+// loadBuiltin reads the embedded definitions. They take some ten megabytes:
+// callers drop them when their documents are built.
+func loadBuiltin() (definitions, error) {
+	text, err := unpack(packed)
+	if err != nil {
+		return nil, fmt.Errorf("unpack built-in definitions: %w", err)
+	}
+	var d definitions
+	if err := json.Unmarshal(text, &d); err != nil {
+		return nil, fmt.Errorf("parse built-in definitions: %w", err)
+	}
+	return d, nil
+}
+
+// names tells which definition describes a kind. The kinds that every group
+// has (DeleteOptions) are in it for each of their groups.
+func (d definitions) names() map[schema.GroupVersionKind]string {
+	names := map[schema.GroupVersionKind]string{}
+	for name, s := range d {
+		for _, gvk := range kindsOf(s) {
+			names[gvk] = name
+		}
+	}
+	return names
+}
+
+// kindsOf reads the kinds that a schema says it describes.
+func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
+	list, _ := s.Extensions[extGVK].([]any)
+	var kinds []schema.GroupVersionKind
+	for _, entry := range list {
+		fields, _ := entry.(map[string]any)
+		group, _ := fields["group"].(string)
+		version, _ := fields["version"].(string)
+		name, _ := fields["kind"].(string)
+		kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: version, Kind: name})
+	}
+	return kinds
+}
+
+// describeKind is a kind as an extension's value.
+func describeKind(gvk schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
+}
+
+// reach copies the named definition from d to out, with all that it refers to.
+func (d definitions) reach(name string, out definitions) error {
+	if _, done := out[name]; done {
+		return nil
+	}
+	s, ok := d[name]
+	if !ok {
+		return fmt.Errorf("definition %s does not exist", name)
+	}
+	out[name] = s
+	var err error
+	w := schemamutation.Walker{
+		SchemaCallback: schemamutation.SchemaCallBackNoop,
+		RefCallback: func(ref *spec.Ref) *spec.Ref {
+			if target := ref.String(); target != "" && err == nil {
+				err = d.reach(refName(target), out)
+			}
+			return ref
+		},
+	}
+	w.WalkSchema(s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// refName is the name of the definition that a reference points to, in either
+// version of OpenAPI.
+func refName(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
+
+// refTo makes a schema that refers to a definition.
+func refTo(prefix, name string) *spec.Schema {
+	return spec.RefSchema(prefix + name)
+}
+
+// without copies a schema's extensions, leaving one out.
+func without(extensions spec.Extensions, name string) spec.Extensions {
+	var out spec.Extensions
+	for k, v := range extensions {
+		if k != name {
+			if out == nil {
+				out = spec.Extensions{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}

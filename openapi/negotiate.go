@@ -1,0 +1,41 @@
+package openapi
+
+import "github.com/munnerz/goautoneg"
+
+// format is a form in which a document can be had.
+type format struct {
+	accept  string // the media type that asks for it
+	content string // the media type it is sent as
+	proto   bool
+}
+
+// Protobuf has two names: with "@" as it was first called, which is no valid
+// media type, and with "." as it is sent.
+var (
+	formatsIndex = []format{jsonFormat}
+	formatsV2    = []format{jsonFormat, protoFormat("v2", "@"), protoFormat("v2", ".")}
+	formatsV3    = []format{jsonFormat, protoFormat("v3", "@"), protoFormat("v3", ".")}
+
+	jsonFormat = format{accept: "application/json", content: "application/json"}
+)
+
+func protoFormat(version, separator string) format {
+	name := "application/com.github.proto-openapi.spec." + version
+	return format{accept: name + separator + "v1.0+protobuf", content: name + ".v1.0+protobuf", proto: true}
+}
+
+// negotiate picks the format of the client's first choice that there is.
+func negotiate(accept string, formats []format) (format, bool) {
+	if accept == "" {
+		return formats[0], true
+	}
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		for _, f := range formats {
+			switch clause.Type + "/" + clause.SubType {
+			case f.accept, "application/*", "*/*":
+				return f, true
+			}
+		}
+	}
+	return format{}, false
+}

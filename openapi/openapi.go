@@ -1,0 +1,150 @@
+// Package openapi describes the API to its clients, as OpenAPI v2 and v3.
+//
+// kubectl reads these documents to explain kinds, to check manifests, to merge
+// lists by their keys and to learn which query parameters an operation takes.
+// The schemas of the built-in kinds are Kubernetes' own, generated once and
+// embedded (builtin.json.gz); those of custom kinds come with the kind. Paths
+// are the same for both and are made by one builder (paths.go).
+//
+// Documents are built when they are asked for, never at start-up, and kept
+// compressed: what they are built from is large and is dropped afterwards. A
+// changed set of kinds rebuilds only the documents of the groups it touched.
+//
+// The package knows no store and no request but its own. Begin with ServeHTTP.
+package openapi
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+//go:generate go run -C gen .
+
+// Service answers requests for OpenAPI documents.
+type Service struct {
+	registry *kind.Registry
+	version  string // of this server, shown in every document
+
+	mu     sync.Mutex                              // guards all below
+	seen   *kind.Snapshot                          // what groups was read from
+	groups map[schema.GroupVersion][]*kind.Version // what each v3 document describes
+	v3     map[schema.GroupVersion]*document       // those built so far
+	index  *document                               // of v3; nil: not built
+	v2     *document                               // nil: not built
+}
+
+// New makes the service. It builds nothing yet.
+func New(reg *kind.Registry, version string) *Service {
+	return &Service{registry: reg, version: version}
+}
+
+// ServeHTTP answers /openapi/v2, /openapi/v3 (the index of group versions) and
+// /openapi/v3/api/v1 or /openapi/v3/apis/{group}/{version}.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	switch path := r.URL.Path; path {
+	case "/openapi/v2":
+		s.answer(w, r, formatsV2, s.documentV2)
+	case "/openapi/v3":
+		s.answer(w, r, formatsIndex, s.documentIndex)
+	default:
+		gv, ok := parseDocumentPath(path)
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		s.answer(w, r, formatsV3, func() (*document, error) { return s.documentV3(gv) })
+	}
+}
+
+// answer negotiates the format, has the document built and writes it.
+func (s *Service) answer(w http.ResponseWriter, r *http.Request, formats []format, build func() (*document, error)) {
+	f, ok := negotiate(r.Header.Get("Accept"), formats)
+	if !ok {
+		http.Error(w, "no acceptable format", http.StatusNotAcceptable)
+		return
+	}
+	d, packed, err := s.prepare(f, build)
+	if err != nil {
+		slog.ErrorContext(r.Context(), "build OpenAPI document", "path", r.URL.Path, "error", err)
+		http.Error(w, "the document cannot be built", http.StatusInternalServerError)
+		return
+	}
+	if d == nil {
+		http.NotFound(w, r)
+		return
+	}
+	d.write(w, r, f, packed)
+}
+
+// prepare returns the document, nil if there is none, and its compressed bytes
+// in the format, building what is missing. Requests that arrive meanwhile wait, and share the work.
+func (s *Service) prepare(f format, build func() (*document, error)) (*document, []byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh()
+	d, err := build()
+	if d == nil || err != nil {
+		return nil, nil, err
+	}
+	packed, err := d.encoded(f)
+	return d, packed, err
+}
+
+// refresh forgets the documents that the registry has outgrown.
+func (s *Service) refresh() {
+	now := s.registry.Snapshot()
+	if now == s.seen {
+		return
+	}
+	groups := map[schema.GroupVersion][]*kind.Version{}
+	for _, k := range now.Kinds {
+		for _, v := range k.Versions {
+			gv := v.GVK.GroupVersion()
+			groups[gv] = append(groups[gv], v)
+		}
+	}
+	v3 := map[schema.GroupVersion]*document{}
+	for gv, d := range s.v3 {
+		if slices.Equal(groups[gv], s.groups[gv]) {
+			v3[gv] = d
+		}
+	}
+	s.seen, s.groups, s.v3 = now, groups, v3
+	s.index, s.v2 = nil, nil
+}
+
+// documentPath is where a group version's v3 document is, below /openapi/v3/.
+func documentPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.Group + "/" + gv.Version
+}
+
+// parseDocumentPath is the inverse of documentPath, for a whole URL path.
+func parseDocumentPath(path string) (schema.GroupVersion, bool) {
+	rest, ok := strings.CutPrefix(path, "/openapi/v3/")
+	if !ok {
+		return schema.GroupVersion{}, false
+	}
+	parts := strings.Split(rest, "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}, true
+	case len(parts) == 3 && parts[0] == "apis" && parts[1] != "":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	}
+	return schema.GroupVersion{}, false
+}

@@ -1,0 +1,227 @@
+package openapi
+
+import (
+	"net/http"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// Media types that requests and answers may have.
+var (
+	anyType       = []string{"*/*"}
+	customTypes   = []string{"application/json", "application/yaml"}
+	builtinTypes  = append(customTypes[:2:2], "application/vnd.kubernetes.protobuf")
+	customPatches = []string{
+		"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
+	}
+	builtinPatches = append(customPatches[:3:3], "application/strategic-merge-patch+json")
+)
+
+var (
+	// scaleGVK is the kind that /scale speaks, whatever is scaled.
+	scaleGVK = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	// namespaceGVK is the one kind that has /finalize.
+	namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+)
+
+// endpoint is a path of one kind, on the way to its operations.
+type endpoint struct {
+	b     *builder
+	v     *kind.Version
+	m     model
+	gvk   schema.GroupVersionKind // what the endpoint speaks
+	body  string                  // the definition of that
+	sub   string                  // the subresource; empty: the object itself
+	scope string                  // how operation ids say where it is: "Namespaced"
+}
+
+// addPaths adds all paths of a kind.
+func (b *builder) addPaths(paths map[string]spec.PathItem, v *kind.Version, m model) {
+	root := "/" + documentPath(v.GVK.GroupVersion())
+	e := endpoint{b: b, v: v, m: m, gvk: v.GVK, body: m.object}
+	collection := root + "/" + v.Kind.Plural
+	if v.Kind.Namespaced {
+		e.scope = "Namespaced"
+		if !v.Kind.Ephemeral {
+			paths[collection] = e.everywhere()
+		}
+		collection = root + "/namespaces/{namespace}/" + v.Kind.Plural
+	}
+	paths[collection] = e.collection()
+	if v.Kind.Ephemeral {
+		return
+	}
+	item := collection + "/{name}"
+	paths[item] = e.item()
+	if v.Status != nil {
+		paths[item+"/status"] = e.subresource("status", v.GVK, m.object)
+	}
+	if v.Scale != nil {
+		paths[item+"/scale"] = e.subresource("scale", scaleGVK, nameScale)
+	}
+	if v.GVK == namespaceGVK {
+		paths[item+"/finalize"] = e.subresource("finalize", v.GVK, m.object)
+	}
+}
+
+// everywhere lists the objects of all namespaces.
+func (e endpoint) everywhere() spec.PathItem {
+	e.scope = ""
+	op := e.operation("list", "list", e.m.list, http.StatusOK)
+	op.ID += "ForAllNamespaces"
+	return e.path(spec.PathItemProps{Get: op}, false, false)
+}
+
+func (e endpoint) collection() spec.PathItem {
+	create := e.operation("create", "post", e.body, http.StatusOK, http.StatusCreated, http.StatusAccepted)
+	if e.v.Kind.Ephemeral {
+		return e.path(spec.PathItemProps{Post: create}, false, e.v.Kind.Namespaced)
+	}
+	return e.path(spec.PathItemProps{
+		Get:    e.operation("list", "list", e.m.list, http.StatusOK),
+		Post:   create,
+		Delete: e.operation("delete", "deletecollection", nameStatus, http.StatusOK),
+	}, false, e.v.Kind.Namespaced)
+}
+
+func (e endpoint) item() spec.PathItem {
+	deleted := nameStatus
+	if e.v.Kind.ReturnsDeleted {
+		deleted = e.body
+	}
+	props := e.readAndWrite()
+	props.Delete = e.operation("delete", "delete", deleted, http.StatusOK, http.StatusAccepted)
+	return e.path(props, true, e.v.Kind.Namespaced)
+}
+
+func (e endpoint) subresource(name string, gvk schema.GroupVersionKind, body string) spec.PathItem {
+	e.sub, e.gvk, e.body = name, gvk, body
+	return e.path(e.readAndWrite(), true, e.v.Kind.Namespaced)
+}
+
+// readAndWrite are the operations that objects and subresources have in common.
+func (e endpoint) readAndWrite() spec.PathItemProps {
+	return spec.PathItemProps{
+		Get:   e.operation("read", "get", e.body, http.StatusOK),
+		Put:   e.operation("replace", "put", e.body, http.StatusOK, http.StatusCreated),
+		Patch: e.operation("patch", "patch", e.body, http.StatusOK, http.StatusCreated),
+	}
+}
+
+func (e endpoint) path(props spec.PathItemProps, named, namespaced bool) spec.PathItem {
+	props.Parameters = pathParameters(e.v.Kind.Name, named, namespaced)
+	return spec.PathItem{PathItemProps: props}
+}
+
+// operation makes one operation. The verb begins its id; the action is what
+// Kubernetes calls it, and decides which parameters it takes.
+func (e endpoint) operation(verb, action, answer string, codes ...int) *spec.Operation {
+	op := &spec.Operation{OperationProps: spec.OperationProps{
+		ID:          e.operationID(verb, action),
+		Tags:        []string{e.tag()},
+		Description: e.describe(verb, action),
+		Consumes:    anyType,
+		Produces:    builtinTypes,
+		Parameters:  e.b.parameters[action],
+		Responses:   responses(answer, codes),
+	}}
+	if e.m.custom {
+		op.Consumes, op.Produces = customTypes, customTypes
+	}
+	switch action {
+	case "post", "put":
+		op.Parameters = withBody(op.Parameters, bodyParameter(e.body, true))
+	case "patch":
+		op.Parameters = withBody(op.Parameters, bodyParameter(namePatch, true))
+		op.Consumes = builtinPatches
+		if e.m.custom {
+			op.Consumes = customPatches
+		}
+	case "delete", "deletecollection":
+		op.Parameters = withBody(op.Parameters, bodyParameter(metaV1+"DeleteOptions", false))
+	}
+	op.AddExtension(extGVK, describeKind(e.gvk))
+	op.AddExtension(extAction, action)
+	return op
+}
+
+// withBody puts a body before the parameters, which other operations share.
+func withBody(shared []spec.Parameter, body spec.Parameter) []spec.Parameter {
+	return append([]spec.Parameter{body}, shared...)
+}
+
+func responses(definition string, codes []int) *spec.Responses {
+	byCode := map[int]spec.Response{
+		http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
+	}
+	for _, code := range codes {
+		byCode[code] = spec.Response{ResponseProps: spec.ResponseProps{
+			Description: http.StatusText(code),
+			Schema:      refTo(prefixV2, definition),
+		}}
+	}
+	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: byCode}}
+}
+
+// operationID names an operation as Kubernetes does, since clients are generated
+// from it: listCoreV1NamespacedPod, deleteAppsV1CollectionNamespacedDeployment.
+func (e endpoint) operationID(verb, action string) string {
+	id := verb + e.groupName(true) + camel(e.v.GVK.Version, true)
+	if action == "deletecollection" {
+		id += "Collection"
+	}
+	return id + e.scope + e.v.Kind.Name + camel(e.sub, true)
+}
+
+func (e endpoint) tag() string { return e.groupName(false) + "_" + camel(e.v.GVK.Version, false) }
+
+// groupName is the group as part of a name: rbac.authorization.k8s.io is
+// RbacAuthorization.
+func (e endpoint) groupName(capital bool) string {
+	group := strings.TrimSuffix(e.v.GVK.Group, ".k8s.io")
+	if group == "" {
+		group = "core"
+	}
+	return camel(group, capital)
+}
+
+// describe says in words what an operation does.
+func (e endpoint) describe(verb, action string) string {
+	what := e.v.Kind.Name
+	switch action {
+	case "list":
+		return "list or watch objects of kind " + what
+	case "post":
+		return "create an object of kind " + what
+	case "deletecollection":
+		return "delete a collection of " + what
+	case "patch":
+		verb = "partially update"
+	}
+	if e.sub != "" {
+		return verb + " " + e.sub + " of the specified " + what
+	}
+	return verb + " the specified " + what
+}
+
+// camel joins the words of a name: letters after anything else become capital.
+func camel(s string, capital bool) string {
+	var out strings.Builder
+	for i, r := range s {
+		switch {
+		case !unicode.IsLetter(r) && r != '_' && (i == 0 || !unicode.IsDigit(r)):
+			capital = true
+		case capital:
+			out.WriteRune(unicode.ToUpper(r))
+			capital = false
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}

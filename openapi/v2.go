@@ -1,0 +1,111 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/kube-openapi/pkg/schemamutation"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// bearer names the way to authenticate that the documents mention.
+const bearer = "BearerToken"
+
+func bearerScheme() *spec.SecurityScheme {
+	return &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
+		Type: "apiKey", In: "header", Name: "authorization", Description: "Bearer token",
+	}}
+}
+
+func (b *builder) info() *spec.Info {
+	return &spec.Info{InfoProps: spec.InfoProps{Title: "Exeunt", Version: b.version}}
+}
+
+// swagger makes a v2 document without any path.
+func (b *builder) swagger() *spec.Swagger {
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Swagger:             "2.0",
+		Info:                b.info(),
+		Paths:               &spec.Paths{Paths: map[string]spec.PathItem{}},
+		Definitions:         spec.Definitions{},
+		SecurityDefinitions: spec.SecurityDefinitions{bearer: bearerScheme()},
+		Security:            []map[string][]string{{bearer: {}}},
+	}}
+}
+
+// addPart adds a group version to a v2 document. Definitions that several
+// groups share are the same in each.
+func addPart(all *spec.Swagger, p *part) error {
+	for path, item := range p.paths {
+		all.Paths.Paths[path] = item
+	}
+	for name, s := range p.schemas {
+		if _, done := all.Definitions[name]; done {
+			continue
+		}
+		converted, err := schemaV2(s)
+		if err != nil {
+			return fmt.Errorf("convert definition %s: %w", name, err)
+		}
+		all.Definitions[name] = *converted
+	}
+	return nil
+}
+
+// schemaV2 finishes a definition for v2: it drops what v2 cannot say, and
+// defaults, which v2 clients were never given.
+func schemaV2(s *spec.Schema) (*spec.Schema, error) {
+	if old, ok := s.Extensions[extV2Schema]; ok {
+		return decodeSchema(old)
+	}
+	if free, _ := s.Extensions.GetBool(extPreserve); free {
+		// kubectl would refuse the fields that are not listed.
+		out := new(spec.Schema).Typed("object", "").WithDescription(s.Description)
+		out.Extensions = s.Extensions
+		return out, nil
+	}
+	w := schemamutation.Walker{SchemaCallback: narrow, RefCallback: refV2}
+	return w.WalkSchema(s), nil
+}
+
+// decodeSchema reads a schema that came as an extension's value.
+func decodeSchema(value any) (*spec.Schema, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var s spec.Schema
+	return &s, json.Unmarshal(text, &s)
+}
+
+func refV2(ref *spec.Ref) *spec.Ref {
+	if ref.String() == "" {
+		return ref
+	}
+	out := spec.MustCreateRef(prefixV2 + refName(ref.String()))
+	return &out
+}
+
+// narrow copies one schema without what v2 cannot express. A value that may be
+// null, or hold unknown fields, becomes a value of any type: v2 clients take a
+// type, items and properties as the whole truth.
+func narrow(s *spec.Schema) *spec.Schema {
+	out := *s
+	out.AllOf, out.OneOf, out.AnyOf, out.Not = nil, nil, nil, nil
+	out.Default = nil
+	free, _ := s.Extensions.GetBool(extPreserve)
+	if s.Nullable || free {
+		out.Items, out.Properties = nil, nil
+	}
+	switch {
+	case s.Nullable, free && s.Type.Contains("object"), out.Items == nil && s.Type.Contains("array"):
+		out.Type = nil
+	}
+	out.Nullable = false
+	out.Required = slices.DeleteFunc(slices.Clone(s.Required), func(field string) bool {
+		p, ok := s.Properties[field]
+		return ok && p.Nullable
+	})
+	return &out
+}

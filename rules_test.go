@@ -1,0 +1,129 @@
+// Package exeunt_test holds the rules of the repository as tests: what every
+// file and package must look like, and who may import whom.
+package exeunt_test
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	linesWarn = 500 // look again
+	linesStop = 800 // split it
+)
+
+// source is one Go file of the repository.
+type source struct {
+	path string // slash-separated, from the root
+	file *ast.File
+}
+
+func (s source) dir() string     { return path.Dir(s.path) }
+func (s source) test() bool      { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) generated() bool { return ast.IsGenerated(s.file) }
+func (s source) imports() []string {
+	var all []string
+	for _, spec := range s.file.Imports {
+		all = append(all, strings.Trim(spec.Path.Value, "`\""))
+	}
+	return all
+}
+
+// sources parses every Go file below the root: imports and comments only, so
+// that this takes milliseconds.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := entry.Name()
+		if entry.IsDir() {
+			hidden := name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"))
+			if hidden || base == "testdata" || base == "bin" || base == "data" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(base) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		all = append(all, source{path: filepath.ToSlash(name), file: file})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		t.Fatal("no Go files found")
+	}
+	return all
+}
+
+// TestPackageComments: a package says what it promises before it says how.
+func TestPackageComments(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		// A test package of its own needs a comment only where it stands alone.
+		name := s.dir() + " " + strings.TrimSuffix(s.file.Name.Name, "_test")
+		if s.file.Doc != nil && strings.TrimSpace(s.file.Doc.Text()) != "" {
+			documented[name] = true
+		} else if !documented[name] {
+			documented[name] = false
+		}
+	}
+	for name, ok := range documented {
+		if !ok {
+			t.Errorf("no package comment: %s", name)
+		}
+	}
+}
+
+// TestFileLength: a file that does not fit in one's head is split by verb or
+// noun. Generated files are read by nobody.
+func TestFileLength(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.generated() {
+			continue
+		}
+		switch n := countLines(t, s.path); {
+		case n > linesStop:
+			t.Errorf("%s has %d lines, more than %d", s.path, n, linesStop)
+		case n > linesWarn:
+			t.Logf("%s has %d lines: look again above %d", s.path, n, linesWarn)
+		}
+	}
+}
+
+func countLines(t *testing.T, name string) int {
+	t.Helper()
+	f, err := os.Open(filepath.FromSlash(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := 0
+	scanner := bufio.NewScanner(f)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		n++
+	}
+	if err := scanner.Err(); err != nil {
+		t.Fatalf("read %s: %v", name, err)
+	}
+	return n
+}

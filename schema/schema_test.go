@@ -1,0 +1,69 @@
+package schema_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exeunt/exeunt/schema"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+var update = flag.Bool("update", false, "write sqlite.sql and postgres.sql")
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+func TestEnginesHaveTheSameMigrations(t *testing.T) {
+	type step struct {
+		Number int
+		Name   string
+	}
+	list := func(engine string) (steps []step) {
+		migrations, err := schema.Migrations(engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range migrations {
+			if strings.TrimSpace(m.SQL) == "" {
+				t.Errorf("%s step %d is empty", engine, m.Number)
+			}
+			steps = append(steps, step{m.Number, m.Name})
+		}
+		return steps
+	}
+	if diff := cmp.Diff(list("sqlite"), list("postgres")); diff != "" {
+		t.Errorf("sqlite (-) and postgres (+) differ:\n%s", diff)
+	}
+	if _, err := schema.Migrations("oracle"); err == nil {
+		t.Error("an engine that does not exist has migrations")
+	}
+}
+
+// TestSnapshot compares sqlite.sql and postgres.sql with what the migrations
+// make of an empty database.
+func TestSnapshot(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		dump, err := db.Dump(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := string(db.Engine()) + ".sql"
+		text := "-- The current schema. Written by `go generate ./schema`: do not edit.\n\n" + dump
+		if *update {
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), text); diff != "" {
+			t.Errorf("%s is not the schema that the migrations make; run go generate ./schema:\n%s", file, diff)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/exeunt/exeunt/store"
+)
+
+// metrics is what /metrics shows.
+type metrics struct {
+	registry  *prometheus.Registry
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+}
+
+func newMetrics(st *store.Store) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_api_requests_total", Help: "API requests answered, by verb, resource and HTTP status.",
+		}, []string{"verb", "resource", "code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "exeunt_api_request_duration_seconds", Help: "Time to answer an API request; a watch counts until it ends.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"verb"}),
+	}
+	m.registry.MustRegister(
+		m.requests, m.durations,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "exeunt_store_revision", Help: "Newest revision that this replica has seen.",
+		}, func() float64 { return float64(st.Revision()) }),
+	)
+	return m
+}
+
+func (m *metrics) observe(verb, resource string, code int, took time.Duration) {
+	m.requests.WithLabelValues(verb, resource, strconv.Itoa(code)).Inc()
+	m.durations.WithLabelValues(verb).Observe(took.Seconds())
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}

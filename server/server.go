@@ -1,0 +1,218 @@
+// Package server assembles Exeunt: database, store, kinds, API, listener.
+// Start reading here: Run is the whole program in order.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/openapi"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Config is what a server needs to know. The zero value of a field is its
+// default.
+type Config struct {
+	// Data is the directory that holds certificates, the kubeconfig and, by
+	// default, the database. Default ./data.
+	Data string
+	// Listen is the API's address, HOST:PORT; port 0 picks one. Default
+	// 127.0.0.1:6443.
+	Listen string
+	// Database is a postgres:// URL or the path of a SQLite file. Default
+	// exeunt.db in Data.
+	Database string
+	// Version is this program's version.
+	Version string
+	// Out is where a person reads the addresses. Default os.Stdout.
+	Out io.Writer
+	// Logger receives what operators read. Default slog.Default.
+	Logger *slog.Logger
+}
+
+// shutdownGrace is how long requests may take to finish when the server stops.
+const shutdownGrace = 10 * time.Second
+
+func (c Config) withDefaults() Config {
+	if c.Data == "" {
+		c.Data = "data"
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:6443"
+	}
+	if c.Database == "" {
+		c.Database = filepath.Join(c.Data, "exeunt.db")
+	}
+	if c.Out == nil {
+		c.Out = os.Stdout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Run serves until the context ends, then stops in order: watches are told,
+// requests finish, the last writes are committed.
+func Run(ctx context.Context, c Config) error {
+	c = c.withDefaults()
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return fmt.Errorf("make data directory: %w", err)
+	}
+	unlock, err := lockData(c.Data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	db, err := sqldb.Open(ctx, c.Database)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	st, err := store.Open(ctx, store.Options{DB: db, Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+
+	// The store must outlive the API: requests that are being answered while
+	// the server stops still write.
+	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	stores, storeCtx := errgroup.WithContext(storeCtx)
+	stores.Go(func() error { return st.Run(storeCtx) })
+	err = serve(ctx, storeCtx, c, st)
+	stopStore()
+	return errors.Join(err, stores.Wait())
+}
+
+// serve runs everything that stands on the store. It ends when ctx does or
+// when the store has failed.
+func serve(ctx, storeCtx context.Context, c Config, st *store.Store) error {
+	definitions := custom.Definition()
+	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
+	controller := definition.New(st, kinds, definitions, c.Logger)
+	if err := controller.Load(ctx); err != nil {
+		return err
+	}
+	if err := ensureNamespaces(ctx, st, kinds); err != nil {
+		return err
+	}
+	listener, identity, err := listen(c)
+	if err != nil {
+		return err
+	}
+	meters := newMetrics(st)
+	a := api.New(api.Config{
+		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
+		Metrics: meters.handler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
+		Ready: func() error {
+			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
+			defer cancel()
+			return st.Ping(ctx)
+		},
+	})
+	web := &http.Server{
+		Handler: a, TLSConfig: identity.TLSConfig(),
+		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute, MaxHeaderBytes: 1 << 20,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return controller.Run(groupCtx) })
+	group.Go(func() error {
+		if err := web.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		select {
+		case <-groupCtx.Done():
+		case <-storeCtx.Done():
+			return errors.New("the store stopped")
+		}
+		return shutdown(web, a)
+	})
+	announce(c, listener.Addr().String())
+	return group.Wait()
+}
+
+// shutdown ends watches first: they would hold the server up to its grace.
+func shutdown(web *http.Server, a *api.API) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	a.Close()
+	if err := web.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests did not finish within %s: %w", shutdownGrace, err), web.Close())
+	}
+	return nil
+}
+
+// listen opens the listener, makes certificates for where it listens, and
+// writes the administrator's kubeconfig: all of it is there once the server
+// answers.
+func listen(c Config) (net.Listener, *access.Identity, error) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--listen %q: want HOST:PORT: %w", c.Listen, err)
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
+	}
+	identity, err := access.Open(filepath.Join(c.Data, "pki"), hostNames(host), time.Now())
+	if err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	if err := identity.WriteKubeconfig(filepath.Join(c.Data, "kubeconfig"), serverURL(host, listener)); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, identity, nil
+}
+
+// hostNames are the names that clients may use for this server.
+func hostNames(host string) []string {
+	names := []string{"localhost", "127.0.0.1", "::1"}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified() && !ip.IsLoopback()) && host != "localhost" {
+		names = append(names, host)
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		names = append(names, name)
+	}
+	return names
+}
+
+// serverURL is the address in the kubeconfig; a server that listens everywhere
+// is reached on loopback by those who can read that file.
+func serverURL(host string, l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+func announce(c Config, address string) {
+	kubeconfig := filepath.Join(c.Data, "kubeconfig")
+	if abs, err := filepath.Abs(kubeconfig); err == nil {
+		kubeconfig = abs
+	}
+	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, address, kubeconfig)
+}

@@ -1,0 +1,135 @@
+// Package dbtest gives tests fresh databases, on both engines.
+//
+// A package that uses it has a TestMain that calls [Main]. PostgreSQL is the
+// server that EXEUNT_TEST_POSTGRES names (a URL whose user may create
+// databases); without it, the package starts a private server, once per test
+// binary. A machine without PostgreSQL fails the tests: it does not skip them.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// environment names a PostgreSQL server to use.
+const environment = "EXEUNT_TEST_POSTGRES"
+
+var (
+	started sync.Once
+	running *server // set once, by started
+	failure error   // set once, by started
+	inMain  atomic.Bool
+	counter atomic.Int64
+)
+
+// Main runs the tests and then stops the server that they started.
+func Main(m *testing.M) {
+	inMain.Store(true)
+	code := m.Run()
+	if running != nil {
+		running.stop()
+	}
+	os.Exit(code)
+}
+
+// Engines lists the engines, for tests that start processes.
+func Engines() []sqldb.Engine { return []sqldb.Engine{sqldb.SQLite, sqldb.Postgres} }
+
+// Each runs a test on a fresh database of each engine.
+func Each(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
+	t.Helper()
+	for _, engine := range Engines() {
+		t.Run(string(engine), func(t *testing.T) { test(t, OpenDB(t, engine)) })
+	}
+}
+
+// OpenDB opens a fresh, migrated database for the time of a test.
+func OpenDB(t testing.TB, engine sqldb.Engine) *sqldb.DB {
+	t.Helper()
+	return Connect(t, Open(t, engine))
+}
+
+// Connect opens a database for the time of a test.
+func Connect(t testing.TB, database string) *sqldb.DB {
+	t.Helper()
+	db, err := sqldb.Open(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("close database: %v", err)
+		}
+	})
+	return db
+}
+
+// Open makes an empty database for the time of a test and returns the string
+// that [sqldb.Open] takes.
+func Open(t testing.TB, engine sqldb.Engine) (database string) {
+	t.Helper()
+	switch engine {
+	case sqldb.SQLite:
+		return filepath.Join(t.TempDir(), "exeunt.db")
+	case sqldb.Postgres:
+		return createDatabase(t)
+	}
+	t.Fatalf("no such engine: %q", engine)
+	return ""
+}
+
+// createDatabase makes a database on the server and drops it after the test.
+func createDatabase(t testing.TB) string {
+	t.Helper()
+	admin := serverURL(t)
+	u, err := url.Parse(admin)
+	if err != nil {
+		t.Fatalf("%s is not a URL: %v", environment, err)
+	}
+	name := fmt.Sprintf("exeunt_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), counter.Add(1))
+	execute(t, t.Context(), admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		execute(t, context.Background(), admin, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	})
+	u.Path = "/" + name
+	return u.String()
+}
+
+// serverURL starts the private server when it is the first to need it.
+func serverURL(t testing.TB) string {
+	t.Helper()
+	if given := os.Getenv(environment); given != "" {
+		return given
+	}
+	if !inMain.Load() {
+		t.Fatal("this package needs a TestMain that calls dbtest.Main")
+	}
+	started.Do(func() { running, failure = start() })
+	if failure != nil {
+		t.Fatalf("PostgreSQL for the tests: %v", failure)
+	}
+	return running.url
+}
+
+func execute(t testing.TB, ctx context.Context, database, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(ctx, database)
+	if err != nil {
+		t.Fatalf("connect to PostgreSQL for the tests: %v", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}

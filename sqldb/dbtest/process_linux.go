@@ -1,0 +1,36 @@
+package dbtest
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// unprivileged says how to start PostgreSQL: it refuses to run as root, so root
+// hands it and its directory to the user postgres. It is stopped when the tests
+// die without stopping it.
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	if os.Geteuid() != 0 {
+		return attributes, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("root cannot run PostgreSQL itself: %w", err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user postgres: %w", err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user postgres: %w", err)
+	}
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		return nil, err
+	}
+	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attributes, nil
+}

@@ -1,0 +1,88 @@
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// Readers and writers have pools of their own, so that slow readers cannot keep
+// a writer waiting for a connection. pool_max_conns in the URL is for readers.
+const (
+	postgresReaders = 16
+	postgresWriters = 8
+)
+
+func openPostgres(ctx context.Context, database string) (*DB, error) {
+	db := &DB{engine: Postgres}
+	if err := db.connectPostgres(ctx, database); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+func (db *DB) connectPostgres(ctx context.Context, database string) error {
+	config, err := pgxpool.ParseConfig(database)
+	if err != nil {
+		return err // pgx leaves the password out
+	}
+	if !hasParameter(database, "pool_max_conns") {
+		config.MaxConns = postgresReaders
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "exeunt"
+	}
+	writers := config.Copy()
+	writers.MaxConns = postgresWriters
+	if db.writePool, err = pgxpool.NewWithConfig(ctx, writers); err != nil {
+		return err
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
+		return err
+	}
+	if db.readPool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	db.writer = stdlib.OpenDBFromPool(db.writePool)
+	db.reader = stdlib.OpenDBFromPool(db.readPool)
+	return db.reader.PingContext(ctx)
+}
+
+func hasParameter(database, name string) bool {
+	u, err := url.Parse(database)
+	return err == nil && u.Query().Has(name)
+}
+
+// Listen calls fn with the payload of each notification on a channel, and once
+// with an empty payload when it has begun to listen. It returns when ctx ends
+// or the connection breaks: listen again, and assume that something was missed.
+// On SQLite it only waits for ctx to end.
+func (db *DB) Listen(ctx context.Context, channel string, fn func(payload string)) error {
+	if db.engine != Postgres {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	// A connection of its own, not one of the pool's: it is held for good.
+	conn, err := pgx.ConnectConfig(ctx, db.writePool.Config().ConnConfig)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	fn("")
+	for {
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		fn(notification.Payload)
+	}
+}

@@ -1,0 +1,199 @@
+// Package sqldb opens SQLite or PostgreSQL, brings the schema up to date, and
+// gives both the same face: statements with $n placeholders, reads from a
+// read-only pool, and write transactions that can send many statements at once.
+//
+// On SQLite there is exactly one writing connection, so write transactions run
+// one after the other; a second one waits. On PostgreSQL they run concurrently,
+// and whoever needs an order takes a lock. Start at [Open].
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Engine is a kind of database.
+type Engine string
+
+// The engines. Their values name the folders of package schema.
+const (
+	SQLite   Engine = "sqlite"
+	Postgres Engine = "postgres"
+)
+
+// DB is an open database with the current schema. It is safe for concurrent
+// use.
+type DB struct {
+	engine Engine
+	path   string // of the SQLite file
+
+	reader *sql.DB // read-only
+	writer *sql.DB // on SQLite: exactly one connection
+
+	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
+
+	mu         sync.Mutex
+	readStmts  map[string]*sql.Stmt // SQLite only; guarded by mu
+	writeStmts map[string]*sql.Stmt // SQLite only; guarded by mu
+	wanted     []string             // statements to become writeStmts; guarded by mu
+}
+
+// Open opens the database, creates it if it is an SQLite file that does not
+// exist, and migrates it. database is a postgres:// or postgresql:// URL, or
+// else the path of an SQLite file.
+func Open(ctx context.Context, database string) (*DB, error) {
+	open := openSQLite
+	if isPostgres(database) {
+		open = openPostgres
+	}
+	db, err := open(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.migrate(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func isPostgres(database string) bool {
+	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
+}
+
+// Engine says which engine this is.
+func (db *DB) Engine() Engine { return db.engine }
+
+// Path is the path of the SQLite file. Empty on PostgreSQL.
+func (db *DB) Path() string { return db.path }
+
+// Reader is the pool for reads. Writing through it is an error.
+func (db *DB) Reader() *sql.DB { return db.reader }
+
+// Close closes all connections. Transactions must have ended.
+func (db *DB) Close() error {
+	var errs []error
+	db.mu.Lock()
+	for _, stmts := range []map[string]*sql.Stmt{db.readStmts, db.writeStmts} {
+		for _, stmt := range stmts {
+			errs = append(errs, stmt.Close())
+		}
+	}
+	clear(db.readStmts)
+	clear(db.writeStmts)
+	db.mu.Unlock()
+	for _, pool := range []*sql.DB{db.reader, db.writer} {
+		if pool != nil {
+			errs = append(errs, pool.Close())
+		}
+	}
+	for _, pool := range []*pgxpool.Pool{db.readPool, db.writePool} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Query reads rows. The statement is prepared once and kept: statement must be
+// a constant.
+func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Rows, error) {
+	if db.engine == Postgres {
+		return db.reader.QueryContext(ctx, statement, args...) // pgx keeps prepared statements
+	}
+	stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// Row reads the one row that a statement finds by key, and reports whether
+// there is one.
+func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
+	var row *sql.Row
+	if db.engine == Postgres {
+		row = db.reader.QueryRowContext(ctx, statement, args...)
+	} else {
+		stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+		if err != nil {
+			return false, err
+		}
+		// One row is read sooner than the goroutines that would watch a
+		// context are started.
+		row = stmt.QueryRowContext(context.WithoutCancel(ctx), args...)
+	}
+	err := row.Scan(dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// QueryTx is Query inside a transaction of Reader.
+func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ...any) (*sql.Rows, error) {
+	if db.engine == Postgres {
+		return tx.QueryContext(ctx, statement, args...)
+	}
+	stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+	if err != nil {
+		return nil, err
+	}
+	return tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
+}
+
+// Snapshot begins a read-only transaction in which every statement sees the
+// same state.
+func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) {
+	options := &sql.TxOptions{ReadOnly: true}
+	if db.engine == Postgres {
+		options.Isolation = sql.LevelRepeatableRead
+	}
+	return db.reader.BeginTx(ctx, options)
+}
+
+// Write runs fn in a write transaction and commits it when fn returns nil. On
+// SQLite the transaction keeps all others waiting: it must be short and must
+// not wait for anything.
+func (db *DB) Write(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := db.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	// Without effect after a commit.
+	defer func() { _ = tx.Rollback() }()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// prepared finds or makes a prepared statement. It is made outside the lock, so
+// that a slow connection keeps nobody waiting.
+func (db *DB) prepared(ctx context.Context, pool *sql.DB, stmts map[string]*sql.Stmt, statement string) (*sql.Stmt, error) {
+	db.mu.Lock()
+	stmt := stmts[statement]
+	db.mu.Unlock()
+	if stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := pool.PrepareContext(ctx, statement)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if other := stmts[statement]; other != nil {
+		return other, stmt.Close()
+	}
+	stmts[statement] = stmt
+	return stmt, nil
+}

@@ -1,0 +1,152 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+const (
+	// sqliteReaders bounds the reads that run at once; more wait.
+	sqliteReaders = 16
+	// sqliteBusy is how long to wait for another process that writes.
+	sqliteBusy = 10 * time.Second
+)
+
+// writerPragmas are in order: auto_vacuum only takes effect before the first
+// table is made. Every commit is synced (synchronous 2); the write-ahead log is
+// copied back every 4,000 pages, and cut to 64 MiB when it has been longer.
+var writerPragmas = []string{
+	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "auto_vacuum(2)", "journal_mode(WAL)",
+	"synchronous(2)", "foreign_keys(1)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
+	"cache_size(-65536)", "temp_store(2)",
+}
+
+var readerPragmas = []string{
+	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-8192)", "temp_store(2)",
+}
+
+func openSQLite(ctx context.Context, path string) (*DB, error) {
+	if path == "" || strings.Contains(path, ":memory:") {
+		return nil, fmt.Errorf("open database %q: need the path of a file, or a postgres:// URL", path)
+	}
+	if scheme, _, ok := strings.Cut(path, "://"); ok {
+		return nil, fmt.Errorf("open database: unknown scheme %q: need the path of a file, or a postgres:// URL", scheme)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	// Made here and not by SQLite, because secrets will be in it.
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	db := &DB{engine: SQLite, path: path, readStmts: map[string]*sql.Stmt{}, writeStmts: map[string]*sql.Stmt{}}
+	if err := db.connectSQLite(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}
+
+// connectSQLite opens the writer first: it makes the file a database in WAL
+// mode, which readers could not.
+func (db *DB) connectSQLite(ctx context.Context) error {
+	var err error
+	if db.writer, err = sql.Open("sqlite", sqliteName(db.path, "rw", "immediate", writerPragmas)); err != nil {
+		return err
+	}
+	db.writer.SetMaxOpenConns(1)
+	db.writer.SetMaxIdleConns(1)
+	if err := db.writer.PingContext(ctx); err != nil {
+		return err
+	}
+	if db.reader, err = sql.Open("sqlite", sqliteName(db.path, "ro", "deferred", readerPragmas)); err != nil {
+		return err
+	}
+	db.reader.SetMaxOpenConns(sqliteReaders)
+	db.reader.SetMaxIdleConns(sqliteReaders)
+	return db.reader.PingContext(ctx)
+}
+
+func sqliteName(path, mode, lock string, pragmas []string) string {
+	query := url.Values{"mode": {mode}, "_txlock": {lock}, "_pragma": pragmas}
+	escaped := (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath()
+	return "file:" + escaped + "?" + query.Encode()
+}
+
+// Vacuum gives up to pages unused pages of an SQLite file back to the file
+// system, but leaves a tenth of the file, for the writes to come. It reports
+// whether there was anything to give. On PostgreSQL it does nothing: autovacuum
+// does.
+func (db *DB) Vacuum(ctx context.Context, pages int) (bool, error) {
+	if db.engine != SQLite {
+		return false, nil
+	}
+	var free, total int
+	if err := db.writer.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free); err != nil {
+		return false, fmt.Errorf("vacuum: %w", err)
+	}
+	if err := db.writer.QueryRowContext(ctx, "PRAGMA page_count").Scan(&total); err != nil {
+		return false, fmt.Errorf("vacuum: %w", err)
+	}
+	spare := max(total/10, pages)
+	if free <= spare {
+		return false, nil
+	}
+	// The driver steps to the end, which is what frees all the pages.
+	statement := fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(pages, free-spare))
+	if _, err := db.writer.ExecContext(ctx, statement); err != nil {
+		return false, fmt.Errorf("vacuum: %w", err)
+	}
+	return true, nil
+}
+
+// Checkpoint copies the write-ahead log of SQLite back into the file and cuts
+// it to nothing, unless a reader still needs it. On PostgreSQL it does nothing.
+func (db *DB) Checkpoint(ctx context.Context) error {
+	if db.engine != SQLite {
+		return nil
+	}
+	conn, err := db.writer.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	// Does not wait for readers: it holds the only connection that writes.
+	_, err = conn.ExecContext(ctx, "PRAGMA busy_timeout = 0")
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	_, back := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", sqliteBusy.Milliseconds()))
+	if err := errors.Join(err, back, conn.Close()); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// LogSize is the size of SQLite's write-ahead log in bytes. On PostgreSQL it
+// is 0.
+func (db *DB) LogSize() (int64, error) {
+	if db.engine != SQLite {
+		return 0, nil
+	}
+	info, err := os.Stat(db.path + "-wal")
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("size of write-ahead log: %w", err)
+	}
+	return info.Size(), nil
+}

@@ -1,0 +1,227 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// A batch of operations is one transaction in three steps: load the objects
+// that the operations name, decide each operation in memory against what is
+// loaded and what the ones before it decided, then write all that was decided.
+//
+// An operation writes nothing while it decides. One that is refused, or
+// panics, therefore leaves nothing to undo, and needs no savepoint: that would
+// be two more statements per operation, and on PostgreSQL a round trip. What is
+// left for savepoints is a statement that the database refuses. Then the whole
+// batch is rolled back and its operations are run again one by one, each as its
+// own transaction, so that only the one at fault fails.
+
+// environment is what a batch acts on. Tests replace the parts.
+type environment struct {
+	begin     func(context.Context) (transaction, error)
+	committed func(events []*Event) // in revision order; before the waiters are answered
+	failed    func(error)           // after a commit whose outcome is not known
+	now       func() time.Time
+	log       *slog.Logger
+}
+
+// transaction is a write transaction that holds the lock on the revision.
+type transaction interface {
+	// load fills in the objects that v names, and v.revision.
+	load(ctx context.Context, v *view) error
+	// write queues and sends the effects; the last one's revision is the new
+	// current one.
+	write(ctx context.Context, effects []*effect) error
+	commit(ctx context.Context) error
+	rollback()
+}
+
+// state is an object as a transaction sees it. It is not changed once made.
+type state struct {
+	id       int64
+	uid      string
+	revision int64
+	deleting bool
+	body     []byte
+}
+
+// view is what the operations of a batch see: nil for no such object.
+type view struct {
+	now      time.Time
+	revision int64
+	objects  map[object.Key]*state
+}
+
+// effect is what an operation decided to do to one object. The zero Type is
+// nothing.
+type effect struct {
+	Type   EventType
+	key    object.Key
+	uid    string
+	body   []byte // the new one; for Removed the last one
+	before *state // nil for Created
+
+	deletionTime, graceSeconds any // int64, or nil
+
+	owners       []owner
+	ownersChange bool // owners replace what is there
+
+	id, revision int64 // given by the batch
+}
+
+// operation is one write. decide may be called more than once and has no
+// effects but on the operation's own result.
+type operation struct {
+	ctx    context.Context
+	key    object.Key
+	needs  object.Key // another object to be loaded; zero: none
+	size   int
+	decide func(*view) (effect, error)
+
+	effect effect
+	err    error
+	done   chan struct{} // closed when effect and err are set
+}
+
+// runBatch runs operations and answers each.
+func (e *environment) runBatch(ctx context.Context, ops []*operation) {
+	live := ops[:0]
+	for _, op := range ops {
+		if err := op.ctx.Err(); err != nil {
+			op.answer(err)
+			continue
+		}
+		live = append(live, op)
+	}
+	if len(live) == 0 {
+		return
+	}
+	err := e.transact(ctx, live)
+	var refused *refusedError
+	if !errors.As(err, &refused) || len(live) == 1 {
+		answerAll(live, err)
+		return
+	}
+	for i, op := range live {
+		err := e.transact(ctx, live[i:i+1])
+		if err != nil && !errors.As(err, &refused) {
+			answerAll(live[i:], err) // the database does not work: do not try it for each
+			return
+		}
+		op.answer(err)
+	}
+}
+
+// refusedError is an error of a statement: another one might work.
+type refusedError struct{ cause error }
+
+func (e *refusedError) Error() string { return e.cause.Error() }
+func (e *refusedError) Unwrap() error { return e.cause }
+
+// transact runs the operations in one transaction. It sets the error of an
+// operation that was refused; the error it returns is that of all.
+func (e *environment) transact(ctx context.Context, ops []*operation) error {
+	tx, err := e.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("write objects: %w", err)
+	}
+	defer tx.rollback() // does nothing after a commit
+	v := newView(ops, e.now())
+	if err := tx.load(ctx, v); err != nil {
+		return &refusedError{fmt.Errorf("load objects: %w", err)}
+	}
+	effects := e.decideAll(v, ops)
+	if len(effects) == 0 {
+		return nil
+	}
+	if err := tx.write(ctx, effects); err != nil {
+		return &refusedError{fmt.Errorf("write objects: %w", err)}
+	}
+	if err := tx.commit(ctx); err != nil {
+		e.failed(err)
+		return fmt.Errorf("write objects: %w", err)
+	}
+	e.committed(newEvents(effects))
+	return nil
+}
+
+func newView(ops []*operation, now time.Time) *view {
+	v := &view{now: now, objects: make(map[object.Key]*state, len(ops)+1)}
+	for _, op := range ops {
+		v.objects[op.key] = nil
+		if op.needs != (object.Key{}) {
+			v.objects[op.needs] = nil
+		}
+	}
+	return v
+}
+
+// decideAll decides the operations in order and returns what is to be written.
+func (e *environment) decideAll(v *view, ops []*operation) []*effect {
+	effects := make([]*effect, 0, len(ops))
+	next := v.revision + 1
+	for _, op := range ops {
+		op.effect, op.err = e.decideOne(v, op)
+		if op.err != nil || op.effect.Type == 0 {
+			continue
+		}
+		op.effect.accept(next, v)
+		next++
+		effects = append(effects, &op.effect)
+	}
+	return effects
+}
+
+func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.log.Error("operation panicked", "object", op.key.String(), "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("write %s: panic: %v", op.key, p)
+		}
+	}()
+	return op.decide(v)
+}
+
+// accept gives the effect its revision and shows it to the operations after it.
+func (f *effect) accept(revision int64, v *view) {
+	f.revision = revision
+	f.id = revision // an object is numbered by the revision of its creation
+	if f.before != nil {
+		f.id = f.before.id
+	}
+	if f.Type == Removed {
+		v.objects[f.key] = nil
+		return
+	}
+	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, body: f.body}
+}
+
+func (op *operation) answer(err error) {
+	if err != nil {
+		op.err = err
+	}
+	close(op.done)
+}
+
+// answered reports whether the caller has its answer.
+func (op *operation) answered() bool {
+	select {
+	case <-op.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// answerAll answers with err, or, when it is nil, each with its own.
+func answerAll(ops []*operation, err error) {
+	for _, op := range ops {
+		op.answer(err)
+	}
+}

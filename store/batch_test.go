@@ -1,0 +1,303 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// faultyTx is a transaction with faults.
+type faultyTx struct {
+	transaction
+	onWrite  func([]*effect) error
+	onCommit func() error // instead of the commit, when it returns an error
+}
+
+func (f *faultyTx) write(ctx context.Context, effects []*effect) error {
+	if f.onWrite != nil {
+		if err := f.onWrite(effects); err != nil {
+			return err
+		}
+	}
+	return f.transaction.write(ctx, effects)
+}
+
+func (f *faultyTx) commit(ctx context.Context) error {
+	if f.onCommit != nil {
+		if err := f.onCommit(); err != nil {
+			return err
+		}
+	}
+	return f.transaction.commit(ctx)
+}
+
+// faulty is a store whose transactions pass through fault.
+func faulty(t *testing.T, db *sqldb.DB, fault func(*faultyTx)) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := s.writer.env.begin
+	s.writer.env.begin = func(ctx context.Context) (transaction, error) {
+		tx, err := begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		f := &faultyTx{transaction: tx}
+		fault(f)
+		return f, nil
+	}
+	return s
+}
+
+// start queues operations first and runs the store then, so that they are one
+// batch. The errors are in order.
+func start(t *testing.T, s *Store, ops ...func() error) []error {
+	t.Helper()
+	errs := make([]error, len(ops))
+	var callers sync.WaitGroup
+	for i, op := range ops {
+		before := len(s.writer.queue)
+		callers.Go(func() { errs[i] = op() })
+		for deadline := time.Now().Add(10 * time.Second); len(s.writer.queue) == before; {
+			if time.Now().After(deadline) {
+				t.Fatal("operation was not queued")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	callers.Wait()
+	return errs
+}
+
+func creating(t *testing.T, s *Store, name string) func() error {
+	return func() error {
+		_, err := s.Create(t.Context(), newRequest("a", name))
+		return err
+	}
+}
+
+func TestCommitFailureFailsTheBatch(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		broken := errors.New("disk on fire")
+		var commits atomic.Int64
+		s := faulty(t, db, func(f *faultyTx) {
+			f.onCommit = func() error {
+				if commits.Add(1) == 1 {
+					return broken
+				}
+				return nil
+			}
+		})
+		// The third was refused because of the first, which never was.
+		errs := start(t, s, creating(t, s, "one"), creating(t, s, "two"), creating(t, s, "one"))
+		for i, err := range errs {
+			if !errors.Is(err, broken) {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		if lines, revision, _ := list(t, s, ListRequest{}); len(lines) != 0 || revision != 1 || s.Revision() != 1 {
+			t.Errorf("after a failed commit: %q at %d", lines, revision)
+		}
+		if o := create(t, s, newRequest("a", "one")); o.Revision != 2 {
+			t.Errorf("the next write got revision %d", o.Revision)
+		}
+	})
+}
+
+// TestCommitOfUnknownOutcome: the commit happens, but the writer hears of an
+// error. Watchers see what was written all the same.
+func TestCommitOfUnknownOutcome(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		var commits atomic.Int64
+		s := faulty(t, db, func(f *faultyTx) {
+			f.onCommit = func() error {
+				if commits.Add(1) > 1 {
+					return nil
+				}
+				return errors.Join(errors.New("connection lost"), f.transaction.commit(context.Background()))
+			}
+		})
+		w := watch(t, s, WatchRequest{From: 1})
+		if errs := start(t, s, creating(t, s, "one")); errs[0] == nil {
+			t.Error("no error")
+		}
+		events, _, err := w.Next(t.Context())
+		if err != nil || len(events) != 1 || events[0].Object.Name != "one" {
+			t.Errorf("watched %+v, %v", events, err)
+		}
+		create(t, s, newRequest("a", "two"))
+		r := newReplay(t, 0)
+		r.follow(watch(t, s, WatchRequest{}), 3)
+		r.check(s)
+	})
+}
+
+// TestRefusedStatementFailsOneOperation: the database refuses the uid of one
+// operation; the others of its batch are done.
+func TestRefusedStatementFailsOneOperation(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		var sizes []int
+		s := faulty(t, db, func(f *faultyTx) {
+			f.onWrite = func(effects []*effect) error {
+				sizes = append(sizes, len(effects))
+				return nil
+			}
+		})
+		twin := newRequest("a", "twin")
+		second := newRequest("a", "second twin")
+		second.Meta.UID = twin.Meta.UID
+		errs := start(t, s,
+			creating(t, s, "one"),
+			func() error { _, err := s.Create(t.Context(), twin); return err },
+			func() error { _, err := s.Create(t.Context(), second); return err },
+			creating(t, s, "two"))
+		for i, err := range errs {
+			if failed := err != nil; failed != (i == 2) {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		if want := []int{4, 1, 1, 1, 1}; !slices.Equal(sizes, want) {
+			t.Errorf("transactions of %v effects, want %v", sizes, want)
+		}
+		if lines, revision, _ := list(t, s, ListRequest{}); names(lines) != "a/one a/twin a/two" || revision != 4 {
+			t.Errorf("got %q at %d", names(lines), revision)
+		}
+	})
+}
+
+func TestPanicFailsOneOperation(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s := faulty(t, db, func(*faultyTx) {})
+		rules := lifecycle.Rules{Graceful: func([]byte, *int64) (int64, bool) { panic("bad rule") }}
+		key := object.Key{Kind: things, Namespace: "a", Name: "one"}
+		errs := start(t, s, creating(t, s, "one"),
+			func() error { _, err := s.Delete(t.Context(), DeleteRequest{Key: key, Rules: rules}); return err },
+			creating(t, s, "two"))
+		if errs[0] != nil || errs[1] == nil || !strings.Contains(errs[1].Error(), "bad rule") || errs[2] != nil {
+			t.Errorf("errors: %v", errs)
+		}
+		remove(t, s, key)
+	})
+}
+
+// TestPanicInTheWriterAnswersAll: even a fault of the batch's own code leaves
+// nobody waiting, no transaction open, and the writer alive.
+func TestPanicInTheWriterAnswersAll(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		var once sync.Once
+		s := faulty(t, db, func(f *faultyTx) {
+			f.onWrite = func([]*effect) error { once.Do(func() { panic("bad writer") }); return nil }
+		})
+		for i, err := range start(t, s, creating(t, s, "one"), creating(t, s, "two")) {
+			if err == nil || !strings.Contains(err.Error(), "bad writer") {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		create(t, s, newRequest("a", "one"))
+	})
+}
+
+func TestCallerWhoLeftIsSkipped(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s := faulty(t, db, func(*faultyTx) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		errs := start(t, s,
+			func() error {
+				go func() {
+					_, err := s.Create(ctx, newRequest("a", "left"))
+					left <- err
+				}()
+				for len(s.writer.queue) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+				return <-left
+			},
+			creating(t, s, "stayed"))
+		if errs[0] != context.Canceled || errs[1] != nil {
+			t.Errorf("errors: %v", errs)
+		}
+		if lines, _, _ := list(t, s, ListRequest{}); names(lines) != "a/stayed" {
+			t.Errorf("got %q", names(lines))
+		}
+	})
+}
+
+// TestBatchSeesItself: operations of one batch follow each other as if each had
+// been committed before the next.
+func TestBatchSeesItself(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		var transactions atomic.Int64
+		s := faulty(t, db, func(*faultyTx) { transactions.Add(1) })
+		key := object.Key{Kind: things, Namespace: "a", Name: "one"}
+		ns := object.Key{Kind: namespaces, Name: "a"}
+		inNamespace := func() error {
+			r := newRequest("a", "one")
+			r.InNamespace = true
+			_, err := s.Create(t.Context(), r)
+			return err
+		}
+		deleting := func(key object.Key) func() error {
+			return func() error { _, err := s.Delete(t.Context(), DeleteRequest{Key: key}); return err }
+		}
+		body := newRequest("a", "one").Body
+		errs := start(t, s,
+			inNamespace, // no namespace yet
+			func() error {
+				r := newRequest("", "a")
+				r.Key = ns
+				_, err := s.Create(t.Context(), r)
+				return err
+			},
+			inNamespace,
+			inNamespace, // exists
+			func() error { // revision 3 is what the batch gave the object
+				_, err := s.Update(t.Context(), UpdateRequest{Key: key, IfRevision: 3, Body: body})
+				return err
+			},
+			deleting(key),
+			deleting(key), // gone
+			deleting(ns),
+			inNamespace, // no namespace any more
+		)
+		want := []object.Code{object.NoNamespace, 0, 0, object.AlreadyExists, 0, 0, object.NotFound, 0, object.NoNamespace}
+		for i, err := range errs {
+			if want[i] == 0 && err != nil || want[i] != 0 && !object.Is(err, want[i]) {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		if transactions.Load() != 1 {
+			t.Errorf("%d transactions", transactions.Load())
+		}
+		r := newReplay(t, 1)
+		r.follow(watch(t, s, WatchRequest{From: 1}), 6)
+		r.check(s)
+		if n := fmt.Sprint(len(r.objects), s.Revision()); n != "0 6" {
+			t.Errorf("objects and revision: %s", n)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// namespaces is the storage name of the kind Namespace.
+const namespaces = "namespaces"
+
+// CreateRequest asks for a new object. Body is kept and must not be changed
+// afterwards.
+type CreateRequest struct {
+	Key  object.Key
+	Meta metav1.ObjectMeta // complete: lifecycle.BeforeCreate ran
+	Body []byte
+	// InNamespace: the Namespace must exist and not be terminating.
+	InNamespace bool
+	DryRun      bool
+}
+
+// Create stores a new object. Errors: AlreadyExists; BeingDeleted when the name
+// is held by an object on its way out; NoNamespace; Terminating. The result of
+// a dry run has no revision.
+func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
+	if err := checkNew(r); err != nil {
+		return object.Object{}, err
+	}
+	op := &operation{key: r.Key, size: len(r.Body), decide: r.decide}
+	if r.InNamespace {
+		op.needs = object.Key{Kind: namespaces, Name: r.Key.Namespace}
+	}
+	if err := s.writer.submit(ctx, op); err != nil {
+		return object.Object{}, err
+	}
+	return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: op.effect.revision, Body: r.Body}, nil
+}
+
+func checkNew(r CreateRequest) error {
+	if err := checkKey(r.Key); err != nil {
+		return err
+	}
+	if r.Meta.UID == "" || len(r.Body) == 0 {
+		return object.BadRequestf("create %s: no uid or no body", r.Key)
+	}
+	if r.InNamespace && r.Key.Namespace == "" {
+		return object.BadRequestf("create %s: no namespace", r.Key)
+	}
+	return nil
+}
+
+func (r *CreateRequest) decide(v *view) (effect, error) {
+	if r.InNamespace {
+		if err := checkNamespace(v, r.Key.Namespace); err != nil {
+			return effect{}, err
+		}
+	}
+	if holder := v.objects[r.Key]; holder != nil {
+		if holder.deleting {
+			return effect{}, object.Errorf(object.BeingDeleted, "object is being deleted: %s %q already exists", r.Key.Kind, r.Key.Name)
+		}
+		return effect{}, object.Errorf(object.AlreadyExists, "%s %q already exists", r.Key.Kind, r.Key.Name)
+	}
+	if r.DryRun {
+		return effect{}, nil
+	}
+	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body}
+	f.deletionTime, f.graceSeconds = deletionColumns(&r.Meta)
+	f.owners = ownersOf(r.Meta.OwnerReferences)
+	f.ownersChange = len(f.owners) > 0
+	return f, nil
+}
+
+func checkNamespace(v *view, name string) error {
+	ns := v.objects[object.Key{Kind: namespaces, Name: name}]
+	if ns == nil {
+		return object.Errorf(object.NoNamespace, "%s %q not found", namespaces, name)
+	}
+	if ns.deleting {
+		return object.Errorf(object.Terminating, "unable to create new content in namespace %s because it is being terminated", name)
+	}
+	return nil
+}
+
+func (f *effect) objectUID() types.UID { return types.UID(f.uid) }

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"sort"
+	"sync"
+	"sync/atomic"
+)
+
+// feed holds the newest changes in memory and wakes those who wait for more.
+//
+// Invariants: every change with a revision in [first, last] is in events, in
+// order; each is also in its kind's topic. A watcher that needs a revision
+// before first reads the log in the database, and comes back.
+type feed struct {
+	maxEvents, maxBytes int
+
+	seen atomic.Int64 // last, to be read without the lock
+
+	mu          sync.RWMutex // guards all below
+	first, last int64
+	events      []*Event
+	bytes       int
+	topics      map[string]*topic
+	moved       chan struct{} // closed and replaced when last moves
+}
+
+// topic is one kind's part of the feed. Guarded by the feed's mu.
+type topic struct {
+	events []*Event
+	wake   chan struct{} // closed and replaced when events are added, or dropped unseen
+}
+
+func newFeed(revision int64, maxEvents, maxBytes int) *feed {
+	f := &feed{
+		maxEvents: maxEvents, maxBytes: maxBytes,
+		first: revision + 1, last: revision,
+		topics: map[string]*topic{}, moved: make(chan struct{}),
+	}
+	f.seen.Store(revision)
+	return f
+}
+
+func (f *feed) revision() int64 { return f.seen.Load() }
+
+// topic finds or makes a kind's topic. Topics stay: there are few kinds.
+func (f *feed) topic(kind string) *topic {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.topicLocked(kind)
+}
+
+func (f *feed) topicLocked(kind string) *topic {
+	t := f.topics[kind]
+	if t == nil {
+		t = &topic{wake: make(chan struct{})}
+		f.topics[kind] = t
+	}
+	return t
+}
+
+// add appends changes in revision order. It reports false, and does nothing,
+// when there is a gap between the last change and the first of these. What the
+// feed already has is skipped.
+func (f *feed) add(events []*Event) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(events) > 0 && events[0].Object.Revision <= f.last {
+		events = events[1:]
+	}
+	if len(events) == 0 {
+		return true
+	}
+	if events[0].Object.Revision != f.last+1 {
+		return false
+	}
+	touched := make(map[*topic]bool, 4)
+	for _, e := range events {
+		t := f.topicLocked(e.Object.Kind)
+		f.push(e, t)
+		touched[t] = true
+	}
+	f.evict()
+	for t := range touched {
+		close(t.wake)
+		t.wake = make(chan struct{})
+	}
+	f.moveTo(events[len(events)-1].Object.Revision)
+	return true
+}
+
+func (f *feed) push(e *Event, t *topic) {
+	f.events = append(f.events, e)
+	f.bytes += e.size()
+	t.events = append(t.events, e)
+}
+
+// evict drops the oldest changes. Each is also the oldest of its topic.
+func (f *feed) evict() {
+	for len(f.events) > f.maxEvents || f.bytes > f.maxBytes && len(f.events) > 0 {
+		e := f.events[0]
+		t := f.topics[e.Object.Kind]
+		f.events[0], t.events[0] = nil, nil // the array lives on for a while
+		f.events, t.events = f.events[1:], t.events[1:]
+		f.bytes -= e.size()
+		f.first = e.Object.Revision + 1
+	}
+}
+
+func (f *feed) moveTo(revision int64) {
+	f.last = revision
+	f.seen.Store(revision)
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// skip moves to a revision without its changes: watchers find them in the log.
+func (f *feed) skip(revision int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if revision <= f.last {
+		return
+	}
+	f.events, f.bytes, f.first = nil, 0, revision+1
+	for _, t := range f.topics {
+		t.events = nil
+		close(t.wake)
+		t.wake = make(chan struct{})
+	}
+	f.moveTo(revision)
+}
+
+// fill puts older changes before an empty feed: all those in (from, last].
+func (f *feed) fill(from int64, events []*Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.events) > 0 || f.first != f.last+1 {
+		return
+	}
+	f.first = from + 1
+	for _, e := range events {
+		f.push(e, f.topicLocked(e.Object.Kind))
+	}
+	f.evict()
+}
+
+// collection is what collect found.
+type collection struct {
+	events []*Event
+	upTo   int64         // every match up to here is in events
+	behind bool          // the feed begins after from: read the log, up to upTo
+	wake   chan struct{} // closed when there may be more matches
+	moved  chan struct{} // closed when the feed has moved at all
+}
+
+// collect takes the changes after a revision that match, up to a number.
+func (f *feed) collect(t *topic, r *WatchRequest, from int64, limit int) collection {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	c := collection{upTo: f.last, wake: t.wake, moved: f.moved}
+	if from+1 < f.first && from < f.last {
+		c.behind = true
+		return c
+	}
+	start := sort.Search(len(t.events), func(i int) bool { return t.events[i].Object.Revision > from })
+	for _, e := range t.events[start:] {
+		if !r.matches(&e.Object.Key) {
+			continue
+		}
+		if len(c.events) == limit {
+			c.upTo = c.events[limit-1].Object.Revision
+			break
+		}
+		c.events = append(c.events, e)
+	}
+	c.upTo = max(c.upTo, from)
+	return c
+}

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+const (
+	notifyChannel = "exeunt_changes" // also in notifyPostgres
+	warmEvents    = 4096             // changes read into the feed when Run begins
+	relisten      = time.Second
+)
+
+// publish puts a committed batch into the feed. When another process committed
+// before it, the batches in between are read from the log first.
+func (s *Store) publish(events []*Event) {
+	s.follow.Lock()
+	defer s.follow.Unlock()
+	if s.feed.add(events) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
+	defer cancel()
+	if err := s.catchUp(ctx); err != nil {
+		s.log.Warn("change feed is behind", "error", err)
+		s.nudge()
+	}
+}
+
+// commitFailed is told of commits that may have happened.
+func (s *Store) commitFailed(err error) {
+	s.log.Error("commit failed", "error", err)
+	s.nudge()
+}
+
+// nudge makes the follower look at the log soon.
+func (s *Store) nudge() {
+	select {
+	case s.nudged <- struct{}{}:
+	default: // it will
+	}
+}
+
+// runFollower keeps the feed up with the log, whoever writes it.
+func (s *Store) runFollower(ctx context.Context) {
+	ticker := time.NewTicker(s.opts.PollEvery)
+	defer ticker.Stop()
+	for {
+		s.follow.Lock()
+		err := s.catchUp(ctx)
+		s.follow.Unlock()
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("change feed is behind", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.nudged:
+		}
+	}
+}
+
+// runListener hears of the commits of other replicas. Between two connections
+// the follower's poll stands in for it.
+func (s *Store) runListener(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.db.Listen(ctx, notifyChannel, func(payload string) {
+			revision, err := strconv.ParseInt(payload, 10, 64)
+			if err != nil || revision > s.Revision() {
+				s.nudge()
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("listening for changes failed", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(relisten):
+		}
+	}
+}
+
+// catchUp reads what the feed does not have. A gap that the feed could not hold
+// anyway, or that has been compacted in part, is skipped. Guarded by s.follow.
+func (s *Store) catchUp(ctx context.Context) error {
+	current, compacted, err := s.revisions(ctx)
+	if err != nil {
+		return err
+	}
+	if gap := current - s.Revision(); gap > int64(s.opts.RingEvents) || gap > 0 && compacted > s.Revision() {
+		s.feed.skip(current)
+		return nil
+	}
+	for s.Revision() < current {
+		from := s.Revision()
+		events, _, err := s.readChanges(ctx, nil, from, current)
+		if err != nil {
+			return err
+		}
+		_, compacted, err := s.revisions(ctx)
+		if err != nil {
+			return err
+		}
+		if compacted > from {
+			s.feed.skip(current)
+			return nil
+		}
+		if len(events) == 0 || !s.feed.add(events) {
+			return fmt.Errorf("the log has no revision %d", from+1)
+		}
+	}
+	return nil
+}
+
+// warm fills the feed with the newest changes, so that watchers that come back
+// after a restart need not all read the log.
+func (s *Store) warm(ctx context.Context) error {
+	s.follow.Lock()
+	defer s.follow.Unlock()
+	last := s.Revision()
+	_, compacted, err := s.revisions(ctx)
+	if err != nil {
+		return err
+	}
+	from := max(last-int64(min(warmEvents, s.opts.RingEvents)), compacted, 0)
+	var all []*Event
+	for upTo := from; upTo < last; {
+		var events []*Event
+		if events, upTo, err = s.readChanges(ctx, nil, upTo, last); err != nil {
+			return err
+		}
+		all = append(all, events...)
+	}
+	if _, compacted, err = s.revisions(ctx); err != nil || compacted > from {
+		return err // compacted meanwhile: the feed starts empty
+	}
+	s.feed.fill(from, all)
+	return nil
+}

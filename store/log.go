@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Limits of one read of the log, so that a reader far behind takes no more
+// memory than the others.
+const (
+	logEvents = 256
+	logBytes  = 4 << 20
+)
+
+// readChanges reads changes in (from, to], in order. It stops early at a number
+// of events or bytes; upTo says how far it came. r limits them to what a watch
+// sees; nil: all.
+func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64) (events []*Event, upTo int64, err error) {
+	var rows *sql.Rows
+	if r == nil {
+		rows, err = s.db.Query(ctx, readLog, from, to, logEvents)
+	} else {
+		rows, err = s.db.Query(ctx, readLogOf, from, to, logEvents, r.Kind, r.Namespace, r.Name)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read log: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	size := 0
+	for size < logBytes && rows.Next() {
+		e, err := scanEvent(rows)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read log: %w", err)
+		}
+		events = append(events, e)
+		size += e.size()
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, fmt.Errorf("read log: %w", err)
+	}
+	if len(events) == logEvents || size >= logBytes {
+		to = events[len(events)-1].Object.Revision
+	}
+	return events, to, nil
+}
+
+func scanEvent(rows *sql.Rows) (*Event, error) {
+	e := &Event{}
+	o := &e.Object
+	var body, before []byte
+	var uid string
+	if err := rows.Scan(&o.Revision, &e.Type, &uid, &o.Kind, &o.Namespace, &o.Name, &body, &before); err != nil {
+		return nil, err
+	}
+	o.UID = types.UID(uid)
+	switch e.Type {
+	case Removed:
+		o.Body = before
+	case Updated:
+		o.Body, e.Previous = body, before
+	default:
+		o.Body = body
+	}
+	return e, nil
+}

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"bytes"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// owner is a row of owners.
+type owner struct {
+	uid                  string
+	blocking, controller bool
+}
+
+// ownersOf brings references into rows. Two references to the same uid are one
+// row, which blocks or controls if either does.
+func ownersOf(references []metav1.OwnerReference) []owner {
+	var owners []owner
+	for i := range references {
+		r := &references[i]
+		o := owner{
+			uid:        string(r.UID),
+			blocking:   r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
+			controller: r.Controller != nil && *r.Controller,
+		}
+		at := slices.IndexFunc(owners, func(other owner) bool { return other.uid == o.uid })
+		if at < 0 {
+			owners = append(owners, o)
+			continue
+		}
+		owners[at].blocking = owners[at].blocking || o.blocking
+		owners[at].controller = owners[at].controller || o.controller
+	}
+	return owners
+}
+
+var ownersField = []byte(`"ownerReferences"`)
+
+// ownersChanged says what the rows are to become, and whether that differs from
+// what the stored body says. Most objects have no owners before or after; for
+// them the body is searched and not parsed.
+func ownersChanged(before []byte, references []metav1.OwnerReference) ([]owner, bool, error) {
+	if len(references) == 0 && !bytes.Contains(before, ownersField) {
+		return nil, false, nil
+	}
+	m, err := object.ParseMeta(before)
+	if err != nil {
+		return nil, false, err
+	}
+	owners := ownersOf(references)
+	return owners, !slices.Equal(owners, ownersOf(m.OwnerReferences)), nil
+}
+
+// deletionColumns are what a head says about deletion.
+func deletionColumns(m *metav1.ObjectMeta) (deletionTime, graceSeconds any) {
+	if m.DeletionTimestamp != nil {
+		deletionTime = m.DeletionTimestamp.Unix()
+	}
+	if m.DeletionGracePeriodSeconds != nil {
+		graceSeconds = *m.DeletionGracePeriodSeconds
+	}
+	return deletionTime, graceSeconds
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// TestReplicas has two stores write to one PostgreSQL database at once. The
+// revisions are gapless and watchers of both see everything, in order. The poll
+// is off: all must come by notification.
+func TestReplicas(t *testing.T) {
+	database := dbtest.Open(t, sqldb.Postgres)
+	var stores [2]running
+	var replays [2]*replay
+	for i := range stores {
+		stores[i] = run(t, Options{DB: dbtest.Connect(t, database), PollEvery: time.Hour})
+		replays[i] = newReplay(t, 0)
+	}
+	var writers, watchers sync.WaitGroup
+	const each = 400
+	final := int64(1 + 2*each)
+	for i := range stores {
+		w := watch(t, stores[i].Store, WatchRequest{})
+		watchers.Go(func() { replays[i].follow(w, final) })
+		writers.Go(func() { churn(t, stores[i].Store, fmt.Sprint("store", i), 4, each/4) })
+	}
+	writers.Wait()
+	watchers.Wait()
+	for i, s := range stores {
+		current, _, err := s.revisions(t.Context())
+		if err != nil || current != final {
+			t.Errorf("%d writes made revision %d: %v", 2*each, current, err)
+		}
+		if s.Revision() != final {
+			t.Errorf("store %d has seen up to %d", i, s.Revision())
+		}
+		replays[i].check(s.Store)
+	}
+	if n := count(t, stores[0].Store); int64(n) != final-1 {
+		t.Errorf("the log has %d changes", n)
+	}
+}
+
+// TestReplicaFarBehind lets a store find more changes than it can hold, and
+// changes that are partly compacted.
+func TestReplicaFarBehind(t *testing.T) {
+	database := dbtest.Open(t, sqldb.Postgres)
+	busy := run(t, Options{DB: dbtest.Connect(t, database)})
+	idle, err := Open(t.Context(), Options{DB: dbtest.Connect(t, database), RingEvents: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, idle, WatchRequest{})
+	churn(t, busy.Store, "far", 2, 20)
+	if err := idle.catchUp(t.Context()); err != nil || idle.Revision() != busy.Revision() {
+		t.Fatalf("at %d of %d: %v", idle.Revision(), busy.Revision(), err)
+	}
+	r := newReplay(t, 0)
+	r.follow(w, busy.Revision())
+	r.check(idle)
+
+	churn(t, busy.Store, "compacted", 1, 5)
+	if err := busy.compact(t.Context(), busy.Revision()-2); err != nil {
+		t.Fatal(err)
+	}
+	if err := idle.catchUp(t.Context()); err != nil || idle.Revision() != busy.Revision() {
+		t.Fatalf("at %d of %d: %v", idle.Revision(), busy.Revision(), err)
+	}
+	if _, _, err := w.Next(t.Context()); err == nil {
+		t.Error("a watcher was not told that it missed something")
+	}
+}

@@ -1,0 +1,30 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Run writes, follows the log and compacts until ctx ends; then it finishes the
+// batch that it is at, fails the writes that wait, and returns nil. Writes wait
+// for it. A Store runs once.
+func (s *Store) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return errors.New("run store: it has run before")
+	}
+	if err := s.warm(ctx); err != nil {
+		s.writer.close(errStopped)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run store: %w", err)
+	}
+	var running sync.WaitGroup
+	for _, loop := range []func(context.Context){s.writer.run, s.runFollower, s.runListener, s.runCompactor} {
+		running.Go(func() { loop(ctx) })
+	}
+	running.Wait()
+	return nil
+}

@@ -1,0 +1,119 @@
+package store
+
+// All statements of the package. They are the same on both engines but where a
+// name ends in SQLite or Postgres. Text compares by bytes on both.
+
+// readRevision reads the one row.
+const readRevision = `SELECT current, compacted FROM revision`
+
+// lockRevision begins every write. On PostgreSQL the row's lock orders the
+// writers of all processes, so commits happen in revision order and a reader
+// that sees revision n has seen everything before it; what is read after it,
+// in the same transaction, stays true until the commit. On SQLite the
+// transaction itself is that lock.
+const (
+	lockRevisionSQLite   = `SELECT current, compacted FROM revision`
+	lockRevisionPostgres = `SELECT current, compacted FROM revision FOR UPDATE`
+)
+
+// setRevision ends every write.
+const setRevision = `UPDATE revision SET current = $1`
+
+// notifyPostgres tells the other replicas, when the transaction commits.
+const notifyPostgres = `SELECT pg_notify('exeunt_changes', $1)`
+
+// getObject finds an object by key: unique index, then two primary keys.
+const getObject = `
+SELECT o.uid, o.revision, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
+
+// loadObject is getObject with what a write has to know.
+const loadObject = `
+SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
+
+const insertObject = `
+INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const updateObject = `
+UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4 WHERE id = $1`
+
+// deleteObject takes the object's rows in owners with it.
+const deleteObject = `DELETE FROM objects WHERE id = $1`
+
+const insertChange = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+
+const insertOwner = `
+INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES ($1, $2, $3, $4)`
+
+const deleteOwners = `DELETE FROM owners WHERE dependent = $1`
+
+// listNow streams the heads after a point in order of (namespace, name), from
+// the unique index, up to a namespace.
+const listNow = `
+SELECT o.namespace, o.name, o.uid, o.revision, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace <= $4
+  AND ($5 = '' OR o.name = $5)
+ORDER BY o.namespace, o.name`
+
+// listOne is listNow for one namespace and name.
+const listOne = `
+SELECT o.namespace, o.name, o.uid, o.revision, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace = $4 AND o.name = $5`
+
+// listAt is the state as of an earlier revision, $6: the heads that have not
+// changed since, and for each object that has, what the first change since
+// then replaced. The second half is served by changes_kind_revision_idx and
+// read once per page.
+const listAt = `
+SELECT u.namespace, u.name, u.uid, u.revision, c.body
+FROM (
+    SELECT o.namespace, o.name, o.uid, o.revision
+    FROM objects o
+    WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace <= $4
+      AND ($5 = '' OR o.name = $5) AND o.revision <= $6
+    UNION ALL
+    SELECT h.namespace, h.name, h.uid, h.previous
+    FROM changes h
+    WHERE h.kind = $1 AND h.revision > $6 AND h.previous <= $6
+      AND (h.namespace, h.name) > ($2, $3) AND h.namespace <= $4
+      AND ($5 = '' OR h.name = $5)
+) u JOIN changes c ON c.revision = u.revision
+ORDER BY u.namespace, u.name`
+
+// readLog reads the log in order, with the body before each change.
+const readLog = `
+SELECT c.revision, c.type, c.uid, c.kind, c.namespace, c.name, c.body, p.body
+FROM changes c LEFT JOIN changes p ON p.revision = c.previous
+WHERE c.revision > $1 AND c.revision <= $2
+ORDER BY c.revision
+LIMIT $3`
+
+// readLogOf is readLog for what one watch sees. changes_kind_revision_idx.
+const readLogOf = `
+SELECT c.revision, c.type, c.uid, c.kind, c.namespace, c.name, c.body, p.body
+FROM changes c LEFT JOIN changes p ON p.revision = c.previous
+WHERE c.revision > $1 AND c.revision <= $2 AND c.kind = $4
+  AND ($5 = '' OR c.namespace = $5) AND ($6 = '' OR c.name = $6)
+ORDER BY c.revision
+LIMIT $3`
+
+// compactBodies deletes the states that the changes in ($1, $2] replaced.
+// Which those are is known before the first is deleted.
+const compactBodies = `
+DELETE FROM changes WHERE revision IN (
+    SELECT previous FROM changes WHERE revision > $1 AND revision <= $2 AND previous IS NOT NULL)`
+
+// compactTombstones deletes the removals themselves. After compactBodies,
+// which needs them.
+const compactTombstones = `
+DELETE FROM changes WHERE revision > $1 AND revision <= $2 AND type = 3`
+
+const setCompacted = `UPDATE revision SET compacted = $1`

@@ -1,0 +1,155 @@
+// Package store keeps objects and the log of their changes, in SQLite or
+// PostgreSQL. It promises:
+//
+//   - Revisions are one gapless sequence in commit order, across all processes
+//     on a database. A list at revision n followed by a watch from n misses
+//     nothing and repeats nothing.
+//   - A write that was answered is durable. A write is decided and done in one
+//     transaction; lifecycle's rules for deletion are asked inside it.
+//   - A watcher is never cut off for being slow. Only compaction ends it, with
+//     object.Expired.
+//
+// It knows no HTTP and no kind, but for one rule: objects in a namespace need
+// that Namespace. One verb is one file. Writes meet in writer.go, where each
+// batch of them becomes one transaction; batch.go says how. feed.go is how
+// changes reach watchers.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Options are what a Store needs. Zero values are the defaults.
+type Options struct {
+	DB     *sqldb.DB
+	Logger *slog.Logger     // default: slog.Default
+	Now    func() time.Time // default: time.Now
+
+	// KeepFor is how long the states before a change can still be listed and
+	// watched. Default 5 minutes.
+	KeepFor time.Duration
+	// KeepRevisions is how many revisions are kept at most, even when they are
+	// younger than KeepFor. Default 200,000.
+	KeepRevisions int64
+	// CompactEvery is how often the store looks for something to compact.
+	// Default 30 seconds.
+	CompactEvery time.Duration
+
+	// RingEvents and RingBytes bound the changes that are kept in memory for
+	// watchers; the ones before are read from the database. Defaults 32,768
+	// and 16 MiB.
+	RingEvents, RingBytes int
+	// PollEvery is how often the store looks for changes of other processes
+	// that it was not told about. Default 3 seconds.
+	PollEvery time.Duration
+}
+
+// Store is an open store. It is safe for concurrent use.
+type Store struct {
+	db     *sqldb.DB
+	log    *slog.Logger
+	now    func() time.Time
+	opts   Options
+	writer *writer
+	feed   *feed
+
+	follow sync.Mutex    // held while the feed is moved forward
+	nudged chan struct{} // holds one: look at the log
+
+	ran       atomic.Bool
+	closed    chan struct{}
+	closeOnce sync.Once
+}
+
+var (
+	errStopped = errors.New("the store has been stopped")
+	errClosed  = errors.New("the store has been closed")
+)
+
+// Open makes a Store that begins at the database's revision. It reads it and
+// starts nothing: see Run. The database stays the caller's to close.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.DB == nil {
+		return nil, errors.New("open store: no database given")
+	}
+	setDefaults(&o)
+	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, nudged: make(chan struct{}, 1), closed: make(chan struct{})}
+	current, _, err := s.revisions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s.feed = newFeed(current, o.RingEvents, o.RingBytes)
+	s.writer = newWriter(environment{
+		begin:     s.beginWrite,
+		committed: s.publish,
+		failed:    s.commitFailed,
+		now:       o.Now,
+		log:       o.Logger,
+	})
+	return s, nil
+}
+
+func setDefaults(o *Options) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.KeepFor <= 0 {
+		o.KeepFor = 5 * time.Minute
+	}
+	if o.KeepRevisions <= 0 {
+		o.KeepRevisions = 200_000
+	}
+	if o.CompactEvery <= 0 {
+		o.CompactEvery = 30 * time.Second
+	}
+	if o.RingEvents <= 0 {
+		o.RingEvents = 32_768
+	}
+	if o.RingBytes <= 0 {
+		o.RingBytes = 16 << 20
+	}
+	if o.PollEvery <= 0 {
+		o.PollEvery = 3 * time.Second
+	}
+}
+
+// Close ends watchers and refuses further writes. It does not end Run: its
+// context does.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		close(s.closed)
+		s.writer.close(errClosed)
+	})
+	return nil
+}
+
+// Revision is the newest revision that watchers can have seen.
+func (s *Store) Revision() int64 { return s.feed.revision() }
+
+// revisions reads the newest and the compacted revision from the database.
+func (s *Store) revisions(ctx context.Context) (current, compacted int64, err error) {
+	found, err := s.db.Row(ctx, readRevision, nil, &current, &compacted)
+	if err == nil && !found {
+		err = errors.New("the table has no row")
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read revision: %w", err)
+	}
+	return current, compacted, nil
+}
+
+func expired(asked, compacted int64) error {
+	return object.Errorf(object.Expired, "too old resource version: %d (%d)", asked, compacted)
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// UpdateRequest replaces an object that is still at IfRevision. Body is kept
+// and must not be changed afterwards.
+type UpdateRequest struct {
+	Key        object.Key
+	IfRevision int64
+	Meta       metav1.ObjectMeta
+	Body       []byte
+	// Remove: the object leaves instead of being rewritten, because the update
+	// took the last finalizer.
+	Remove bool
+	DryRun bool
+}
+
+// Update compares and swaps. Errors: NotFound; Conflict when the object is at
+// another revision. A body that is the stored one is not written again and
+// keeps its revision. With Remove the result is the object as the request has
+// it, at the revision of its removal, while watchers get the last stored body.
+func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, error) {
+	if err := checkKey(r.Key); err != nil {
+		return object.Object{}, err
+	}
+	if len(r.Body) == 0 {
+		return object.Object{}, object.BadRequestf("update %s: no body", r.Key)
+	}
+	result := object.Object{Key: r.Key, UID: r.Meta.UID, Body: r.Body}
+	op := &operation{key: r.Key, size: len(r.Body)}
+	op.decide = func(v *view) (effect, error) {
+		f, err := r.decide(v)
+		if err == nil {
+			result.UID, result.Revision = f.objectUID(), f.before.revision
+		}
+		return f, err
+	}
+	if err := s.writer.submit(ctx, op); err != nil {
+		return object.Object{}, err
+	}
+	if op.effect.Type != 0 {
+		result.Revision = op.effect.revision
+	}
+	return result, nil
+}
+
+func (r *UpdateRequest) decide(v *view) (effect, error) {
+	before := v.objects[r.Key]
+	if before == nil {
+		return effect{}, notFound(r.Key)
+	}
+	if before.revision != r.IfRevision {
+		return effect{}, object.Errorf(object.Conflict,
+			"%s %q is at version %d, not %d: the object has been modified; please apply your changes to the latest version and try again",
+			r.Key.Kind, r.Key.Name, before.revision, r.IfRevision)
+	}
+	if r.Meta.UID != "" && string(r.Meta.UID) != before.uid {
+		return effect{}, object.Errorf(object.Conflict, "%s %q has uid %s, not %s", r.Key.Kind, r.Key.Name, before.uid, r.Meta.UID)
+	}
+	f := effect{key: r.Key, uid: before.uid, before: before}
+	if r.DryRun || !r.Remove && bytes.Equal(r.Body, before.body) {
+		return f, nil
+	}
+	if r.Remove {
+		f.Type, f.body = Removed, before.body
+		return f, nil
+	}
+	return f, f.rewrite(r.Body, &r.Meta)
+}
+
+// rewrite makes the effect an update to this body.
+func (f *effect) rewrite(body []byte, m *metav1.ObjectMeta) error {
+	var err error
+	f.Type, f.body = Updated, body
+	f.deletionTime, f.graceSeconds = deletionColumns(m)
+	f.owners, f.ownersChange, err = ownersChanged(f.before.body, m.OwnerReferences)
+	if err != nil {
+		return fmt.Errorf("update %s: %w", f.key, err)
+	}
+	return nil
+}

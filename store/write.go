@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// sqlTx is the transaction of a batch in the database.
+type sqlTx struct {
+	tx     *sqldb.Tx
+	engine sqldb.Engine
+}
+
+func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
+	tx, err := s.db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sqlTx{tx: tx, engine: s.db.Engine()}, nil
+}
+
+// lock adds the statement that takes the lock on the revision.
+func lock(b *sqldb.Batch, engine sqldb.Engine, current, compacted *int64) {
+	statement := lockRevisionSQLite
+	if engine == sqldb.Postgres {
+		statement = lockRevisionPostgres
+	}
+	b.Query(func(row sqldb.Row) error { return row.Scan(current, compacted) }, statement)
+}
+
+// load is one round trip: on PostgreSQL each statement sees what was committed
+// before it, so those after the lock see all that it waited for.
+func (t *sqlTx) load(ctx context.Context, v *view) error {
+	var b sqldb.Batch
+	var compacted int64
+	lock(&b, t.engine, &v.revision, &compacted)
+	for key := range v.objects {
+		b.Query(func(row sqldb.Row) error {
+			o := &state{}
+			if err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body); err != nil {
+				return err
+			}
+			v.objects[key] = o
+			return nil
+		}, loadObject, key.Kind, key.Namespace, key.Name)
+	}
+	if err := t.tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	if v.revision == 0 {
+		return errors.New("the table revision has no row")
+	}
+	return nil
+}
+
+func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
+	var b sqldb.Batch
+	for _, f := range effects {
+		f.queue(&b)
+	}
+	last := effects[len(effects)-1].revision
+	b.Exec(setRevision, last)
+	if t.engine == sqldb.Postgres {
+		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
+	}
+	return t.tx.Send(ctx, &b)
+}
+
+func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+func (t *sqlTx) rollback()                        { t.tx.Rollback() }
+
+// queue adds the statements of one effect.
+func (f *effect) queue(b *sqldb.Batch) {
+	k := f.key
+	var previous, body any
+	if f.before != nil {
+		previous = f.before.revision
+	}
+	switch f.Type {
+	case Created:
+		body = f.body
+		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds)
+	case Updated:
+		body = f.body
+		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds)
+		if f.ownersChange {
+			b.Exec(deleteOwners, f.id)
+		}
+	case Removed:
+		b.Exec(deleteObject, f.id)
+	}
+	b.Exec(insertChange, f.revision, f.id, f.uid, k.Kind, k.Namespace, k.Name, int64(f.Type), previous, body)
+	if f.ownersChange {
+		for _, o := range f.owners {
+			b.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller)
+		}
+	}
+}
+
+func newEvents(effects []*effect) []*Event {
+	all := make([]Event, len(effects))
+	events := make([]*Event, len(effects))
+	for i, f := range effects {
+		e := &all[i]
+		e.Type = f.Type
+		e.Object = object.Object{Key: f.key, UID: f.objectUID(), Revision: f.revision, Body: f.body}
+		if f.Type == Updated {
+			e.Previous = f.before.body
+		}
+		events[i] = e
+	}
+	return events
+}

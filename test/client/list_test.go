@@ -1,0 +1,170 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// TestPagingWhileWritesGoOn: all pages of a list show the state at the first
+// page's version, whatever is written meanwhile.
+func TestPagingWhileWritesGoOn(t *testing.T) {
+	const objects = 200
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		client := typed(t, s.Config())
+		maps := client.CoreV1().ConfigMaps("default")
+		for i := range objects {
+			_, err := maps.Create(t.Context(), configMap(fmt.Sprintf("page-%03d", i), map[string]string{"state": "first"}), metav1.CreateOptions{})
+			check(t, err)
+		}
+		stop := disturb(t, client, objects)
+		defer stop()
+		seen, pages, token, version := 0, 0, "", ""
+		for {
+			page, err := maps.List(t.Context(), metav1.ListOptions{Limit: 15, Continue: token})
+			check(t, err)
+			if pages == 0 {
+				version = page.ResourceVersion
+				stop() // at least one round of writes is behind the first page
+			}
+			if page.ResourceVersion != version {
+				t.Fatalf("page %d is at version %s, the first at %s", pages, page.ResourceVersion, version)
+			}
+			seen += len(page.Items)
+			pages++
+			if token = page.Continue; token == "" {
+				break
+			}
+			if left := page.RemainingItemCount; left != nil && *left <= 0 {
+				t.Fatalf("page %d says %d items remain, and has a token", pages, *left)
+			}
+		}
+		whole, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		check(t, err)
+		if len(whole.Items) != seen || whole.ResourceVersion != version {
+			t.Fatalf("pages held %d objects; the list at version %s holds %d", seen, version, len(whole.Items))
+		}
+	})
+}
+
+// disturb writes, once now and then on and on, until the returned function is
+// called; that function may be called often and waits for a whole round.
+func disturb(t *testing.T, client kubernetes.Interface, objects int) func() {
+	t.Helper()
+	maps := client.CoreV1().ConfigMaps("default")
+	ctx, cancel := context.WithCancel(t.Context())
+	rounds := make(chan struct{}, 1)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for round := 0; ctx.Err() == nil; round++ {
+			for i := 0; i < objects && ctx.Err() == nil; i += 7 {
+				name := fmt.Sprintf("page-%03d", i)
+				if round%2 == 0 {
+					maps.Delete(ctx, name, metav1.DeleteOptions{})
+				} else {
+					maps.Create(ctx, configMap(name, map[string]string{"state": "again"}), metav1.CreateOptions{})
+				}
+				maps.Create(ctx, configMap(fmt.Sprintf("page-%03d-%d", i, round), nil), metav1.CreateOptions{})
+			}
+			select {
+			case rounds <- struct{}{}:
+			default:
+			}
+		}
+	})
+	<-rounds
+	return sync.OnceFunc(func() {
+		<-rounds
+		cancel()
+		group.Wait()
+	})
+}
+
+// TestInitialEvents: a watch that asks for the state first gets it, then the
+// bookmark that says so, then what happens.
+func TestInitialEvents(t *testing.T) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
+		for _, name := range []string{"a", "b"} {
+			_, err := maps.Create(t.Context(), configMap(name, nil), metav1.CreateOptions{})
+			check(t, err)
+		}
+		yes := true
+		w, err := maps.Watch(t.Context(), metav1.ListOptions{
+			SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		})
+		check(t, err)
+		defer w.Stop()
+		_, err = maps.Create(t.Context(), configMap("c", nil), metav1.CreateOptions{})
+		check(t, err)
+		last := ""
+		bookmarked := false
+		for _, name := range []string{"a", "b", "", "c"} {
+			e := <-w.ResultChan()
+			cm, ok := e.Object.(*corev1.ConfigMap)
+			if !ok {
+				t.Fatalf("event %s %+v", e.Type, e.Object)
+			}
+			if e.Type == watch.Bookmark {
+				if cm.Annotations[metav1.InitialEventsAnnotationKey] != "true" || name != "" {
+					t.Fatalf("bookmark %+v where %q was due", cm.ObjectMeta, name)
+				}
+				bookmarked = true
+			} else if cm.Name != name || e.Type != watch.Added {
+				t.Fatalf("event %s of %s, want ADDED of %q", e.Type, cm.Name, name)
+			}
+			if bookmarked && len(cm.ResourceVersion) < len(last) {
+				t.Fatalf("version %s after %s", cm.ResourceVersion, last)
+			}
+			last = cm.ResourceVersion
+		}
+	})
+}
+
+// TestGone: a version from before the server's memory is told to be gone, as
+// an event of the watch and as the answer to a list.
+func TestGone(t *testing.T) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		client := typed(t, s.Config())
+		maps := client.CoreV1().ConfigMaps("default")
+		for _, name := range []string{"a", "b"} {
+			_, err := maps.Create(t.Context(), configMap(name, nil), metav1.CreateOptions{})
+			check(t, err)
+		}
+		page, err := maps.List(t.Context(), metav1.ListOptions{Limit: 1})
+		check(t, err)
+		_, err = maps.Create(t.Context(), configMap("c", nil), metav1.CreateOptions{})
+		check(t, err)
+		s.Stop()
+		s.Forget()
+		s.Start()
+		for what, options := range map[string]metav1.ListOptions{
+			"an old version":    {ResourceVersion: "1", ResourceVersionMatch: metav1.ResourceVersionMatchExact},
+			"the next old page": {Limit: 1, Continue: page.Continue},
+		} {
+			if _, err := maps.List(t.Context(), options); !apierrors.IsResourceExpired(err) {
+				t.Errorf("list of %s: %v, want it expired", what, err)
+			}
+		}
+		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+		check(t, err)
+		defer w.Stop()
+		e := <-w.ResultChan()
+		status, ok := e.Object.(*metav1.Status)
+		if !ok || e.Type != watch.Error || status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired {
+			text, _ := json.Marshal(e.Object)
+			t.Fatalf("watch from version 1: %s %s, want an ERROR of code 410", e.Type, text)
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// kubectlVersion is what the kubectl module stands for; the tests are written
+// for this release.
+const kubectlVersion = "v1.37.2"
+
+// root is the repository's directory, found from this file's own place.
+var root = sync.OnceValue(func() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+})
+
+// serverPath builds bin/exeunt once a test binary and returns its path.
+var serverPath = sync.OnceValues(func() (string, error) {
+	return build(root(), filepath.Join(root(), "bin", "exeunt"), "./cmd/exeunt", "-s -w")
+})
+
+// kubectlPath builds kubectl once a test binary and returns its path. The
+// released kubectl gets its version from the linker, and so does ours.
+var kubectlPath = sync.OnceValues(func() (string, error) {
+	const version = "k8s.io/component-base/version."
+	flags := fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=1 -X %sgitMinor=37", version, kubectlVersion, version, version)
+	dir := filepath.Join(root(), "test")
+	return build(dir, filepath.Join(dir, "bin", "kubectl"), "./cmd/kubectl", flags)
+})
+
+// build compiles a program. Go leaves a file alone that is up to date, so the
+// second caller pays almost nothing; a lock keeps test binaries that run side
+// by side from replacing a file that the other is about to start.
+func build(dir, target, pkg, ldflags string) (string, error) {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	lock, err := os.OpenFile(target+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("build %s: lock: %w", pkg, err)
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", ldflags, "-o", target, pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return target, nil
+}

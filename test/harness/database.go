@@ -1,0 +1,122 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+)
+
+// Database makes a fresh, empty database and returns what --database takes.
+// It is dropped when the test ends.
+func Database(t testing.TB, engine string) string {
+	t.Helper()
+	switch engine {
+	case SQLite:
+		return filepath.Join(t.TempDir(), "exeunt.db")
+	case Postgres:
+		return postgresDatabase(t)
+	}
+	t.Fatalf("unknown engine %q", engine)
+	return ""
+}
+
+func postgresDatabase(t testing.TB) string {
+	t.Helper()
+	server, err := postgresServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "exeunt_" + strings.ToLower(rand.Text()[:12])
+	if err := execute(server, "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(server, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	})
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatalf("EXEUNT_TEST_POSTGRES: %v", err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// postgresServer is the URL of the PostgreSQL server under the tests: the one
+// that EXEUNT_TEST_POSTGRES names, else a private one.
+var postgresServer = sync.OnceValues(func() (string, error) {
+	if url := os.Getenv("EXEUNT_TEST_POSTGRES"); url != "" {
+		return url, nil
+	}
+	// The script's server lives as long as its command, and cat lives as long
+	// as this process holds the other end of its input: so the server goes
+	// even when the test binary is killed.
+	cmd := exec.Command(filepath.Join(root(), "script", "postgres"), "sh", "-c", `echo "$EXEUNT_TEST_POSTGRES"; exec cat`)
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil {
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	return strings.TrimSpace(line), nil
+})
+
+func execute(server, statement string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+// Forget makes a stopped server's database forget its past: the versions that
+// lists and watches may start from begin at the newest. Compaction does the
+// same, some minutes later.
+func (s *Server) Forget() {
+	s.t.Helper()
+	if s.cmd != nil {
+		s.t.Fatal("Forget wants the server stopped")
+	}
+	driver := "pgx"
+	if s.Engine == SQLite {
+		driver = "sqlite"
+	}
+	db, err := sql.Open(driver, s.Database)
+	if err != nil {
+		s.t.Fatalf("open the database: %v", err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("UPDATE revision SET compacted = current"); err != nil {
+		s.t.Fatalf("forget the past: %v", err)
+	}
+}

@@ -1,0 +1,123 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Result is what a kubectl command left.
+type Result struct {
+	Stdout, Stderr string
+	Code           int // exit code
+}
+
+// Kubectl runs the real kubectl as administrator. A command that takes longer
+// than two minutes is killed and fails the test.
+func (s *Server) Kubectl(t testing.TB, args ...string) Result {
+	t.Helper()
+	return s.KubectlCommand(t, Command{Args: args})
+}
+
+// Command is a kubectl command with more than arguments.
+type Command struct {
+	Args  []string
+	Stdin string
+	Env   []string // "NAME=value", added to the test's own environment
+	Dir   string   // where to run it; file names in Args are relative to it
+}
+
+// KubectlCommand runs a command as Kubectl does.
+func (s *Server) KubectlCommand(t testing.TB, c Command) Result {
+	t.Helper()
+	program := KubectlPath(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, c.Args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.Stdin), &stdout, &stderr
+	cmd.Dir = c.Dir
+	cmd.Env = append(s.environment(), c.Env...)
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("kubectl %s: still running after two minutes\n%s%s", strings.Join(c.Args, " "), stdout.String(), stderr.String())
+	}
+	if cmd.ProcessState == nil {
+		t.Fatalf("kubectl %s: %v", strings.Join(c.Args, " "), err)
+	}
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// KubectlPath builds kubectl, if need be, and returns where it is.
+func KubectlPath(t testing.TB) string {
+	t.Helper()
+	program, err := kubectlPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// Process is a kubectl command that runs beside the test.
+type Process struct {
+	lines chan string
+	name  string
+}
+
+// KubectlStart runs a command that goes on, such as a watch, until the test
+// ends.
+func (s *Server) KubectlStart(t testing.TB, args ...string) *Process {
+	t.Helper()
+	cmd := exec.Command(KubectlPath(t), args...)
+	cmd.Env = s.environment()
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = leash()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{lines: make(chan string, 1000), name: "kubectl " + strings.Join(args, " ")}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(p.lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+		cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-done
+	})
+	return p
+}
+
+// Line returns the next line of the process's output.
+func (p *Process) Line(t testing.TB) string {
+	t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			t.Fatalf("%s ended early", p.name)
+		}
+		return line
+	case <-time.After(Patience):
+		t.Fatalf("%s printed nothing for %v", p.name, Patience)
+	}
+	return ""
+}
+
+// environment is what kubectl runs with. HOME holds its discovery cache: one
+// per server, since each server has kinds of its own.
+func (s *Server) environment() []string {
+	return append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HOME="+s.dir)
+}

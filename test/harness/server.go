@@ -1,0 +1,226 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Server is one exeunt process. Its methods are for the test's own goroutine;
+// the clients that Config makes may be used anywhere.
+type Server struct {
+	Engine     string
+	Database   string // what --database got
+	Kubeconfig string // path of the administrator's kubeconfig
+
+	t      testing.TB
+	dir    string   // --data
+	listen string   // --listen; a fixed port once the first start chose one
+	flags  []string // further flags
+	log    string   // path of everything the process printed
+
+	cmd    *exec.Cmd     // nil while stopped
+	exited chan struct{} // closed when cmd has ended
+}
+
+// Start runs a server on a fresh database and waits until it answers.
+func Start(t testing.TB, engine string, flags ...string) *Server {
+	t.Helper()
+	return start(t, engine, Database(t, engine), flags)
+}
+
+// Replica runs a second server on the same PostgreSQL database.
+func (s *Server) Replica(t testing.TB) *Server {
+	t.Helper()
+	if s.Engine != Postgres {
+		t.Fatalf("replicas share a PostgreSQL database, not %s", s.Engine)
+	}
+	return start(t, s.Engine, s.Database, s.flags)
+}
+
+func start(t testing.TB, engine, database string, flags []string) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	s := &Server{
+		Engine:     engine,
+		Database:   database,
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		t:          t,
+		dir:        dir,
+		listen:     "127.0.0.1:0",
+		flags:      flags,
+		log:        filepath.Join(dir, "test.log"),
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			t.Logf("the server's last words:\n%s", s.tail())
+		}
+	})
+	s.Start()
+	return s
+}
+
+// Start runs the process again after Stop or Kill, at the same address, and
+// waits until it answers.
+func (s *Server) Start() {
+	s.t.Helper()
+	if s.cmd != nil {
+		s.t.Fatal("the server is already running")
+	}
+	program, err := serverPath()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--database", s.Database}, s.flags...)
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = leash()
+	if err := cmd.Start(); err != nil {
+		s.t.Fatalf("start the server: %v", err)
+	}
+	s.cmd, s.exited = cmd, make(chan struct{})
+	go func(exited chan struct{}) {
+		cmd.Wait()
+		close(exited)
+	}(s.exited)
+	s.awaitReady()
+}
+
+// awaitReady returns when the process answers /readyz at the address in its
+// kubeconfig.
+func (s *Server) awaitReady() {
+	s.t.Helper()
+	deadline := time.Now().Add(Patience)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := s.ready()
+		if err == nil {
+			break
+		}
+		select {
+		case <-s.exited:
+			s.t.Fatalf("the server ended with %v while starting:\n%s", s.cmd.ProcessState, s.tail())
+		case <-time.After(pause):
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the server is not ready after %v: %v\n%s", Patience, err, s.tail())
+		}
+	}
+	u, err := url.Parse(s.Config().Host)
+	if err != nil {
+		s.t.Fatalf("the kubeconfig's address: %v", err)
+	}
+	s.listen = u.Host
+}
+
+func (s *Server) ready() error {
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	client.Timeout = 2 * time.Second
+	answer, err := client.Get(config.Host + "/readyz")
+	if err != nil {
+		return err
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz answers %s", answer.Status)
+	}
+	return nil
+}
+
+// Stop asks the process to end (SIGTERM) and waits for it. A shutdown that
+// takes longer than Patience, or ends with an error, fails the test.
+func (s *Server) Stop() {
+	s.t.Helper()
+	if s.cmd == nil {
+		return
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatalf("stop the server: %v", err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(Patience):
+		s.t.Fatalf("the server is still there %v after SIGTERM:\n%s", Patience, s.tail())
+	}
+	if state := s.cmd.ProcessState; !state.Success() {
+		s.t.Fatalf("the server ended with %v after SIGTERM:\n%s", state, s.tail())
+	}
+	s.cmd = nil
+}
+
+// Kill ends the process at once (SIGKILL), as a crash would.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Kill()
+	<-s.exited
+	s.cmd = nil
+}
+
+// Restart stops the process gracefully and starts it again, at the same
+// address and on the same database.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	s.Start()
+}
+
+// Alive fails the test when the process has ended or does not answer.
+func (s *Server) Alive() {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+		s.t.Fatalf("the server ended with %v:\n%s", s.cmd.ProcessState, s.tail())
+	default:
+	}
+	if err := s.ready(); err != nil {
+		s.t.Fatalf("the server does not answer: %v", err)
+	}
+}
+
+// Config is the administrator's client configuration, without client-side
+// rate limits.
+func (s *Server) Config() *rest.Config {
+	s.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+	if err != nil {
+		s.t.Fatalf("read the kubeconfig: %v", err)
+	}
+	config.QPS = -1
+	return config
+}
+
+// tail returns the last lines that the process printed.
+func (s *Server) tail() string {
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-60):], "\n")
+}
