@@ -24,7 +24,6 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -87,7 +86,7 @@ func New(c Config) *API {
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
 		inFlight: make(chan struct{}, maxInFlight),
-		scale:    builtin.Wire(),
+		scale:    scaleWire(),
 	}
 	if a.now == nil {
 		a.now = time.Now

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -101,6 +102,9 @@ func (a *API) parse(next http.Handler) http.Handler {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
+		}
+		if info.Verb == "patch" {
+			ctx = audit.WithAuditContext(ctx) // the library's patch handler cannot do without
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -17,13 +18,20 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"encoding/json"
-
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 )
 
 // scaleKind is what /scale speaks, whatever the object is.
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// scaleWire is how Scale objects are read and written. The apply schemas of
+// the built-in kinds leave Scale out; its few fields are deduced.
+func scaleWire() *kind.Wire {
+	wire := *builtin.Wire()
+	wire.TypeConverter = managedfields.NewDeducedTypeConverter()
+	return &wire
+}
 
 func (a *API) addScale(e *endpoint, v *kind.Version) error {
 	scope := a.baseScope(v, a.scale)

@@ -89,7 +89,8 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, formats []forma
 }
 
 // prepare returns the document, nil if there is none, and its compressed bytes
-// in the format, building what is missing. Requests that arrive meanwhile wait, and share the work.
+// in the format, building what is missing. Requests that arrive meanwhile wait,
+// and share the work.
 func (s *Service) prepare(f format, build func() (*document, error)) (*document, []byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

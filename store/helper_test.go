@@ -223,7 +223,7 @@ func (r *replay) follow(w *Watcher, until int64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
-	for {
+	for r.last < until {
 		events, upTo, err := w.Next(ctx)
 		if err != nil {
 			r.t.Fatalf("watch at %d of %d: %v", r.last, until, err)

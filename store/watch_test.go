@@ -49,10 +49,7 @@ func TestWatchEvents(t *testing.T) {
 				t.Fatalf("from the %s", source)
 			}
 			// Forget the feed: now the same has to come from the log.
-			s.feed.mu.Lock()
-			s.feed.events, s.feed.first = nil, s.feed.last+1
-			s.feed.topicLocked(things).events = nil
-			s.feed.mu.Unlock()
+			forget(s.feed)
 		}
 		for _, bad := range []WatchRequest{{}, {Kind: things, From: -1}} {
 			_, err := s.Watch(t.Context(), bad)
@@ -233,7 +230,7 @@ func TestReplayAcrossReopening(t *testing.T) {
 			w := watch(t, s.Store, WatchRequest{From: r.last})
 			churn(t, s.Store, fmt.Sprint("round", round), 3, 20)
 			half := r.last + (s.Revision()-r.last)/2
-			r.follow(w, half) // leaves some to the next round
+			r.follow(w, half) // may leave some to the next round
 			s.stop()
 		}
 		s := run(t, Options{DB: db})

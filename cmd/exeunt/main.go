@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe())
+	root.AddCommand(newServe(), newBench())
 	return root
 }
 

@@ -74,9 +74,6 @@ func takenBy(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensi
 		t.resources.Insert(names.ShortNames...)
 		t.kinds.Insert(names.Kind, names.ListKind)
 	}
-	// A definition without accepted names holds empty ones.
-	t.resources.Delete("")
-	t.kinds.Delete("")
 	return t
 }
 

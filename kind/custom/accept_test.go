@@ -134,6 +134,14 @@ func TestAcceptLater(t *testing.T) {
 			t.Errorf("names %+v, conditions (-want +got):\n%s", status.AcceptedNames, diff)
 		}
 	})
+	t.Run("its own names are no conflict", func(t *testing.T) {
+		crd := create(t, widgets)
+		crd.Spec.Names.ShortNames = []string{"widget"}
+		status, _ := Accept(crd, []*apiextensionsv1.CustomResourceDefinition{crd.DeepCopy()}, now)
+		if diff := cmp.Diff([]string{"widget"}, status.AcceptedNames.ShortNames); diff != "" {
+			t.Errorf("short names (-want +got):\n%s", diff)
+		}
+	})
 	t.Run("a new storage version is noted", func(t *testing.T) {
 		crd := create(t, widgets)
 		crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = true, false

@@ -203,6 +203,8 @@ func TestStore(t *testing.T) {
 			map[string]any{"size": int64(3), "color": "red", "legacy": "x"}},
 		{"nulls that may not be go", `{"metadata":{"name":"w"},"spec":{"size":3,"color":null,"limit":5,"replicas":null}}`, v1,
 			map[string]any{"size": int64(3), "color": "red", "limit": int64(5)}},
+		{"malformed metadata of an embedded object goes", `{"metadata":{"name":"w"},"spec":{"size":3,"color":"red","limit":5,"template":{"metadata":{"name":"a","labels":7}}}}`, v1,
+			map[string]any{"size": int64(3), "color": "red", "limit": int64(5), "template": map[string]any{"metadata": map[string]any{"name": "a"}}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -263,7 +265,7 @@ func TestConvert(t *testing.T) {
 	if err := v1.Wire.Convertor.Convert(u, into, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := into.(*unstructured.Unstructured); got.GroupVersionKind() != beta.GVK || got.GetName() != "w" {
+	if got := into.(*unstructured.Unstructured); got.GroupVersionKind() != beta.GVK || got.GetName() != "w" || u.GroupVersionKind() != v1.GVK {
 		t.Errorf("converted into %v", got)
 	}
 	list := v1.NewList().(*unstructured.UnstructuredList)

@@ -31,7 +31,7 @@ func (f *family) openAPI(version string) *spec.Schema {
 	// the like say of it, for readers that do not combine them.
 	s := f.schemas[version].Unfold().ToKubeOpenAPI()
 	addHead(s)
-
+	addEmbedded(s)
 	s.AddExtension(gvkKey, []any{map[string]any{
 		"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind,
 	}})

@@ -1,0 +1,207 @@
+package sqldb_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+func TestOpenRefuses(t *testing.T) {
+	for _, database := range []string{"", ":memory:", "mysql://host/db", filepath.Join(t.TempDir(), "no", "such", "dir"), "postgres://host:nonsense/db"} {
+		if db, err := sqldb.Open(t.Context(), database); err == nil {
+			t.Errorf("opened %q", database)
+			_ = db.Close()
+		}
+	}
+}
+
+func TestOpenKeepsThePasswordToItself(t *testing.T) {
+	_, err := sqldb.Open(t.Context(), "postgres://user:s3cret@localhost:1/db?connect_timeout=1")
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestSQLiteSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "strange name?#%.db")
+	db := dbtest.Connect(t, path)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("file: %v, %v", info, err)
+	}
+	for pragma, want := range map[string]string{
+		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "auto_vacuum": "2", "journal_size_limit": "67108864",
+	} {
+		err := db.Write(t.Context(), func(tx *sql.Tx) error {
+			var got string
+			if err := tx.QueryRow("PRAGMA " + pragma).Scan(&got); err != nil || got != want {
+				t.Errorf("%s is %q: %v", pragma, got, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenAgain(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			database := dbtest.Open(t, engine)
+			var together sync.WaitGroup
+			for range 4 { // replicas that start at the same time
+				together.Go(func() {
+					db, err := sqldb.Open(t.Context(), database)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := db.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			together.Wait()
+		})
+	}
+}
+
+func TestOpenRefusesAnotherSchema(t *testing.T) {
+	for name, test := range map[string]struct{ statement, want string }{
+		"newer":       {"INSERT INTO migrations (number, name) VALUES (9999, 'from_the_future')", "newer version"},
+		"not our own": {"UPDATE migrations SET name = 'strange' WHERE number = 1", "belongs to something else"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, engine := range dbtest.Engines() {
+				t.Run(string(engine), func(t *testing.T) {
+					database := dbtest.Open(t, engine)
+					exec(t, dbtest.Connect(t, database), test.statement)
+					db, err := sqldb.Open(t.Context(), database)
+					if err == nil {
+						_ = db.Close()
+						t.Fatal("opened")
+					}
+					if !strings.Contains(err.Error(), test.want) {
+						t.Errorf("got error %v", err)
+					}
+				})
+			}
+		})
+	}
+}
+
+func exec(t *testing.T, db *sqldb.DB, statement string) {
+	t.Helper()
+	err := db.Write(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.Exec(statement)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func current(t *testing.T, db *sqldb.DB) (n int64) {
+	t.Helper()
+	if found, err := db.Row(t.Context(), "SELECT current FROM revision WHERE one = $1", []any{1}, &n); err != nil || !found {
+		t.Fatal(found, err)
+	}
+	return n
+}
+
+func TestWrite(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		exec(t, db, "UPDATE revision SET current = 5")
+		refused := errors.New("no")
+		err := db.Write(t.Context(), func(tx *sql.Tx) error {
+			if _, err := tx.Exec("UPDATE revision SET current = 6"); err != nil {
+				t.Error(err)
+			}
+			return refused
+		})
+		if !errors.Is(err, refused) || current(t, db) != 5 {
+			t.Errorf("current is %d after %v", current(t, db), err)
+		}
+		if _, err := db.Reader().Exec("UPDATE revision SET current = 7"); err == nil {
+			t.Error("the reader wrote")
+		}
+		var n int64
+		if found, err := db.Row(t.Context(), "SELECT current FROM revision WHERE one = $1", []any{2}, &n); found || err != nil {
+			t.Errorf("found %v, %v", found, err)
+		}
+	})
+}
+
+func TestSend(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		for round := range int64(3) { // the statements are prepared in the first
+			tx, err := db.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var seen []int64
+			var b sqldb.Batch
+			b.Exec("UPDATE revision SET current = current + $1", round)
+			b.Query(func(row sqldb.Row) error {
+				var n int64
+				err := row.Scan(&n)
+				seen = append(seen, n)
+				return err
+			}, "SELECT current FROM revision UNION ALL SELECT compacted FROM revision")
+			if err := tx.Send(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if len(seen) != 2 || seen[0] != 1+round {
+				t.Errorf("round %d saw %v", round, seen)
+			}
+			tx.Rollback()
+			tx.Rollback() // does nothing
+		}
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b sqldb.Batch
+		b.Exec("UPDATE revision SET current = $1", 10)
+		b.Exec("UPDATE revision SET current = NULL")
+		if err := tx.Send(t.Context(), &b); err == nil {
+			t.Error("a refused statement made no error")
+		}
+		tx.Rollback()
+		if n := current(t, db); n != 1 {
+			t.Errorf("current is %d after a rollback", n)
+		}
+	})
+}
+
+func TestListen(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.Postgres)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	heard := make(chan string)
+	ended := make(chan error, 1)
+	go func() { ended <- db.Listen(ctx, "a channel", func(payload string) { heard <- payload }) }()
+	if first := <-heard; first != "" {
+		t.Errorf("first heard %q", first)
+	}
+	exec(t, db, `SELECT pg_notify('a channel', 'hello')`)
+	if payload := <-heard; payload != "hello" {
+		t.Errorf("heard %q", payload)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
