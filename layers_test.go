@@ -28,6 +28,7 @@ var layers = map[string][]string{
 	"openapi":      {"kind"},
 	"access":       {"object"},
 	"api":          {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
+	"definition":   {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":       {"*"},
 	"cmd/exeunt":   {"server", "bench"},
 	"bench":        {},

@@ -24,6 +24,7 @@ import (
 // and each subresource, a handler per verb.
 type endpoint struct {
 	main  *resource
+	json  *jsonCreate                            // nil: the library creates
 	verbs map[string]map[string]http.HandlerFunc // by subresource, then verb
 }
 
@@ -34,7 +35,10 @@ func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h h
 	if !found || len(info.Parts) > 3 || len(info.Parts) == 3 && info.Subresource == "" {
 		return nil, false
 	}
-	if method == http.MethodHead {
+	// A name is not created but put, and a collection is not put.
+	named := info.Name != ""
+	if method == http.MethodHead || named && info.Verb == "create" && info.Subresource == "" ||
+		!named && (info.Verb == "update" || info.Verb == "patch") {
 		return nil, true
 	}
 	return verbs[info.Verb], true
@@ -88,6 +92,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"delete":           handlers.DeleteResource(main, true, scope, nil),
 		"deletecollection": handlers.DeleteCollection(main, true, scope, nil),
 	}
+	e.json = newJSONCreate(main, e.verbs[""]["create"])
 	if v.Status != nil {
 		if err := a.addSubresource(e, v, "status", v.Status, v.StatusResetFields); err != nil {
 			return nil, err
@@ -177,5 +182,9 @@ func newFieldManager(wire *kind.Wire, gvk schema.GroupVersionKind, subresource s
 	return make(wire.TypeConverter, wire.Convertor, wire.Defaulter, wire.Creater, gvk, gvk.GroupVersion(), subresource, fieldpath.NewExcludeFilterSetMap(reset))
 }
 
-// requestTimeout is how long a request that is not a watch may take.
-const requestTimeout = 60 * time.Second
+const (
+	// requestTimeout is how long a request that is not a watch may take.
+	requestTimeout = 60 * time.Second
+	// createTimeout is how long a create may take; the library's is the same.
+	createTimeout = 34 * time.Second
+)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/pprof"
 	"runtime"
 	"strings"
 
@@ -42,6 +43,8 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		a.metrics.ServeHTTP(w, req)
 	case path == "/version":
 		a.serveVersion(w)
+	case strings.HasPrefix(path, "/debug/pprof"):
+		serveProfile(w, req, path)
 	case isProbe(path):
 		a.serveProbe(w, path)
 	case path == "":
@@ -84,6 +87,19 @@ func (a *API) serveVersion(w http.ResponseWriter) {
 		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.version,
 		GoVersion:  runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
+}
+
+// serveProfile shows where this process spends its time and memory, to those
+// who may see everything else too.
+func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
+	switch path {
+	case "/debug/pprof/profile":
+		pprof.Profile(w, req)
+	case "/debug/pprof/trace":
+		pprof.Trace(w, req)
+	default:
+		pprof.Index(w, req)
+	}
 }
 
 func (a *API) servePaths(w http.ResponseWriter) {
@@ -151,11 +167,18 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 	r.api.fail(w, req, err)
 }
 
-// serveFast answers the plain JSON reads. It says false, with nothing written,
+// serveFast answers plain JSON reads and creates. It says false, with nothing written,
 // when the request needs the library: another format, a Table, pretty
 // printing, or options that it cannot read.
 func (a *API) serveFast(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint) bool {
-	if req.Method != http.MethodGet || !e.main.v.Raw || e.main.v.Kind.Ephemeral || !wantsJSON(req) {
+	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || !wantsJSON(req) {
+		return false
+	}
+	if info.Verb == "create" && e.json != nil && e.json.takes(req) {
+		e.json.serve(w, req, info)
+		return true
+	}
+	if req.Method != http.MethodGet {
 		return false
 	}
 	if info.Namespace != "" {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,10 @@ type Controller struct {
 	log   *slog.Logger
 	now   func() time.Time
 
+	// reserved are the built-in kinds, whose names no definition can have. Set
+	// once.
+	reserved []*apiextensionsv1.CustomResourceDefinition
+
 	// Owned by Load, then by Run.
 	revision int64
 	known    map[string]*definition // by name
@@ -46,6 +51,7 @@ type definition struct {
 	crd      *apiextensionsv1.CustomResourceDefinition
 	object   object.Object
 	served   servedAs
+	kind     bool // a kind is registered for it
 	cleaning bool
 }
 
@@ -59,12 +65,17 @@ type servedAs struct {
 	terminating bool
 }
 
-// New makes a controller. definitions is the kind CustomResourceDefinition.
+// New makes a controller. kinds holds the built-in kinds, and definitions is
+// the one among them that is called CustomResourceDefinition.
 func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog.Logger) *Controller {
-	return &Controller{
+	c := &Controller{
 		store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
 		known: map[string]*definition{},
 	}
+	for _, k := range kinds.Snapshot().Kinds {
+		c.reserved = append(c.reserved, custom.Reserve(k))
+	}
+	return c
 }
 
 // Load reads all definitions and serves what is established.
@@ -151,14 +162,14 @@ func (c *Controller) learn(o object.Object) {
 func (c *Controller) serve(d *definition) {
 	now := servedAs{
 		uid: d.crd.UID, generation: d.crd.Generation, names: fmt.Sprintf("%v", d.crd.Status.AcceptedNames),
-		established: isTrue(d.crd, apiextensionsv1.Established), terminating: d.crd.DeletionTimestamp != nil,
+		established: custom.Established(d.crd), terminating: d.crd.DeletionTimestamp != nil,
 	}
 	if now == d.served {
 		return
 	}
 	d.served = now
 	if !now.established {
-		c.kinds.Remove(storageName(d.crd))
+		c.withdraw(d)
 		return
 	}
 	k, err := custom.New(d.crd)
@@ -167,11 +178,21 @@ func (c *Controller) serve(d *definition) {
 		return
 	}
 	c.kinds.Put(k)
+	d.kind = true
+}
+
+// withdraw stops serving a definition. One that was never served may bear the
+// name of a kind that is not its own.
+func (c *Controller) withdraw(d *definition) {
+	if d.kind {
+		c.kinds.Remove(storageName(d.crd))
+		d.kind = false
+	}
 }
 
 func (c *Controller) forget(name string) {
 	if d := c.known[name]; d != nil {
-		c.kinds.Remove(storageName(d.crd))
+		c.withdraw(d)
 		delete(c.known, name)
 	}
 }
@@ -179,7 +200,7 @@ func (c *Controller) forget(name string) {
 // settle gives every definition the status it should have, and starts the
 // emptying of those that are being deleted.
 func (c *Controller) settle(ctx context.Context) {
-	all := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(c.known))
+	all := slices.Clone(c.reserved)
 	for _, d := range c.known {
 		all = append(all, d.crd)
 	}
@@ -189,6 +210,8 @@ func (c *Controller) settle(ctx context.Context) {
 			if err := c.writeStatus(ctx, d, status); err != nil && ctx.Err() == nil {
 				c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
 			}
+			// The next one is judged against names that this one has now.
+			d.crd.Status = status
 		}
 		if d.crd.DeletionTimestamp != nil && !d.cleaning && hasFinalizer(d.crd) {
 			d.cleaning = true
@@ -224,15 +247,6 @@ func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResou
 
 func storageName(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural)
-}
-
-func isTrue(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) bool {
-	for _, condition := range crd.Status.Conditions {
-		if condition.Type == t {
-			return condition.Status == apiextensionsv1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // errAgain says that something changed under our hands: look again.

@@ -38,10 +38,10 @@ type DB struct {
 
 	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
 
-	mu         sync.Mutex
-	readStmts  map[string]*sql.Stmt // SQLite only; guarded by mu
-	writeStmts map[string]*sql.Stmt // SQLite only; guarded by mu
-	wanted     []string             // statements to become writeStmts; guarded by mu
+	lite *liteConn // SQLite only; owned by whoever has the writer's connection
+
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
 }
 
 // Open opens the database, creates it if it is an SQLite file that does not
@@ -79,14 +79,14 @@ func (db *DB) Reader() *sql.DB { return db.reader }
 func (db *DB) Close() error {
 	var errs []error
 	db.mu.Lock()
-	for _, stmts := range []map[string]*sql.Stmt{db.readStmts, db.writeStmts} {
-		for _, stmt := range stmts {
-			errs = append(errs, stmt.Close())
-		}
+	for _, stmt := range db.stmts {
+		errs = append(errs, stmt.Close())
 	}
-	clear(db.readStmts)
-	clear(db.writeStmts)
+	clear(db.stmts)
 	db.mu.Unlock()
+	if db.lite != nil {
+		errs = append(errs, db.lite.close())
+	}
 	for _, pool := range []*sql.DB{db.reader, db.writer} {
 		if pool != nil {
 			errs = append(errs, pool.Close())
@@ -106,7 +106,7 @@ func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Ro
 	if db.engine == Postgres {
 		return db.reader.QueryContext(ctx, statement, args...) // pgx keeps prepared statements
 	}
-	stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+	stmt, err := db.prepared(ctx, statement)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any
 	if db.engine == Postgres {
 		row = db.reader.QueryRowContext(ctx, statement, args...)
 	} else {
-		stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+		stmt, err := db.prepared(ctx, statement)
 		if err != nil {
 			return false, err
 		}
@@ -140,7 +140,7 @@ func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ..
 	if db.engine == Postgres {
 		return tx.QueryContext(ctx, statement, args...)
 	}
-	stmt, err := db.prepared(ctx, db.reader, db.readStmts, statement)
+	stmt, err := db.prepared(ctx, statement)
 	if err != nil {
 		return nil, err
 	}
@@ -178,22 +178,22 @@ func (db *DB) Write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 
 // prepared finds or makes a prepared statement. It is made outside the lock, so
 // that a slow connection keeps nobody waiting.
-func (db *DB) prepared(ctx context.Context, pool *sql.DB, stmts map[string]*sql.Stmt, statement string) (*sql.Stmt, error) {
+func (db *DB) prepared(ctx context.Context, statement string) (*sql.Stmt, error) {
 	db.mu.Lock()
-	stmt := stmts[statement]
+	stmt := db.stmts[statement]
 	db.mu.Unlock()
 	if stmt != nil {
 		return stmt, nil
 	}
-	stmt, err := pool.PrepareContext(ctx, statement)
+	stmt, err := db.reader.PrepareContext(ctx, statement)
 	if err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if other := stmts[statement]; other != nil {
+	if other := db.stmts[statement]; other != nil {
 		return other, stmt.Close()
 	}
-	stmts[statement] = stmt
+	db.stmts[statement] = stmt
 	return stmt, nil
 }

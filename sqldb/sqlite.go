@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	db := &DB{engine: SQLite, path: path, readStmts: map[string]*sql.Stmt{}, writeStmts: map[string]*sql.Stmt{}}
+	db := &DB{engine: SQLite, path: path, stmts: map[string]*sql.Stmt{}}
 	if err := db.connectSQLite(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), db.Close())
 	}

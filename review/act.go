@@ -1,0 +1,112 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// reviewed is a task and what its review came to.
+type reviewed struct {
+	task    Task
+	verdict Verdict
+}
+
+// process reviews and settles the tasks of a batch. An error means that the
+// database does not work or that ctx has ended; some tasks may be settled.
+func (e *Engine) process(ctx context.Context, c batch, r *Result) error {
+	waiting, err := e.act(ctx, c, r)
+	switch {
+	case err == nil:
+		return e.runEffects(ctx, c.token, waiting, r)
+	case ctx.Err() != nil:
+		return ctx.Err() // not the tasks' fault
+	case len(c.tasks) == 1:
+		item := reviewed{c.tasks[0], Failed(err)}
+		return e.settleApart(ctx, c.token, []reviewed{item}, r)
+	}
+	half := len(c.tasks) / 2
+	if err := e.process(ctx, batch{c.token, c.tasks[:half]}, r); err != nil {
+		return err
+	}
+	return e.process(ctx, batch{c.token, c.tasks[half:]}, r)
+}
+
+// act is the transaction that verifies, acts and settles. It returns the tasks
+// that wait for their effect.
+func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewed, err error) {
+	defer e.metrics.time(stepReview)()
+	ctx, cancel := context.WithTimeout(ctx, e.queue.Lease)
+	defer cancel()
+	var items []reviewed
+	var settled map[string]bool
+	err = e.options.Transactor(ctx, func(tx Tx) error {
+		items, settled = nil, nil // it may be called again
+		held, err := e.hold(ctx, tx, c)
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		now := e.options.Now()
+		verdicts, err := e.review(ctx, tx, now, held)
+		if err != nil {
+			return err
+		}
+		for i, task := range held {
+			items = append(items, reviewed{task, verdicts[i]})
+		}
+		settled, err = e.settle(ctx, tx, c.token, now, items)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Left += len(c.tasks) - len(items)
+	return e.tally(items, settled, r), nil
+}
+
+// review asks the reviewer. A panic is an error, of the batch first and of one
+// task in the end.
+func (e *Engine) review(ctx context.Context, tx Tx, now time.Time, tasks []Task) (verdicts []Verdict, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.options.Logger.Error("reviewer panicked", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	verdicts, err = e.reviewer.Review(ctx, tx, now, slices.Clone(tasks))
+	if err == nil && len(verdicts) != len(tasks) {
+		err = fmt.Errorf("the review of %d tasks came to %d verdicts", len(tasks), len(verdicts))
+	}
+	return verdicts, err
+}
+
+// tally counts what was committed and returns the tasks that wait for their
+// effect. A task whose row was not settled is in the queue and will be reviewed
+// again, so its effect can wait until then.
+func (e *Engine) tally(items []reviewed, settled map[string]bool, r *Result) (waiting []reviewed) {
+	for _, item := range items {
+		v := item.verdict
+		if v.effect != nil && settled[item.task.Key] {
+			waiting = append(waiting, item)
+			continue
+		}
+		if v.acted {
+			r.Acted++
+		}
+		switch {
+		case !settled[item.task.Key]:
+			r.Left++
+		case v.outcome == done:
+			r.Done++
+		case v.outcome == again:
+			r.Postponed++
+		default:
+			r.Failed++
+			e.options.Logger.Warn("review failed", "key", item.task.Key, "event", item.task.Event,
+				"failures", item.task.Count+1, "error", v.reason())
+		}
+	}
+	return waiting
+}

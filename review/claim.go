@@ -1,0 +1,148 @@
+package review
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// batch is tasks that were claimed together.
+type batch struct {
+	token string
+	tasks []Task
+}
+
+// releaseTimeout bounds what is done after the context has ended.
+const releaseTimeout = 5 * time.Second
+
+// next says when the first task can be claimed: not after now, when one can be
+// now, and the zero time when the queue is empty. It only reads, so that an
+// idle engine never takes SQLite's only writer.
+func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
+	var at, lease sql.NullInt64
+	if _, err := e.db.Row(ctx, e.sql.next, []any{now.UnixMilli()}, &at); err != nil {
+		return time.Time{}, fmt.Errorf("next %s review: %w", e.queue.Name, err)
+	}
+	if at.Valid && at.Int64 <= now.UnixMilli() {
+		return time.UnixMilli(at.Int64), nil
+	}
+	if _, err := e.db.Row(ctx, e.sql.nextLease, []any{now.UnixMilli()}, &lease); err != nil {
+		return time.Time{}, fmt.Errorf("next %s review: %w", e.queue.Name, err)
+	}
+	if lease.Valid && (!at.Valid || lease.Int64 < at.Int64) {
+		at = lease
+	}
+	return unixMilli(at), nil
+}
+
+// claim takes tasks that are due, the one due first at the front.
+func (e *Engine) claim(ctx context.Context, now time.Time) (batch, error) {
+	defer e.metrics.time(stepClaim)()
+	c := batch{token: rand.Text()}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		task, err := scan(row)
+		c.tasks = append(c.tasks, task)
+		return err
+	}, e.sql.claim, c.token, now.Add(e.queue.Lease).UnixMilli(), now.UnixMilli(), e.queue.Batch)
+	err := transactor(e.db)(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
+	if err != nil {
+		return batch{}, fmt.Errorf("claim %s reviews: %w", e.queue.Name, err)
+	}
+	slices.SortFunc(c.tasks, func(x, y Task) int {
+		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.Key, y.Key))
+	})
+	return c, nil
+}
+
+// release gives back what has not been settled, so that nobody has to wait for
+// the lease to end. It is a courtesy: when it fails, the lease ends.
+func (e *Engine) release(ctx context.Context, c batch) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	var b sqldb.Batch
+	b.Exec(e.sql.release, e.list(c.keys()), c.token)
+	err := transactor(e.db)(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
+	if err != nil {
+		e.options.Logger.Warn("reviews not released, their lease has to end", "error", err)
+	}
+}
+
+// hold returns the tasks that are still ours, and keeps them so until the
+// transaction ends.
+func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
+	ours, err := e.find(ctx, tx, e.sql.hold, c)
+	if err != nil {
+		return nil, fmt.Errorf("hold %s reviews: %w", e.queue.Name, err)
+	}
+	held := make([]Task, 0, len(c.tasks))
+	for _, task := range c.tasks {
+		if ours[task.Key] {
+			held = append(held, task)
+		}
+	}
+	return held, nil
+}
+
+// find runs hold or lock.
+func (e *Engine) find(ctx context.Context, tx Tx, statement string, c batch) (map[string]bool, error) {
+	ours := make(map[string]bool, len(c.tasks))
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error { return scanKey(row, ours) }, statement, e.list(c.keys()), c.token)
+	err := tx.Send(ctx, &b)
+	return ours, err
+}
+
+func scanKey(row sqldb.Row, into map[string]bool) error {
+	var key string
+	if err := row.Scan(&key); err != nil {
+		return err
+	}
+	into[key] = true
+	return nil
+}
+
+func (c batch) keys() []string {
+	keys := make([]string, len(c.tasks))
+	for i := range c.tasks {
+		keys[i] = c.tasks[i].Key
+	}
+	return keys
+}
+
+// list is a list of keys as the statements take it.
+func (e *Engine) list(keys []string) any {
+	if e.db.Engine() == sqldb.Postgres {
+		return keys
+	}
+	text, err := json.Marshal(keys)
+	if err != nil {
+		panic(err) // strings can always be marshalled
+	}
+	return string(text)
+}
+
+// scan reads what claim and get return.
+func scan(row sqldb.Row) (Task, error) {
+	var task Task
+	var created, due, claimed sql.NullInt64
+	var lastError sql.NullString
+	err := row.Scan(&task.Key, &task.Event, &task.Count, &created, &due, &lastError, &claimed)
+	task.Created, task.Due, task.Claimed = unixMilli(created), unixMilli(due), unixMilli(claimed)
+	task.LastError = lastError.String
+	return task, err
+}
+
+func unixMilli(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64)
+}

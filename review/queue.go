@@ -1,0 +1,61 @@
+package review
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Stats is the state of a queue.
+type Stats struct {
+	Depth   int       // tasks
+	Overdue int       // of them, due
+	Failing int       // of them, failed last time
+	Claimed int       // of them, under review
+	Oldest  time.Time // when the oldest task was enqueued; zero: none
+	Due     time.Time // when the first task is, or was, due; zero: none
+}
+
+// Enqueue adds to a batch the statement that puts a task into the queue, or
+// makes one that is there due at the earlier of two times. See the package
+// comment for what it keeps. Wake the engine after the commit.
+func (e *Engine) Enqueue(b *sqldb.Batch, key, event string, due time.Time) {
+	b.Exec(e.sql.enqueue, key, due.UnixMilli(), event, e.options.Now().UnixMilli())
+}
+
+// Get reads a task, and reports whether it is in the queue.
+func (e *Engine) Get(ctx context.Context, key string) (Task, bool, error) {
+	rows, err := e.db.Query(ctx, e.sql.get, key)
+	if err != nil {
+		return Task{}, false, fmt.Errorf("get %s review %q: %w", e.queue.Name, key, err)
+	}
+	defer func() { _ = rows.Close() }()
+	var task Task
+	found := rows.Next()
+	if found {
+		task, err = scan(rows)
+	}
+	if err == nil {
+		err = rows.Err()
+	}
+	if err != nil {
+		return Task{}, false, fmt.Errorf("get %s review %q: %w", e.queue.Name, key, err)
+	}
+	return task, found, nil
+}
+
+// Stats counts the queue. It reads all of it.
+func (e *Engine) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	var oldest, due sql.NullInt64
+	_, err := e.db.Row(ctx, e.sql.stats, []any{e.options.Now().UnixMilli()},
+		&s.Depth, &s.Overdue, &s.Failing, &s.Claimed, &oldest, &due)
+	if err != nil {
+		return Stats{}, fmt.Errorf("count %s reviews: %w", e.queue.Name, err)
+	}
+	s.Oldest, s.Due = unixMilli(oldest), unixMilli(due)
+	return s, nil
+}

@@ -1,0 +1,253 @@
+// Package review is the durable review queue: whatever may have become garbage
+// is a row in a table, and a reviewer looks at it until it is settled.
+//
+// The promise: a row that a committed transaction put into the queue is
+// reviewed, at least once, after its review_after. It leaves the queue only in
+// the transaction that verified its subject and acted on it, or after an effect
+// outside the database that succeeded. A failure postpones it; a replica that
+// dies loses its claims when their lease ends; nothing is forgotten. No two
+// engines have the same row under review at the same time.
+//
+// The package knows neither what is reviewed nor why. The owner of a queue
+// brings the table, the triggers that fill it, and a [Reviewer]. Begin with
+// [Engine.RunOne]: it is one turn of the machine, and [Engine.Run] repeats it.
+//
+// # One turn
+//
+//	claim    a batch that is due, with a token and a lease      own transaction
+//	hold     which of them still carry the token                ┐
+//	review   the Reviewer verifies and acts                     │ one transaction
+//	settle   delete, postpone or fail, where the token is left  ┘
+//	effect   what the verdicts ask for outside the database     no transaction
+//	settle   those whose effect ran                             own transaction
+//
+// When the transaction of a batch fails, each half of the batch is tried alone,
+// and so on, until the task at fault stands alone and fails. One poisoned row
+// among n costs about 2·log2(n) transactions, not n, and stops nobody.
+//
+// # The table
+//
+// The owner's migration creates it, with these columns on both engines:
+//
+//	<key>         TEXT PRIMARY KEY  the owner's name for it; valid UTF-8
+//	review_after  BIGINT NOT NULL   Unix milliseconds
+//	review_count  INTEGER NOT NULL  failures since the last success
+//	event         TEXT NOT NULL     what put it here, last
+//	created_at    BIGINT NOT NULL   Unix milliseconds
+//	last_error    TEXT
+//	claim_token   TEXT              null: not claimed
+//	claim_until   BIGINT            Unix milliseconds
+//
+// and an index on review_after. No other column may be part of a unique index:
+// PostgreSQL would then make enqueuers wait for reviews.
+//
+// # Enqueueing
+//
+// A trigger enqueues in the transaction that made something reviewable:
+//
+//	INSERT INTO q (key, review_after, review_count, event, created_at)
+//	VALUES (…, …, 0, …, …)
+//	ON CONFLICT (key) DO UPDATE SET
+//	    review_after = least(q.review_after, excluded.review_after), -- SQLite: min
+//	    event = excluded.event, claim_token = NULL, claim_until = NULL
+//
+// Clearing the token is what keeps a re-enqueue from being lost: a review that
+// has begun may have looked before the change, and now its settling misses the
+// row, so the row is reviewed again. It must be cleared by whatever changes a
+// row from outside, a postponement too. DO NOTHING would lose the change.
+//
+// The earlier time wins, so that a failing task is tried again as soon as its
+// subject changes; an owner that rather waits (a new upload) may take the later.
+// review_count and last_error stay: only a review that succeeds disproves them.
+// A busy subject whose review fails would otherwise always look new, start its
+// backoff at the bottom and hide its error. created_at stays too: it says for
+// how long the row has been here.
+//
+// A reviewer's own writes may fire the trigger for the row under review. Then
+// it is reviewed once more; a review that finds nothing to do must write
+// nothing, or this never ends.
+//
+// # Locks on PostgreSQL
+//
+// The held rows are locked FOR KEY SHARE. Another engine cannot claim them
+// (SKIP LOCKED), even when the lease has ended, but enqueuers need not wait,
+// since they change no key. They lock what they write first and the queue last;
+// so does a review, which takes its stronger lock, in key order, only to
+// settle. A writer that wants a review to wait takes the row FOR UPDATE before
+// it begins.
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Queue says which table is reviewed, and how. What is zero has a default.
+type Queue struct {
+	Name  string // in metrics, logs and errors: "objects"
+	Table string
+	Key   string // the key column of Table
+
+	// Batch bounds the tasks of one transaction. Default 200.
+	Batch int
+	// Lease is how long a claim lasts, and so how long a transaction or the
+	// effects of a batch may take, and how long the tasks of a replica that
+	// died have to wait. The clocks of the replicas must agree better than
+	// this. Default one minute.
+	Lease time.Duration
+	// Idle bounds the sleep of Run. Default 5 seconds.
+	Idle time.Duration
+	// Effects bounds the effects that run at once. Default 4.
+	Effects int
+
+	Backoff Backoff
+}
+
+// Task is a row of the queue.
+type Task struct {
+	Key       string
+	Event     string    // what put it into the queue, last
+	Count     int       // failures since the last success
+	Created   time.Time // when it was put into the queue, first
+	Due       time.Time // not before this
+	LastError string    // of the last failure; empty: none
+	Claimed   time.Time // the end of the lease; zero: not claimed
+}
+
+// Tx is a write transaction.
+type Tx interface {
+	// Send runs statements. After an error the transaction is spoiled, and
+	// Review has to return the error.
+	Send(ctx context.Context, b *sqldb.Batch) error
+}
+
+// Transactor runs fn in a transaction, commits it when fn returns nil and rolls
+// it back otherwise. It returns when fn and the transaction have ended. It may
+// roll back and call fn again.
+type Transactor func(ctx context.Context, fn func(tx Tx) error) error
+
+// Reviewer verifies tasks against the truth and acts.
+type Reviewer interface {
+	// Review returns one verdict for each task, in order. All that it reads and
+	// writes goes through tx, and is committed together with the verdicts, or
+	// not at all: then it is called again, with fewer tasks. It must lock what
+	// its verdict depends on, unless the transactor's lock covers it.
+	//
+	// A task may be reviewed any number of times, and its subject may be gone.
+	// An error, or a panic, is one of all the tasks. ctx ends with the lease.
+	Review(ctx context.Context, tx Tx, now time.Time, tasks []Task) ([]Verdict, error)
+}
+
+// Options are what an Engine can be given. What is zero has a default.
+type Options struct {
+	// Transactor is what Review runs in; by default a transaction of the
+	// database. Its Tx can be more than Tx, for a Reviewer that knows it.
+	Transactor Transactor
+	// Paused is asked before each claim. Default: never.
+	Paused func(ctx context.Context) (bool, error)
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Random returns numbers from 0 to 1, for the backoff. Default math/rand.
+	Random func() float64
+	// Logger gets failures. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Engine reviews a queue. It is safe for concurrent use, and any number of
+// engines, in any number of processes, may share a queue.
+type Engine struct {
+	db       *sqldb.DB
+	queue    Queue
+	reviewer Reviewer
+	options  Options
+	sql      statements
+	metrics  *metrics
+	wake     chan struct{} // capacity 1: a wake-up that is still to come
+}
+
+var (
+	validName       = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
+	validIdentifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+)
+
+// New makes an engine. It does not touch the database.
+func New(db *sqldb.DB, q Queue, r Reviewer, o Options) (*Engine, error) {
+	if db == nil || r == nil {
+		return nil, errors.New("review queue: needs a database and a reviewer")
+	}
+	if err := q.complete(); err != nil {
+		return nil, err
+	}
+	if o.Transactor == nil {
+		o.Transactor = transactor(db)
+	}
+	if o.Paused == nil {
+		o.Paused = func(context.Context) (bool, error) { return false, nil }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.Logger = o.Logger.With("queue", q.Name)
+	return &Engine{
+		db: db, queue: q, reviewer: r, options: o,
+		sql: newStatements(db.Engine(), q), metrics: newMetrics(q.Name), wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// complete checks the queue and fills in the defaults.
+func (q *Queue) complete() error {
+	if !validName.MatchString(q.Name) {
+		return fmt.Errorf("review queue: name %q is not lower-case letters, digits, - and _", q.Name)
+	}
+	for _, name := range []string{q.Table, q.Key} {
+		if !validIdentifier.MatchString(name) {
+			return fmt.Errorf("review queue %s: %q is not the name of a table or column", q.Name, name)
+		}
+	}
+	if q.Batch < 0 || q.Lease < 0 || q.Idle < 0 || q.Effects < 0 {
+		return fmt.Errorf("review queue %s: a negative batch, lease, idle time or number of effects", q.Name)
+	}
+	setDefault(&q.Batch, 200)
+	setDefault(&q.Lease, time.Minute)
+	setDefault(&q.Idle, 5*time.Second)
+	setDefault(&q.Effects, 4)
+	if err := q.Backoff.complete(); err != nil {
+		return fmt.Errorf("review queue %s: %w", q.Name, err)
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// transactor runs transactions of the database.
+func transactor(db *sqldb.DB) Transactor {
+	return func(ctx context.Context, fn func(tx Tx) error) error {
+		tx, err := db.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // does nothing after a commit
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	}
+}

@@ -1,0 +1,167 @@
+package reviewtest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+var errDied = errors.New("died")
+
+// die takes a turn of an engine that does not survive it: one of its parts
+// calls runtime.Goexit, so that no more of its code runs, and what it holds in
+// the database is left as a dead process leaves it.
+func (s *suite) die(e *review.Engine) {
+	s.Helper()
+	var survived bool
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err = e.RunOne(s.Context())
+		survived = true
+	}()
+	<-done
+	if survived {
+		s.Fatalf("the engine did not come to where it dies: %v", err)
+	}
+}
+
+func testCollect(s *suite) {
+	s.populate(3)
+	r := s.drain(s.engine())
+	if r.Failed != 0 || r.Acted < len(s.garbage) {
+		s.Errorf("want no failures and at least %d acts: %+v", len(s.garbage), r)
+	}
+	s.check()
+}
+
+func testRepeat(s *suite) {
+	s.populate(2)
+	e := s.engine()
+	s.drain(e)
+	s.check()
+	for range 2 {
+		s.enqueue(e, s.garbage...)
+		s.enqueue(e, s.live...)
+		if r := s.drain(e); r.Failed != 0 {
+			s.Errorf("a repeated review failed: %+v", r)
+		}
+		s.check()
+	}
+}
+
+func testGone(s *suite) {
+	s.populate(1)
+	e := s.engine()
+	s.enqueue(e, s.Unknown)
+	if r := s.drain(e); r.Failed != 0 {
+		s.Errorf("the review of a subject that does not exist failed: %+v", r)
+	}
+	s.check()
+}
+
+// testDeathBeforeCommit: what was done is rolled back, and done again.
+func testDeathBeforeCommit(s *suite) {
+	s.populate(2)
+	s.due()
+	s.die(s.engine(func(p *part) {
+		inner := p.transactor
+		p.transactor = func(ctx context.Context, fn func(review.Tx) error) error {
+			err := inner(ctx, func(tx review.Tx) error {
+				if err := fn(tx); err != nil {
+					return err
+				}
+				return errDied
+			})
+			if !errors.Is(err, errDied) {
+				s.Errorf("the review failed: %v", err)
+			}
+			runtime.Goexit()
+			return nil
+		}
+	}))
+	for _, key := range s.garbage {
+		if s.Collected(s.T, key) {
+			s.Errorf("%s was collected by a transaction that was not committed", key)
+		}
+	}
+	s.rescue()
+}
+
+// testDeathAfterCommit: what is left to do outside the database is done by
+// whoever reviews the task next.
+func testDeathAfterCommit(s *suite) {
+	s.populate(2)
+	s.due()
+	s.die(s.engine(func(p *part) {
+		inner := p.transactor
+		p.transactor = func(ctx context.Context, fn func(review.Tx) error) error {
+			if err := inner(ctx, fn); err != nil {
+				s.Errorf("the review failed: %v", err)
+			}
+			runtime.Goexit()
+			return nil
+		}
+	}))
+	s.rescue()
+}
+
+// testDeathAfterEffect: an effect that is not known to have happened happens
+// again.
+func testDeathAfterEffect(s *suite) {
+	s.populate(2)
+	s.due()
+	var died atomic.Bool
+	e := s.engine(func(p *part) {
+		inner := p.reviewer
+		p.reviewer = reviewFunc(func(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+			verdicts, err := inner.Review(ctx, tx, now, tasks)
+			for i := range verdicts {
+				verdicts[i] = verdicts[i].Then(func(context.Context) error { died.Store(true); return errDied })
+			}
+			return verdicts, err
+		})
+	})
+	if r := s.turn(e); !died.Load() || r.Failed == 0 {
+		s.Errorf("no effect was run: %+v", r)
+	}
+	s.rescue()
+}
+
+// testTakeOver: while the lease lasts nobody else reviews; then anybody may.
+func testTakeOver(s *suite) {
+	s.populate(2)
+	s.clock.advance(s.clock.read().Add(48 * time.Hour))
+	s.die(s.engine(func(p *part) {
+		p.transactor = func(context.Context, func(review.Tx) error) error {
+			runtime.Goexit()
+			return nil
+		}
+	}))
+	other := s.engine()
+	s.clock.advance(s.clock.read().Add(lease - time.Second))
+	r := s.turn(other)
+	if want := s.clock.read().Add(time.Second); r.Claimed != 0 || r.Next.Sub(want).Abs() > time.Millisecond {
+		s.Errorf("before the lease has ended: %+v; want nothing claimed, and the next turn at %v", r, want)
+	}
+	s.clock.advance(s.clock.read().Add(time.Second))
+	if r := s.turn(other); r.Claimed == 0 {
+		s.Error("after the lease has ended nothing can be claimed")
+	}
+	s.drain(other)
+	s.check()
+}
+
+// rescue lets another replica go on after a death, and the dead one come back.
+func (s *suite) rescue() {
+	s.Helper()
+	if r := s.drain(s.engine()); r.Failed != 0 {
+		s.Errorf("the review after a death failed: %+v", r)
+	}
+	s.check()
+}

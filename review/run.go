@@ -1,0 +1,116 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Result is what one turn did. Claimed = Done + Postponed + Failed + Left,
+// unless there was an error.
+type Result struct {
+	Paused    bool // nothing was looked at
+	Claimed   int
+	Done      int // left the queue
+	Postponed int // to be reviewed again
+	Failed    int // to be reviewed again, after a backoff
+	Left      int // enqueued again meanwhile, or taken over, or not reached
+	Acted     int // of all these, reviews that acted
+	// Next is when there is something to claim, if nothing was claimed. Zero:
+	// the queue is empty.
+	Next time.Time
+}
+
+const (
+	// pausedPoll is how soon the end of a pause is noticed.
+	pausedPoll = 500 * time.Millisecond
+	// busyPoll is the wait when all that is due is locked by others.
+	busyPoll = 50 * time.Millisecond
+)
+
+// runBackoff is for turns that fail as a whole: the database does not work.
+var runBackoff = Backoff{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
+
+// RunOne is one turn: it claims at most one batch of tasks that are due,
+// reviews and settles them, and returns. A task that fails is no error; a
+// database that does not work is. When ctx ends, what was not settled is given
+// back.
+func (e *Engine) RunOne(ctx context.Context) (Result, error) {
+	var r Result
+	paused, err := e.options.Paused(ctx)
+	if err != nil {
+		return r, fmt.Errorf("ask whether %s reviews are paused: %w", e.queue.Name, err)
+	}
+	if paused {
+		return Result{Paused: true}, nil
+	}
+	now := e.options.Now()
+	if r.Next, err = e.next(ctx, now); err != nil || r.Next.IsZero() || r.Next.After(now) {
+		return r, err
+	}
+	c, err := e.claim(ctx, now)
+	if err != nil || len(c.tasks) == 0 {
+		return r, err
+	}
+	r = Result{Claimed: len(c.tasks)}
+	err = e.process(ctx, c, &r)
+	e.metrics.count(r)
+	if err != nil {
+		e.release(ctx, c)
+	}
+	return r, err
+}
+
+// Run repeats RunOne until ctx ends, and then returns nil. Between turns it
+// sleeps, when there is nothing to do, until the next task is due, or Wake is
+// called, or a while has passed. When the database does not work it waits and
+// tries again.
+func (e *Engine) Run(ctx context.Context) error {
+	for failures := 0; ; {
+		r, err := e.RunOne(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			failures++
+			e.metrics.turnErrors.Inc()
+			e.options.Logger.Error("review queue does not work", "failures", failures, "error", err)
+			e.sleep(ctx, runBackoff.Delay(failures, e.options.Random()), nil)
+			continue
+		}
+		failures = 0
+		if r.Claimed == 0 {
+			e.sleep(ctx, e.idle(r), e.wake)
+		}
+	}
+}
+
+// idle is how long to sleep after a turn that found nothing.
+func (e *Engine) idle(r Result) time.Duration {
+	if r.Paused {
+		return min(pausedPoll, e.queue.Idle)
+	}
+	if r.Next.IsZero() {
+		return e.queue.Idle
+	}
+	return min(max(r.Next.Sub(e.options.Now()), busyPoll), e.queue.Idle)
+}
+
+func (e *Engine) sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-wake:
+	}
+}
+
+// Wake says that something may be due. It does not block, and is not lost when
+// Run is busy.
+func (e *Engine) Wake() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,89 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// maxError bounds last_error, in bytes.
+const maxError = 1000
+
+// settle writes the verdicts where the rows still carry the token, in one round
+// trip, and returns the keys of those that do. What waits for its effect gets a
+// new lease and stays.
+func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time, items []reviewed) (map[string]bool, error) {
+	var all, removed, waiting []string
+	postponed := map[int64][]string{} // by the new review_after
+	settled := make(map[string]bool, len(items))
+	var b, failures sqldb.Batch
+	for _, item := range items {
+		key, v := item.task.Key, item.verdict
+		all = append(all, key)
+		switch {
+		case v.effect != nil:
+			waiting = append(waiting, key)
+		case v.outcome == done:
+			removed = append(removed, key)
+		case v.outcome == again:
+			at := now.Add(v.after).UnixMilli()
+			postponed[at] = append(postponed[at], key)
+		default:
+			delay := e.queue.Backoff.Delay(item.task.Count+1, e.options.Random())
+			failures.Exec(e.sql.fail, key, token, now.Add(delay).UnixMilli(), errorText(v.reason()))
+		}
+	}
+	b.Query(func(row sqldb.Row) error { return scanKey(row, settled) }, e.sql.lock, e.list(all), token)
+	if len(removed) > 0 {
+		b.Exec(e.sql.remove, e.list(removed), token)
+	}
+	for _, at := range slices.Sorted(maps.Keys(postponed)) {
+		b.Exec(e.sql.postpone, e.list(postponed[at]), token, at)
+	}
+	if len(waiting) > 0 {
+		b.Exec(e.sql.extend, e.list(waiting), token, now.Add(e.queue.Lease).UnixMilli())
+	}
+	for _, batch := range []*sqldb.Batch{&b, &failures} {
+		if err := tx.Send(ctx, batch); err != nil {
+			return nil, fmt.Errorf("settle %s reviews: %w", e.queue.Name, err)
+		}
+	}
+	return settled, nil
+}
+
+// settleApart settles in a transaction of its own.
+func (e *Engine) settleApart(ctx context.Context, token string, items []reviewed, r *Result) error {
+	if len(items) == 0 {
+		return nil
+	}
+	var settled map[string]bool
+	err := transactor(e.db)(ctx, func(tx Tx) (err error) {
+		settled, err = e.settle(ctx, tx, token, e.options.Now(), items)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	e.tally(items, settled, r)
+	return nil
+}
+
+// errorText is an error as last_error keeps it: text that both engines take,
+// cut between two characters.
+func errorText(err error) string {
+	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "\uFFFD")
+	if len(text) <= maxError {
+		return text
+	}
+	end := maxError - len("…")
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,164 @@
+package review
+
+import (
+	"strings"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// All statements of the package. The names of the table and its key column,
+// {table} and {key}, are filled in once, when an engine is made: nothing else
+// is. They are the same on both engines but where a name ends in SQLite or
+// Postgres. A list of keys is an array on PostgreSQL and JSON on SQLite.
+
+// next is when the first row can be claimed that nobody has: the index on
+// review_after, read from its beginning over the rows that are claimed.
+const next = `
+SELECT review_after FROM {table}
+WHERE claim_token IS NULL OR claim_until <= $1
+ORDER BY review_after LIMIT 1`
+
+// nextLease is when the first lease ends. It reads all rows that are due, so it
+// is asked only when all of those are claimed.
+const nextLease = `
+SELECT min(claim_until) FROM {table}
+WHERE review_after <= $1 AND claim_token IS NOT NULL`
+
+// claim takes rows that are due, in order, and not claimed or not any more. On
+// PostgreSQL it passes over rows that are being claimed or held. It is
+// materialized, since a subselect with LIMIT may be run more than once.
+const (
+	claimSQLite = `
+UPDATE {table} SET claim_token = $1, claim_until = $2
+WHERE {key} IN (
+    SELECT {key} FROM {table}
+    WHERE review_after <= $3 AND (claim_token IS NULL OR claim_until <= $3)
+    ORDER BY review_after LIMIT $4)
+RETURNING {key}, event, review_count, created_at, review_after, last_error, claim_until`
+	claimPostgres = `
+WITH due AS MATERIALIZED (
+    SELECT {key} FROM {table}
+    WHERE review_after <= $3 AND (claim_token IS NULL OR claim_until <= $3)
+    ORDER BY review_after LIMIT $4
+    FOR UPDATE SKIP LOCKED)
+UPDATE {table} q SET claim_token = $1, claim_until = $2
+FROM due WHERE q.{key} = due.{key}
+RETURNING q.{key}, q.event, q.review_count, q.created_at, q.review_after, q.last_error, q.claim_until`
+)
+
+// hold finds which rows still carry the token, and keeps other engines away
+// from them until the transaction ends. On SQLite the transaction does that.
+const (
+	holdSQLite = `
+SELECT {key} FROM {table}
+WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	holdPostgres = `
+SELECT {key} FROM {table}
+WHERE {key} = ANY($1) AND claim_token = $2
+FOR KEY SHARE`
+)
+
+// lock begins to settle: it finds which rows still carry the token, and from
+// here on enqueuers wait. In key order, which is the order for all who lock
+// several rows.
+const (
+	lockSQLite   = holdSQLite
+	lockPostgres = `
+SELECT {key} FROM {table}
+WHERE {key} = ANY($1) AND claim_token = $2
+ORDER BY {key} FOR UPDATE`
+)
+
+// remove settles what is done.
+const (
+	removeSQLite = `
+DELETE FROM {table}
+WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	removePostgres = `
+DELETE FROM {table}
+WHERE {key} = ANY($1) AND claim_token = $2`
+)
+
+// postpone settles what is well but not over.
+const (
+	postponeSQLite = `
+UPDATE {table} SET review_after = $3, review_count = 0, last_error = NULL, claim_token = NULL, claim_until = NULL
+WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	postponePostgres = `
+UPDATE {table} SET review_after = $3, review_count = 0, last_error = NULL, claim_token = NULL, claim_until = NULL
+WHERE {key} = ANY($1) AND claim_token = $2`
+)
+
+// extend gives the effects a whole lease.
+const (
+	extendSQLite = `
+UPDATE {table} SET claim_until = $3
+WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	extendPostgres = `
+UPDATE {table} SET claim_until = $3
+WHERE {key} = ANY($1) AND claim_token = $2`
+)
+
+// release gives claims back.
+const (
+	releaseSQLite = `
+UPDATE {table} SET claim_token = NULL, claim_until = NULL
+WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	releasePostgres = `
+UPDATE {table} SET claim_token = NULL, claim_until = NULL
+WHERE {key} = ANY($1) AND claim_token = $2`
+)
+
+// fail settles one failure.
+const fail = `
+UPDATE {table} SET review_after = $3, review_count = review_count + 1, last_error = $4, claim_token = NULL, claim_until = NULL
+WHERE {key} = $1 AND claim_token = $2`
+
+// enqueue is what the triggers of the owners do; see the package comment.
+const (
+	enqueueSQLite = `
+INSERT INTO {table} ({key}, review_after, review_count, event, created_at)
+VALUES ($1, $2, 0, $3, $4)
+ON CONFLICT ({key}) DO UPDATE SET
+    review_after = min({table}.review_after, excluded.review_after),
+    event = excluded.event, claim_token = NULL, claim_until = NULL`
+	enqueuePostgres = `
+INSERT INTO {table} ({key}, review_after, review_count, event, created_at)
+VALUES ($1, $2, 0, $3, $4)
+ON CONFLICT ({key}) DO UPDATE SET
+    review_after = least({table}.review_after, excluded.review_after),
+    event = excluded.event, claim_token = NULL, claim_until = NULL`
+)
+
+// get reads one row by its key.
+const get = `
+SELECT {key}, event, review_count, created_at, review_after, last_error, claim_until
+FROM {table} WHERE {key} = $1`
+
+// stats reads the whole table, once.
+const stats = `
+SELECT count(*),
+       count(*) FILTER (WHERE review_after <= $1),
+       count(*) FILTER (WHERE review_count > 0),
+       count(*) FILTER (WHERE claim_token IS NOT NULL AND claim_until > $1),
+       min(created_at), min(review_after)
+FROM {table}`
+
+// statements are those of one queue.
+type statements struct {
+	next, nextLease, claim, hold, lock, remove, postpone, extend, release, fail, enqueue, get, stats string
+}
+
+func newStatements(engine sqldb.Engine, q Queue) statements {
+	fill := strings.NewReplacer("{table}", q.Table, "{key}", q.Key).Replace
+	s := statements{
+		next: fill(next), nextLease: fill(nextLease), fail: fill(fail), get: fill(get), stats: fill(stats),
+		claim: fill(claimSQLite), hold: fill(holdSQLite), lock: fill(lockSQLite), remove: fill(removeSQLite),
+		postpone: fill(postponeSQLite), extend: fill(extendSQLite), release: fill(releaseSQLite), enqueue: fill(enqueueSQLite),
+	}
+	if engine == sqldb.Postgres {
+		s.claim, s.hold, s.lock, s.remove = fill(claimPostgres), fill(holdPostgres), fill(lockPostgres), fill(removePostgres)
+		s.postpone, s.extend, s.release, s.enqueue = fill(postponePostgres), fill(extendPostgres), fill(releasePostgres), fill(enqueuePostgres)
+	}
+	return s
+}

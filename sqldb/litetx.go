@@ -1,0 +1,215 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// liteTx is a write transaction on SQLite that talks to the driver directly.
+// Package database/sql would cost as much per statement as SQLite itself: locks,
+// conversions and a dozen allocations.
+type liteTx struct {
+	db   *DB
+	conn *sql.Conn // the writer's only connection; nil when the transaction has ended
+}
+
+// liteConn is what is kept for the writer's connection: its prepared
+// statements. Owned by whoever has the connection.
+type liteConn struct {
+	conn  driver.Conn
+	stmts map[string]liteStmt
+	args  []driver.NamedValue // reused
+	row   liteRow             // reused
+}
+
+type liteStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+func (db *DB) beginLite(ctx context.Context) (*liteTx, error) {
+	conn, err := db.writer.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &liteTx{db: db, conn: conn}
+	if err := t.exec("BEGIN IMMEDIATE"); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return t, nil
+}
+
+func (t *liteTx) commit() error {
+	err := t.exec("COMMIT")
+	if err != nil {
+		t.rollback() // SQLite may still be in the transaction
+		return err
+	}
+	return t.release()
+}
+
+func (t *liteTx) rollback() {
+	if t.conn == nil {
+		return
+	}
+	// An error means that SQLite has rolled back by itself.
+	_ = t.exec("ROLLBACK")
+	_ = t.release()
+}
+
+func (t *liteTx) release() error {
+	conn := t.conn
+	t.conn = nil
+	return conn.Close()
+}
+
+func (t *liteTx) exec(statement string) error {
+	b := Batch{items: []item{{statement: statement}}}
+	return t.send(&b)
+}
+
+func (t *liteTx) send(b *Batch) error {
+	if t.conn == nil {
+		return sql.ErrTxDone
+	}
+	return t.conn.Raw(func(driverConn any) error {
+		c, err := t.db.liteConn(driverConn)
+		if err != nil {
+			return err
+		}
+		for i := range b.items {
+			if err := c.run(&b.items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// liteConn finds what is kept for the connection. The pool may have replaced
+// it by another; then the statements of the old one went with it.
+func (db *DB) liteConn(driverConn any) (*liteConn, error) {
+	conn, ok := driverConn.(driver.Conn)
+	if !ok {
+		return nil, fmt.Errorf("the SQLite driver gave a %T", driverConn)
+	}
+	if db.lite == nil || db.lite.conn != conn {
+		db.lite = &liteConn{conn: conn, stmts: map[string]liteStmt{}}
+	}
+	return db.lite, nil
+}
+
+// close closes the statements; the pool closes the connection.
+func (c *liteConn) close() error {
+	var errs []error
+	for _, stmt := range c.stmts {
+		errs = append(errs, stmt.Close())
+	}
+	clear(c.stmts)
+	return errors.Join(errs...)
+}
+
+func (c *liteConn) run(it *item) error {
+	stmt, err := c.stmt(it.statement)
+	if err != nil {
+		return err
+	}
+	if err := c.setArgs(it.args); err != nil {
+		return err
+	}
+	if it.row == nil {
+		_, err := stmt.ExecContext(context.Background(), c.args)
+		return err
+	}
+	rows, err := stmt.QueryContext(context.Background(), c.args)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.each(rows, it.row), rows.Close())
+}
+
+func (c *liteConn) stmt(statement string) (liteStmt, error) {
+	if stmt := c.stmts[statement]; stmt != nil {
+		return stmt, nil
+	}
+	prepared, err := c.conn.Prepare(statement)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	stmt, ok := prepared.(liteStmt)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the SQLite driver prepared a %T", prepared), prepared.Close())
+	}
+	c.stmts[statement] = stmt
+	return stmt, nil
+}
+
+func (c *liteConn) setArgs(args []any) error {
+	c.args = c.args[:0]
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return fmt.Errorf("argument %d: %w", i+1, err)
+		}
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+	}
+	return nil
+}
+
+func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
+	if n := len(rows.Columns()); cap(c.row.values) < n {
+		c.row.values = make([]driver.Value, n)
+	} else {
+		c.row.values = c.row.values[:n]
+	}
+	for {
+		err := rows.Next(c.row.values)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := row(&c.row); err != nil {
+			return err
+		}
+	}
+}
+
+// liteRow is a row of the driver.
+type liteRow struct{ values []driver.Value }
+
+// Scan takes the values over. They were made for this row alone.
+func (r *liteRow) Scan(dest ...any) error {
+	if len(dest) != len(r.values) {
+		return fmt.Errorf("scan: %d columns into %d destinations", len(r.values), len(dest))
+	}
+	for i, value := range r.values {
+		if !assign(dest[i], value) {
+			return fmt.Errorf("scan: column %d is a %T, not for a %T", i+1, value, dest[i])
+		}
+	}
+	return nil
+}
+
+func assign(dest any, value driver.Value) (ok bool) {
+	switch d := dest.(type) {
+	case *int64:
+		*d, ok = value.(int64)
+	case *string:
+		*d, ok = value.(string)
+	case *bool:
+		var n int64
+		n, ok = value.(int64)
+		*d = n != 0
+	case *[]byte:
+		*d, ok = value.([]byte)
+		ok = ok || value == nil
+	}
+	return ok
+}
