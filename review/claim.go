@@ -132,14 +132,19 @@ func (e *Engine) list(keys []string) any {
 // scan reads what claim and get return.
 func scan(row sqldb.Row) (Task, error) {
 	var task Task
-	var created, due, claimed sql.NullInt64
-	var lastError sql.NullString
-	err := row.Scan(&task.Key, &task.Event, &task.Count, &created, &due, &lastError, &claimed)
-	task.Created, task.Due, task.Claimed = unixMilli(created), unixMilli(due), unixMilli(claimed)
-	task.LastError = lastError.String
-	return task, err
+	var count, created, due, claimed int64
+	if err := row.Scan(&task.Key, &task.Event, &count, &created, &due, &task.LastError, &claimed); err != nil {
+		return Task{}, err
+	}
+	task.Count = int(count)
+	task.Created, task.Due = time.UnixMilli(created), time.UnixMilli(due)
+	if claimed != 0 {
+		task.Claimed = time.UnixMilli(claimed)
+	}
+	return task, nil
 }
 
+// unixMilli is a time that may be null: then it is zero.
 func unixMilli(ms sql.NullInt64) time.Time {
 	if !ms.Valid {
 		return time.Time{}

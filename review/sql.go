@@ -34,7 +34,7 @@ WHERE {key} IN (
     SELECT {key} FROM {table}
     WHERE review_after <= $3 AND (claim_token IS NULL OR claim_until <= $3)
     ORDER BY review_after LIMIT $4)
-RETURNING {key}, event, review_count, created_at, review_after, last_error, claim_until`
+RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)`
 	claimPostgres = `
 WITH due AS MATERIALIZED (
     SELECT {key} FROM {table}
@@ -43,7 +43,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED)
 UPDATE {table} q SET claim_token = $1, claim_until = $2
 FROM due WHERE q.{key} = due.{key}
-RETURNING q.{key}, q.event, q.review_count, q.created_at, q.review_after, q.last_error, q.claim_until`
+RETURNING q.{key}, q.event, q.review_count, q.created_at, q.review_after, coalesce(q.last_error, ''), coalesce(q.claim_until, 0)`
 )
 
 // hold finds which rows still carry the token, and keeps other engines away
@@ -132,7 +132,7 @@ ON CONFLICT ({key}) DO UPDATE SET
 
 // get reads one row by its key.
 const get = `
-SELECT {key}, event, review_count, created_at, review_after, last_error, claim_until
+SELECT {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
 FROM {table} WHERE {key} = $1`
 
 // stats reads the whole table, once.

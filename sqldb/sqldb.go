@@ -69,9 +69,6 @@ func isPostgres(database string) bool {
 // Engine says which engine this is.
 func (db *DB) Engine() Engine { return db.engine }
 
-// Path is the path of the SQLite file. Empty on PostgreSQL.
-func (db *DB) Path() string { return db.path }
-
 // Reader is the pool for reads. Writing through it is an error.
 func (db *DB) Reader() *sql.DB { return db.reader }
 

@@ -19,6 +19,8 @@ const (
 	sqliteReaders = 16
 	// sqliteBusy is how long to wait for another process that writes.
 	sqliteBusy = 10 * time.Second
+	// sqliteBusyCode is SQLITE_BUSY.
+	sqliteBusyCode = 5
 )
 
 // writerPragmas are in order: auto_vacuum only takes effect before the first
@@ -69,7 +71,7 @@ func (db *DB) connectSQLite(ctx context.Context) error {
 	}
 	db.writer.SetMaxOpenConns(1)
 	db.writer.SetMaxIdleConns(1)
-	if err := db.writer.PingContext(ctx); err != nil {
+	if err := pingSQLite(ctx, db.writer); err != nil {
 		return err
 	}
 	if db.reader, err = sql.Open("sqlite", sqliteName(db.path, "ro", "deferred", readerPragmas)); err != nil {
@@ -77,7 +79,22 @@ func (db *DB) connectSQLite(ctx context.Context) error {
 	}
 	db.reader.SetMaxOpenConns(sqliteReaders)
 	db.reader.SetMaxIdleConns(sqliteReaders)
-	return db.reader.PingContext(ctx)
+	return pingSQLite(ctx, db.reader)
+}
+
+// pingSQLite waits as long as other statements would for another process that
+// is just opening the file: SQLite itself does not wait to enter WAL mode.
+func pingSQLite(ctx context.Context, pool *sql.DB) error {
+	deadline := time.Now().Add(sqliteBusy)
+	for {
+		err := pool.PingContext(ctx)
+		var coded interface{ Code() int }
+		busy := errors.As(err, &coded) && coded.Code()&0xff == sqliteBusyCode
+		if !busy || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 func sqliteName(path, mode, lock string, pragmas []string) string {

@@ -3,9 +3,14 @@ package sqldb
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
+
+// rollbackTimeout is how long to wait for PostgreSQL before the connection is
+// given up, which rolls back as well.
+const rollbackTimeout = 5 * time.Second
 
 // Batch is a list of statements to be sent together: on PostgreSQL in one round
 // trip, on SQLite one after the other. The zero value is empty.
@@ -34,9 +39,6 @@ func (b *Batch) Exec(statement string, args ...any) {
 func (b *Batch) Query(row func(Row) error, statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args, row: row})
 }
-
-// Len is the number of statements.
-func (b *Batch) Len() int { return len(b.items) }
 
 // Tx is a write transaction that is sent batches. It is for one goroutine. It
 // ends with Commit or Rollback.
@@ -113,5 +115,7 @@ func (t *Tx) Rollback() {
 		return
 	}
 	// An error means that the connection is gone, and the transaction with it.
-	_ = t.postgres.Rollback(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	defer cancel()
+	_ = t.postgres.Rollback(ctx)
 }

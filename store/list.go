@@ -62,7 +62,8 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	l.object.Kind = r.Kind
 	l.dest = []any{&l.object.Namespace, &l.object.Name, &l.uid, &l.object.Revision, &l.body}
 	if err := s.begin(ctx, l); err != nil {
-		return nil, errors.Join(err, l.Close())
+		_ = l.Close() // the first error says more
+		return nil, err
 	}
 	return l, nil
 }

@@ -80,8 +80,16 @@ func (w *writer) submit(ctx context.Context, op *operation) error {
 // do runs fn between two batches.
 func (w *writer) do(ctx context.Context, fn func() error) error {
 	result := make(chan error, 1)
+	job := func() {
+		defer func() {
+			if p := recover(); p != nil {
+				result <- fmt.Errorf("panic: %v: %s", p, debug.Stack())
+			}
+		}()
+		result <- fn()
+	}
 	select {
-	case w.jobs <- func() { result <- fn() }:
+	case w.jobs <- job:
 		return <-result
 	case <-ctx.Done():
 		return ctx.Err()

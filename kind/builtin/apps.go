@@ -24,8 +24,7 @@ func appsKinds() []*kind.Kind {
 	}
 }
 
-// replicaScale is /scale of a kind whose selector is spec.selector. What is
-// shown is status.selector's string in Kubernetes as well.
+// replicaScale is /scale of the kinds that keep replicas of a pod.
 func replicaScale() *kind.Scale {
 	return &kind.Scale{
 		SpecReplicasPath: "spec.replicas", StatusReplicasPath: "status.replicas",
@@ -72,9 +71,8 @@ func replicaSetDef() def[appsv1.ReplicaSet, *appsv1.ReplicaSet] {
 				"availableReplicas":    obj.Status.AvailableReplicas,
 			})
 		},
-		scale:  replicaScale(),
-		fields: []string{"status.replicas"},
-		table:  replicaSetTable,
+		scale: replicaScale(),
+		table: replicaSetTable,
 	}
 }
 

@@ -47,8 +47,7 @@ func jobDef() def[batchv1.Job, *batchv1.Job] {
 			}
 			return nil
 		},
-		fields: []string{"status.succeeded"},
-		table:  jobTable,
+		table: jobTable,
 	}
 }
 

@@ -30,7 +30,6 @@ func coreKinds() []*kind.Kind {
 			},
 			validate:       validateSecret,
 			validateUpdate: validateSecretUpdate,
-			fields:         []string{"type"},
 			table:          secretTable,
 		}.kind(),
 		def[corev1.ServiceAccount, *corev1.ServiceAccount]{
@@ -49,7 +48,6 @@ func coreKinds() []*kind.Kind {
 			keepStatus:     true, // a node registers itself with its status
 			validate:       validateNode,
 			validateUpdate: validateNodeUpdate,
-			fields:         []string{"spec.unschedulable"},
 			table:          nodeTable,
 		}.kind(),
 		replicationControllerDef().kind(),
@@ -77,7 +75,6 @@ func serviceDef() def[corev1.Service, *corev1.Service] {
 		},
 		validate:       validateService,
 		validateUpdate: validateServiceUpdate,
-		fields:         []string{"spec.clusterIP", "spec.type"},
 		table:          serviceTable,
 	}
 }
@@ -114,11 +111,7 @@ func replicationControllerDef() def[corev1.ReplicationController, *corev1.Replic
 				"availableReplicas":    obj.Status.AvailableReplicas,
 			})
 		},
-		scale: &kind.Scale{
-			SpecReplicasPath: "spec.replicas", StatusReplicasPath: "status.replicas",
-			LabelSelectorPath: "spec.selector", SelectorIsObject: true,
-		},
-		fields: []string{"status.replicas"},
-		table:  replicationControllerTable,
+		scale: replicaScale(),
+		table: replicationControllerTable,
 	}
 }

@@ -64,10 +64,9 @@ type def[T any, P pointerTo[T]] struct {
 	// statusResets are metadata fields that /status keeps, besides the spec.
 	statusResets []fieldpath.Path
 
-	scale  *kind.Scale
-	fields []string        // selectable fields, as stored paths
-	table  func() table[P] // nil: name and age
-	plain  bool            // the library's table: name and creation time
+	scale *kind.Scale
+	table func() table[P] // nil: name and age
+	plain bool            // the library's table: name and creation time
 
 	// storage, decode and encode are for a kind that is a view of another.
 	storage string
@@ -115,7 +114,7 @@ func (d def[T, P]) version(k *kind.Kind, gvk schema.GroupVersionKind) *kind.Vers
 		Raw:              d.decode == nil,
 		Strategy:         main,
 		Scale:            d.scale,
-		SelectableFields: d.fields,
+		SelectableFields: selectableFields(gvk),
 		Table:            d.convertor(),
 		Wire:             wire(),
 	}

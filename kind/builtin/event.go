@@ -12,14 +12,6 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// storedEventFields are the fields of a stored Event that can be selected by,
-// under whichever label either view gives them.
-var storedEventFields = []string{
-	"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-	"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-	"reason", "reportingComponent", "source.component", "type",
-}
-
 // eventKinds are the two views of one kind of stored object. The core view is
 // the stored one.
 func eventKinds() []*kind.Kind {
@@ -29,7 +21,6 @@ func eventKinds() []*kind.Kind {
 			createOnUpdate: true,
 			name:           path.ValidatePathSegmentName,
 			validate:       validateEvent,
-			fields:         storedEventFields,
 			table:          eventTable,
 		}.kind(),
 		def[eventsv1.Event, *eventsv1.Event]{
@@ -41,7 +32,6 @@ func eventKinds() []*kind.Kind {
 			validate:       validateNewEvent,
 			validateCreate: validateNewEventCreate,
 			validateUpdate: validateNewEventUpdate,
-			fields:         storedEventFields,
 			table:          newEventTable,
 		}.kind(),
 	}

@@ -30,7 +30,6 @@ func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 		validate:       validateNamespace,
 		validateStatus: validateNamespaceStatus,
 		canonicalize:   labelNamespace,
-		fields:         []string{"status.phase"},
 		table:          namespaceTable,
 	}
 }

@@ -32,10 +32,6 @@ func podDef() def[corev1.Pod, *corev1.Pod] {
 			}
 			return nil
 		},
-		fields: []string{
-			"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
-			"status.phase", "status.podIP", "status.nominatedNodeName",
-		},
 		table: podTable,
 	}
 }

@@ -66,59 +66,53 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// fieldLabel says where a field label's value is found in the stored body, and
-// which value stands for an absent one. Bodies leave out false and 0, so those
-// are asked for as "".
-type fieldLabel struct {
-	path string // empty: the label itself
-	zero string
-}
-
 // fieldLabels are the labels that a fieldSelector may name, besides
-// metadata.name and metadata.namespace which every kind has.
-var fieldLabels = map[schema.GroupVersionKind]map[string]fieldLabel{
+// metadata.name and metadata.namespace which every kind has, and what each is
+// called from then on. The empty string leaves its name. Values are not
+// touched: what an absent field counts as is for those to say who read bodies.
+var fieldLabels = map[schema.GroupVersionKind]map[string]string{
 	corev1.SchemeGroupVersion.WithKind("Pod"): {
-		"spec.nodeName":            {},
-		"spec.host":                {path: "spec.nodeName"},
-		"spec.restartPolicy":       {},
-		"spec.schedulerName":       {},
-		"spec.serviceAccountName":  {},
-		"spec.hostNetwork":         {zero: "false"},
-		"status.phase":             {},
-		"status.podIP":             {},
-		"status.nominatedNodeName": {},
+		"spec.nodeName":            "",
+		"spec.host":                "spec.nodeName",
+		"spec.restartPolicy":       "",
+		"spec.schedulerName":       "",
+		"spec.serviceAccountName":  "",
+		"spec.hostNetwork":         "",
+		"status.phase":             "",
+		"status.podIP":             "",
+		"status.nominatedNodeName": "",
 	},
-	corev1.SchemeGroupVersion.WithKind("Node"):                  {"spec.unschedulable": {zero: "false"}},
-	corev1.SchemeGroupVersion.WithKind("ReplicationController"): {"status.replicas": {}},
-	corev1.SchemeGroupVersion.WithKind("Namespace"):             {"status.phase": {}},
-	corev1.SchemeGroupVersion.WithKind("Secret"):                {"type": {}},
-	corev1.SchemeGroupVersion.WithKind("Service"):               {"spec.clusterIP": {}, "spec.type": {}},
-	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"):            {"status.replicas": {}},
-	batchv1.SchemeGroupVersion.WithKind("Job"):                  {"status.successful": {path: "status.succeeded", zero: "0"}},
+	corev1.SchemeGroupVersion.WithKind("Node"):                  {"spec.unschedulable": ""},
+	corev1.SchemeGroupVersion.WithKind("ReplicationController"): {"status.replicas": ""},
+	corev1.SchemeGroupVersion.WithKind("Namespace"):             {"status.phase": ""},
+	corev1.SchemeGroupVersion.WithKind("Secret"):                {"type": ""},
+	corev1.SchemeGroupVersion.WithKind("Service"):               {"spec.clusterIP": "", "spec.type": ""},
+	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"):            {"status.replicas": ""},
+	batchv1.SchemeGroupVersion.WithKind("Job"):                  {"status.successful": ""},
 	corev1.SchemeGroupVersion.WithKind("Event"): {
-		"involvedObject.kind":            {},
-		"involvedObject.namespace":       {},
-		"involvedObject.name":            {},
-		"involvedObject.uid":             {},
-		"involvedObject.apiVersion":      {},
-		"involvedObject.resourceVersion": {},
-		"involvedObject.fieldPath":       {},
-		"reason":                         {},
-		"reportingComponent":             {},
-		"source":                         {path: "source.component"},
-		"type":                           {},
+		"involvedObject.kind":            "",
+		"involvedObject.namespace":       "",
+		"involvedObject.name":            "",
+		"involvedObject.uid":             "",
+		"involvedObject.apiVersion":      "",
+		"involvedObject.resourceVersion": "",
+		"involvedObject.fieldPath":       "",
+		"reason":                         "",
+		"reportingComponent":             "",
+		"source":                         "",
+		"type":                           "",
 	},
 	eventsv1.SchemeGroupVersion.WithKind("Event"): {
-		"regarding.kind":            {path: "involvedObject.kind"},
-		"regarding.namespace":       {path: "involvedObject.namespace"},
-		"regarding.name":            {path: "involvedObject.name"},
-		"regarding.uid":             {path: "involvedObject.uid"},
-		"regarding.apiVersion":      {path: "involvedObject.apiVersion"},
-		"regarding.resourceVersion": {path: "involvedObject.resourceVersion"},
-		"regarding.fieldPath":       {path: "involvedObject.fieldPath"},
-		"reason":                    {},
-		"reportingController":       {path: "reportingComponent"},
-		"type":                      {},
+		"regarding.kind":            "involvedObject.kind",
+		"regarding.namespace":       "involvedObject.namespace",
+		"regarding.name":            "involvedObject.name",
+		"regarding.uid":             "involvedObject.uid",
+		"regarding.apiVersion":      "involvedObject.apiVersion",
+		"regarding.resourceVersion": "involvedObject.resourceVersion",
+		"regarding.fieldPath":       "involvedObject.fieldPath",
+		"reason":                    "",
+		"reportingController":       "reportingComponent",
+		"type":                      "",
 	},
 }
 
@@ -128,21 +122,24 @@ func addFieldLabels(s *runtime.Scheme) error {
 			if label == "metadata.name" || label == "metadata.namespace" {
 				return label, value, nil
 			}
-			known, ok := labels[label]
+			renamed, ok := labels[label]
 			if !ok {
 				return "", "", fmt.Errorf("field label not supported: %s", label)
 			}
-			if known.path != "" {
-				label = known.path
-			}
-			if value == known.zero {
-				value = ""
-			}
-			return label, value, nil
+			return or(renamed, label), value, nil
 		}
 		if err := s.AddFieldLabelConversionFunc(gvk, convert); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// selectableFields are the names that a kind's labels have once converted.
+func selectableFields(gvk schema.GroupVersionKind) []string {
+	var out []string
+	for label, renamed := range fieldLabels[gvk] {
+		out = append(out, or(renamed, label))
+	}
+	return distinct(out)
 }

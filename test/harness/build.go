@@ -21,7 +21,11 @@ var root = sync.OnceValue(func() string {
 })
 
 // serverPath builds bin/exeunt once a test binary and returns its path.
+// EXEUNT_TEST_SERVER names another program to test instead.
 var serverPath = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("EXEUNT_TEST_SERVER"); path != "" {
+		return filepath.Abs(path)
+	}
 	return build(root(), filepath.Join(root(), "bin", "exeunt"), "./cmd/exeunt", "-s -w")
 })
 
