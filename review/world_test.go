@@ -192,9 +192,9 @@ type fixture struct {
 }
 
 // each runs a test on both engines.
-func each(t *testing.T, test func(f *fixture)) {
+func each(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newFixture(t, db)) })
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(t, newFixture(t, db)) })
 }
 
 func newFixture(t testing.TB, db *sqldb.DB) *fixture {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ const (
 	maxBatch      = 500
 	maxBatchBytes = 8 << 20
 	maxQueue      = 4 * maxBatch
+	maxPatience   = time.Millisecond
 
 	// batchTimeout is how long PostgreSQL may take for one batch.
 	batchTimeout = 30 * time.Second
@@ -34,7 +34,8 @@ type writer struct {
 	endOnce   sync.Once
 	endReason error // set once, before ended is closed
 
-	last int // size of the batch before; owned by run
+	last int           // size of the batch before; owned by run
+	took time.Duration // what it took; owned by run
 }
 
 func newWriter(env environment) *writer {
@@ -110,7 +111,10 @@ func (w *writer) run(ctx context.Context) {
 			job()
 		case op := <-w.queue:
 			batch = w.gather(append(batch[:0], op))
+			begin := time.Now()
+			w.last = len(batch)
 			w.runBatch(ctx, batch)
+			w.took = time.Since(begin)
 			clear(batch[:cap(batch)])
 		}
 	}
@@ -135,25 +139,33 @@ func (w *writer) runBatch(ctx context.Context, batch []*operation) {
 	w.env.runBatch(ctx, batch)
 }
 
-// gather takes what is queued. After a batch its callers come back at once with
-// their next operations, but need a moment on the processor to do so.
+// gather takes what is queued. After a batch its callers come back with their
+// next operations, but need a moment to do so: taking only the first of them
+// would pay for a commit that could have been shared. So it waits for as many
+// as there were in the batch before, for a small part of the time that one took.
 func (w *writer) gather(batch []*operation) []*operation {
 	size := batch[0].size
-	for yields := 0; len(batch) < maxBatch && size < maxBatchBytes; {
+	var patience <-chan time.Time
+	for len(batch) < maxBatch && size < maxBatchBytes {
+		var op *operation
 		select {
-		case op := <-w.queue:
-			batch = append(batch, op)
-			size += op.size
-			continue
+		case op = <-w.queue:
 		default:
+			if len(batch) >= w.last {
+				return batch
+			}
+			if patience == nil {
+				patience = time.After(min(w.took/4, maxPatience))
+			}
+			select {
+			case op = <-w.queue:
+			case <-patience:
+				return batch
+			}
 		}
-		if len(batch) >= w.last || yields == 4 {
-			break
-		}
-		yields++
-		runtime.Gosched()
+		batch = append(batch, op)
+		size += op.size
 	}
-	w.last = len(batch)
 	return batch
 }
 

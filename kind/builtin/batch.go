@@ -12,9 +12,9 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// JobOrphanWarning is sent with the deletion of a Job whose options name no
+// jobOrphanWarning is sent with the deletion of a Job whose options name no
 // policy. Its pods are then orphaned, which surprises people.
-const JobOrphanWarning = "child pods are preserved by default when jobs are deleted; " +
+const jobOrphanWarning = "child pods are preserved by default when jobs are deleted; " +
 	"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
 
 func batchKinds() []*kind.Kind {
@@ -35,6 +35,7 @@ func jobDef() def[batchv1.Job, *batchv1.Job] {
 	return def[batchv1.Job, *batchv1.Job]{
 		gv: batchv1.SchemeGroupVersion, plural: "jobs", all: true,
 		rules:          lifecycle.Rules{DefaultPolicy: metav1.DeletePropagationOrphan},
+		orphanWarning:  jobOrphanWarning,
 		parts:          func(j *batchv1.Job) (any, any) { return &j.Spec, &j.Status },
 		generation:     true,
 		prepareCreate:  selectOwnPods,

@@ -33,7 +33,7 @@ func coreKinds() []*kind.Kind {
 			table:          secretTable,
 		}.kind(),
 		def[corev1.ServiceAccount, *corev1.ServiceAccount]{
-			gv: corev1.SchemeGroupVersion, plural: "serviceaccounts", short: []string{"sa"},
+			gv: corev1.SchemeGroupVersion, plural: "serviceaccounts", returnsDeleted: true, short: []string{"sa"},
 		}.kind(),
 		serviceDef().kind(),
 		def[corev1.Endpoints, *corev1.Endpoints]{
@@ -52,7 +52,7 @@ func coreKinds() []*kind.Kind {
 		}.kind(),
 		replicationControllerDef().kind(),
 		def[corev1.PodTemplate, *corev1.PodTemplate]{
-			gv: corev1.SchemeGroupVersion, plural: "podtemplates",
+			gv: corev1.SchemeGroupVersion, plural: "podtemplates", returnsDeleted: true,
 			parts:      func(t *corev1.PodTemplate) (any, any) { return &t.Template, nil },
 			noStatus:   true,
 			generation: true,
@@ -64,7 +64,7 @@ func coreKinds() []*kind.Kind {
 
 func serviceDef() def[corev1.Service, *corev1.Service] {
 	return def[corev1.Service, *corev1.Service]{
-		gv: corev1.SchemeGroupVersion, plural: "services", short: []string{"svc"}, all: true,
+		gv: corev1.SchemeGroupVersion, plural: "services", returnsDeleted: true, short: []string{"svc"}, all: true,
 		createOnUpdate: true,
 		name:           apivalidation.NameIsDNS1035Label,
 		parts:          func(s *corev1.Service) (any, any) { return &s.Spec, &s.Status },

@@ -10,7 +10,7 @@ import (
 func coreStorageKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[corev1.PersistentVolume, *corev1.PersistentVolume]{
-			gv: corev1.SchemeGroupVersion, plural: "persistentvolumes", short: []string{"pv"}, cluster: true,
+			gv: corev1.SchemeGroupVersion, plural: "persistentvolumes", returnsDeleted: true, short: []string{"pv"}, cluster: true,
 			parts:          func(v *corev1.PersistentVolume) (any, any) { return &v.Spec, &v.Status },
 			prepareCreate:  func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumePending },
 			validate:       validatePersistentVolume,
@@ -18,7 +18,7 @@ func coreStorageKinds() []*kind.Kind {
 			table:          persistentVolumeTable,
 		}.kind(),
 		def[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{
-			gv: corev1.SchemeGroupVersion, plural: "persistentvolumeclaims", short: []string{"pvc"},
+			gv: corev1.SchemeGroupVersion, plural: "persistentvolumeclaims", returnsDeleted: true, short: []string{"pvc"},
 			parts:          func(c *corev1.PersistentVolumeClaim) (any, any) { return &c.Spec, &c.Status },
 			prepareCreate:  func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending },
 			validate:       validateClaim,
@@ -32,7 +32,7 @@ func coreStorageKinds() []*kind.Kind {
 			plain:          true,
 		}.kind(),
 		def[corev1.ResourceQuota, *corev1.ResourceQuota]{
-			gv: corev1.SchemeGroupVersion, plural: "resourcequotas", short: []string{"quota"},
+			gv: corev1.SchemeGroupVersion, plural: "resourcequotas", returnsDeleted: true, short: []string{"quota"},
 			parts:    func(q *corev1.ResourceQuota) (any, any) { return &q.Spec, &q.Status },
 			validate: validateResourceQuota,
 			table:    resourceQuotaTable,

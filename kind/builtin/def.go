@@ -34,6 +34,9 @@ type def[T any, P pointerTo[T]] struct {
 	cluster   bool // not in a namespace
 	ephemeral bool
 	rules     lifecycle.Rules
+	// returnsDeleted: a delete answers with the object, not with a Status.
+	returnsDeleted bool
+	orphanWarning  string
 
 	createOnUpdate bool // a PUT may create
 	conditional    bool // an update must carry a resourceVersion
@@ -88,6 +91,9 @@ func (d def[T, P]) kind() *kind.Kind {
 		Storage:    kind.StorageName(gvk.Group, d.plural),
 		Rules:      d.rules,
 		Ephemeral:  d.ephemeral,
+
+		ReturnsDeleted: d.returnsDeleted,
+		OrphanWarning:  d.orphanWarning,
 	}
 	if d.all {
 		k.Categories = []string{"all"}

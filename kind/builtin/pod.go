@@ -14,7 +14,7 @@ import (
 
 func podDef() def[corev1.Pod, *corev1.Pod] {
 	return def[corev1.Pod, *corev1.Pod]{
-		gv: corev1.SchemeGroupVersion, plural: "pods", short: []string{"po"}, all: true,
+		gv: corev1.SchemeGroupVersion, plural: "pods", returnsDeleted: true, short: []string{"po"}, all: true,
 		rules:         lifecycle.Rules{Graceful: podGrace},
 		parts:         func(p *corev1.Pod) (any, any) { return &p.Spec, &p.Status },
 		generation:    true,
@@ -46,7 +46,7 @@ func preparePod(pod *corev1.Pod) {
 	}
 }
 
-// preparePodStatus keeps owners out of a node agent's hands, and the quality
+// preparePodStatus keeps owners out of a node's hands, and the quality
 // of service, which follows from the spec.
 func preparePodStatus(obj, old *corev1.Pod) {
 	obj.OwnerReferences = old.OwnerReferences

@@ -135,7 +135,7 @@ func nodeTable() table[*corev1.Node] {
 		text("Status", "Whether the node is ready, and whether it takes pods."),
 		text("Roles", "The roles that the node's labels give it."),
 		ageColumn(),
-		text("Version", "The version of the node's agent."),
+		text("Version", "The version of the node's kubelet."),
 		wide(text("Internal-IP", "The node's address within the cluster.")),
 		wide(text("External-IP", "The node's address from outside.")),
 		wide(text("OS-Image", "The node's operating system.")),

@@ -84,10 +84,10 @@ spec:
 	"DaemonSet": `
 apiVersion: apps/v1
 kind: DaemonSet
-metadata: {name: agent, namespace: d}
+metadata: {name: logs, namespace: d}
 spec:
-  selector: {matchLabels: {app: agent}}
-  template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: a, image: b}]}}
+  selector: {matchLabels: {app: logs}}
+  template: {metadata: {labels: {app: logs}}, spec: {containers: [{name: a, image: b}]}}
 `,
 	"ReplicaSet": `
 apiVersion: apps/v1
@@ -295,7 +295,7 @@ func TestInvalidUpdates(t *testing.T) {
 		{"deployment: selector", deployment, "selector: {matchLabels: {app: web}}", "selector: {matchExpressions: [{key: app, operator: Exists}]}", []string{"spec.selector: Invalid value"}},
 		{"statefulset: service name", valid["StatefulSet"], "serviceName: db", "serviceName: other", []string{"spec: Forbidden"}},
 		{"statefulset: replicas may change", valid["StatefulSet"], "serviceName: db", "serviceName: db\n  replicas: 3", nil},
-		{"daemonset: selector", valid["DaemonSet"], "selector: {matchLabels: {app: agent}}", "selector: {matchExpressions: [{key: app, operator: Exists}]}", []string{"spec.selector: Invalid value"}},
+		{"daemonset: selector", valid["DaemonSet"], "selector: {matchLabels: {app: logs}}", "selector: {matchExpressions: [{key: app, operator: Exists}]}", []string{"spec.selector: Invalid value"}},
 		{"job: template", job, "image: busybox", "image: other", []string{"spec.template: Invalid value"}},
 		{"job: parallelism may change", job, "spec:\n", "spec:\n  parallelism: 2\n  completions: 1\n", nil},
 		{"job: completions", job, "spec:\n", "spec:\n  parallelism: 1\n  completions: 2\n", []string{"spec.completions: Invalid value"}},

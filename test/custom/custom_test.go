@@ -76,6 +76,7 @@ spec:
     deprecated: true
     deprecationWarning: engines v1beta1 is old
     subresources: {status: {}}
+    selectableFields: [{jsonPath: .spec.fuel}]
     schema: *schema
 `
 

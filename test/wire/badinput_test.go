@@ -128,7 +128,7 @@ func badPatches() []bad {
 		patch("a JSON patch whose test fails", jsonPatch, `[{"op":"test","path":"/data/k","value":"other"}]`, 422, "Invalid"),
 		patch("a JSON patch of an unknown operation", jsonPatch, `[{"op":"explode","path":"/data"}]`, 422, "Invalid"),
 		patch("a JSON patch of very many operations", jsonPatch, "["+strings.Repeat(`{"op":"add","path":"/data/a","value":"b"},`, 20000)+`{"op":"add","path":"/data/a","value":"b"}]`, 413, "RequestEntityTooLarge"),
-		patch("a strategic patch of a wrong type", strategicPatch, `{"data":[]}`, 400, "BadRequest"),
+		patch("a strategic patch of a wrong type", strategicPatch, `{"data":[]}`, 422, "Invalid"),
 		patch("an unknown directive", strategicPatch, `{"metadata":{"$patch":"explode"}}`, 400, "BadRequest"),
 		patch("apply without a manager", applyPatch, configMap("victim", ""), 422, "Invalid"),
 		{name: "apply under another name", method: "PATCH", path: configMaps + "/victim?fieldManager=m", contentType: applyPatch, body: configMap("other", ""), code: 400, reason: "BadRequest"},

@@ -1,0 +1,115 @@
+package gc
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Standing is what an owner is to one of its dependents.
+type Standing int
+
+// The standings of spec 1 as Kubernetes has them today.
+const (
+	// Solid owners exist: they keep the dependent.
+	Solid Standing = iota + 1
+	// Dangling references lead nowhere: no object has that uid, or one has but
+	// in another namespace than a dependent of its may be.
+	Dangling
+	// Waiting owners exist only until their dependents are gone: they are
+	// being deleted in the foreground.
+	Waiting
+	// Unresolvable references are those of a cluster-scoped dependent to a
+	// namespaced owner: nobody can say which namespace is meant. They keep the
+	// dependent, and are reported.
+	Unresolvable
+)
+
+// Owner is what the database knows of the object that a reference names.
+type Owner struct {
+	Exists     bool
+	Namespace  string // of the owner; empty: cluster-scoped
+	Foreground bool   // being deleted, and waiting for its dependents
+}
+
+// Classify judges one reference of a dependent in a namespace (empty: the
+// dependent is cluster-scoped).
+func Classify(namespace string, o Owner) Standing {
+	switch {
+	case !o.Exists:
+		return Dangling
+	case o.Namespace != "" && namespace == "":
+		return Unresolvable
+	case o.Namespace != "" && o.Namespace != namespace:
+		return Dangling
+	case o.Foreground:
+		return Waiting
+	default:
+		return Solid
+	}
+}
+
+// Action is what is to be done with a dependent.
+type Action int
+
+// The actions.
+const (
+	Keep   Action = iota + 1 // nothing: it has no owners, or only solid ones
+	Unlink                   // drop the references in Drop, keep the object
+	Delete                   // delete it with Policy
+)
+
+// Decision is what the references of a dependent amount to.
+type Decision struct {
+	Action Action
+	Drop   []types.UID                // for Unlink: the owners to forget
+	Policy metav1.DeletionPropagation // for Delete
+}
+
+// Decide is the garbage processor's rule. One solid owner keeps the object,
+// and then what dangles or waits is dropped. Without one the object goes, by
+// its own policy: the finalizer it carries, or in the foreground if its owner
+// waits and it has dependents of its own, or in the background. So the last
+// deletion decides (spec 1's open question 1).
+func Decide(m *metav1.ObjectMeta, standing func(types.UID) Standing, hasDependents bool) Decision {
+	if len(m.OwnerReferences) == 0 {
+		return Decision{Action: Keep}
+	}
+	var drop []types.UID
+	solid, waiting := false, false
+	for i := range m.OwnerReferences {
+		uid := m.OwnerReferences[i].UID
+		switch standing(uid) {
+		case Dangling:
+			drop = append(drop, uid)
+		case Waiting:
+			drop, waiting = append(drop, uid), true
+		default:
+			solid = true
+		}
+	}
+	switch {
+	case solid && len(drop) == 0:
+		return Decision{Action: Keep}
+	case solid:
+		return Decision{Action: Unlink, Drop: drop}
+	case slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents):
+		return Decision{Action: Delete, Policy: metav1.DeletePropagationOrphan}
+	case slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents), waiting && hasDependents:
+		return Decision{Action: Delete, Policy: metav1.DeletePropagationForeground}
+	default:
+		return Decision{Action: Delete, Policy: metav1.DeletePropagationBackground}
+	}
+}
+
+// without returns the references that do not name one of the owners.
+func without(references []metav1.OwnerReference, drop []types.UID) []metav1.OwnerReference {
+	var kept []metav1.OwnerReference
+	for _, r := range references {
+		if !slices.Contains(drop, r.UID) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}

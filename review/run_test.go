@@ -1,0 +1,184 @@
+package review_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// start runs an engine until the test ends.
+func start(t *testing.T, e *review.Engine) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// signal is a reviewer that says which tasks it had.
+func signal() (review.Reviewer, chan string) {
+	seen := make(chan string, 100)
+	return by(func(task review.Task) review.Verdict { seen <- task.Key; return review.Kept() }), seen
+}
+
+func receive(t *testing.T, seen chan string, want string) {
+	t.Helper()
+	select {
+	case got := <-seen:
+		if got != want {
+			t.Fatalf("reviewed %s, want %s", got, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s was not reviewed", want)
+	}
+}
+
+// TestRun: an idle engine wakes up for the next task that is due, and when it
+// is woken. It would sleep for an hour otherwise.
+func TestRun(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		q := queue
+		q.Idle = time.Hour
+		reviewer, seen := signal()
+		e := f.engine(q, reviewer, review.Options{Now: time.Now})
+		f.now = time.Now()
+		f.enqueue(0, "now")
+		f.enqueue(300*time.Millisecond, "soon")
+		start(t, e)
+		receive(t, seen, "now")
+		receive(t, seen, "soon")
+		f.enqueue(0, "woken")
+		e.Wake()
+		receive(t, seen, "woken")
+	})
+}
+
+// TestRunSurvives: a database that does not work is tried again.
+func TestRunSurvives(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		reviewer, seen := signal()
+		broken := 2
+		e := f.engine(queue, reviewer, review.Options{Now: time.Now, Paused: func(context.Context) (bool, error) {
+			if broken--; broken >= 0 {
+				return false, errTest
+			}
+			return false, nil
+		}})
+		f.enqueue(0, "a")
+		start(t, e)
+		receive(t, seen, "a")
+	})
+}
+
+func TestPaused(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		paused, broken := true, error(nil)
+		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{
+			Paused: func(context.Context) (bool, error) { return paused, broken },
+		})
+		f.enqueue(0, "a")
+		if got, want := f.turn(e), (review.Result{Paused: true}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		broken = errTest
+		if _, err := e.RunOne(t.Context()); !errors.Is(err, errTest) {
+			t.Errorf("got %v, want %v", err, errTest)
+		}
+		f.want("a due 0 count 0 test created 0 error -")
+		paused, broken = false, nil
+		f.turn(e)
+		f.want()
+	})
+}
+
+// TestStop: an engine that is stopped gives back what it has not settled, and
+// nobody's count grows.
+func TestStop(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b")
+		ctx, cancel := context.WithCancel(t.Context())
+		e := f.engine(queue, reviewFunc(func(ctx context.Context, _ review.Tx, _ time.Time, _ []review.Task) ([]review.Verdict, error) {
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), review.Options{})
+		if _, err := e.RunOne(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want %v", err, context.Canceled)
+		}
+		f.want("a due 0 count 0 test created 0 error -", "b due 0 count 0 test created 0 error -")
+	})
+}
+
+// TestStopInEffect: what ran is settled, what did not is given back.
+func TestStopInEffect(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b", "c")
+		ctx, cancel := context.WithCancel(t.Context())
+		q := queue
+		q.Effects = 1
+		e := f.engine(q, by(func(task review.Task) review.Verdict {
+			return review.Acted().Then(func(ctx context.Context) error {
+				if task.Key == "b" {
+					cancel()
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			})
+		}), review.Options{})
+		r, err := e.RunOne(ctx)
+		if want := (review.Result{Claimed: 3, Done: 1, Left: 2, Acted: 1}); r != want || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %+v and %v, want %+v and %v", r, err, want, context.Canceled)
+		}
+		f.want("b due 0 count 0 test created 0 error -", "c due 0 count 0 test created 0 error -")
+	})
+}
+
+// TestLeaseEndsInEffect: an effect that takes longer than the lease fails, and
+// those behind it are left.
+func TestLeaseEndsInEffect(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b")
+		q := queue
+		q.Effects, q.Lease = 1, 200*time.Millisecond
+		e := f.engine(q, by(func(review.Task) review.Verdict {
+			return review.Acted().Then(func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}), review.Options{})
+		if got, want := f.turn(e), (review.Result{Claimed: 2, Failed: 1, Left: 1}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		f.want(
+			"a due 1 count 1 test created 0 error effect: context deadline exceeded",
+			"b due 0 count 0 test created 0 error - claimed until 0.2")
+	})
+}
+
+// TestBrokenDatabase: when not even a failure can be written, that is an error
+// and no task is to blame.
+func TestBrokenDatabase(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b")
+		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{
+			Transactor: func(context.Context, func(review.Tx) error) error {
+				if err := f.db.Close(); err != nil {
+					t.Error(err)
+				}
+				return errTest
+			},
+		})
+		if r, err := e.RunOne(t.Context()); err == nil || r.Failed != 0 {
+			t.Errorf("got %+v and %v, want an error and no failed task", r, err)
+		}
+	})
+}

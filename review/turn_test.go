@@ -1,0 +1,221 @@
+package review_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+var errTest = errors.New("no")
+
+func TestVerdicts(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		ok := func(context.Context) error { return nil }
+		verdicts := map[string]review.Verdict{
+			"acted":              review.Acted(),
+			"again":              review.Again(time.Minute),
+			"again at once":      review.Again(-time.Hour),
+			"effect":             review.Acted().Then(ok),
+			"effect fails":       review.Acted().Then(func(context.Context) error { return errTest }),
+			"effect panics":      review.Acted().Then(func(context.Context) error { panic("no") }),
+			"effect, then again": review.Progressed(time.Minute).Then(ok),
+			"failed":             review.Failed(errTest),
+			"failed for nothing": review.Failed(nil),
+			"failed has no then": review.Failed(errTest).Then(func(context.Context) error { t.Error("ran"); return nil }),
+			"kept":               review.Kept(),
+			"none":               {},
+			"two effects":        review.Kept().Then(ok).Then(func(context.Context) error { return errTest }).Then(func(context.Context) error { t.Error("ran"); return nil }),
+		}
+		for key := range verdicts {
+			f.enqueue(0, key)
+		}
+		e := f.engine(queue, by(func(task review.Task) review.Verdict { return verdicts[task.Key] }), review.Options{})
+		f.now = f.now.Add(10 * time.Second)
+		got := f.turn(e)
+		want := review.Result{Claimed: 13, Done: 3, Postponed: 3, Failed: 7, Acted: 3}
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		f.want(
+			"again due 70 count 0 test created 0 error -",
+			"again at once due 10 count 0 test created 0 error -",
+			"effect fails due 11 count 1 test created 0 error effect: no",
+			"effect panics due 11 count 1 test created 0 error effect: panic: no",
+			"effect, then again due 70 count 0 test created 0 error -",
+			"failed due 11 count 1 test created 0 error no",
+			"failed for nothing due 11 count 1 test created 0 error the review failed and gave no reason",
+			"failed has no then due 11 count 1 test created 0 error no",
+			"none due 11 count 1 test created 0 error the review came to no verdict",
+			"two effects due 11 count 1 test created 0 error effect: no",
+		)
+	})
+}
+
+// TestFailures: the backoff grows to its cap, and ends with a success.
+func TestFailures(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		q := queue
+		q.Backoff = review.Backoff{Base: time.Second, Cap: 3 * time.Second}
+		verdict := review.Failed(errTest)
+		e := f.engine(q, by(func(review.Task) review.Verdict { return verdict }), review.Options{})
+		f.enqueue(0, "a")
+		for _, want := range []string{
+			"a due 1 count 1 test created 0 error no",
+			"a due 3 count 2 test created 0 error no",
+			"a due 6 count 3 test created 0 error no",
+			"a due 9 count 4 test created 0 error no",
+		} {
+			if r := f.turn(e); r.Failed != 1 {
+				t.Fatalf("want a failure: %+v", r)
+			}
+			f.want(want)
+			r := f.turn(e)
+			if r.Claimed != 0 {
+				t.Fatalf("claimed before it is due: %+v", r)
+			}
+			f.now = r.Next
+		}
+		verdict = review.Again(time.Second)
+		f.turn(e)
+		f.want("a due 10 count 0 test created 0 error -")
+	})
+}
+
+func TestErrorText(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		long := strings.Repeat("ä", 5000)
+		e := f.engine(queue, by(func(task review.Task) review.Verdict {
+			if task.Key == "long" {
+				return review.Failed(errors.New("x" + long))
+			}
+			return review.Failed(errors.New("nul \x00 and \xff"))
+		}), review.Options{})
+		f.enqueue(0, "long", "odd")
+		f.turn(e)
+		task, _, err := e.Get(t.Context(), "long")
+		if err != nil || len(task.LastError) > 1000 || len(task.LastError) < 990 || !utf8.ValidString(task.LastError) {
+			t.Errorf("%d bytes, %v: %q", len(task.LastError), err, task.LastError)
+		}
+		task, _, err = e.Get(t.Context(), "odd")
+		if err != nil || task.LastError != "nul  and \uFFFD" {
+			t.Errorf("%v: %q", err, task.LastError)
+		}
+	})
+}
+
+// TestClaimOrder: what is due first goes first, a batch at a time.
+func TestClaimOrder(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "d", "c")
+		f.enqueue(-time.Second, "b")
+		f.enqueue(-time.Minute, "z")
+		f.enqueue(time.Second, "a")
+		var batches []string
+		q := queue
+		q.Batch = 2
+		e := f.engine(q, reviewFunc(func(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+			var keys []string
+			verdicts := make([]review.Verdict, len(tasks))
+			for i, task := range tasks {
+				keys = append(keys, task.Key)
+				verdicts[i] = review.Kept()
+			}
+			slices.Reverse(tasks) // a reviewer's slice is its own
+			batches = append(batches, strings.Join(keys, " "))
+			return verdicts, nil
+		}), review.Options{})
+		for range 2 {
+			if r := f.turn(e); r.Claimed != 2 || r.Done != 2 {
+				t.Fatalf("want two done: %+v", r)
+			}
+		}
+		if r := f.turn(e); r.Claimed != 0 || !r.Next.Equal(f.now.Add(time.Second)) {
+			t.Errorf("want the last one in a second: %+v", r)
+		}
+		if want := []string{"z b", "c d"}; !slices.Equal(batches, want) {
+			t.Errorf("reviewed %q, want %q", batches, want)
+		}
+	})
+}
+
+// TestHalves: a poisoned task among many costs few transactions.
+func TestHalves(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		for i := range 64 {
+			f.enqueue(0, fmt.Sprintf("%02d", i))
+		}
+		calls := 0
+		e := f.engine(queue, reviewFunc(func(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+			calls++
+			verdicts := make([]review.Verdict, len(tasks))
+			for i, task := range tasks {
+				verdicts[i] = review.Acted()
+				if task.Key == "41" {
+					// On PostgreSQL this spoils the whole transaction.
+					var b sqldb.Batch
+					b.Exec(`INSERT INTO things (id, refs) VALUES ($1, NULL)`, task.Key)
+					return nil, tx.Send(ctx, &b)
+				}
+			}
+			return verdicts, nil
+		}), review.Options{})
+		if got, want := f.turn(e), (review.Result{Claimed: 64, Done: 63, Failed: 1, Acted: 63}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if calls != 13 { // 64, then twice 32, 16, 8, 4, 2 and 1
+			t.Errorf("%d reviews, want 13", calls)
+		}
+		task, found, err := e.Get(t.Context(), "41")
+		if err != nil || !found || !strings.Contains(strings.ToLower(task.LastError), "null") {
+			t.Errorf("the error of the statement is not kept: %+v, %v, %v", task, found, err)
+		}
+	})
+}
+
+func TestWrongNumberOfVerdicts(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a")
+		e := f.engine(queue, reviewFunc(func(context.Context, review.Tx, time.Time, []review.Task) ([]review.Verdict, error) {
+			return []review.Verdict{review.Kept(), review.Kept()}, nil
+		}), review.Options{})
+		f.turn(e)
+		f.want("a due 1 count 1 test created 0 error the review of 1 tasks came to 2 verdicts")
+	})
+}
+
+// TestTransactorRepeats: a transactor may roll back and try again.
+func TestTransactorRepeats(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b")
+		tries := 0
+		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Acted() }), review.Options{
+			Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+				for {
+					tries++
+					tx, err := f.db.Begin(ctx)
+					if err != nil {
+						return err
+					}
+					err = fn(tx)
+					if err != nil || tries < 3 {
+						tx.Rollback()
+						continue
+					}
+					return tx.Commit(ctx)
+				}
+			},
+		})
+		if got, want := f.turn(e), (review.Result{Claimed: 2, Done: 2, Acted: 2}); got != want || tries != 3 {
+			t.Errorf("got %+v after %d tries, want %+v after 3", got, tries, want)
+		}
+		f.want()
+	})
+}
