@@ -19,6 +19,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
+// definitions is what CustomResourceDefinitions are stored under.
+const definitions = "customresourcedefinitions.apiextensions.k8s.io"
+
 // generateAttempts is how often a generated name that is taken is drawn anew.
 const generateAttempts = 8
 
@@ -76,13 +79,17 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor 
 	if err != nil {
 		return object.Object{}, err
 	}
-	return r.api.store.Create(ctx, store.CreateRequest{
+	request := store.CreateRequest{
 		Key:         r.key(ctx, accessor.GetName()),
 		Meta:        objectMeta(accessor),
 		Body:        body,
 		InNamespace: r.v.Kind.Namespaced,
 		DryRun:      dryRun,
-	})
+	}
+	if name := r.v.Kind.Definition; name != "" {
+		request.Definition = object.Key{Kind: definitions, Name: name}
+	}
+	return r.api.store.Create(ctx, request)
 }
 
 // withVersion gives a written object the version that the store assigned.

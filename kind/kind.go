@@ -35,6 +35,10 @@ type Kind struct {
 	// Versions are the served versions, the preferred one first.
 	Versions []*Version
 
+	// Definition is the name of the CustomResourceDefinition that declares the
+	// kind; empty for built-in kinds.
+	Definition string
+
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules
 

@@ -13,10 +13,10 @@ const (
 	fillSQLite = `
 WITH RECURSIVE series (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM series WHERE value < $1)
 INSERT INTO thing_reviews (thing, review_after, review_count, event, created_at)
-SELECT printf('thing-%08d', value), $2 + value % 1000, 0, 'bench', $2 FROM series`
+SELECT lower(hex(randomblob(16))), $2 + value, 0, 'bench', $2 FROM series`
 	fillPostgres = `
 INSERT INTO thing_reviews (thing, review_after, review_count, event, created_at)
-SELECT 'thing-' || lpad(value::text, 8, '0'), $2 + value % 1000, 0, 'bench', $2 FROM generate_series(1, $1::bigint) value`
+SELECT md5(value::text), $2 + value, 0, 'bench', $2 FROM generate_series(1, $1::bigint) value`
 )
 
 // BenchmarkDrain is what a task costs besides its review: claim, hold, settle.
@@ -33,7 +33,7 @@ func BenchmarkDrain(b *testing.B) {
 			var batch sqldb.Batch
 			batch.Exec(fill, b.N, f.now.UnixMilli())
 			send(b, f.db, &batch)
-			f.now = f.now.Add(time.Hour)
+			f.now = f.now.Add(24 * time.Hour)
 			q := queue
 			q.Batch = 500
 			e := f.engine(q, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{})

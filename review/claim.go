@@ -78,8 +78,10 @@ func (e *Engine) release(ctx context.Context, c batch) {
 // hold returns the tasks that are still ours, and keeps them so until the
 // transaction ends.
 func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
-	ours, err := e.find(ctx, tx, e.sql.hold, c)
-	if err != nil {
+	ours := make(map[string]bool, len(c.tasks))
+	var b sqldb.Batch
+	b.Query(collect(ours), e.sql.hold, e.list(c.keys()), c.token)
+	if err := tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("hold %s reviews: %w", e.queue.Name, err)
 	}
 	held := make([]Task, 0, len(c.tasks))
@@ -91,22 +93,16 @@ func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
 	return held, nil
 }
 
-// find runs hold or lock.
-func (e *Engine) find(ctx context.Context, tx Tx, statement string, c batch) (map[string]bool, error) {
-	ours := make(map[string]bool, len(c.tasks))
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error { return scanKey(row, ours) }, statement, e.list(c.keys()), c.token)
-	err := tx.Send(ctx, &b)
-	return ours, err
-}
-
-func scanKey(row sqldb.Row, into map[string]bool) error {
-	var key string
-	if err := row.Scan(&key); err != nil {
-		return err
+// collect puts keys into a set.
+func collect(set map[string]bool) func(sqldb.Row) error {
+	return func(row sqldb.Row) error {
+		var key string
+		if err := row.Scan(&key); err != nil {
+			return err
+		}
+		set[key] = true
+		return nil
 	}
-	into[key] = true
-	return nil
 }
 
 func (c batch) keys() []string {

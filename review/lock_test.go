@@ -10,6 +10,36 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
+// TestLease: what is claimed is left alone while the lease lasts; when it has
+// been taken over, the one that claimed it first does not review it any more.
+func TestLease(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a", "b")
+		other := f.engine(queue, by(func(review.Task) review.Verdict { return review.Again(time.Hour) }), review.Options{})
+		late := f.engine(queue, by(func(task review.Task) review.Verdict {
+			t.Errorf("%s was taken over and is reviewed all the same", task.Key)
+			return review.Kept()
+		}), review.Options{Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+			f.enqueue(0, "c")
+			if got, want := f.turn(other), (review.Result{Claimed: 1, Postponed: 1}); got != want {
+				t.Errorf("got %+v, want %+v: only c", got, want)
+			}
+			f.now = f.now.Add(time.Minute)
+			if got, want := f.turn(other), (review.Result{Claimed: 2, Postponed: 2}); got != want {
+				t.Errorf("got %+v, want %+v: a and b", got, want)
+			}
+			return transact(ctx, f.db, fn)
+		}})
+		if got, want := f.turn(late), (review.Result{Claimed: 2, Left: 2}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		f.want(
+			"a due 3660 count 0 test created 0 error -",
+			"b due 3660 count 0 test created 0 error -",
+			"c due 3600 count 0 test created 0 error -")
+	})
+}
+
 // TestHeldRowsAreNotTakenOver: on PostgreSQL a review that outlasts its lease
 // keeps its tasks until its transaction ends, although they were enqueued again
 // and look free. On SQLite another engine waits for the transaction itself.
@@ -54,7 +84,7 @@ func TestLockedRowMakesReviewWait(t *testing.T) {
 	}
 	defer writer.Rollback()
 	finished := make(chan error, 1)
-	e := f.engine(queue, collector{}, review.Options{Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+	e := f.engine(queue, collector{}, review.Options{Transactor: func(_ context.Context, fn func(review.Tx) error) error {
 		b := sqldb.Batch{}
 		b.Exec(`SELECT 1 FROM thing_reviews WHERE thing = $1 FOR UPDATE`, "a")
 		b.Exec(`ALTER TABLE things DISABLE TRIGGER things_update_track`)
@@ -62,29 +92,72 @@ func TestLockedRowMakesReviewWait(t *testing.T) {
 		if err := writer.Send(ctx, &b); err != nil {
 			return err
 		}
-		tx, err := f.db.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		go func() { // when the review waits
-			for {
-				var waiting int64
-				if _, err := f.db.Row(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`, nil, &waiting); err != nil || waiting > 0 {
-					finished <- writer.Commit(ctx)
-					return
-				}
-			}
+		go func() {
+			waitForLock(ctx, f)
+			finished <- writer.Commit(ctx)
 		}()
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.Commit(ctx)
+		return transact(ctx, f.db, fn)
 	}})
 	if got, want := f.turn(e), (review.Result{Claimed: 1, Done: 1}); got != want {
 		t.Errorf("got %+v, want %+v: it looked before the writer was finished", got, want)
 	}
 	if err := <-finished; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSettleLocksInOrder: a writer that enqueues several tasks in key order
+// cannot deadlock with the settling of those, whatever the verdicts are.
+func TestSettleLocksInOrder(t *testing.T) {
+	f := newFixture(t, dbtest.OpenDB(t, sqldb.Postgres))
+	f.enqueue(0, "a", "b")
+	ctx := context.Background()
+	writer, err := f.db.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Rollback()
+	finished := make(chan error, 1)
+	transactions := 0
+	var e *review.Engine
+	e = f.engine(queue, reviewFunc(func(context.Context, review.Tx, time.Time, []review.Task) ([]review.Verdict, error) {
+		var first, second sqldb.Batch
+		e.Enqueue(&first, "a", "test", f.now)
+		e.Enqueue(&second, "b", "test", f.now)
+		if err := writer.Send(ctx, &first); err != nil {
+			return nil, err
+		}
+		go func() {
+			waitForLock(ctx, f)
+			if err := writer.Send(ctx, &second); err != nil {
+				finished <- err
+				return
+			}
+			finished <- writer.Commit(ctx)
+		}()
+		return []review.Verdict{review.Kept(), review.Failed(errTest)}, nil
+	}), review.Options{Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+		transactions++
+		return transact(ctx, f.db, fn)
+	}})
+	if got, want := f.turn(e), (review.Result{Claimed: 2, Left: 2}); got != want || transactions != 1 {
+		t.Errorf("got %+v after %d transactions, want %+v after one", got, transactions, want)
+	}
+	if err := <-finished; err != nil {
+		t.Error(err)
+	}
+}
+
+// waitForLock returns when somebody waits for a lock.
+func waitForLock(ctx context.Context, f *fixture) {
+	for {
+		var waiting int64
+		_, err := f.db.Row(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`, nil, &waiting)
+		if err != nil {
+			f.Errorf("read locks: %v", err)
+		}
+		if err != nil || waiting > 0 {
+			return
+		}
 	}
 }

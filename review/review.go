@@ -38,8 +38,9 @@
 //	claim_token   TEXT              null: not claimed
 //	claim_until   BIGINT            Unix milliseconds
 //
-// and an index on review_after. No other column may be part of a unique index:
-// PostgreSQL would then make enqueuers wait for reviews.
+// and an index on review_after. On PostgreSQL the table is not partitioned, and
+// no other column is part of a unique index, which would make enqueuers wait for
+// reviews; fillfactor = 50 keeps claims out of the indexes.
 //
 // # Enqueueing
 //

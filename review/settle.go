@@ -16,16 +16,17 @@ import (
 const maxError = 1000
 
 // settle writes the verdicts where the rows still carry the token, in one round
-// trip, and returns the keys of those that do. What waits for its effect gets a
-// new lease and stays.
+// trip, and returns the keys of those. What waits for its effect gets a new
+// lease and stays.
 func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time, items []reviewed) (map[string]bool, error) {
-	var all, removed, waiting []string
-	postponed := map[int64][]string{} // by the new review_after
 	settled := make(map[string]bool, len(items))
-	var b, failures sqldb.Batch
+	row := collect(settled)
+	var b sqldb.Batch
+	e.lock(&b, token, items)
+	var removed, waiting []string
+	postponed := map[int64][]string{} // by the new review_after
 	for _, item := range items {
 		key, v := item.task.Key, item.verdict
-		all = append(all, key)
 		switch {
 		case v.effect != nil:
 			waiting = append(waiting, key)
@@ -36,25 +37,35 @@ func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time,
 			postponed[at] = append(postponed[at], key)
 		default:
 			delay := e.queue.Backoff.Delay(item.task.Count+1, e.options.Random())
-			failures.Exec(e.sql.fail, key, token, now.Add(delay).UnixMilli(), errorText(v.reason()))
+			b.Query(row, e.sql.fail, key, token, now.Add(delay).UnixMilli(), errorText(v.reason()))
 		}
 	}
-	b.Query(func(row sqldb.Row) error { return scanKey(row, settled) }, e.sql.lock, e.list(all), token)
 	if len(removed) > 0 {
-		b.Exec(e.sql.remove, e.list(removed), token)
-	}
-	for _, at := range slices.Sorted(maps.Keys(postponed)) {
-		b.Exec(e.sql.postpone, e.list(postponed[at]), token, at)
+		b.Query(row, e.sql.remove, e.list(removed), token)
 	}
 	if len(waiting) > 0 {
-		b.Exec(e.sql.extend, e.list(waiting), token, now.Add(e.queue.Lease).UnixMilli())
+		b.Query(row, e.sql.extend, e.list(waiting), token, now.Add(e.queue.Lease).UnixMilli())
 	}
-	for _, batch := range []*sqldb.Batch{&b, &failures} {
-		if err := tx.Send(ctx, batch); err != nil {
-			return nil, fmt.Errorf("settle %s reviews: %w", e.queue.Name, err)
-		}
+	for _, at := range slices.Sorted(maps.Keys(postponed)) {
+		b.Query(row, e.sql.postpone, e.list(postponed[at]), token, at)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("settle %s reviews: %w", e.queue.Name, err)
 	}
 	return settled, nil
+}
+
+// lock takes the rows in key order, before they are settled in any other.
+func (e *Engine) lock(b *sqldb.Batch, token string, items []reviewed) {
+	if e.sql.lock == "" {
+		return
+	}
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = items[i].task.Key
+	}
+	slices.Sort(keys)
+	b.Exec(e.sql.lock, keys, token)
 }
 
 // settleApart settles in a transaction of its own.

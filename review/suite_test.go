@@ -44,18 +44,21 @@ func newWorld(t *testing.T, db *sqldb.DB, disk *disk) reviewtest.World {
 		}
 		return key
 	}
+	found := func(t *testing.T, key string) bool {
+		var refs int
+		found, err := db.Row(t.Context(), `SELECT refs FROM things WHERE id = $1`, []any{key}, &refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	onDisk := func(key string) bool { return disk != nil && disk.has(key) }
 	return reviewtest.World{
 		DB: db, Queue: queue, Reviewer: collector{disk},
-		Garbage: func(t *testing.T) string { return add(t, 0) },
-		Live:    func(t *testing.T) string { return add(t, 2) },
-		Unknown: "no such thing",
-		Collected: func(t *testing.T, key string) bool {
-			var refs int
-			found, err := db.Row(t.Context(), `SELECT refs FROM things WHERE id = $1`, []any{key}, &refs)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return !found && (disk == nil || !disk.has(key))
-		},
+		Garbage:   func(t *testing.T) string { return add(t, 0) },
+		Live:      func(t *testing.T) string { return add(t, 2) },
+		Unknown:   "no such thing",
+		Collected: func(t *testing.T, key string) bool { return !found(t, key) && !onDisk(key) },
+		Intact:    func(t *testing.T, key string) bool { return found(t, key) && (disk == nil || onDisk(key)) },
 	}
 }

@@ -219,3 +219,21 @@ func TestTransactorRepeats(t *testing.T) {
 		f.want()
 	})
 }
+
+// TestNoEffectWhenEnqueuedAgain: the review may have looked before the change.
+func TestNoEffectWhenEnqueuedAgain(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		f.enqueue(0, "a")
+		var e *review.Engine
+		e = f.engine(queue, reviewFunc(func(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+			var b sqldb.Batch
+			e.Enqueue(&b, "a", "changed", now)
+			effect := func(context.Context) error { t.Error("the effect ran"); return nil }
+			return []review.Verdict{review.Acted().Then(effect)}, tx.Send(ctx, &b)
+		}), review.Options{})
+		if got, want := f.turn(e), (review.Result{Claimed: 1, Left: 1, Acted: 1}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		f.want("a due 0 count 0 changed created 0 error -")
+	})
+}

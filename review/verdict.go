@@ -7,7 +7,9 @@ import (
 )
 
 // Effect does something outside the database. It may run more than once, also
-// after it has succeeded: the process can die before that is recorded.
+// after it has succeeded: the process can die before that is recorded. No lock
+// is held meanwhile, so it must be right whatever has happened to its subject
+// since the review: name what it removes by something that is never used again.
 type Effect func(ctx context.Context) error
 
 // Verdict is what a review came to. The zero value is a failure: use the

@@ -169,19 +169,22 @@ func splitStatements(schema string) []string {
 func send(t testing.TB, db *sqldb.DB, b *sqldb.Batch) {
 	t.Helper()
 	ctx := context.Background()
+	if err := transact(ctx, db, func(tx review.Tx) error { return tx.Send(ctx, b) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// transact is a transaction of the database.
+func transact(ctx context.Context, db *sqldb.DB, fn func(review.Tx) error) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		t.Error(err)
-		return
+		return err
 	}
 	defer tx.Rollback()
-	if err := tx.Send(ctx, b); err != nil {
-		t.Error(err)
-		return
+	if err := fn(tx); err != nil {
+		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
-		t.Error(err)
-	}
+	return tx.Commit(ctx)
 }
 
 // fixture is a queue of its own database, with a clock that the test moves.

@@ -1,5 +1,71 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.gc_enqueue_object(subject text, cause text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    INSERT INTO gc_object_reviews AS q (uid, review_after, review_count, event, created_at)
+    VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = least(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_object_deleting()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_object(NEW.uid, 'deleting');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_object_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid) THEN
+        PERFORM gc_enqueue_object(OLD.uid, 'owner_removed');
+    END IF;
+    IF OLD.namespace <> '' THEN
+        PERFORM gc_enqueue_object(n.uid, 'content_removed') FROM objects n
+        WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace AND n.deletion_time IS NOT NULL;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_owner_added()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    owner objects%ROWTYPE;
+BEGIN
+    SELECT * INTO owner FROM objects WHERE uid = NEW.owner_uid;
+    IF NOT FOUND OR owner.deletion_time IS NOT NULL AND owner.finalizing & 2 <> 0 THEN
+        PERFORM gc_enqueue_object(NEW.owner_uid, 'owner_absent');
+    ELSIF owner.namespace <> '' THEN
+        PERFORM gc_enqueue_object(d.uid, 'owner_foreign') FROM objects d
+        WHERE d.id = NEW.dependent AND d.namespace <> owner.namespace;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_owner_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_object(o.uid, 'dependent_removed') FROM objects o
+    WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0;
+    RETURN NULL;
+END
+$function$;
+
 CREATE TABLE changes (
     revision bigint NOT NULL,
     object bigint NOT NULL,
@@ -26,6 +92,32 @@ COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: creat
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
 
+CREATE TABLE gc_object_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_object_reviews_pkey PRIMARY KEY (uid)
+);
+
+CREATE INDEX gc_object_reviews_review_after_idx ON public.gc_object_reviews USING btree (review_after);
+
+COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must look at: see package review for the columns, package gc for the events.';
+
+CREATE TABLE gc_state (
+    one integer NOT NULL,
+    paused boolean NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT gc_state_one_check CHECK ((one = 1)),
+    CONSTRAINT gc_state_pkey PRIMARY KEY (one)
+);
+
+COMMENT ON TABLE gc_state IS 'The collector''s persisted switch: one row.';
+
 CREATE TABLE migrations (
     number integer NOT NULL,
     name text NOT NULL,
@@ -41,10 +133,15 @@ CREATE TABLE objects (
     revision bigint NOT NULL,
     deletion_time bigint,
     grace_seconds bigint,
+    finalizing integer DEFAULT 0 NOT NULL,
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
 );
+
+CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.deletion_time IS NOT NULL) AND (new.finalizing <> 0))) EXECUTE FUNCTION gc_track_object_deleting();
+
+CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects FOR EACH ROW EXECUTE FUNCTION gc_track_object_removed();
 
 COMMENT ON TABLE objects IS 'The objects that exist: a narrow head each. The body is in changes, at the head''s revision.';
 
@@ -56,6 +153,8 @@ COMMENT ON COLUMN objects.namespace IS 'empty: cluster-scoped';
 
 COMMENT ON COLUMN objects.deletion_time IS 'Unix seconds; null: not being deleted';
 
+COMMENT ON COLUMN objects.finalizing IS 'what of the collector a DELETING object waits for: 1 orphan its dependents, 2 delete them first, 4 empty the namespace';
+
 CREATE TABLE owners (
     dependent bigint NOT NULL,
     owner_uid text COLLATE "C" NOT NULL,
@@ -65,7 +164,11 @@ CREATE TABLE owners (
     CONSTRAINT owners_pkey PRIMARY KEY (dependent, owner_uid)
 );
 
-CREATE INDEX owners_owner_uid_idx ON public.owners USING btree (owner_uid);
+CREATE INDEX owners_owner_uid_dependent_idx ON public.owners USING btree (owner_uid, dependent);
+
+CREATE TRIGGER owners_added_track AFTER INSERT ON public.owners FOR EACH ROW EXECUTE FUNCTION gc_track_owner_added();
+
+CREATE TRIGGER owners_removed_track AFTER DELETE ON public.owners FOR EACH ROW WHEN (old.blocking) EXECUTE FUNCTION gc_track_owner_removed();
 
 COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. The owner may not.';
 

@@ -15,6 +15,28 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
 
+CREATE TABLE gc_object_reviews (
+    -- Objects, and uids of objects that are gone, that the collector must look
+    -- at: see package review for the columns, package gc for the events.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
+
+CREATE TABLE gc_state (
+    -- The collector's persisted switch: one row.
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    paused INTEGER NOT NULL, -- boolean
+    reason TEXT NOT NULL
+) STRICT;
+
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 
 CREATE TABLE objects (
@@ -27,9 +49,42 @@ CREATE TABLE objects (
     name          TEXT NOT NULL,
     revision      INTEGER NOT NULL,
     deletion_time INTEGER,             -- Unix seconds; null: not being deleted
-    grace_seconds INTEGER,
+    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0,
     UNIQUE (kind, namespace, name)
 ) STRICT;
+
+CREATE TRIGGER objects_deleting_track AFTER UPDATE ON objects
+WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'deleting', unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_left_namespace_track AFTER DELETE ON objects
+WHEN OLD.namespace <> '' AND EXISTS (
+    SELECT 1 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace AND n.deletion_time IS NOT NULL)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    SELECT n.uid, 0, 0, 'content_removed', unixepoch() * 1000 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
+WHEN EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (OLD.uid, 0, 0, 'owner_removed', unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
 
 CREATE TABLE owners (
     -- metadata.ownerReferences of the objects that exist. The owner may not.
@@ -41,6 +96,40 @@ CREATE TABLE owners (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX owners_owner_uid_idx ON owners (owner_uid);
+
+CREATE TRIGGER owners_added_track AFTER INSERT ON owners
+WHEN NOT EXISTS (
+    SELECT 1 FROM objects o WHERE o.uid = NEW.owner_uid AND (o.deletion_time IS NULL OR o.finalizing & 2 = 0))
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (NEW.owner_uid, 0, 0, 'owner_absent', unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER owners_foreign_track AFTER INSERT ON owners
+WHEN EXISTS (
+    SELECT 1 FROM objects o, objects d
+    WHERE o.uid = NEW.owner_uid AND d.id = NEW.dependent AND o.namespace <> '' AND o.namespace <> d.namespace)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    SELECT d.uid, 0, 0, 'owner_foreign', unixepoch() * 1000 FROM objects d WHERE d.id = NEW.dependent
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER owners_removed_track AFTER DELETE ON owners
+WHEN OLD.blocking = 1 AND EXISTS (
+    SELECT 1 FROM objects o WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (OLD.owner_uid, 0, 0, 'dependent_removed', unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
 
 CREATE TABLE revision (
     -- The counter of the object log: one row.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -19,7 +20,7 @@ type metrics struct {
 	durations *prometheus.HistogramVec
 }
 
-func newMetrics(st *store.Store) *metrics {
+func newMetrics(st *store.Store, collector *gc.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -31,7 +32,7 @@ func newMetrics(st *store.Store) *metrics {
 		}, []string{"verb"}),
 	}
 	m.registry.MustRegister(
-		m.requests, m.durations,
+		m.requests, m.durations, collector.Engine(),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "exeunt_store_revision", Help: "Newest revision that this replica has seen.",

@@ -19,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
@@ -39,6 +40,9 @@ type Config struct {
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
+	// NoCollector leaves the garbage collector off: nothing is collected here,
+	// and what waits for it waits until a server runs with it.
+	NoCollector bool
 	// Version is this program's version.
 	Version string
 	// Out is where a person reads the addresses. Default os.Stdout.
@@ -91,23 +95,36 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer st.Close()
+	definitions := custom.Definition()
+	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
+	collector, err := gc.New(db, st, kinds, gc.Options{Logger: c.Logger})
+	if err != nil {
+		return err
+	}
 
 	// The store must outlive the API: requests that are being answered while
 	// the server stops still write.
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, st)
+	err = serve(ctx, storeCtx, c, parts{st, kinds, definitions, collector})
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
 
+// parts is what stands before the server serves.
+type parts struct {
+	store       *store.Store
+	kinds       *kind.Registry
+	definitions *kind.Kind
+	collector   *gc.Collector
+}
+
 // serve runs everything that stands on the store. It ends when ctx does or
 // when the store has failed.
-func serve(ctx, storeCtx context.Context, c Config, st *store.Store) error {
-	definitions := custom.Definition()
-	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
-	controller := definition.New(st, kinds, definitions, c.Logger)
+func serve(ctx, storeCtx context.Context, c Config, p parts) error {
+	st, kinds := p.store, p.kinds
+	controller := definition.New(st, kinds, p.definitions, c.Logger)
 	if err := controller.Load(ctx); err != nil {
 		return err
 	}
@@ -118,7 +135,7 @@ func serve(ctx, storeCtx context.Context, c Config, st *store.Store) error {
 	if err != nil {
 		return err
 	}
-	meters := newMetrics(st)
+	meters := newMetrics(st, p.collector)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
@@ -136,6 +153,9 @@ func serve(ctx, storeCtx context.Context, c Config, st *store.Store) error {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(groupCtx) })
+	if !c.NoCollector {
+		group.Go(func() error { return p.collector.Run(groupCtx) })
+	}
 	group.Go(func() error {
 		if err := web.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)

@@ -29,11 +29,11 @@ const (
 var writerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "auto_vacuum(2)", "journal_mode(WAL)",
 	"synchronous(2)", "foreign_keys(1)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
-	"cache_size(-65536)", "temp_store(2)",
+	"cache_size(-16384)", "temp_store(2)",
 }
 
 var readerPragmas = []string{
-	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-8192)", "temp_store(2)",
+	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-2048)", "temp_store(2)",
 }
 
 func openSQLite(ctx context.Context, path string) (*DB, error) {

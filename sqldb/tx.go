@@ -119,3 +119,6 @@ func (t *Tx) Rollback() {
 	defer cancel()
 	_ = t.postgres.Rollback(ctx)
 }
+
+// Len is the number of statements.
+func (b *Batch) Len() int { return len(b.items) }

@@ -68,6 +68,7 @@ type effect struct {
 	before *state // nil for Created
 
 	deletionTime, graceSeconds any // int64, or nil
+	finalizing                 int64
 
 	owners       []owner
 	ownersChange bool // owners replace what is there
@@ -80,7 +81,7 @@ type effect struct {
 type operation struct {
 	ctx    context.Context
 	key    object.Key
-	needs  object.Key // another object to be loaded; zero: none
+	needs  []object.Key // other objects to be loaded
 	size   int
 	decide func(*view) (effect, error)
 
@@ -155,8 +156,8 @@ func newView(ops []*operation, now time.Time) *view {
 	v := &view{now: now, objects: make(map[object.Key]*state, len(ops)+1)}
 	for _, op := range ops {
 		v.objects[op.key] = nil
-		if op.needs != (object.Key{}) {
-			v.objects[op.needs] = nil
+		for _, key := range op.needs {
+			v.objects[key] = nil
 		}
 	}
 	return v

@@ -20,19 +20,25 @@ type CreateRequest struct {
 	Body []byte
 	// InNamespace: the Namespace must exist and not be terminating.
 	InNamespace bool
-	DryRun      bool
+	// Definition, when set, is the object that declares the kind: it must
+	// exist and not be on its way out.
+	Definition object.Key
+	DryRun     bool
 }
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when the name
-// is held by an object on its way out; NoNamespace; Terminating. The result of
-// a dry run has no revision.
+// is held by an object on its way out; NoNamespace; Terminating; Forbidden when
+// the kind is on its way out. The result of a dry run has no revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err
 	}
 	op := &operation{key: r.Key, size: len(r.Body), decide: r.decide}
 	if r.InNamespace {
-		op.needs = object.Key{Kind: namespaces, Name: r.Key.Namespace}
+		op.needs = append(op.needs, object.Key{Kind: namespaces, Name: r.Key.Namespace})
+	}
+	if r.Definition.Name != "" {
+		op.needs = append(op.needs, r.Definition)
 	}
 	if err := s.writer.submit(ctx, op); err != nil {
 		return object.Object{}, err
@@ -59,6 +65,11 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 			return effect{}, err
 		}
 	}
+	if r.Definition.Name != "" {
+		if d := v.objects[r.Definition]; d == nil || d.deleting {
+			return effect{}, object.Errorf(object.Forbidden, "create not allowed while custom resource definition is terminating")
+		}
+	}
 	if holder := v.objects[r.Key]; holder != nil {
 		if holder.deleting {
 			return effect{}, object.Errorf(object.BeingDeleted, "object is being deleted: %s %q already exists", r.Key.Kind, r.Key.Name)
@@ -69,7 +80,7 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 		return effect{}, nil
 	}
 	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body}
-	f.deletionTime, f.graceSeconds = deletionColumns(&r.Meta)
+	f.describe(&r.Meta)
 	f.owners = ownersOf(r.Meta.OwnerReferences)
 	f.ownersChange = len(f.owners) > 0
 	return f, nil

@@ -16,6 +16,9 @@ const (
 // publish puts a committed batch into the feed. When another process committed
 // before it, the batches in between are read from the log first.
 func (s *Store) publish(events []*Event) {
+	if s.onCommit != nil {
+		defer s.onCommit(events)
+	}
 	s.follow.Lock()
 	defer s.follow.Unlock()
 	if s.feed.add(events) {

@@ -54,13 +54,32 @@ func ownersChanged(before []byte, references []metav1.OwnerReference) ([]owner, 
 	return owners, !slices.Equal(owners, ownersOf(m.OwnerReferences)), nil
 }
 
-// deletionColumns are what a head says about deletion.
-func deletionColumns(m *metav1.ObjectMeta) (deletionTime, graceSeconds any) {
+// What the collector has to do before a DELETING object can go: bits of
+// objects.finalizing.
+const (
+	FinalizeOrphan     = 1 // let go of its dependents
+	FinalizeForeground = 2 // delete its dependents first
+	FinalizeNamespace  = 4 // empty the namespace
+)
+
+// describe sets what a head says about deletion.
+func (f *effect) describe(m *metav1.ObjectMeta) {
+	f.deletionTime, f.graceSeconds, f.finalizing = nil, nil, 0
 	if m.DeletionTimestamp != nil {
-		deletionTime = m.DeletionTimestamp.Unix()
+		f.deletionTime = m.DeletionTimestamp.Unix()
 	}
 	if m.DeletionGracePeriodSeconds != nil {
-		graceSeconds = *m.DeletionGracePeriodSeconds
+		f.graceSeconds = *m.DeletionGracePeriodSeconds
 	}
-	return deletionTime, graceSeconds
+	if f.key.Kind == namespaces {
+		f.finalizing |= FinalizeNamespace
+	}
+	for _, finalizer := range m.Finalizers {
+		switch finalizer {
+		case metav1.FinalizerOrphanDependents:
+			f.finalizing |= FinalizeOrphan
+		case metav1.FinalizerDeleteDependents:
+			f.finalizing |= FinalizeForeground
+		}
+	}
 }

@@ -35,11 +35,11 @@ FROM objects o JOIN changes c ON c.revision = o.revision
 WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
 
 const insertObject = `
-INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
 const updateObject = `
-UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4 WHERE id = $1`
+UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5 WHERE id = $1`
 
 // deleteObject takes the object's rows in owners with it.
 const deleteObject = `DELETE FROM objects WHERE id = $1`

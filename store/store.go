@@ -65,6 +65,7 @@ type Store struct {
 	follow sync.Mutex    // held while the feed is moved forward
 	nudged chan struct{} // holds one: look at the log
 
+	onCommit  func([]*Event) // set before Run
 	ran       atomic.Bool
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -124,6 +125,10 @@ func setDefaults(o *Options) {
 		o.PollEvery = 3 * time.Second
 	}
 }
+
+// OnCommit has fn told of this process's changes after each commit. It must be
+// quick, since writes wait for it, and it is set before Run.
+func (s *Store) OnCommit(fn func(events []*Event)) { s.onCommit = fn }
 
 // Close ends watchers and refuses further writes. It does not end Run: its
 // context does.

@@ -80,7 +80,7 @@ func (r *UpdateRequest) decide(v *view) (effect, error) {
 func (f *effect) rewrite(body []byte, m *metav1.ObjectMeta) error {
 	var err error
 	f.Type, f.body = Updated, body
-	f.deletionTime, f.graceSeconds = deletionColumns(m)
+	f.describe(m)
 	f.owners, f.ownersChange, err = ownersChanged(f.before.body, m.OwnerReferences)
 	if err != nil {
 		return fmt.Errorf("update %s: %w", f.key, err)

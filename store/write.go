@@ -83,10 +83,10 @@ func (f *effect) queue(b *sqldb.Batch) {
 	switch f.Type {
 	case Created:
 		body = f.body
-		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds)
+		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
 		body = f.body
-		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds)
+		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 		if f.ownersChange {
 			b.Exec(deleteOwners, f.id)
 		}

@@ -46,6 +46,7 @@ func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
 		Categories: names.Categories,
 		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		Storage:    kind.StorageName(crd.Spec.Group, names.Plural),
+		Definition: crd.Name,
 	}
 	if crd.DeletionTimestamp != nil {
 		k.Refuse = terminating

@@ -86,8 +86,8 @@ func testDeathBeforeCommit(s *suite) {
 		}
 	}))
 	for _, key := range s.garbage {
-		if s.Collected(s.T, key) {
-			s.Errorf("%s was collected by a transaction that was not committed", key)
+		if s.Collected(s.T, key) || !s.Intact(s.T, key) {
+			s.Errorf("%s was touched by a transaction that was not committed", key)
 		}
 	}
 	s.rescue()

@@ -10,6 +10,7 @@ package reviewtest
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,9 +34,11 @@ type World struct {
 	Live func(t *testing.T) (key string)
 	// Unknown is a well-formed key that has no subject.
 	Unknown string
-	// Collected reports whether a subject is gone, with all that a review of it
-	// does outside the database.
+	// Collected reports whether a subject is gone, with all that belongs to it
+	// outside the database.
 	Collected func(t *testing.T, key string) bool
+	// Intact reports whether it is there, with all that belongs to it.
+	Intact func(t *testing.T, key string) bool
 }
 
 // Run runs the suite. newWorld is called once for each test in it.
@@ -160,9 +163,9 @@ func (s *suite) populate(n int) {
 	if depth := s.stats(s.engine()).Depth; depth < 2*n {
 		s.Fatalf("%d subjects put only %d tasks into the queue", 2*n, depth)
 	}
-	for _, key := range append(append([]string{}, s.garbage...), s.live...) {
-		if s.Collected(s.T, key) {
-			s.Fatalf("%s is collected before its review", key)
+	for _, key := range slices.Concat(s.garbage, s.live) {
+		if s.Collected(s.T, key) || !s.Intact(s.T, key) {
+			s.Fatalf("%s is not intact before its review", key)
 		}
 	}
 }
@@ -235,8 +238,8 @@ func (s *suite) check() {
 		}
 	}
 	for _, key := range s.live {
-		if s.Collected(s.T, key) {
-			s.Errorf("live %s was collected", key)
+		if s.Collected(s.T, key) || !s.Intact(s.T, key) {
+			s.Errorf("live %s is not intact", key)
 		}
 	}
 	if stats := s.stats(s.engine()); stats.Depth != 0 {

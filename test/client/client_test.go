@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -49,6 +52,21 @@ func check(t *testing.T, err error) {
 	}
 }
 
+// event is the watch's next; it must come.
+func event(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case e, ok := <-w.ResultChan():
+		if !ok {
+			t.Fatal("the watch ended")
+		}
+		return e
+	case <-time.After(harness.Patience):
+		t.Fatalf("no event for %v", harness.Patience)
+	}
+	return watch.Event{}
+}
+
 // TestTyped runs one object through the typed client, in JSON and in protobuf,
 // the form that controllers speak.
 func TestTyped(t *testing.T) {
@@ -66,9 +84,9 @@ func TestTyped(t *testing.T) {
 func exerciseTyped(t *testing.T, client kubernetes.Interface, name string) {
 	ctx := t.Context()
 	maps := client.CoreV1().ConfigMaps("default")
-	watch, err := maps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	w, err := maps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	check(t, err)
-	defer watch.Stop()
+	defer w.Stop()
 	made, err := maps.Create(ctx, configMap(name, map[string]string{"k": "v"}), metav1.CreateOptions{})
 	check(t, err)
 	if made.UID == "" || made.ResourceVersion == "" || made.CreationTimestamp.IsZero() || made.Data["k"] != "v" {
@@ -98,7 +116,7 @@ func exerciseTyped(t *testing.T, client kubernetes.Interface, name string) {
 		t.Fatalf("get after delete: %v, want not found", err)
 	}
 	for _, want := range []string{"ADDED", "MODIFIED", "MODIFIED", "DELETED"} {
-		e := <-watch.ResultChan()
+		e := event(t, w)
 		cm, ok := e.Object.(*corev1.ConfigMap)
 		if !ok || string(e.Type) != want || cm.Name != name {
 			t.Fatalf("event %s %+v, want %s", e.Type, e.Object, want)
@@ -126,11 +144,11 @@ func TestDynamicAndMetadata(t *testing.T) {
 		if len(list.Items) != 1 || list.Items[0].UID != made.GetUID() {
 			t.Fatalf("metadata list: %+v", list)
 		}
-		watch, err := partial.Resource(configMaps).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		w, err := partial.Resource(configMaps).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 		check(t, err)
-		defer watch.Stop()
+		defer w.Stop()
 		check(t, partial.Resource(configMaps).Namespace("default").Delete(ctx, "a", metav1.DeleteOptions{}))
-		e := <-watch.ResultChan()
+		e := event(t, w)
 		if gone, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != "DELETED" || gone.UID != made.GetUID() {
 			t.Fatalf("metadata watch: %s %+v", e.Type, e.Object)
 		}
@@ -147,14 +165,14 @@ func TestDynamicAndMetadata(t *testing.T) {
 // TestNoLostUpdates: many writers add one to the same number; conflicts are
 // told, so every addition counts.
 func TestNoLostUpdates(t *testing.T) {
-	const writers, each = 8, 20
+	const writers, each = 6, 15
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		ctx := t.Context()
 		maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
 		_, err := maps.Create(ctx, configMap("counter", map[string]string{"n": "0"}), metav1.CreateOptions{})
 		check(t, err)
-		backoff := retry.DefaultBackoff
-		backoff.Steps = 1000
+		// As often as it takes, and at once: the more conflicts the better.
+		backoff := wait.Backoff{Steps: 10000, Duration: time.Millisecond, Jitter: 1}
 		var group sync.WaitGroup
 		for range writers {
 			group.Go(func() {

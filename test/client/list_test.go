@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,54 +30,62 @@ func TestPagingWhileWritesGoOn(t *testing.T) {
 			_, err := maps.Create(t.Context(), configMap(fmt.Sprintf("page-%03d", i), map[string]string{"state": "first"}), metav1.CreateOptions{})
 			check(t, err)
 		}
-		stop := disturb(t, client, objects)
-		defer stop()
-		seen, pages, token, version := 0, 0, "", ""
-		for {
+		round := disturb(t, client, objects)
+		var seen []string
+		pages, token, version := 0, "", ""
+		for more := true; more; more = token != "" {
 			page, err := maps.List(t.Context(), metav1.ListOptions{Limit: 15, Continue: token})
 			check(t, err)
 			if pages == 0 {
 				version = page.ResourceVersion
-				stop() // at least one round of writes is behind the first page
+				round() // everything has changed before the second page
 			}
 			if page.ResourceVersion != version {
 				t.Fatalf("page %d is at version %s, the first at %s", pages, page.ResourceVersion, version)
 			}
-			seen += len(page.Items)
+			seen = append(seen, describe(page.Items)...)
 			pages++
-			if token = page.Continue; token == "" {
-				break
-			}
-			if left := page.RemainingItemCount; left != nil && *left <= 0 {
-				t.Fatalf("page %d says %d items remain, and has a token", pages, *left)
-			}
+			token = page.Continue
 		}
 		whole, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 		check(t, err)
-		if len(whole.Items) != seen || whole.ResourceVersion != version {
-			t.Fatalf("pages held %d objects; the list at version %s holds %d", seen, version, len(whole.Items))
+		if diff := cmp.Diff(describe(whole.Items), seen); diff != "" || pages < objects/15 {
+			t.Fatalf("%d pages and the list at version %s differ:\n%s", pages, version, diff)
+		}
+		if !slices.IsSorted(seen) {
+			t.Fatalf("out of order: %v", seen)
 		}
 	})
 }
 
-// disturb writes, once now and then on and on, until the returned function is
-// called; that function may be called often and waits for a whole round.
-func disturb(t *testing.T, client kubernetes.Interface, objects int) func() {
+// describe names each object with its version, which says what is in it.
+func describe(items []corev1.ConfigMap) []string {
+	all := make([]string, len(items))
+	for i := range items {
+		all[i] = items[i].Name + " at " + items[i].ResourceVersion
+	}
+	return all
+}
+
+// disturb creates, changes and deletes objects until the test ends. The
+// returned function waits for one whole round of that.
+func disturb(t *testing.T, client kubernetes.Interface, objects int) (round func()) {
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("default")
 	ctx, cancel := context.WithCancel(t.Context())
-	rounds := make(chan struct{}, 1)
+	rounds := make(chan struct{}) // one send a round, if anybody waits
 	var group sync.WaitGroup
 	group.Go(func() {
-		for round := 0; ctx.Err() == nil; round++ {
+		for n := 0; ctx.Err() == nil; n++ {
 			for i := 0; i < objects && ctx.Err() == nil; i += 7 {
 				name := fmt.Sprintf("page-%03d", i)
-				if round%2 == 0 {
+				if n%2 == 0 {
 					maps.Delete(ctx, name, metav1.DeleteOptions{})
 				} else {
 					maps.Create(ctx, configMap(name, map[string]string{"state": "again"}), metav1.CreateOptions{})
 				}
-				maps.Create(ctx, configMap(fmt.Sprintf("page-%03d-%d", i, round), nil), metav1.CreateOptions{})
+				maps.Update(ctx, configMap(fmt.Sprintf("page-%03d", i+1), map[string]string{"n": fmt.Sprint(n)}), metav1.UpdateOptions{})
+				maps.Create(ctx, configMap(fmt.Sprintf("page-%03d-%d", i, n), nil), metav1.CreateOptions{})
 			}
 			select {
 			case rounds <- struct{}{}:
@@ -83,12 +93,14 @@ func disturb(t *testing.T, client kubernetes.Interface, objects int) func() {
 			}
 		}
 	})
-	<-rounds
-	return sync.OnceFunc(func() {
-		<-rounds
+	t.Cleanup(func() {
 		cancel()
 		group.Wait()
 	})
+	return func() {
+		<-rounds // the end of a round that may have begun before
+		<-rounds
+	}
 }
 
 // TestInitialEvents: a watch that asks for the state first gets it, then the
@@ -111,7 +123,7 @@ func TestInitialEvents(t *testing.T) {
 		last := ""
 		bookmarked := false
 		for _, name := range []string{"a", "b", "", "c"} {
-			e := <-w.ResultChan()
+			e := event(t, w)
 			cm, ok := e.Object.(*corev1.ConfigMap)
 			if !ok {
 				t.Fatalf("event %s %+v", e.Type, e.Object)
@@ -160,7 +172,7 @@ func TestGone(t *testing.T) {
 		w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
 		check(t, err)
 		defer w.Stop()
-		e := <-w.ResultChan()
+		e := event(t, w)
 		status, ok := e.Object.(*metav1.Status)
 		if !ok || e.Type != watch.Error || status.Code != http.StatusGone || status.Reason != metav1.StatusReasonExpired {
 			text, _ := json.Marshal(e.Object)

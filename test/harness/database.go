@@ -82,6 +82,9 @@ var postgresServer = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("start PostgreSQL: %w", err)
 	}
+	// Waiting keeps cmd referred to, and so its input open: a pipe that nobody
+	// refers to is closed by the garbage collector.
+	go cmd.Wait()
 	return strings.TrimSpace(line), nil
 })
 

@@ -1,0 +1,114 @@
+package gc
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
+)
+
+// orphan is the orphan finalizer: dependents forget the owner and whatever
+// else dangles, and then the owner may go. A controller that has not yet seen
+// the deletion would adopt the dependents again, so where the kind reports
+// what its controller has seen, that is waited for, up to a bound.
+func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
+	if wait := s.unseen(o); wait > 0 {
+		return review.Again(wait), nil
+	}
+	v, err := s.collect(ctx, string(o.UID), allDependents, func(ctx context.Context, batch []*item) error {
+		return s.letGo(ctx, o.UID, batch)
+	})
+	if err != nil || s.budget <= 0 {
+		return v, err
+	}
+	return s.finalized(ctx, o, metav1.FinalizerOrphanDependents)
+}
+
+// unseen is how much longer to wait for the owner's controller.
+func (s *session) unseen(o *item) time.Duration {
+	seen := gjson.GetBytes(o.Body, "status.observedGeneration")
+	if !seen.Exists() || seen.Int() >= gjson.GetBytes(o.Body, "metadata.generation").Int() {
+		return 0
+	}
+	return time.Unix(o.deletion, 0).Add(s.c.opts.OrphanWait).Sub(s.now)
+}
+
+// letGo takes the owner, and what dangles, out of the references of its
+// dependents.
+func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) error {
+	metas := make([]metav1.ObjectMeta, len(batch))
+	for i, o := range batch {
+		var err error
+		if metas[i], err = object.ParseMeta(o.Body); err != nil {
+			return err
+		}
+	}
+	if _, err := s.lookUp(ctx, batch, metas); err != nil {
+		return err
+	}
+	for i, o := range batch {
+		drop := []types.UID{owner}
+		for _, r := range metas[i].OwnerReferences {
+			if Classify(o.Namespace, s.owners[r.UID]) == Dangling {
+				drop = append(drop, r.UID)
+			}
+		}
+		metas[i].OwnerReferences = without(metas[i].OwnerReferences, drop)
+		if err := s.rewrite(o, &metas[i]); err != nil {
+			return err
+		}
+	}
+	return s.flush(ctx)
+}
+
+// foreground is the foreground finalizer: the dependents are sent on their
+// way, and the owner goes when none is left that blocks it. Owners that wait
+// for each other in a circle do not wait for ever: the one that is looked at
+// goes first.
+func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, error) {
+	v, err := s.collect(ctx, string(o.UID), dependents, s.judge)
+	if err != nil || s.budget <= 0 {
+		return v, err
+	}
+	blocked, err := s.exists(ctx, isBlocked, string(o.UID))
+	if err != nil {
+		return v, err
+	}
+	if blocked {
+		if circle, err := s.inCircle(ctx, o); err != nil || !circle {
+			return v, err // a trigger puts it under review when a dependent goes
+		}
+	}
+	return s.finalized(ctx, o, metav1.FinalizerDeleteDependents)
+}
+
+// inCircle says whether the owner waits for itself. Only one that is a
+// dependent itself can, which spares most owners the search.
+func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
+	if !gjson.GetBytes(o.Body, "metadata.ownerReferences.0").Exists() {
+		return false, nil
+	}
+	return s.exists(ctx, waitsForItself, string(o.UID))
+}
+
+// finalized removes a finalizer, and with the last one the object.
+func (s *session) finalized(ctx context.Context, o *item, finalizer string) (review.Verdict, error) {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	m.Finalizers = slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool { return f == finalizer })
+	if lifecycle.RemoveNow(o.Body, m, s.rules(o.Kind)) {
+		s.remove(o)
+	} else if err := s.rewrite(o, &m); err != nil {
+		return review.Verdict{}, err
+	}
+	return review.Acted(), s.flush(ctx)
+}

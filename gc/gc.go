@@ -1,0 +1,147 @@
+// Package gc is the object collector: what loses its last owner leaves, what
+// is to be orphaned is let go, what is deleted in the foreground waits for its
+// dependents, and a terminating namespace is emptied, pods first.
+//
+// It keeps spec 1's parts and changes their medium. The propagator is the
+// triggers of schema/…/0002_collect.sql: they put under review, in the
+// transaction that made it so, an owner that is gone, an owner that is waiting
+// for its dependents, and an object whose owner is in another namespace. The
+// dirty queue is the table gc_object_reviews, shared by all replicas. The
+// scanner ([Collector.Scan]) is one anti-join. The garbage processor and the
+// two finalizers are the reviewer in review.go.
+//
+// A review decides and acts in one write transaction of the store, which holds
+// the lock on the revision: an owner that appears, goes or is switched at the
+// last moment is seen, or comes after. There is no graph in memory, and no
+// kind is consulted but for its rules of deletion, so one broken definition
+// stops nothing. The decisions are pure: decide.go.
+package gc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Options are what a Collector can be given. Zero values are the defaults.
+type Options struct {
+	Logger *slog.Logger
+	Now    func() time.Time
+	// OrphanWait bounds how long orphaning waits for a controller to see the
+	// deletion (status.observedGeneration). Default 30 seconds.
+	OrphanWait time.Duration
+	// Budget bounds the objects that one transaction changes. Default 500.
+	Budget int
+}
+
+// Collector reviews what deletions may have made garbage.
+type Collector struct {
+	db     *sqldb.DB
+	store  *store.Store
+	kinds  *kind.Registry
+	engine *review.Engine
+	opts   Options
+
+	mu       sync.Mutex
+	paused   bool      // guarded by mu
+	pausedAt time.Time // when paused was read; guarded by mu
+}
+
+// New makes a collector and has the store wake it. Call it before store.Run.
+func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.OrphanWait <= 0 {
+		o.OrphanWait = 30 * time.Second
+	}
+	if o.Budget <= 0 {
+		o.Budget = 500
+	}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o}
+	queue := review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100}
+	var err error
+	c.engine, err = review.New(db, queue, c, review.Options{
+		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+			return st.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
+		},
+		Paused: c.Paused,
+		Now:    o.Now,
+		Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	st.OnCommit(c.notice)
+	return c, nil
+}
+
+// Run scans once and then reviews until the context ends.
+func (c *Collector) Run(ctx context.Context) error {
+	if _, err := c.Scan(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		// The triggers have put everything under review that this would find.
+		c.opts.Logger.Warn("scan for objects without owners failed", "error", err)
+	}
+	return c.engine.Run(ctx)
+}
+
+// RunOne reviews at most one batch that is due: for tests.
+func (c *Collector) RunOne(ctx context.Context) (review.Result, error) { return c.engine.RunOne(ctx) }
+
+// Engine shows the queue, for metrics and reports.
+func (c *Collector) Engine() *review.Engine { return c.engine }
+
+var (
+	deletionMark = []byte(`"deletionTimestamp"`)
+	ownersMark   = []byte(`"ownerReferences"`)
+)
+
+// notice wakes the engine after commits that can have put something under
+// review. Most writes cannot, and asking the queue costs a query.
+func (c *Collector) notice(events []*store.Event) {
+	for _, e := range events {
+		if e.Type == store.Removed || bytes.Contains(e.Object.Body, deletionMark) || bytes.Contains(e.Object.Body, ownersMark) {
+			c.engine.Wake()
+			return
+		}
+	}
+}
+
+// Scan puts under review every owner that is referred to and does not exist,
+// and every DELETING object that waits for the collector. The triggers have
+// done so already; this is the safety net, at start and on demand. It returns
+// how many reviews it added.
+func (c *Collector) Scan(ctx context.Context) (int, error) {
+	added := 0
+	err := c.store.Transact(ctx, func(tx *store.Tx) error {
+		added = 0
+		var b sqldb.Batch
+		b.Query(func(row sqldb.Row) error {
+			var uid string
+			added++
+			return row.Scan(&uid)
+		}, scanReviews, c.opts.Now().UnixMilli())
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("scan objects: %w", err)
+	}
+	if added > 0 {
+		c.engine.Wake()
+	}
+	return added, nil
+}

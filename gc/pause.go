@@ -1,0 +1,68 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// pauseFresh is how long a replica trusts what it read of the switch.
+const pauseFresh = 500 * time.Millisecond
+
+// Pause stops the collector of every replica, and keeps it stopped over
+// restarts, until Resume. Reviews go on being queued.
+func (c *Collector) Pause(ctx context.Context, reason string) error {
+	return c.setPaused(ctx, true, reason)
+}
+
+// Resume undoes Pause.
+func (c *Collector) Resume(ctx context.Context) error { return c.setPaused(ctx, false, "") }
+
+func (c *Collector) setPaused(ctx context.Context, paused bool, reason string) error {
+	err := c.store.Transact(ctx, func(tx *store.Tx) error {
+		var b sqldb.Batch
+		b.Exec(writePaused, paused, reason)
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return fmt.Errorf("switch the collector: %w", err)
+	}
+	c.mu.Lock()
+	c.pausedAt = time.Time{}
+	c.mu.Unlock()
+	c.engine.Wake()
+	return nil
+}
+
+// Paused says whether the collector is paused.
+func (c *Collector) Paused(ctx context.Context) (bool, error) {
+	c.mu.Lock()
+	paused, fresh := c.paused, time.Since(c.pausedAt) < pauseFresh
+	c.mu.Unlock()
+	if fresh {
+		return paused, nil
+	}
+	paused, _, err := c.readPaused(ctx)
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	c.paused, c.pausedAt = paused, time.Now()
+	c.mu.Unlock()
+	return paused, nil
+}
+
+func (c *Collector) readPaused(ctx context.Context) (paused bool, reason string, err error) {
+	found, err := c.db.Row(ctx, readPaused, nil, &paused, &reason)
+	if err == nil && !found {
+		err = errors.New("the table has no row")
+	}
+	if err != nil {
+		return false, "", fmt.Errorf("read the collector's switch: %w", err)
+	}
+	return paused, reason, nil
+}

@@ -1,0 +1,341 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// item is an object under review.
+type item struct {
+	store.Stored
+	deletion   int64 // Unix seconds; 0: not DELETING
+	finalizing int64
+}
+
+// session is one review transaction. It follows a cascade downwards as far as
+// its budget goes, so that a chain costs a few transactions and not one per
+// link; what it leaves is in the queue, put there by the triggers.
+type session struct {
+	c       *Collector
+	tx      *store.Tx
+	now     time.Time
+	budget  int                 // objects that may still be changed
+	owners  map[types.UID]Owner // what was looked up
+	removed []string            // not flushed yet
+	below   []string            // removed in this transaction, with dependents
+	events  []warningEvent
+}
+
+// Review is the garbage processor and the finalizers: review.Reviewer.
+func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	stx, ok := tx.(*store.Tx)
+	if !ok {
+		return nil, fmt.Errorf("review objects: the transaction is a %T", tx)
+	}
+	s := &session{c: c, tx: stx, now: now, budget: c.opts.Budget, owners: map[types.UID]Owner{}}
+	verdicts := make([]review.Verdict, len(tasks))
+	for i, task := range tasks {
+		if s.budget <= 0 {
+			verdicts[i] = review.Again(0)
+			continue
+		}
+		v, err := s.review(ctx, task.Key)
+		if err != nil {
+			return nil, fmt.Errorf("review %s: %w", task.Key, err)
+		}
+		verdicts[i] = v
+	}
+	if err := s.descend(ctx); err != nil {
+		return nil, err
+	}
+	if len(s.events) > 0 {
+		verdicts[0] = verdicts[0].Then(c.writeEvents(s.events))
+	}
+	return verdicts, nil
+}
+
+// review deals with one uid: an object, or one that is gone.
+func (s *session) review(ctx context.Context, uid string) (review.Verdict, error) {
+	found, err := s.query(ctx, objectByUID, uid)
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	if len(found) == 0 {
+		return s.collect(ctx, uid, dependents, s.judge)
+	}
+	o := found[0]
+	if o.Deleting {
+		switch {
+		case o.finalizing&store.FinalizeOrphan != 0:
+			return s.orphan(ctx, o)
+		case o.finalizing&store.FinalizeForeground != 0:
+			return s.foreground(ctx, o)
+		case o.finalizing&store.FinalizeNamespace != 0:
+			return s.namespace(ctx, o)
+		}
+		return review.Kept(), nil
+	}
+	before := s.budget
+	if err := s.judge(ctx, []*item{o}); err != nil {
+		return review.Verdict{}, err
+	}
+	return acted(s.budget < before), nil
+}
+
+func acted(yes bool) review.Verdict {
+	if yes {
+		return review.Acted()
+	}
+	return review.Kept()
+}
+
+// collect has the dependents of an owner judged, in batches, until there are
+// no more or the budget is spent; then the review goes on later.
+func (s *session) collect(ctx context.Context, uid, statement string, judge func(context.Context, []*item) error) (review.Verdict, error) {
+	before, after := s.budget, int64(0)
+	for s.budget > 0 {
+		limit := s.budget
+		batch, err := s.query(ctx, statement, uid, after, limit)
+		if err != nil {
+			return review.Verdict{}, err
+		}
+		if err := judge(ctx, batch); err != nil {
+			return review.Verdict{}, err
+		}
+		if len(batch) < limit {
+			return acted(s.budget < before), nil
+		}
+		after = batch[len(batch)-1].ID
+	}
+	return review.Progressed(0), nil
+}
+
+// descend reviews what this transaction made reviewable, while there is
+// budget. The rows that the triggers wrote for it are taken back.
+func (s *session) descend(ctx context.Context) error {
+	for len(s.below) > 0 && s.budget > 0 {
+		uid := s.below[0]
+		s.below = s.below[1:]
+		if _, err := s.collect(ctx, uid, dependents, s.judge); err != nil {
+			return fmt.Errorf("review %s: %w", uid, err)
+		}
+		if s.budget <= 0 {
+			return nil // there may be more: its row stays in the queue
+		}
+		var b sqldb.Batch
+		b.Exec(settled, uid)
+		if err := s.tx.Send(ctx, &b); err != nil {
+			return fmt.Errorf("settle %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// judge decides about dependents and does it. Those of one batch are decided
+// one after the other: one that goes is gone for those behind it, and those
+// before it are reviewed again if it was their owner.
+func (s *session) judge(ctx context.Context, batch []*item) error {
+	metas := make([]metav1.ObjectMeta, len(batch))
+	for i, o := range batch {
+		var err error
+		if metas[i], err = object.ParseMeta(o.Body); err != nil {
+			return fmt.Errorf("read %s: %w", o.Key, err)
+		}
+	}
+	parents, err := s.lookUp(ctx, batch, metas)
+	if err != nil {
+		return err
+	}
+	for i, o := range batch {
+		if err := s.judgeOne(o, metas[i], parents[o.UID]); err != nil {
+			return err
+		}
+	}
+	return s.flush(ctx)
+}
+
+func (s *session) judgeOne(o *item, m metav1.ObjectMeta, parent bool) error {
+	s.report(o, &m)
+	standing := func(uid types.UID) Standing { return Classify(o.Namespace, s.owners[uid]) }
+	switch d := Decide(&m, standing, parent); d.Action {
+	case Unlink:
+		m.OwnerReferences = without(m.OwnerReferences, d.Drop)
+		return s.rewrite(o, &m)
+	case Delete:
+		return s.delete(o, m, d.Policy)
+	}
+	return nil
+}
+
+// delete sends an object on its way by the rules of its kind.
+func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPropagation) error {
+	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
+		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now,
+		Options: metav1.DeleteOptions{PropagationPolicy: &policy},
+		Rules:   s.rules(o.Kind),
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", o.Key, err)
+	}
+	switch d.Outcome {
+	case lifecycle.Remove:
+		s.remove(o)
+	case lifecycle.Mark:
+		return s.replace(o, &d.Meta, d.Body)
+	}
+	return nil
+}
+
+// rules are those of the kind. A kind that nobody serves any more has none of
+// its own, and its objects are collected all the same.
+func (s *session) rules(storage string) lifecycle.Rules {
+	if k, ok := s.c.kinds.Snapshot().Stored(storage); ok {
+		return k.Rules
+	}
+	return lifecycle.Rules{}
+}
+
+func (s *session) remove(o *item) {
+	s.budget--
+	s.tx.Remove(&o.Stored)
+	s.owners[o.UID] = Owner{}
+	s.removed = append(s.removed, string(o.UID))
+}
+
+// rewrite replaces an object's metadata.
+func (s *session) rewrite(o *item, m *metav1.ObjectMeta) error {
+	body, err := object.WithMeta(o.Body, *m)
+	if err != nil {
+		return fmt.Errorf("rewrite %s: %w", o.Key, err)
+	}
+	return s.replace(o, m, body)
+}
+
+func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
+	s.budget--
+	delete(s.owners, o.UID) // it may be waiting now
+	next, err := s.tx.Rewrite(&o.Stored, m, body)
+	if err != nil {
+		return err
+	}
+	o.Stored = *next
+	return nil
+}
+
+// flush writes what was decided and notes which of the removed objects had
+// dependents.
+func (s *session) flush(ctx context.Context) error {
+	if err := s.tx.Flush(ctx); err != nil {
+		return err
+	}
+	var b sqldb.Batch
+	for _, uid := range s.removed {
+		b.Query(func(row sqldb.Row) error {
+			var one int64
+			s.below = append(s.below, uid)
+			return row.Scan(&one)
+		}, followUp, uid)
+	}
+	s.removed = s.removed[:0]
+	if b.Len() == 0 {
+		return nil
+	}
+	return s.tx.Send(ctx, &b)
+}
+
+// lookUp finds out about the owners of a batch, each once per transaction,
+// and which of the batch have dependents, where that matters: below an owner
+// that waits.
+func (s *session) lookUp(ctx context.Context, batch []*item, metas []metav1.ObjectMeta) (parents map[types.UID]bool, err error) {
+	var b sqldb.Batch
+	for i := range metas {
+		for _, r := range metas[i].OwnerReferences {
+			s.askOwner(&b, r.UID)
+		}
+	}
+	if b.Len() > 0 {
+		if err := s.tx.Send(ctx, &b); err != nil {
+			return nil, fmt.Errorf("look up owners: %w", err)
+		}
+	}
+	parents = map[types.UID]bool{}
+	b = sqldb.Batch{}
+	for i, o := range batch {
+		for _, r := range metas[i].OwnerReferences {
+			if s.owners[r.UID].Foreground {
+				b.Query(func(row sqldb.Row) error {
+					var one int64
+					parents[o.UID] = true
+					return row.Scan(&one)
+				}, hasDependents, string(o.UID))
+				break
+			}
+		}
+	}
+	if b.Len() > 0 {
+		if err := s.tx.Send(ctx, &b); err != nil {
+			return nil, fmt.Errorf("look up dependents: %w", err)
+		}
+	}
+	return parents, nil
+}
+
+func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
+	if _, known := s.owners[uid]; known {
+		return
+	}
+	s.owners[uid] = Owner{}
+	b.Query(func(row sqldb.Row) error {
+		var o Owner
+		var deletion, finalizing int64
+		if err := row.Scan(&o.Namespace, &deletion, &finalizing); err != nil {
+			return err
+		}
+		o.Exists = true
+		o.Foreground = deletion != 0 && finalizing&store.FinalizeForeground != 0
+		s.owners[uid] = o
+		return nil
+	}, ownerByUID, string(uid))
+}
+
+func (s *session) exists(ctx context.Context, statement string, args ...any) (bool, error) {
+	found := false
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var one int64
+		found = true
+		return row.Scan(&one)
+	}, statement, args...)
+	err := s.tx.Send(ctx, &b)
+	return found, err
+}
+
+// query reads objects.
+func (s *session) query(ctx context.Context, statement string, args ...any) ([]*item, error) {
+	var out []*item
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		o := &item{}
+		var uid string
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.deletion, &o.finalizing, &o.Body); err != nil {
+			return err
+		}
+		o.UID, o.Deleting = types.UID(uid), o.deletion != 0
+		out = append(out, o)
+		return nil
+	}, statement, args...)
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read objects: %w", err)
+	}
+	return out, nil
+}

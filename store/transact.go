@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Tx is a write transaction for those who decide about many objects at once:
+// the collector. It holds the lock on the revision, so what it has read stays
+// true until it commits. It is for one goroutine and ends with the function
+// that Transact called.
+type Tx struct {
+	tx       *sqldb.Tx
+	Now      time.Time
+	revision int64
+	effects  []*effect
+	queued   sqldb.Batch
+}
+
+// Stored is an object as a transaction found it.
+type Stored struct {
+	object.Object
+	ID       int64
+	Deleting bool
+}
+
+// Transact runs fn in a transaction of its own, in turn with the batches of
+// other writes, and commits it when fn returns nil. fn must be quick: nobody
+// else writes meanwhile.
+func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
+	return s.writer.do(ctx, func() error {
+		tx, err := s.db.Begin(ctx)
+		if err != nil {
+			return fmt.Errorf("transact: %w", err)
+		}
+		defer tx.Rollback() // does nothing after a commit
+		t := &Tx{tx: tx, Now: s.now()}
+		var b sqldb.Batch
+		var compacted int64
+		lock(&b, s.db.Engine(), &t.revision, &compacted)
+		if err := tx.Send(ctx, &b); err != nil {
+			return fmt.Errorf("transact: %w", err)
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		if err := t.Flush(ctx); err != nil {
+			return err
+		}
+		return s.finish(ctx, t)
+	})
+}
+
+// finish moves the revision, commits and tells the watchers.
+func (s *Store) finish(ctx context.Context, t *Tx) error {
+	if len(t.effects) > 0 {
+		var b sqldb.Batch
+		b.Exec(setRevision, t.revision)
+		if s.db.Engine() == sqldb.Postgres {
+			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
+		}
+		if err := t.tx.Send(ctx, &b); err != nil {
+			return fmt.Errorf("transact: %w", err)
+		}
+	}
+	if err := t.tx.Commit(ctx); err != nil {
+		s.commitFailed(err)
+		return fmt.Errorf("transact: %w", err)
+	}
+	if len(t.effects) > 0 {
+		s.publish(newEvents(t.effects))
+	}
+	return nil
+}
+
+// Send runs statements of the caller's own.
+func (t *Tx) Send(ctx context.Context, b *sqldb.Batch) error { return t.tx.Send(ctx, b) }
+
+// Remove removes an object when the transaction is flushed.
+func (t *Tx) Remove(o *Stored) {
+	t.add(&effect{Type: Removed, key: o.Key, uid: string(o.UID), body: o.Body, before: o.state()})
+}
+
+// Rewrite gives an object another body, whose metadata is m, when the
+// transaction is flushed. It returns the object as it is then.
+func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, error) {
+	f := &effect{key: o.Key, uid: string(o.UID), before: o.state()}
+	if err := f.rewrite(body, m); err != nil {
+		return nil, fmt.Errorf("rewrite %s: %w", o.Key, err)
+	}
+	t.add(f)
+	next := *o
+	next.Body, next.Revision, next.Deleting = body, f.revision, m.DeletionTimestamp != nil
+	return &next, nil
+}
+
+// add gives an effect its revision. An object that was rewritten in this
+// transaction already must be passed as Rewrite returned it.
+func (t *Tx) add(f *effect) {
+	t.revision++
+	f.id, f.revision = f.before.id, t.revision
+	f.queue(&t.queued)
+	t.effects = append(t.effects, f)
+}
+
+// Flush sends what was removed and rewritten, in one round trip. The triggers
+// have fired when it returns.
+func (t *Tx) Flush(ctx context.Context) error {
+	if t.queued.Len() == 0 {
+		return nil
+	}
+	queued := t.queued
+	t.queued = sqldb.Batch{}
+	if err := t.tx.Send(ctx, &queued); err != nil {
+		return fmt.Errorf("write objects: %w", err)
+	}
+	return nil
+}
+
+func (o *Stored) state() *state {
+	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, body: o.Body}
+}
