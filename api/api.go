@@ -34,6 +34,7 @@ type Config struct {
 	Access   *access.Authenticator
 	OpenAPI  http.Handler // serves /openapi/
 	Metrics  http.Handler // serves /metrics
+	Extra    http.Handler // serves /exeunt/: what no Kubernetes server has; nil: nothing
 	Observer Observer     // is told of every request
 	Logger   *slog.Logger
 	Version  string           // this program's, for /version
@@ -55,6 +56,7 @@ type API struct {
 	access  *access.Authenticator
 	openapi http.Handler
 	metrics http.Handler
+	extra   http.Handler
 	observe Observer
 	log     *slog.Logger
 	version string
@@ -78,7 +80,7 @@ type API struct {
 // New puts an API together. It does no I/O.
 func New(c Config) *API {
 	a := &API{
-		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics,
+		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra,
 		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{

@@ -41,6 +41,8 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		a.openapi.ServeHTTP(w, req)
 	case path == "/metrics":
 		a.metrics.ServeHTTP(w, req)
+	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
+		a.extra.ServeHTTP(w, req)
 	case path == "/version":
 		a.serveVersion(w)
 	case strings.HasPrefix(path, "/debug/pprof"):

@@ -6,6 +6,8 @@
 package kind
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -55,8 +57,9 @@ type Kind struct {
 	Refuse string
 
 	// Ephemeral kinds are answered and never stored (the review kinds): only
-	// create works, and the api package answers it.
+	// create works. Answer makes the reply; nil leaves it to the api package.
 	Ephemeral bool
+	Answer    func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
 }
 
 // Version is a Kind as clients of one API version see it.
