@@ -37,13 +37,23 @@ func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h h
 	if !found || len(info.Parts) > 3 || len(info.Parts) == 3 && info.Subresource == "" {
 		return nil, false
 	}
-	// A name is not created but put, and a collection is not put.
-	named := info.Name != ""
-	if method == http.MethodHead || named && info.Verb == "create" && info.Subresource == "" ||
-		!named && (info.Verb == "update" || info.Verb == "patch") {
+	if method == http.MethodHead || !e.fits(info) {
 		return nil, true
 	}
 	return verbs[info.Verb], true
+}
+
+// fits says whether the path is one that the verb is for: a name is not
+// created but put, a collection is not put, and what is created goes into a
+// namespace.
+func (e *endpoint) fits(info *genericrequest.RequestInfo) bool {
+	switch info.Verb {
+	case "create":
+		return info.Subresource != "" || info.Name == "" && (info.Namespace != "" || !e.main.v.Kind.Namespaced)
+	case "update", "patch":
+		return info.Name != ""
+	}
+	return true
 }
 
 // endpoint returns what serves a version, made on first use.

@@ -115,7 +115,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, ok := a.access.Caller(req)
 		if !ok {
-			if isPublic(req.URL.Path) && (req.Method == http.MethodGet || req.Method == http.MethodHead) {
+			// Credentials that are no good are refused everywhere.
+			if req.Header.Get("Authorization") == "" && isPublic(req.URL.Path) && (req.Method == http.MethodGet || req.Method == http.MethodHead) {
 				next.ServeHTTP(w, req)
 				return
 			}

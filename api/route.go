@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -143,6 +144,8 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	}
 	handler, found := e.handler(info, req.Method)
 	switch {
+	case sendsProtobuf(req) && v.Wire.Custom && (info.Verb == "create" || info.Verb == "update"):
+		a.fail(w, req, negotiation.NewUnsupportedMediaTypeError([]string{"application/json", "application/yaml"}))
 	case !found:
 		a.fail(w, req, notFoundRoute())
 	case handler == nil:
@@ -150,6 +153,12 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	default:
 		handler(w, req)
 	}
+}
+
+// sendsProtobuf says whether the body is protobuf, which custom kinds have no
+// form for.
+func sendsProtobuf(req *http.Request) bool {
+	return strings.HasPrefix(req.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf")
 }
 
 // notFoundRoute is the Status for a path that no kind serves.
@@ -176,7 +185,7 @@ func (a *API) serveFast(w http.ResponseWriter, req *http.Request, info *genericr
 	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || !wantsJSON(req) {
 		return false
 	}
-	if info.Verb == "create" && e.json != nil && e.json.takes(req) {
+	if info.Verb == "create" && e.json != nil && e.fits(info) && e.json.takes(req) {
 		e.json.serve(w, req, info)
 		return true
 	}

@@ -3,8 +3,10 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,7 +79,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	}
 	obj, err := info.UpdatedObject(ctx, existing)
 	if err != nil {
-		return nil, err
+		return nil, badChange(err)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -103,6 +105,18 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		}
 	}
 	return r.swap(ctx, key, current, obj, updated.Remove, dryRun)
+}
+
+// badChange is why a change cannot be computed. The library words most of it;
+// what it leaves bare (an unknown directive in a patch) is the caller's fault
+// too: the object that it was to be applied to is sound.
+func badChange(err error) error {
+	var status apierrors.APIStatus
+	var refused *object.Error
+	if errors.As(err, &status) || errors.As(err, &refused) {
+		return err
+	}
+	return object.BadRequestf("the change cannot be applied: %v", err)
 }
 
 func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, remove, dryRun bool) (runtime.Object, error) {

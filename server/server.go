@@ -14,7 +14,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/api"
@@ -77,6 +79,7 @@ func (c Config) withDefaults() Config {
 // requests finish, the last writes are committed.
 func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
+	quietLibraries(ctx, c.Logger)
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}
@@ -110,6 +113,16 @@ func Run(ctx context.Context, c Config) error {
 	err = serve(ctx, storeCtx, c, parts{st, kinds, definitions, collector})
 	stopStore()
 	return errors.Join(err, stores.Wait())
+}
+
+// quietLibraries sends what the Kubernetes libraries log to our log, for those
+// who debug. What matters of it reaches callers, or us as an error.
+func quietLibraries(ctx context.Context, log *slog.Logger) {
+	if log.Enabled(ctx, slog.LevelDebug) {
+		klog.SetSlogLogger(log.With("from", "kubernetes libraries"))
+		return
+	}
+	klog.SetLogger(logr.Discard())
 }
 
 // parts is what stands before the server serves.

@@ -74,7 +74,8 @@ func mediaTypes(t typer) []runtime.SerializerInfo {
 		StrictSerializer: text(json.SerializerOptions{Yaml: true, Strict: true}),
 	}, {
 		MediaType: runtime.ContentTypeProtobuf, MediaTypeType: "application", MediaTypeSubType: "vnd.kubernetes.protobuf",
-		Serializer: protobuf.NewSerializerWithOptions(creater{}, t, protobuf.SerializerOptions{StreamingCollectionsEncoding: true}),
+		Serializer:       protobuf.NewSerializerWithOptions(creater{}, t, protobuf.SerializerOptions{StreamingCollectionsEncoding: true}),
+		StrictSerializer: protobuf.NewSerializerWithOptions(creater{}, t, protobuf.SerializerOptions{StreamingCollectionsEncoding: true}),
 		StreamSerializer: &runtime.StreamSerializerInfo{
 			Serializer: protobuf.NewRawSerializer(creater{}, t), Framer: protobuf.LengthDelimitedFramer,
 		},
