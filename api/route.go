@@ -126,7 +126,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
-	if !ok || v.Kind.Namespaced == false && info.Namespace != "" && info.Resource != "namespaces" {
+	if !ok || !v.Kind.Namespaced && info.Namespace != "" && info.Resource != "namespaces" {
 		a.fail(w, req, notFoundRoute())
 		return
 	}

@@ -1,0 +1,395 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// things is a kind that nobody serves: its definition is gone. Most tests use
+// it, so that all of them show that such objects are collected.
+const things = "things.example.com"
+
+// world is a database with a store and a collector. Objects are named in
+// short: "a" is the thing a in namespace n, "m/a" one in namespace m, "/a" a
+// cluster-scoped one; "pods:a" is a pod. References go by these names.
+type world struct {
+	testing.TB
+	db    *sqldb.DB
+	store *store.Store
+	gc    *Collector
+	kinds *kind.Registry
+	opts  Options
+	stop  func()
+	clock *clock
+	uids  map[string]types.UID // the newest object of each name
+	named map[types.UID]string
+}
+
+// clock is the time of a test.
+type clock struct{ millis atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.UnixMilli(c.millis.Load()).UTC() }
+func (c *clock) advance(d time.Duration) { c.millis.Add(d.Milliseconds()) }
+
+var uids atomic.Int64
+
+// each runs a test in a world on each engine.
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db, Options{})) })
+}
+
+func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
+	t.Helper()
+	w := &world{
+		TB: t, db: db, opts: o, kinds: kind.NewRegistry(builtin.Kinds()), clock: &clock{},
+		uids: map[string]types.UID{}, named: map[types.UID]string{},
+	}
+	w.clock.millis.Store(time.Now().Truncate(time.Second).UnixMilli())
+	w.opts.Now = w.clock.now
+	w.opts.Logger = slog.New(slog.DiscardHandler)
+	w.start()
+	return w
+}
+
+// start opens a store and a collector, as a server does.
+func (w *world) start() {
+	w.Helper()
+	var err error
+	w.store, err = store.Open(context.Background(), store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if w.gc, err = New(w.db, w.store, w.kinds, w.opts); err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	st := w.store
+	go func() { ended <- st.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Errorf("run store: %v", err)
+		}
+		if err := st.Close(); err != nil {
+			w.Errorf("close store: %v", err)
+		}
+	})
+	w.Cleanup(w.stop)
+}
+
+// restart replaces store and collector by new ones on the same database.
+func (w *world) restart() {
+	w.Helper()
+	w.stop()
+	w.start()
+}
+
+// replica is another server on the same database.
+func (w *world) replica() *world {
+	w.Helper()
+	other := *w
+	other.start()
+	return &other
+}
+
+func keyOf(name string) object.Key {
+	kind, rest, found := strings.Cut(name, ":")
+	if !found {
+		kind, rest = things, name
+	}
+	namespace, short, found := strings.Cut(rest, "/")
+	if !found {
+		namespace, short = "n", rest
+	}
+	return object.Key{Kind: kind, Namespace: namespace, Name: short}
+}
+
+func nameOf(k object.Key) string {
+	name := k.Name
+	if k.Namespace != "n" {
+		name = k.Namespace + "/" + name
+	}
+	if k.Kind != things {
+		name = k.Kind + ":" + name
+	}
+	return name
+}
+
+// option shapes an object.
+type option func(w *world, m *metav1.ObjectMeta)
+
+// owned adds references; a name that ends in "^" blocks the owner's deletion.
+func owned(owners ...string) option {
+	return func(w *world, m *metav1.ObjectMeta) {
+		for _, owner := range owners {
+			name, blocks := strings.CutSuffix(owner, "^")
+			m.OwnerReferences = append(m.OwnerReferences, w.reference(name, blocks))
+		}
+	}
+}
+
+// reference is one to the newest object of a name, or to one that never was.
+func (w *world) reference(name string, blocks bool) metav1.OwnerReference {
+	r := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: keyOf(name).Name, UID: w.uids[name]}
+	if r.UID == "" {
+		r.UID = types.UID("never-" + name)
+		w.named[r.UID] = "never-" + name
+	}
+	if blocks {
+		r.BlockOwnerDeletion = &blocks
+	}
+	return r
+}
+
+func finalizers(names ...string) option {
+	return func(_ *world, m *metav1.ObjectMeta) { m.Finalizers = names }
+}
+
+// add creates an object. Its body has the fields given as JSON after meta.
+func (w *world) add(name string, options ...option) types.UID {
+	w.Helper()
+	return w.addBody(name, `,"value":"x"`, options...)
+}
+
+func (w *world) addBody(name, fields string, options ...option) types.UID {
+	w.Helper()
+	key := keyOf(name)
+	m := metav1.ObjectMeta{
+		Name: key.Name, Namespace: key.Namespace, UID: types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
+		CreationTimestamp: metav1.Unix(1000, 0), Generation: 1,
+	}
+	for _, o := range options {
+		o(w, &m)
+	}
+	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+fields+`}`), m)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.store.Create(context.Background(), store.CreateRequest{Key: key, Meta: m, Body: body}); err != nil {
+		w.Fatalf("create %s: %v", name, err)
+	}
+	w.uids[name], w.named[m.UID] = m.UID, name
+	return m.UID
+}
+
+// update changes the metadata of an object, and removes it when the change
+// took the last thing that held it.
+func (w *world) update(name string, options ...option) {
+	w.Helper()
+	w.updateBody(name, func(body []byte) []byte { return body }, options...)
+}
+
+func (w *world) updateBody(name string, change func([]byte) []byte, options ...option) {
+	w.Helper()
+	key := keyOf(name)
+	o, err := w.store.Get(context.Background(), key)
+	if err != nil {
+		w.Fatalf("get %s: %v", name, err)
+	}
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range options {
+		f(w, &m)
+	}
+	body, err := object.WithMeta(change(o.Body), m)
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, err = w.store.Update(context.Background(), store.UpdateRequest{
+		Key: key, IfRevision: o.Revision, Meta: m, Body: body, Remove: lifecycle.RemoveNow(body, m, w.rules(key.Kind)),
+	})
+	if err != nil {
+		w.Fatalf("update %s: %v", name, err)
+	}
+}
+
+func (w *world) rules(storage string) lifecycle.Rules {
+	if k, ok := w.kinds.Snapshot().Stored(storage); ok {
+		return k.Rules
+	}
+	return lifecycle.Rules{}
+}
+
+const (
+	background = metav1.DeletePropagationBackground
+	foreground = metav1.DeletePropagationForeground
+	orphan     = metav1.DeletePropagationOrphan
+)
+
+// delete deletes an object as a client does.
+func (w *world) delete(name string, policy metav1.DeletionPropagation) {
+	w.Helper()
+	w.deleteWith(name, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+func (w *world) deleteWith(name string, options metav1.DeleteOptions) {
+	w.Helper()
+	key := keyOf(name)
+	_, err := w.store.Delete(context.Background(), store.DeleteRequest{Key: key, Options: options, Rules: w.rules(key.Kind)})
+	if err != nil {
+		w.Fatalf("delete %s: %v", name, err)
+	}
+}
+
+// turn is one turn of the collector, in which nothing fails.
+func (w *world) turn() review.Result {
+	w.Helper()
+	r, err := w.gc.RunOne(context.Background())
+	if err != nil {
+		w.Fatalf("turn: %v", err)
+	}
+	if r.Failed > 0 {
+		w.Fatalf("a review failed: %+v\n%s", r, w.queue())
+	}
+	return r
+}
+
+// drain takes turns until nothing is due.
+func (w *world) drain() {
+	w.Helper()
+	for range 1000 {
+		if r := w.turn(); r.Claimed == 0 {
+			return
+		}
+	}
+	w.Fatalf("the collector does not come to rest:\n%s", w.queue())
+}
+
+// row is an object as the database has it.
+type row struct {
+	key  object.Key
+	meta metav1.ObjectMeta
+	body []byte
+}
+
+func (w *world) rows() []row {
+	w.Helper()
+	rows, err := w.db.Query(context.Background(),
+		`SELECT o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.revision ORDER BY o.kind, o.namespace, o.name`)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer rows.Close()
+	var out []row
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.key.Kind, &r.key.Namespace, &r.key.Name, &r.body); err != nil {
+			w.Fatal(err)
+		}
+		if r.meta, err = object.ParseMeta(r.body); err != nil {
+			w.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+// state is what exists: "a!(orphan) b<a,c" is a DELETING a with a finalizer,
+// and b with two owners. Events are left out.
+func (w *world) state() string {
+	w.Helper()
+	var parts []string
+	for _, r := range w.rows() {
+		if r.key.Kind != "events" {
+			parts = append(parts, w.describe(r))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func (w *world) describe(r row) string {
+	text := nameOf(r.key)
+	if r.meta.DeletionTimestamp != nil {
+		text += "!"
+	}
+	if len(r.meta.Finalizers) > 0 {
+		text += "(" + strings.Join(r.meta.Finalizers, ",") + ")"
+	}
+	var owners []string
+	for _, o := range r.meta.OwnerReferences {
+		name := w.named[o.UID]
+		if w.uids[name] != o.UID && !strings.HasPrefix(name, "never-") {
+			name = "old-" + name
+		}
+		owners = append(owners, name)
+	}
+	if len(owners) > 0 {
+		text += "<" + strings.Join(owners, ",")
+	}
+	return text
+}
+
+// want compares the state.
+func (w *world) want(state string) {
+	w.Helper()
+	if got := w.state(); got != state {
+		w.Errorf("got  %s\nwant %s\nqueue: %s", got, state, w.queue())
+	}
+}
+
+// queue is the rows of the queue: "a owner_removed; b deleting".
+func (w *world) queue() string {
+	w.Helper()
+	rows, err := w.db.Query(context.Background(),
+		`SELECT uid, event, claim_token IS NOT NULL, coalesce(last_error, '') FROM gc_object_reviews ORDER BY event, uid`)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer rows.Close()
+	var parts []string
+	for rows.Next() {
+		var uid, event, lastError string
+		var claimed bool
+		if err := rows.Scan(&uid, &event, &claimed, &lastError); err != nil {
+			w.Fatal(err)
+		}
+		text := w.named[types.UID(uid)] + " " + event
+		if claimed {
+			text += " claimed"
+		}
+		if lastError != "" {
+			text += ": " + lastError
+		}
+		parts = append(parts, text)
+	}
+	if err := rows.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (w *world) wantQueue(want string) {
+	w.Helper()
+	if got := w.queue(); got != want {
+		w.Errorf("queue: got %q, want %q", got, want)
+	}
+}
