@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -55,9 +54,7 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 	defer listing.Close()
 	out.revision = listing.Revision()
 	for listing.Next() {
-		o := listing.Object()
-		o.Body = bytes.Clone(o.Body)
-		out.objects = append(out.objects, o)
+		out.objects = append(out.objects, listing.Object())
 	}
 	if err := listing.Err(); err != nil {
 		return out, r.statusError(err, object.Key{})

@@ -87,9 +87,7 @@ func (c *Controller) Load(ctx context.Context) error {
 	defer listing.Close()
 	c.revision = listing.Revision()
 	for listing.Next() {
-		o := listing.Object()
-		o.Body = append([]byte(nil), o.Body...)
-		c.learn(o)
+		c.learn(listing.Object())
 	}
 	return listing.Err()
 }

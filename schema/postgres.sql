@@ -16,7 +16,13 @@ CREATE OR REPLACE FUNCTION public.gc_track_object_deleting()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    PERFORM gc_enqueue_object(NEW.uid, 'deleting');
+    IF NEW.finalizing <> 0 THEN
+        PERFORM gc_enqueue_object(NEW.uid, 'deleting');
+    END IF;
+    IF NEW.namespace <> '' THEN
+        PERFORM gc_enqueue_object(n.uid, 'content_changed') FROM objects n
+        WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL;
+    END IF;
     RETURN NULL;
 END
 $function$;
@@ -65,6 +71,44 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+CREATE TABLE archive (
+    id bigint NOT NULL,
+    uid text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    body_revision bigint,
+    removed_at bigint NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    cascade text COLLATE "C" NOT NULL,
+    size bigint NOT NULL,
+    CONSTRAINT archive_pkey PRIMARY KEY (id)
+);
+
+CREATE INDEX archive_cascade_idx ON public.archive USING btree (cascade) WHERE (cascade <> uid);
+
+CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (namespace, removed_at);
+
+CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (kind = 'namespaces'::text);
+
+CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
+
+COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction leaves it while a row here points at it.';
+
+COMMENT ON COLUMN archive.id IS 'the revision of the removal';
+
+COMMENT ON COLUMN archive.namespace IS 'empty: cluster-scoped; a Namespace is in itself';
+
+COMMENT ON COLUMN archive.body_revision IS 'changes.revision of the last body; null: not kept (Secrets)';
+
+COMMENT ON COLUMN archive.removed_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN archive.actor IS 'who asked for the deletion';
+
+COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the cause, or an id of a request''s own';
+
+COMMENT ON COLUMN archive.size IS 'bytes of the body';
 
 CREATE TABLE changes (
     revision bigint NOT NULL,
@@ -134,12 +178,14 @@ CREATE TABLE objects (
     deletion_time bigint,
     grace_seconds bigint,
     finalizing integer DEFAULT 0 NOT NULL,
+    deletion_actor text COLLATE "C",
+    deletion_cascade text COLLATE "C",
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
 );
 
-CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.deletion_time IS NOT NULL) AND (new.finalizing <> 0))) EXECUTE FUNCTION gc_track_object_deleting();
+CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN ((new.deletion_time IS NOT NULL)) EXECUTE FUNCTION gc_track_object_deleting();
 
 CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects FOR EACH ROW EXECUTE FUNCTION gc_track_object_removed();
 
@@ -154,6 +200,10 @@ COMMENT ON COLUMN objects.namespace IS 'empty: cluster-scoped';
 COMMENT ON COLUMN objects.deletion_time IS 'Unix seconds; null: not being deleted';
 
 COMMENT ON COLUMN objects.finalizing IS 'what of the collector a DELETING object waits for: 1 orphan its dependents, 2 delete them first, 4 empty the namespace';
+
+COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DELETING object';
+
+COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object goes with; null: its own, named by its uid';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,
@@ -178,6 +228,7 @@ CREATE TABLE revision (
     one integer NOT NULL,
     current bigint NOT NULL,
     compacted bigint NOT NULL,
+    archived bigint DEFAULT 0 NOT NULL,
     CONSTRAINT revision_one_check CHECK ((one = 1)),
     CONSTRAINT revision_pkey PRIMARY KEY (one)
 ) WITH (fillfactor=10);
@@ -187,3 +238,5 @@ COMMENT ON TABLE revision IS 'The counter of the object log: one row. Its lock i
 COMMENT ON COLUMN revision.current IS 'the newest revision';
 
 COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
+
+COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';

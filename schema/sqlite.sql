@@ -1,5 +1,28 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE TABLE archive (
+    -- The objects that were removed, until they expire. The body stays where
+    -- it was, in changes: compaction leaves it while a row here points at it.
+    id            INTEGER PRIMARY KEY, -- the revision of the removal
+    uid           TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    namespace     TEXT NOT NULL,       -- empty: cluster-scoped; a Namespace is in itself
+    name          TEXT NOT NULL,
+    body_revision INTEGER,             -- changes.revision of the last body; null: not kept (Secrets)
+    removed_at    INTEGER NOT NULL,    -- Unix milliseconds
+    actor         TEXT NOT NULL,       -- who asked for the deletion
+    cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
+    size          INTEGER NOT NULL     -- bytes of the body
+) STRICT;
+
+CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
+
+CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
+
+CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
+
+CREATE INDEX archive_uid_idx ON archive (uid);
+
 CREATE TABLE changes (
     -- The log: every change to every object, until compaction.
     revision  INTEGER PRIMARY KEY,
@@ -49,7 +72,7 @@ CREATE TABLE objects (
     name          TEXT NOT NULL,
     revision      INTEGER NOT NULL,
     deletion_time INTEGER,             -- Unix seconds; null: not being deleted
-    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0,
+    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0, deletion_actor TEXT, deletion_cascade TEXT,
     UNIQUE (kind, namespace, name)
 ) STRICT;
 
@@ -71,6 +94,19 @@ BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
     SELECT n.uid, 0, 0, 'content_removed', unixepoch() * 1000 FROM objects n
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE ON objects
+WHEN NEW.deletion_time IS NOT NULL AND NEW.namespace <> '' AND EXISTS (
+    SELECT 1 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    SELECT n.uid, 0, 0, 'content_changed', unixepoch() * 1000 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
@@ -136,4 +172,4 @@ CREATE TABLE revision (
     one       INTEGER PRIMARY KEY CHECK (one = 1),
     current   INTEGER NOT NULL, -- the newest revision
     compacted INTEGER NOT NULL  -- states before this revision are gone
-) STRICT;
+, archived INTEGER NOT NULL DEFAULT 0) STRICT;

@@ -80,6 +80,7 @@ func (c Config) withDefaults() Config {
 func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
 	quietLibraries(ctx, c.Logger)
+	collectSooner()
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}

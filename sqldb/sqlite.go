@@ -16,7 +16,7 @@ import (
 
 const (
 	// sqliteReaders bounds the reads that run at once; more wait.
-	sqliteReaders = 16
+	sqliteReaders = 8
 	// sqliteBusy is how long to wait for another process that writes.
 	sqliteBusy = 10 * time.Second
 	// sqliteBusyCode is SQLITE_BUSY.
@@ -29,7 +29,7 @@ const (
 var writerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "auto_vacuum(2)", "journal_mode(WAL)",
 	"synchronous(2)", "foreign_keys(1)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
-	"cache_size(-16384)", "temp_store(2)",
+	"cache_size(-8192)", "temp_store(2)",
 }
 
 var readerPragmas = []string{

@@ -73,6 +73,10 @@ type effect struct {
 	owners       []owner
 	ownersChange bool // owners replace what is there
 
+	// Why it happens, for one that begins or completes a deletion: see archive.go.
+	actor, cascade string
+	at             int64 // Unix milliseconds
+
 	id, revision int64 // given by the batch
 }
 
@@ -192,6 +196,7 @@ func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
 // accept gives the effect its revision and shows it to the operations after it.
 func (f *effect) accept(revision int64, v *view) {
 	f.revision = revision
+	f.at = v.now.UnixMilli()
 	f.id = revision // an object is numbered by the revision of its creation
 	if f.before != nil {
 		f.id = f.before.id

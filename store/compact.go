@@ -52,6 +52,9 @@ func (s *Store) runCompactor(ctx context.Context) {
 		current := s.Revision()
 		err := s.compact(ctx, c.next(s.now(), current))
 		if err == nil {
+			err = s.expire(ctx)
+		}
+		if err == nil {
 			err = s.tidy(ctx, current == before)
 		}
 		if err != nil && ctx.Err() == nil {

@@ -16,6 +16,9 @@ type DeleteRequest struct {
 	Options metav1.DeleteOptions
 	Rules   lifecycle.Rules
 	DryRun  bool
+	// Actor is who asks, for the archive. Cascade joins the deletion to others;
+	// empty: it begins one of its own, which is named by the object's uid.
+	Actor, Cascade string
 }
 
 // DeleteResult is what became of the object: its state after marking, or its
@@ -68,7 +71,7 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 	if err != nil {
 		return effect{}, d, err
 	}
-	f := effect{key: r.Key, uid: before.uid, before: before}
+	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade}
 	if d.Outcome != lifecycle.Mark {
 		d.Body = before.body
 	}

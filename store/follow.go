@@ -19,6 +19,7 @@ func (s *Store) publish(events []*Event) {
 	if s.onCommit != nil {
 		defer s.onCommit(events)
 	}
+	s.bodies.add(events)
 	s.follow.Lock()
 	defer s.follow.Unlock()
 	if s.feed.add(events) {

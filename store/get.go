@@ -13,13 +13,21 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 		return object.Object{}, err
 	}
 	o := object.Object{Key: key}
-	found, err := s.db.Row(ctx, getObject, []any{key.Kind, key.Namespace, key.Name}, (*string)(&o.UID), &o.Revision, &o.Body)
+	args := []any{key.Kind, key.Namespace, key.Name}
+	found, err := s.db.Row(ctx, getHead, args, (*string)(&o.UID), &o.Revision)
+	if err == nil && found {
+		if o.Body = s.bodies.get(o.Revision); o.Body != nil {
+			return o, nil
+		}
+		found, err = s.db.Row(ctx, getObject, args, (*string)(&o.UID), &o.Revision, &o.Body)
+	}
 	if err != nil {
 		return object.Object{}, fmt.Errorf("get %s: %w", key, err)
 	}
 	if !found {
 		return object.Object{}, notFound(key)
 	}
+	s.bodies.put(o.Revision, o.Body)
 	return o, nil
 }
 

@@ -3,12 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // lastNamespace sorts after every namespace.
@@ -24,23 +24,30 @@ type ListRequest struct {
 	Revision int64
 	// AfterNamespace and AfterName are where the page before ended.
 	AfterNamespace, AfterName string
-	// Match says whether an object is wanted. Nil: all are. The object's Body
-	// is only valid during the call.
+	// Match says whether an object is wanted. Nil: all are.
 	Match func(*object.Object) bool
 }
+
+// runLength is how many heads are read at a time. The bodies that the cache
+// does not have are then read together.
+const runLength = 512
 
 // Listing streams objects in order of (namespace, name). It holds a database
 // snapshot until Close. It is for one goroutine.
 type Listing struct {
+	store    *Store
+	ctx      context.Context // of the request; a Listing does not outlive it
 	tx       *sql.Tx
-	rows     *sql.Rows
 	request  ListRequest
 	revision int64
-	dest     []any // pointers into the fields below, for Scan
 
+	statement string
+	args      []any // of the statement, without the limit; [1] and [2] are where to go on
+
+	run    []object.Object // what was read and not yet returned
+	at     int             // of run
+	last   bool            // run is the last one
 	object object.Object
-	uid    string
-	body   sql.RawBytes
 
 	count int
 	more  bool
@@ -58,9 +65,7 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", r.Kind, err)
 	}
-	l := &Listing{tx: tx, request: r}
-	l.object.Kind = r.Kind
-	l.dest = []any{&l.object.Namespace, &l.object.Name, &l.uid, &l.object.Revision, &l.body}
+	l := &Listing{store: s, ctx: ctx, tx: tx, request: r}
 	if err := s.begin(ctx, l); err != nil {
 		_ = l.Close() // the first error says more
 		return nil, err
@@ -68,7 +73,7 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	return l, nil
 }
 
-// begin finds the snapshot's revision and starts the query.
+// begin finds the snapshot's revision and what to ask.
 func (s *Store) begin(ctx context.Context, l *Listing) error {
 	r := &l.request
 	current, compacted, err := s.revisionsIn(ctx, l.tx)
@@ -92,17 +97,14 @@ func (s *Store) begin(ctx context.Context, l *Listing) error {
 			afterNamespace, afterName = r.Namespace, ""
 		}
 	}
-	args := []any{r.Kind, afterNamespace, afterName, last, r.Name}
-	statement := listNow
+	l.args = []any{r.Kind, afterNamespace, afterName, last, r.Name}
+	l.statement = listHeads
 	switch {
 	case l.revision < current:
-		statement = listAt
-		args = append(args, l.revision)
+		l.statement = listAt
+		l.args = append(l.args, l.revision)
 	case r.Namespace != "" && r.Name != "":
-		statement = listOne
-	}
-	if l.rows, err = s.db.QueryTx(ctx, l.tx, statement, args...); err != nil {
-		return fmt.Errorf("list %s: %w", r.Kind, err)
+		l.statement = listHead
 	}
 	return nil
 }
@@ -130,11 +132,19 @@ func (l *Listing) Next() bool {
 	if l.ended || l.err != nil {
 		return false
 	}
-	for l.rows.Next() {
-		if l.err = l.rows.Scan(l.dest...); l.err != nil {
-			return false
+	for {
+		if l.at == len(l.run) {
+			if l.last {
+				l.ended = true
+				return false
+			}
+			if l.err = l.read(); l.err != nil {
+				return false
+			}
+			continue
 		}
-		l.object.UID, l.object.Body = types.UID(l.uid), l.body
+		l.object = l.run[l.at]
+		l.at++
 		if l.request.Match != nil && !l.request.Match(&l.object) {
 			continue
 		}
@@ -145,12 +155,98 @@ func (l *Listing) Next() bool {
 		l.count++
 		return true
 	}
-	l.ended, l.err = true, l.rows.Err()
-	return false
 }
 
-// Object is the object Next moved to. Its Body is valid until the next Next or
-// Close.
+// read reads the next run.
+func (l *Listing) read() error {
+	length := runLength
+	if l.statement == listAt {
+		length *= 16 // each run costs a look through all changes since
+	}
+	if l.request.Limit > 0 && l.request.Match == nil {
+		length = min(length, l.request.Limit-l.count+1) // one more tells whether there is more
+	}
+	if err := l.readHeads(length); err != nil {
+		return err
+	}
+	l.at, l.last = 0, len(l.run) < length
+	if n := len(l.run); n > 0 {
+		l.args[1], l.args[2] = l.run[n-1].Namespace, l.run[n-1].Name
+	}
+	return l.readBodies()
+}
+
+func (l *Listing) readHeads(length int) error {
+	l.run = l.run[:0]
+	rows, err := l.store.db.QueryTx(l.ctx, l.tx, l.statement, append(l.args[:len(l.args):len(l.args)], int64(length))...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		o := object.Object{Key: object.Key{Kind: l.request.Kind}}
+		if err := rows.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision); err != nil {
+			return err
+		}
+		l.run = append(l.run, o)
+	}
+	return rows.Err()
+}
+
+// readBodies fills in the bodies of the run.
+func (l *Listing) readBodies() error {
+	var missing []int64
+	for i := range l.run {
+		if l.run[i].Body = l.store.bodies.get(l.run[i].Revision); l.run[i].Body == nil {
+			missing = append(missing, l.run[i].Revision)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	found, err := l.store.readBodies(l.ctx, l.tx, missing)
+	if err != nil {
+		return err
+	}
+	for i := range l.run {
+		if o := &l.run[i]; o.Body == nil {
+			if o.Body = found[o.Revision]; o.Body == nil {
+				return fmt.Errorf("%s has no body at revision %d", o.Key, o.Revision)
+			}
+			l.store.bodies.put(o.Revision, o.Body)
+		}
+	}
+	return nil
+}
+
+func (s *Store) readBodies(ctx context.Context, tx *sql.Tx, revisions []int64) (map[int64][]byte, error) {
+	statement, arg := readBodiesPostgres, any(revisions)
+	if s.db.Engine() == sqldb.SQLite {
+		list, err := json.Marshal(revisions)
+		if err != nil {
+			return nil, err
+		}
+		statement, arg = readBodiesSQLite, string(list)
+	}
+	rows, err := s.db.QueryTx(ctx, tx, statement, arg)
+	if err != nil {
+		return nil, fmt.Errorf("read bodies: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	found := make(map[int64][]byte, len(revisions))
+	for rows.Next() {
+		var revision int64
+		var body []byte
+		if err := rows.Scan(&revision, &body); err != nil {
+			return nil, fmt.Errorf("read bodies: %w", err)
+		}
+		found[revision] = body
+	}
+	return found, rows.Err()
+}
+
+// Object is the object Next moved to. Its Body is shared and must not be
+// changed.
 func (l *Listing) Object() object.Object { return l.object }
 
 // More says, after Next returned false, that the limit cut off at least one
@@ -169,12 +265,9 @@ func (l *Listing) Err() error {
 func (l *Listing) Close() error {
 	l.ended = true
 	var err error
-	if l.rows != nil {
-		err = l.rows.Close()
-	}
 	// Nothing was written: rolling back and committing are the same.
 	if rollback := l.tx.Rollback(); !errors.Is(rollback, sql.ErrTxDone) {
-		err = errors.Join(err, rollback)
+		err = rollback
 	}
 	return err
 }

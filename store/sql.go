@@ -16,8 +16,8 @@ const (
 	lockRevisionPostgres = `SELECT current, compacted FROM revision FOR UPDATE`
 )
 
-// setRevision ends every write.
-const setRevision = `UPDATE revision SET current = $1`
+// setRevision ends every write. $2 is how many bytes it added to the archive.
+const setRevision = `UPDATE revision SET current = $1, archived = archived + $2`
 
 // notifyPostgres tells the other replicas, when the transaction commits.
 const notifyPostgres = `SELECT pg_notify('exeunt_changes', $1)`
@@ -27,6 +27,9 @@ const getObject = `
 SELECT o.uid, o.revision, c.body
 FROM objects o JOIN changes c ON c.revision = o.revision
 WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
+
+// getHead is getObject without the body.
+const getHead = `SELECT uid, revision FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 
 // loadObject is getObject with what a write has to know.
 const loadObject = `
@@ -38,8 +41,12 @@ const insertObject = `
 INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
+// updateObject keeps who began a deletion: only the first to mark an object is
+// its actor.
 const updateObject = `
-UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5 WHERE id = $1`
+UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5,
+    deletion_actor = coalesce(deletion_actor, $6), deletion_cascade = coalesce(deletion_cascade, $7)
+WHERE id = $1`
 
 // deleteObject takes the object's rows in owners with it.
 const deleteObject = `DELETE FROM objects WHERE id = $1`
@@ -53,27 +60,35 @@ INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES ($1, $2, 
 
 const deleteOwners = `DELETE FROM owners WHERE dependent = $1`
 
-// listNow streams the heads after a point in order of (namespace, name), from
-// the unique index, up to a namespace.
-const listNow = `
-SELECT o.namespace, o.name, o.uid, o.revision, c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
+// listHeads reads a run of heads after a point in order of (namespace, name),
+// from the unique index, up to a namespace.
+const listHeads = `
+SELECT o.namespace, o.name, o.uid, o.revision
+FROM objects o
 WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace <= $4
   AND ($5 = '' OR o.name = $5)
-ORDER BY o.namespace, o.name`
+ORDER BY o.namespace, o.name
+LIMIT $6`
 
-// listOne is listNow for one namespace and name.
-const listOne = `
-SELECT o.namespace, o.name, o.uid, o.revision, c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace = $4 AND o.name = $5`
+// listHead is listHeads for one namespace and name.
+const listHead = `
+SELECT o.namespace, o.name, o.uid, o.revision
+FROM objects o
+WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace = $4 AND o.name = $5
+LIMIT $6`
+
+// readBodies reads the bodies at some revisions: primary key.
+const (
+	readBodiesSQLite   = `SELECT revision, body FROM changes WHERE revision IN (SELECT value FROM json_each($1))`
+	readBodiesPostgres = `SELECT revision, body FROM changes WHERE revision = ANY ($1::bigint[])`
+)
 
 // listAt is the state as of an earlier revision, $6: the heads that have not
 // changed since, and for each object that has, what the first change since
 // then replaced. The second half is served by changes_kind_revision_idx and
-// read once per page.
+// read once per run.
 const listAt = `
-SELECT u.namespace, u.name, u.uid, u.revision, c.body
+SELECT u.namespace, u.name, u.uid, u.revision
 FROM (
     SELECT o.namespace, o.name, o.uid, o.revision
     FROM objects o
@@ -85,8 +100,9 @@ FROM (
     WHERE h.kind = $1 AND h.revision > $6 AND h.previous <= $6
       AND (h.namespace, h.name) > ($2, $3) AND h.namespace <= $4
       AND ($5 = '' OR h.name = $5)
-) u JOIN changes c ON c.revision = u.revision
-ORDER BY u.namespace, u.name`
+) u
+ORDER BY u.namespace, u.name
+LIMIT $7`
 
 // readLog reads the log in order, with the body before each change.
 const readLog = `
@@ -105,11 +121,14 @@ WHERE c.revision > $1 AND c.revision <= $2 AND c.kind = $4
 ORDER BY c.revision
 LIMIT $3`
 
-// compactBodies deletes the states that the changes in ($1, $2] replaced.
-// Which those are is known before the first is deleted.
+// compactBodies deletes the states that the changes in ($1, $2] replaced, but
+// for the last states of archived objects. Which those are is known before the
+// first is deleted.
 const compactBodies = `
 DELETE FROM changes WHERE revision IN (
-    SELECT previous FROM changes WHERE revision > $1 AND revision <= $2 AND previous IS NOT NULL)`
+    SELECT c.previous FROM changes c
+    WHERE c.revision > $1 AND c.revision <= $2 AND c.previous IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.id = c.revision AND a.body_revision IS NOT NULL))`
 
 // compactTombstones deletes the removals themselves. After compactBodies,
 // which needs them.

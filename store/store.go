@@ -44,10 +44,16 @@ type Options struct {
 	// Default 30 seconds.
 	CompactEvery time.Duration
 
+	// Archive is what becomes of removed objects. The zero value: nothing.
+	Archive ArchiveOptions
+
 	// RingEvents and RingBytes bound the changes that are kept in memory for
 	// watchers; the ones before are read from the database. Defaults 32,768
-	// and 16 MiB.
+	// and 8 MiB.
 	RingEvents, RingBytes int
+	// CacheBytes bounds the bodies that are kept in memory for reads. Default
+	// 32 MiB.
+	CacheBytes int
 	// PollEvery is how often the store looks for changes of other processes
 	// that it was not told about. Default 3 seconds.
 	PollEvery time.Duration
@@ -55,12 +61,14 @@ type Options struct {
 
 // Store is an open store. It is safe for concurrent use.
 type Store struct {
-	db     *sqldb.DB
-	log    *slog.Logger
-	now    func() time.Time
-	opts   Options
-	writer *writer
-	feed   *feed
+	db      *sqldb.DB
+	log     *slog.Logger
+	now     func() time.Time
+	opts    Options
+	archive archivist
+	writer  *writer
+	feed    *feed
+	bodies  *bodies
 
 	follow sync.Mutex    // held while the feed is moved forward
 	nudged chan struct{} // holds one: look at the log
@@ -83,11 +91,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, errors.New("open store: no database given")
 	}
 	setDefaults(&o)
-	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, nudged: make(chan struct{}, 1), closed: make(chan struct{})}
+	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
 	current, _, err := s.revisions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	s.bodies = newBodies(o.CacheBytes)
 	s.feed = newFeed(current, o.RingEvents, o.RingBytes)
 	s.writer = newWriter(environment{
 		begin:     s.beginWrite,
@@ -119,7 +128,10 @@ func setDefaults(o *Options) {
 		o.RingEvents = 32_768
 	}
 	if o.RingBytes <= 0 {
-		o.RingBytes = 16 << 20
+		o.RingBytes = 8 << 20
+	}
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = 32 << 20
 	}
 	if o.PollEvery <= 0 {
 		o.PollEvery = 3 * time.Second

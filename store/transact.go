@@ -19,9 +19,16 @@ import (
 type Tx struct {
 	tx       *sqldb.Tx
 	Now      time.Time
+	archive  archivist
 	revision int64
+	archived int64 // bytes
 	effects  []*effect
 	queued   sqldb.Batch
+
+	// Actor and Cascade are whose and which deletion the removals and marks
+	// that follow belong to; the caller sets them as it goes. What is DELETING
+	// already keeps its own. An empty Cascade is the object's own.
+	Actor, Cascade string
 }
 
 // Stored is an object as a transaction found it.
@@ -41,7 +48,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now()}
+		t := &Tx{tx: tx, Now: s.now(), archive: s.archive}
 		var b sqldb.Batch
 		var compacted int64
 		lock(&b, s.db.Engine(), &t.revision, &compacted)
@@ -62,7 +69,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 func (s *Store) finish(ctx context.Context, t *Tx) error {
 	if len(t.effects) > 0 {
 		var b sqldb.Batch
-		b.Exec(setRevision, t.revision)
+		b.Exec(setRevision, t.revision, t.archived)
 		if s.db.Engine() == sqldb.Postgres {
 			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
 		}
@@ -101,12 +108,26 @@ func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, err
 	return &next, nil
 }
 
+// Create adds an object when the transaction is flushed. That its name is free
+// and its namespace takes it is for the caller to see to.
+func (t *Tx) Create(key object.Key, m *metav1.ObjectMeta, body []byte) {
+	f := &effect{Type: Created, key: key, uid: string(m.UID), body: body}
+	f.describe(m)
+	f.owners = ownersOf(m.OwnerReferences)
+	f.ownersChange = len(f.owners) > 0
+	t.add(f)
+}
+
 // add gives an effect its revision. An object that was rewritten in this
 // transaction already must be passed as Rewrite returned it.
 func (t *Tx) add(f *effect) {
 	t.revision++
-	f.id, f.revision = f.before.id, t.revision
-	f.queue(&t.queued)
+	f.id, f.revision = t.revision, t.revision
+	if f.before != nil {
+		f.id = f.before.id
+	}
+	f.at, f.actor, f.cascade = t.Now.UnixMilli(), t.Actor, t.Cascade
+	t.archived += f.queue(&t.queued, t.archive)
 	t.effects = append(t.effects, f)
 }
 

@@ -21,6 +21,9 @@ type UpdateRequest struct {
 	// took the last finalizer.
 	Remove bool
 	DryRun bool
+	// Actor is who asks, for the archive, if nobody is known to have asked for
+	// the deletion.
+	Actor string
 }
 
 // Update compares and swaps. Errors: NotFound; Conflict when the object is at
@@ -65,7 +68,7 @@ func (r *UpdateRequest) decide(v *view) (effect, error) {
 	if r.Meta.UID != "" && string(r.Meta.UID) != before.uid {
 		return effect{}, object.Errorf(object.Conflict, "%s %q has uid %s, not %s", r.Key.Kind, r.Key.Name, before.uid, r.Meta.UID)
 	}
-	f := effect{key: r.Key, uid: before.uid, before: before}
+	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor}
 	if r.DryRun || !r.Remove && bytes.Equal(r.Body, before.body) {
 		return f, nil
 	}

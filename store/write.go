@@ -11,8 +11,9 @@ import (
 
 // sqlTx is the transaction of a batch in the database.
 type sqlTx struct {
-	tx     *sqldb.Tx
-	engine sqldb.Engine
+	tx      *sqldb.Tx
+	engine  sqldb.Engine
+	archive archivist
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -20,7 +21,7 @@ func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqlTx{tx: tx, engine: s.db.Engine()}, nil
+	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive}, nil
 }
 
 // lock adds the statement that takes the lock on the revision.
@@ -59,11 +60,12 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 
 func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	var b sqldb.Batch
+	var archived int64
 	for _, f := range effects {
-		f.queue(&b)
+		archived += f.queue(&b, t.archive)
 	}
 	last := effects[len(effects)-1].revision
-	b.Exec(setRevision, last)
+	b.Exec(setRevision, last, archived)
 	if t.engine == sqldb.Postgres {
 		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
 	}
@@ -73,8 +75,9 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
 func (t *sqlTx) rollback()                        { t.tx.Rollback() }
 
-// queue adds the statements of one effect.
-func (f *effect) queue(b *sqldb.Batch) {
+// queue adds the statements of one effect. It returns the bytes that they add
+// to the archive.
+func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	k := f.key
 	var previous, body any
 	if f.before != nil {
@@ -86,11 +89,13 @@ func (f *effect) queue(b *sqldb.Batch) {
 		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
 		body = f.body
-		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
+		actor, cascade := f.cause()
+		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade)
 		if f.ownersChange {
 			b.Exec(deleteOwners, f.id)
 		}
 	case Removed:
+		archived = archive.queue(b, f) // reads the head: before it is deleted
 		b.Exec(deleteObject, f.id)
 	}
 	b.Exec(insertChange, f.revision, f.id, f.uid, k.Kind, k.Namespace, k.Name, int64(f.Type), previous, body)
@@ -99,6 +104,7 @@ func (f *effect) queue(b *sqldb.Batch) {
 			b.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller)
 		}
 	}
+	return archived
 }
 
 func newEvents(effects []*effect) []*Event {

@@ -56,13 +56,19 @@ CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
 
 CREATE FUNCTION gc_track_object_deleting() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM gc_enqueue_object(NEW.uid, 'deleting');
+    IF NEW.finalizing <> 0 THEN
+        PERFORM gc_enqueue_object(NEW.uid, 'deleting');
+    END IF;
+    IF NEW.namespace <> '' THEN
+        PERFORM gc_enqueue_object(n.uid, 'content_changed') FROM objects n
+        WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL;
+    END IF;
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION gc_track_object_deleting IS 'An object that is DELETING and waits for the collector is reviewed after every change to it.';
+COMMENT ON FUNCTION gc_track_object_deleting IS 'An object that is DELETING and waits for the collector is reviewed after every change to it; a terminating namespace whenever something that lingers in it has changed.';
 CREATE TRIGGER objects_deleting_track AFTER UPDATE ON objects
-    FOR EACH ROW WHEN (NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0)
+    FOR EACH ROW WHEN (NEW.deletion_time IS NOT NULL)
     EXECUTE FUNCTION gc_track_object_deleting();
 
 CREATE FUNCTION gc_track_owner_added() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -54,6 +54,21 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+-- It is reviewed as well, for its conditions, whenever something that lingers
+-- in it has changed.
+CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE ON objects
+WHEN NEW.deletion_time IS NOT NULL AND NEW.namespace <> '' AND EXISTS (
+    SELECT 1 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    SELECT n.uid, 0, 0, 'content_changed', unixepoch() * 1000 FROM objects n
+    WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
 -- An object that is DELETING and waits for the collector is reviewed after
 -- every change to it.
 CREATE TRIGGER objects_deleting_track AFTER UPDATE ON objects

@@ -1,0 +1,98 @@
+package store
+
+import (
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// A removal writes a row into the table archive, in its own transaction. The
+// row says what went, when, who asked for it and in which cascade. The body is
+// not copied: the row points at the object's last one in changes.
+//
+// Three jobs touch such a body, and each of them holds the lock on the
+// revision, so they come one after the other:
+//
+//   - A removal writes the row together with its tombstone, so no compaction
+//     can see the one without the other.
+//   - Compaction, when it passes the tombstone, deletes the body unless a row
+//     points at it (compactBodies). The row's id is the tombstone's revision.
+//   - Expiry deletes the row. If compaction has passed the tombstone it will
+//     not come by again, so expiry deletes the body too; if not, the body still
+//     belongs to watchers and to lists of the past, and compaction, which now
+//     finds no row, deletes it in its time (forget).
+//
+// Whichever of the last two comes first, the body goes exactly when neither
+// needs it, and a crash between them leaves what the next run finds.
+//
+// Who and why: a DELETING object carries deletion_actor and deletion_cascade in
+// its head, set by whoever marked it first; a removal that meets them takes
+// them. A cascade is named by the uid of the object whose deletion began it, so
+// a delete request needs to store nothing, and the collector, who removes for
+// the sake of an owner, passes that owner's cascade on.
+
+// defaultArchiveFor is for what is in the archive while it is switched off.
+const defaultArchiveFor = 24 * time.Hour
+
+// nobody is the actor of a removal that no caller asked for.
+const nobody = "system:exeunt"
+
+// ArchiveOptions say what becomes of removed objects.
+type ArchiveOptions struct {
+	// For is how long they are kept; a Namespace's annotation
+	// lifecycle.exeunt.dev/archive-for overrides it. 0: nothing is archived.
+	// What was archived before then leaves after 24 hours.
+	For time.Duration
+	// MaxBytes bounds the bodies that are kept; the oldest leave first.
+	// Default 1 GiB.
+	MaxBytes int64
+	// Secrets: they are kept with their bodies. Otherwise the archive knows
+	// only that they went.
+	Secrets bool
+}
+
+// archivist writes archive rows.
+type archivist struct {
+	on      bool
+	secrets bool
+}
+
+func newArchivist(o ArchiveOptions) archivist { return archivist{on: o.For > 0, secrets: o.Secrets} }
+
+// queue adds the statement that archives a removed object and returns the size
+// of what is kept.
+func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
+	// Events tell of others; nobody wants them back.
+	if !a.on || f.key.Kind == "events" {
+		return 0
+	}
+	keep := a.secrets || f.key.Kind != "secrets"
+	size := int64(0)
+	if keep {
+		size = int64(len(f.before.body))
+	}
+	actor, cascade := f.actor, any(nil)
+	if actor == "" {
+		actor = nobody
+	}
+	if f.cascade != "" && !f.before.deleting {
+		cascade = f.cascade
+	}
+	b.Exec(insertArchived, f.id, f.revision, f.at, actor, cascade, size, keep)
+	return size
+}
+
+// cause is what the head of an object is to say about its deletion: nil, but
+// for an effect that marks it.
+func (f *effect) cause() (actor, cascade any) {
+	if f.deletionTime == nil || f.before.deleting {
+		return nil, nil
+	}
+	if actor = f.actor; f.actor == "" {
+		actor = nobody
+	}
+	if f.cascade != "" {
+		cascade = f.cascade
+	}
+	return actor, cascade
+}

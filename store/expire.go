@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// ArchiveForAnnotation on a Namespace says how long what is removed there is
+// kept, as Go writes durations: "72h".
+const ArchiveForAnnotation = "lifecycle.exeunt.dev/archive-for"
+
+const (
+	expireStep         = 500     // rows per transaction
+	defaultArchiveSize = 1 << 30 // bytes
+)
+
+// expire removes from the archive what is too old, by the window of its
+// namespace, and then the oldest while there is too much. It goes in small
+// steps, each its own transaction between two batches of the writer.
+func (s *Store) expire(ctx context.Context) error {
+	overdue, err := s.overdue(ctx)
+	if err != nil {
+		return fmt.Errorf("expire archive: %w", err)
+	}
+	for _, o := range overdue {
+		err := s.forgetSteps(ctx, func(*forgetting) (string, []any) {
+			return overdueArchived, []any{o.namespace, o.before, int64(expireStep)}
+		})
+		if err != nil {
+			return fmt.Errorf("expire archive of namespace %q: %w", o.namespace, err)
+		}
+	}
+	limit := s.opts.Archive.MaxBytes
+	if limit <= 0 {
+		limit = defaultArchiveSize
+	}
+	var bytes int64
+	if _, err := s.db.Row(ctx, readArchivedBytes, nil, &bytes); err != nil {
+		return fmt.Errorf("expire archive: %w", err)
+	}
+	if bytes <= limit {
+		return nil
+	}
+	err = s.forgetSteps(ctx, func(f *forgetting) (string, []any) {
+		f.downTo = limit
+		return oldestArchived, []any{int64(expireStep)}
+	})
+	if err != nil {
+		return fmt.Errorf("expire archive above %d bytes: %w", limit, err)
+	}
+	return nil
+}
+
+// overdue is a namespace with archive rows that are too old.
+type overdue struct {
+	namespace string
+	before    int64 // Unix milliseconds
+}
+
+func (s *Store) overdue(ctx context.Context) ([]overdue, error) {
+	rows, err := s.db.Query(ctx, archivedNamespaces)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []overdue
+	for rows.Next() {
+		var o overdue
+		var oldest int64
+		var body []byte
+		if err := rows.Scan(&o.namespace, &oldest, &body); err != nil {
+			return nil, err
+		}
+		o.before = s.now().Add(-s.archiveWindow(o.namespace, body)).UnixMilli()
+		if oldest <= o.before {
+			found = append(found, o)
+		}
+	}
+	return found, errors.Join(rows.Err(), rows.Close())
+}
+
+// archiveWindow is how long removals in a namespace are kept. An annotation
+// that says nothing sensible is as good as none: the archive must not be
+// emptied by a typing mistake.
+func (s *Store) archiveWindow(namespace string, body []byte) time.Duration {
+	window := s.opts.Archive.For
+	if window <= 0 {
+		window = defaultArchiveFor
+	}
+	if len(body) == 0 {
+		return window
+	}
+	m, err := object.ParseMeta(body)
+	if err != nil {
+		s.log.Warn("namespace cannot be read: its archive is kept for the default time", "namespace", namespace, "error", err)
+		return window
+	}
+	text, ok := m.Annotations[ArchiveForAnnotation]
+	if !ok {
+		return window
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		s.log.Warn("annotation is no duration: the archive is kept for the default time",
+			"namespace", namespace, "annotation", ArchiveForAnnotation, "value", text)
+		return window
+	}
+	return d
+}
+
+// ForgetArchived removes rows from the archive at once and returns how many
+// there were. Bodies go with them as soon as nobody else needs them.
+func (s *Store) ForgetArchived(ctx context.Context, ids []int64) (int, error) {
+	forgotten := 0
+	for len(ids) > 0 {
+		step := ids[:min(len(ids), expireStep)]
+		ids = ids[len(step):]
+		err := s.forgetOnce(ctx, func(f *forgetting, b *sqldb.Batch) {
+			for _, id := range step {
+				b.Query(f.scan, archivedByID, id)
+			}
+		}, &forgotten)
+		if err != nil {
+			return forgotten, fmt.Errorf("purge archive: %w", err)
+		}
+	}
+	return forgotten, nil
+}
+
+// forgetSteps forgets what a statement selects until it selects nothing more.
+func (s *Store) forgetSteps(ctx context.Context, choose func(*forgetting) (string, []any)) error {
+	for {
+		n := 0
+		err := s.forgetOnce(ctx, func(f *forgetting, b *sqldb.Batch) {
+			statement, args := choose(f)
+			b.Query(f.scan, statement, args...)
+		}, &n)
+		if err != nil || n < expireStep {
+			return err
+		}
+	}
+}
+
+// forgetting is one step.
+type forgetting struct {
+	downTo                       int64 // stop when no more bytes are left; 0: all rows go
+	current, compacted, archived int64
+	rows                         []archivedRow
+}
+
+type archivedRow struct{ id, body, size int64 }
+
+func (f *forgetting) scan(row sqldb.Row) error {
+	var r archivedRow
+	if err := row.Scan(&r.id, &r.body, &r.size); err != nil {
+		return err
+	}
+	f.rows = append(f.rows, r)
+	return nil
+}
+
+// forgetOnce is a transaction of its own. It adds the rows it removed to n.
+func (s *Store) forgetOnce(ctx context.Context, choose func(*forgetting, *sqldb.Batch), n *int) error {
+	return s.writer.do(ctx, func() error {
+		tx, err := s.db.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		var f forgetting
+		var b sqldb.Batch
+		lock(&b, s.db.Engine(), &f.current, &f.compacted)
+		b.Query(func(row sqldb.Row) error { return row.Scan(&f.archived) }, readArchivedBytes)
+		choose(&f, &b)
+		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		b, removed := f.statements()
+		if removed == 0 {
+			return nil
+		}
+		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		*n += removed
+		return nil
+	})
+}
+
+// statements remove the rows; archive.go says why a body goes only once its
+// tombstone is compacted.
+func (f *forgetting) statements() (b sqldb.Batch, removed int) {
+	var bytes int64
+	for _, r := range f.rows {
+		if f.downTo > 0 && f.archived-bytes <= f.downTo {
+			break
+		}
+		if r.body != 0 && r.id <= f.compacted {
+			b.Exec(deleteArchivedBody, r.body)
+		}
+		b.Exec(deleteArchived, r.id)
+		bytes += r.size
+		removed++
+	}
+	if removed > 0 {
+		b.Exec(dropArchivedBytes, bytes)
+	}
+	return b, removed
+}

@@ -1,0 +1,49 @@
+package store
+
+// The statements about the archive, the same on both engines.
+
+// insertArchived archives the object $1, removed at revision $2, whose head is
+// still there. What the head says of the deletion comes before what the
+// removal says ($4, $5); without a cascade it is the object's own.
+const insertArchived = `
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size)
+SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
+    CASE WHEN $7 THEN o.revision END, $3, coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, $5, o.uid), $6
+FROM objects o WHERE o.id = $1`
+
+// archivedNamespaces lists the namespaces that the archive has rows of, by
+// skipping through archive_namespace_removed_at_idx, each with its oldest row
+// and the body of the Namespace: as it is, or else as it was archived last.
+const archivedNamespaces = `
+WITH RECURSIVE n (namespace) AS (
+    SELECT min(namespace) FROM archive
+    UNION ALL
+    SELECT (SELECT min(a.namespace) FROM archive a WHERE a.namespace > n.namespace) FROM n WHERE n.namespace IS NOT NULL
+)
+SELECT n.namespace, (SELECT min(a.removed_at) FROM archive a WHERE a.namespace = n.namespace),
+    coalesce(
+        (SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
+         WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = n.namespace),
+        (SELECT c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
+         WHERE a.kind = 'namespaces' AND a.name = n.namespace ORDER BY a.id DESC LIMIT 1))
+FROM n WHERE n.namespace IS NOT NULL`
+
+// overdueArchived are rows of a namespace that were written before a time.
+const overdueArchived = `
+SELECT id, coalesce(body_revision, 0), size FROM archive
+WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
+
+// oldestArchived are the first to go when there is too much.
+const oldestArchived = `SELECT id, coalesce(body_revision, 0), size FROM archive ORDER BY id LIMIT $1`
+
+const archivedByID = `SELECT id, coalesce(body_revision, 0), size FROM archive WHERE id = $1`
+
+const (
+	deleteArchived     = `DELETE FROM archive WHERE id = $1`
+	deleteArchivedBody = `DELETE FROM changes WHERE revision = $1`
+)
+
+const (
+	readArchivedBytes = `SELECT archived FROM revision`
+	dropArchivedBytes = `UPDATE revision SET archived = archived - $1`
+)
