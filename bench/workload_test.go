@@ -311,8 +311,13 @@ func TestStart(t *testing.T) {
 	if m := r.Measures[0]; m.Errors != 2 || !strings.Contains(m.FirstError, "signal: terminated") {
 		t.Errorf("got %+v", m)
 	}
-	r = run(t, Config{Command: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.01; done"}, Kubeconfig: kubeconfig, Rounds: 2}, RunStart)
-	if m := r.Measures[0]; m.Operations != 2 || m.Latency.P50 <= 0 || m.Server.Resident == 0 {
+	// The kubeconfig appears once the trap is set, as a server's does once it listens.
+	late := kubeconfig + "-late"
+	r = run(t, Config{
+		Command:    []string{"sh", "-c", "trap 'exit 0' TERM; cp " + kubeconfig + " " + late + ".new; mv " + late + ".new " + late + "; while :; do sleep 0.01; done"},
+		Kubeconfig: late, Rounds: 1,
+	}, RunStart)
+	if m := r.Measures[0]; m.Operations != 1 || m.Errors != 0 || m.Latency.P50 <= 0 || m.Server.Resident == 0 {
 		t.Errorf("got %+v", m)
 	}
 	r = run(t, Config{Command: []string{"false"}, Kubeconfig: kubeconfig + "-absent", Rounds: 1}, RunStart)
