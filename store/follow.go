@@ -20,6 +20,9 @@ func (s *Store) publish(events []*Event) {
 		defer s.onCommit(events)
 	}
 	s.bodies.add(events)
+	if s.heads != nil {
+		s.heads.add(events)
+	}
 	s.follow.Lock()
 	defer s.follow.Unlock()
 	if s.feed.add(events) {
@@ -36,6 +39,9 @@ func (s *Store) publish(events []*Event) {
 // commitFailed is told of commits that may have happened.
 func (s *Store) commitFailed(err error) {
 	s.log.Error("commit failed", "error", err)
+	if s.heads != nil {
+		s.heads.forget()
+	}
 	s.nudge()
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -12,14 +14,27 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 	if err := checkKey(key); err != nil {
 		return object.Object{}, err
 	}
+	if h, ok := s.knownHead(key); ok {
+		if body := s.bodies.get(h.revision); body != nil {
+			return object.Object{Key: key, UID: types.UID(h.uid), Revision: h.revision, Body: body}, nil
+		}
+	}
+	return s.read(ctx, key)
+}
+
+// read asks the database for the head, and for the body if it is not cached.
+func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error) {
+	var epoch int64
+	if s.heads != nil {
+		epoch = s.heads.now()
+	}
 	o := object.Object{Key: key}
 	args := []any{key.Kind, key.Namespace, key.Name}
 	found, err := s.db.Row(ctx, getHead, args, (*string)(&o.UID), &o.Revision)
 	if err == nil && found {
-		if o.Body = s.bodies.get(o.Revision); o.Body != nil {
-			return o, nil
+		if o.Body = s.bodies.get(o.Revision); o.Body == nil {
+			found, err = s.db.Row(ctx, getObject, args, (*string)(&o.UID), &o.Revision, &o.Body)
 		}
-		found, err = s.db.Row(ctx, getObject, args, (*string)(&o.UID), &o.Revision, &o.Body)
 	}
 	if err != nil {
 		return object.Object{}, fmt.Errorf("get %s: %w", key, err)
@@ -28,7 +43,17 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 		return object.Object{}, notFound(key)
 	}
 	s.bodies.put(o.Revision, o.Body)
+	if s.heads != nil {
+		s.heads.keep(key, head{string(o.UID), o.Revision}, epoch)
+	}
 	return o, nil
+}
+
+func (s *Store) knownHead(key object.Key) (head, bool) {
+	if s.heads == nil {
+		return head{}, false
+	}
+	return s.heads.get(key)
 }
 
 func notFound(key object.Key) error {

@@ -9,6 +9,8 @@
 //   - A watcher is never cut off for being slow. Only compaction ends it, with
 //     object.Expired.
 //
+// An SQLite database has one Store at a time; a PostgreSQL database any number.
+//
 // It knows no HTTP and no kind, but for one rule: objects in a namespace need
 // that Namespace. One verb is one file. Writes meet in writer.go, where each
 // batch of them becomes one transaction; batch.go says how. feed.go is how
@@ -69,6 +71,7 @@ type Store struct {
 	writer  *writer
 	feed    *feed
 	bodies  *bodies
+	heads   *heads // nil on PostgreSQL
 
 	follow sync.Mutex    // held while the feed is moved forward
 	nudged chan struct{} // holds one: look at the log
@@ -97,6 +100,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s.bodies = newBodies(o.CacheBytes)
+	if o.DB.Engine() == sqldb.SQLite {
+		s.heads = newHeads()
+	}
 	s.feed = newFeed(current, o.RingEvents, o.RingBytes)
 	s.writer = newWriter(environment{
 		begin:     s.beginWrite,
