@@ -28,12 +28,16 @@ var layers = map[string][]string{
 	"store":             {"object", "lifecycle", "sqldb"},
 	"review":            {"sqldb"},
 	"gc":                {"store", "review", "kind", "lifecycle", "object", "sqldb"},
+	"archive":           {"archive/v1", "store", "kind", "lifecycle", "object", "sqldb"},
+	"archive/v1":        {},
+	"foresight":         {"foresight/v1", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
+	"foresight/v1":      {},
 	"openapi":           {"kind"},
 	"access":            {"object"},
 	"api":               {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
 	"definition":        {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":            {"*"},
-	"cmd/exeunt":        {"server", "bench"},
+	"cmd/exeunt":        {"server", "bench", "archive/v1", "foresight/v1"},
 	"bench":             {},
 }
 

@@ -79,9 +79,12 @@ func (id *Identity) TLSConfig() *tls.Config {
 	}
 }
 
+// openAuthority reads the authority, or makes one where there is none. One
+// that is there and no good is never replaced: every caller would be locked
+// out, and a person has to know.
 func (id *Identity) openAuthority() error {
 	p, err := id.read("ca")
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !id.has("ca.crt") {
 		p, err = id.newAuthority()
 	}
 	if err != nil {
@@ -89,10 +92,22 @@ func (id *Identity) openAuthority() error {
 	}
 	cert, err := parseCert(p.cert)
 	if err != nil {
-		return fmt.Errorf("read certificate authority: %w", err)
+		return fmt.Errorf("read certificate authority: %s: %w", filepath.Join(id.dir, "ca.crt"), err)
+	}
+	if _, err := tls.X509KeyPair(p.cert, p.key); err != nil {
+		return fmt.Errorf("read certificate authority: %s: %w", filepath.Join(id.dir, "ca.key"), err)
+	}
+	if id.now.After(cert.NotAfter) {
+		return fmt.Errorf("the certificate authority ended on %s: move ca.crt and ca.key out of %s to have a new one made, and give callers new credentials",
+			cert.NotAfter.Format(time.DateOnly), id.dir)
 	}
 	id.authority, id.Authority = p, cert
 	return nil
+}
+
+func (id *Identity) has(name string) bool {
+	_, err := os.Lstat(filepath.Join(id.dir, name))
+	return err == nil
 }
 
 func (id *Identity) newAuthority() (pair, error) {
@@ -143,8 +158,12 @@ func (id *Identity) issued(name string, template *x509.Certificate, hosts []stri
 	return id.sign(name, template, id.Authority, key, signer.PrivateKey)
 }
 
-// fits says whether a kept certificate is ours, lasts, and covers the hosts.
+// fits says whether a kept certificate is ours, lasts, covers the hosts, and
+// has its key: a crash while it was replaced leaves the next one's key.
 func (id *Identity) fits(p pair, hosts []string) bool {
+	if _, err := tls.X509KeyPair(p.cert, p.key); err != nil {
+		return false
+	}
 	cert, err := parseCert(p.cert)
 	if err != nil || cert.CheckSignatureFrom(id.Authority) != nil || id.now.After(cert.NotAfter.Add(-renewBefore)) {
 		return false

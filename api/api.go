@@ -63,6 +63,8 @@ type API struct {
 	ready   func() error
 	now     func() time.Time
 
+	bookmarkEvery time.Duration // set once
+
 	closing context.Context // ends when watches must
 	close   context.CancelFunc
 	watches sync.WaitGroup
@@ -87,8 +89,9 @@ func New(c Config) *API {
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
-		inFlight: make(chan struct{}, maxInFlight),
-		scale:    scaleWire(),
+		bookmarkEvery: bookmarkEvery,
+		inFlight:      make(chan struct{}, maxInFlight),
+		scale:         scaleWire(),
 	}
 	if a.now == nil {
 		a.now = time.Now

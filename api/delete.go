@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 
+	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
@@ -23,7 +25,7 @@ const deleteBatch = 500
 // Delete asks for the end of an object. The answer is the object while it
 // lingers (grace or finalizers), and a Status with its uid once it is gone.
 func (r *resource) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	result, err := r.delete(ctx, r.key(ctx, name), options)
+	result, err := r.delete(ctx, r.key(ctx, name), options, "")
 	if err != nil {
 		return nil, false, err
 	}
@@ -35,7 +37,8 @@ func (r *resource) Delete(ctx context.Context, name string, validate rest.Valida
 	return obj, gone, err
 }
 
-func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.DeleteOptions) (store.DeleteResult, error) {
+// delete asks the store. An empty cascade is one of the object's own.
+func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.DeleteOptions, cascade string) (store.DeleteResult, error) {
 	if options == nil {
 		options = metav1.NewDeleteOptions(0)
 	}
@@ -47,8 +50,18 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		Options: *options,
 		Rules:   r.v.Kind.Rules,
 		DryRun:  dryrun.IsDryRun(options.DryRun),
+		Actor:   callerName(ctx),
+		Cascade: cascade,
 	})
 	return result, r.statusError(err, key)
+}
+
+// callerName is who asks, for the archive.
+func callerName(ctx context.Context) string {
+	if caller, ok := genericrequest.UserFrom(ctx); ok {
+		return caller.GetName()
+	}
+	return ""
 }
 
 func (r *resource) deletedStatus(o object.Object) *metav1.Status {
@@ -61,7 +74,8 @@ func (r *resource) deletedStatus(o object.Object) *metav1.Status {
 }
 
 // DeleteCollection deletes what a list selects, in batches, each object on its
-// own: never one giant transaction. It answers with what it deleted.
+// own: never one giant transaction. They are one cascade. It answers with what
+// it deleted.
 func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternal.ListOptions) (runtime.Object, error) {
 	page := *list
 	if page.Limit == 0 {
@@ -69,6 +83,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	}
 	total := r.v.NewList()
 	collected := listBuilder{list: total}
+	cascade := uuid.NewString()
 	for {
 		listed, err := r.list(ctx, &page)
 		if err != nil {
@@ -78,7 +93,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			if err := ctx.Err(); err != nil {
 				return nil, r.internalError(err)
 			}
-			if err := r.deleteListed(ctx, o, options); err != nil {
+			if err := r.deleteListed(ctx, o, options, cascade); err != nil {
 				return nil, err
 			}
 			obj, err := r.decode(o)
@@ -98,8 +113,8 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 
 // deleteListed deletes one object of a collection. One that is gone already is
 // no error; the options' preconditions hold for each.
-func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions) error {
-	_, err := r.delete(ctx, o.Key, options.DeepCopy())
+func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string) error {
+	_, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.IsNotFound(err) {
 		return nil

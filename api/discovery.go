@@ -209,6 +209,9 @@ func verbsOf(v *kind.Version) metav1.Verbs {
 	if v.Kind.Ephemeral {
 		return metav1.Verbs{"create"}
 	}
+	if v.Kind.Source != nil {
+		return metav1.Verbs{"delete", "get", "list"}
+	}
 	return standardVerbs
 }
 

@@ -94,6 +94,15 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		e.verbs[""] = map[string]http.HandlerFunc{"create": handlers.CreateResource(&review{main}, scope, nil)}
 		return e, nil
 	}
+	if v.Kind.Source != nil {
+		s := &sourced{main}
+		e.verbs[""] = map[string]http.HandlerFunc{
+			"get":    handlers.GetResource(s, scope),
+			"list":   handlers.ListResource(s, nil, scope, false, watchAtLeast),
+			"delete": handlers.DeleteResource(s, true, scope, nil),
+		}
+		return e, nil
+	}
 	e.verbs[""] = map[string]http.HandlerFunc{
 		"get":              handlers.GetResource(main, scope),
 		"list":             handlers.ListResource(main, main, scope, false, watchAtLeast),

@@ -142,6 +142,7 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 		Body:       body,
 		Remove:     remove,
 		DryRun:     dryRun,
+		Actor:      callerName(ctx),
 	})
 	if err != nil {
 		return nil, err

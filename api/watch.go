@@ -136,7 +136,7 @@ func (r *resource) sendState(ctx context.Context, options *metainternal.ListOpti
 }
 
 func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, told int64, out sink) error {
-	due := time.Now().Add(bookmarkEvery)
+	due := time.Now().Add(r.api.bookmarkEvery)
 	for {
 		events, upTo, err := watcher.Next(ctx)
 		if err != nil {
@@ -152,7 +152,7 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match mat
 			if err := out.bookmark(upTo, false); err != nil {
 				return err
 			}
-			told, due = upTo, time.Now().Add(bookmarkEvery)
+			told, due = upTo, time.Now().Add(r.api.bookmarkEvery)
 		}
 		if err := out.flush(); err != nil {
 			return err

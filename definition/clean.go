@@ -30,7 +30,7 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 	defer c.cleaning.Done()
 	wait := 10 * time.Millisecond
 	for {
-		left, err := c.deleteInstances(ctx, storageName(crd))
+		left, err := c.deleteInstances(ctx, storageName(crd), string(crd.UID))
 		if err == nil && left == 0 {
 			err = c.release(ctx, crd)
 			if err == nil {
@@ -49,8 +49,13 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 	}
 }
 
-// deleteInstances asks every object to go and says how many there were.
-func (c *Controller) deleteInstances(ctx context.Context, storage string) (int, error) {
+// deleteInstances asks every object to go, in the definition's cascade, and
+// says how many there were. A definition that bears a built-in kind's name was
+// never served: the objects under that name are not its own.
+func (c *Controller) deleteInstances(ctx context.Context, storage, cascade string) (int, error) {
+	if c.builtin[storage] {
+		return 0, nil
+	}
 	var keys []object.Key
 	listing, err := c.store.List(ctx, store.ListRequest{Kind: storage})
 	if err != nil {
@@ -65,7 +70,10 @@ func (c *Controller) deleteInstances(ctx context.Context, storage string) (int, 
 		if err != nil {
 			return len(keys), err
 		}
-		_, err = c.store.Delete(ctx, store.DeleteRequest{Key: key, Options: metav1.DeleteOptions{PropagationPolicy: &background}})
+		_, err = c.store.Delete(ctx, store.DeleteRequest{
+			Key: key, Options: metav1.DeleteOptions{PropagationPolicy: &background},
+			Actor: "system:definition-controller", Cascade: cascade,
+		})
 		if object.Is(err, object.NotFound) {
 			err = nil
 		}

@@ -9,6 +9,7 @@
 package definition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,11 @@ type Controller struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	// reserved are the built-in kinds, whose names no definition can have. Set
-	// once.
+	// reserved are the built-in kinds, whose names no definition can have, and
+	// builtin their storage names, so that no definition touches their objects
+	// either. Set once.
 	reserved []*apiextensionsv1.CustomResourceDefinition
+	builtin  map[string]bool
 
 	// Owned by Load, then by Run.
 	revision int64
@@ -65,20 +68,25 @@ type servedAs struct {
 	terminating bool
 }
 
+// settleAgain is how long after a failed write it is tried again.
+const settleAgain = time.Second
+
 // New makes a controller. kinds holds the built-in kinds, and definitions is
 // the one among them that is called CustomResourceDefinition.
 func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
-		known: map[string]*definition{},
+		known: map[string]*definition{}, builtin: map[string]bool{},
 	}
 	for _, k := range kinds.Snapshot().Kinds {
 		c.reserved = append(c.reserved, custom.Reserve(k))
+		c.builtin[kind.StorageName(k.Group, k.Plural)] = true
 	}
 	return c
 }
 
-// Load reads all definitions and serves what is established.
+// Load reads all definitions and serves what is established. What it knew
+// before and does not find has gone.
 func (c *Controller) Load(ctx context.Context) error {
 	listing, err := c.store.List(ctx, store.ListRequest{Kind: c.crds.Kind.Storage})
 	if err != nil {
@@ -86,16 +94,25 @@ func (c *Controller) Load(ctx context.Context) error {
 	}
 	defer listing.Close()
 	c.revision = listing.Revision()
+	found := map[string]bool{}
 	for listing.Next() {
+		found[listing.Object().Name] = true
 		c.learn(listing.Object())
 	}
-	return listing.Err()
+	if err := listing.Err(); err != nil {
+		return fmt.Errorf("list definitions: %w", err)
+	}
+	for name := range c.known {
+		if !found[name] {
+			c.forget(name)
+		}
+	}
+	return nil
 }
 
 // Run follows the definitions until the context ends.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.cleaning.Wait()
-	c.settle(ctx)
 	for {
 		if err := c.follow(ctx); ctx.Err() != nil {
 			return nil
@@ -106,7 +123,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err := c.Load(ctx); err != nil {
 			return err
 		}
-		c.settle(ctx)
 	}
 }
 
@@ -116,8 +132,9 @@ func (c *Controller) follow(ctx context.Context) error {
 		return fmt.Errorf("watch definitions: %w", err)
 	}
 	defer watcher.Close()
+	settled := c.settle(ctx)
 	for {
-		events, upTo, err := watcher.Next(ctx)
+		events, upTo, err := next(ctx, watcher, settled)
 		if err != nil {
 			return fmt.Errorf("watch definitions: %w", err)
 		}
@@ -129,10 +146,25 @@ func (c *Controller) follow(ctx context.Context) error {
 			}
 		}
 		c.revision = upTo
-		if len(events) > 0 {
-			c.settle(ctx)
+		if len(events) > 0 || !settled {
+			settled = c.settle(ctx)
 		}
 	}
+}
+
+// next waits for events, but not for long while something is left to settle:
+// nothing else would wake us to try again.
+func next(ctx context.Context, watcher *store.Watcher, settled bool) ([]*store.Event, int64, error) {
+	if settled {
+		return watcher.Next(ctx)
+	}
+	short, cancel := context.WithTimeout(ctx, settleAgain)
+	defer cancel()
+	events, upTo, err := watcher.Next(short)
+	if err != nil && short.Err() != nil && ctx.Err() == nil {
+		err = nil
+	}
+	return events, upTo, err
 }
 
 // learn takes in a stored definition and serves it if it is established.
@@ -148,6 +180,10 @@ func (c *Controller) learn(o object.Object) {
 		return
 	}
 	d := c.known[o.Name]
+	if d != nil && d.crd.UID != crd.UID {
+		c.forget(o.Name) // another one took the name while we did not look
+		d = nil
+	}
 	if d == nil {
 		d = &definition{}
 		c.known[o.Name] = d
@@ -166,7 +202,7 @@ func (c *Controller) serve(d *definition) {
 		return
 	}
 	d.served = now
-	if !now.established {
+	if !now.established || c.builtin[storageName(d.crd)] {
 		c.withdraw(d)
 		return
 	}
@@ -196,17 +232,31 @@ func (c *Controller) forget(name string) {
 }
 
 // settle gives every definition the status it should have, and starts the
-// emptying of those that are being deleted.
-func (c *Controller) settle(ctx context.Context) {
+// emptying of those that are being deleted. It says false when a status could
+// not be written.
+//
+// The order matters when two definitions want one name: the one that was
+// written first gets it. Replicas see the same revisions in the same order, so
+// they cannot favour different ones and both win their swaps.
+func (c *Controller) settle(ctx context.Context) bool {
 	all := slices.Clone(c.reserved)
+	var order []*definition
 	for _, d := range c.known {
 		all = append(all, d.crd)
+		order = append(order, d)
 	}
-	for _, d := range c.known {
+	slices.SortFunc(order, func(a, b *definition) int { return cmp.Compare(a.object.Revision, b.object.Revision) })
+	settled := true
+	for _, d := range order {
 		status, differs := custom.Accept(d.crd, all, c.now())
 		if differs {
-			if err := c.writeStatus(ctx, d, status); err != nil && ctx.Err() == nil {
-				c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
+			before := d.crd.Status
+			if err := c.writeStatus(ctx, d, status); err != nil {
+				settled = false
+				defer func() { d.crd.Status = before }() // so that it differs again
+				if ctx.Err() == nil {
+					c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
+				}
 			}
 			// The next one is judged against names that this one has now.
 			d.crd.Status = status
@@ -217,6 +267,7 @@ func (c *Controller) settle(ctx context.Context) {
 			go c.clean(ctx, d.crd.DeepCopy())
 		}
 	}
+	return settled
 }
 
 // writeStatus swaps in the status. Losing the swap is fine: whoever won caused

@@ -21,8 +21,8 @@ const (
 	// being deleted in the foreground.
 	Waiting
 	// Unresolvable references are those of a cluster-scoped dependent to a
-	// namespaced owner: nobody can say which namespace is meant. They keep the
-	// dependent, and are reported.
+	// namespaced owner, also after that is gone: nobody can say which namespace
+	// is meant. They keep the dependent, and are reported.
 	Unresolvable
 )
 
@@ -30,6 +30,7 @@ const (
 type Owner struct {
 	Exists     bool
 	Namespace  string // of the owner; empty: cluster-scoped
+	Namespaced bool   // of an owner that does not exist: the reference names a namespaced kind
 	Foreground bool   // being deleted, and waiting for its dependents
 }
 
@@ -37,10 +38,10 @@ type Owner struct {
 // dependent is cluster-scoped).
 func Classify(namespace string, o Owner) Standing {
 	switch {
+	case namespace == "" && (o.Namespace != "" || !o.Exists && o.Namespaced):
+		return Unresolvable
 	case !o.Exists:
 		return Dangling
-	case o.Namespace != "" && namespace == "":
-		return Unresolvable
 	case o.Namespace != "" && o.Namespace != namespace:
 		return Dangling
 	case o.Foreground:
@@ -72,19 +73,19 @@ type Decision struct {
 // its own policy: the finalizer it carries, or in the foreground if its owner
 // waits and it has dependents of its own, or in the background. So the last
 // deletion decides (spec 1's open question 1).
-func Decide(m *metav1.ObjectMeta, standing func(types.UID) Standing, hasDependents bool) Decision {
+func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing, hasDependents bool) Decision {
 	if len(m.OwnerReferences) == 0 {
 		return Decision{Action: Keep}
 	}
 	var drop []types.UID
 	solid, waiting := false, false
 	for i := range m.OwnerReferences {
-		uid := m.OwnerReferences[i].UID
-		switch standing(uid) {
+		r := &m.OwnerReferences[i]
+		switch standing(r) {
 		case Dangling:
-			drop = append(drop, uid)
+			drop = append(drop, r.UID)
 		case Waiting:
-			drop, waiting = append(drop, uid), true
+			drop, waiting = append(drop, r.UID), true
 		default:
 			solid = true
 		}

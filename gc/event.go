@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/review"
-	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // warningEvent tells people about a reference that cannot be right.
@@ -27,44 +27,77 @@ type warningEvent struct {
 // report notes references across namespaces. Kubernetes gives them the same
 // reason.
 func (s *session) report(o *item, m *metav1.ObjectMeta) {
-	for _, r := range m.OwnerReferences {
-		owner, known := s.owners[r.UID]
-		if !known || !owner.Exists || owner.Namespace == "" || owner.Namespace == o.Namespace {
-			continue
+	for i := range m.OwnerReferences {
+		r := &m.OwnerReferences[i]
+		owner := s.owners[r.UID]
+		switch s.standing(o, r) {
+		case Dangling:
+			if owner.Exists { // so it is in another namespace
+				s.warn(o, m, r, fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+					r.APIVersion, r.Kind, o.Namespace, r.Name, r.UID, o.Namespace))
+			}
+		case Unresolvable:
+			s.warn(o, m, r, fmt.Sprintf("ownerRef [%s/%s, name: %s, uid: %s] is namespaced, but %s is cluster-scoped: it is never collected",
+				r.APIVersion, r.Kind, r.Name, r.UID, o.Name))
 		}
-		message := fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
-			r.APIVersion, r.Kind, o.Namespace, r.Name, r.UID, o.Namespace)
-		if o.Namespace == "" {
-			message = fmt.Sprintf("ownerRef [%s/%s, name: %s, uid: %s] is namespaced, but %s is cluster-scoped: it is never collected",
-				r.APIVersion, r.Kind, r.Name, r.UID, o.Name)
-		}
-		s.events = append(s.events, warningEvent{o.Object, *m, r, message})
 	}
 }
 
-// writeEvents is an effect: it runs after the commit, and again after a crash.
-// The events' names follow from what they say, so a repetition changes nothing.
-func (c *Collector) writeEvents(events []warningEvent) review.Effect {
-	return func(ctx context.Context) error {
-		for _, e := range events {
-			if err := c.writeEvent(ctx, e); err != nil {
-				return err
-			}
+func (s *session) warn(o *item, m *metav1.ObjectMeta, r *metav1.OwnerReference, message string) {
+	s.events = append(s.events, warningEvent{o.Object, *m, *r, message})
+}
+
+// writeEvents is part of the review's transaction: what was decided is told,
+// or neither happens. The events' names follow from what they say, so that each
+// is told once.
+func (s *session) writeEvents(ctx context.Context) error {
+	for _, w := range s.events {
+		if err := s.writeEvent(ctx, w); err != nil {
+			return fmt.Errorf("report %s: %w", w.about.Key, err)
 		}
+	}
+	return s.tx.Flush(ctx)
+}
+
+func (s *session) writeEvent(ctx context.Context, w warningEvent) error {
+	e := s.newEvent(w)
+	key := object.Key{Kind: "events", Namespace: e.Namespace, Name: e.Name}
+	var told, open bool
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var deleting bool
+		err := row.Scan(&deleting)
+		open = !deleting
+		return err
+	}, isTaken, "namespaces", "", e.Namespace)
+	b.Query(func(row sqldb.Row) error {
+		told = true
+		return row.Scan(new(bool))
+	}, isTaken, key.Kind, key.Namespace, key.Name)
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	if told || !open {
 		return nil
 	}
+	body, err := object.Encode(e)
+	if err != nil {
+		return err
+	}
+	s.tx.Create(key, &e.ObjectMeta, body)
+	return s.tx.Flush(ctx)
 }
 
-func (c *Collector) writeEvent(ctx context.Context, w warningEvent) error {
+func (s *session) newEvent(w warningEvent) *corev1.Event {
 	namespace := w.about.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	now := metav1.NewTime(c.opts.Now())
-	kind, apiVersion := c.kindOf(w.about.Kind)
+	now := metav1.NewTime(s.now)
+	kind, apiVersion := s.c.kindOf(w.about.Kind)
 	hash := fnv.New64a()
 	fmt.Fprint(hash, w.about.UID, w.owner.UID)
-	e := &corev1.Event{
+	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprintf("%s.%x", w.about.Name, hash.Sum64()), Namespace: namespace,
 			UID: types.UID(uuid.NewString()), CreationTimestamp: now,
@@ -74,23 +107,13 @@ func (c *Collector) writeEvent(ctx context.Context, w warningEvent) error {
 			UID: w.about.UID, ResourceVersion: w.about.ResourceVersion(),
 		},
 		Reason: "OwnerRefInvalidNamespace", Message: w.message, Type: corev1.EventTypeWarning,
-		Source: corev1.EventSource{Component: "garbage-collector-controller"}, ReportingController: "garbage-collector-controller",
+		Source: corev1.EventSource{Component: reporter}, ReportingController: reporter,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	body, err := object.Encode(e)
-	if err != nil {
-		return err
-	}
-	_, err = c.store.Create(ctx, store.CreateRequest{
-		Key:  object.Key{Kind: "events", Namespace: namespace, Name: e.Name},
-		Meta: e.ObjectMeta, Body: body, InNamespace: true,
-	})
-	var refused *object.Error
-	if err == nil || asRefusal(err, &refused) {
-		return nil // told already, or nobody to tell: the namespace is going
-	}
-	return err
 }
+
+// reporter is the name that Kubernetes gives the collector.
+const reporter = "garbage-collector-controller"
 
 // kindOf names a kind as clients know it.
 func (c *Collector) kindOf(storage string) (kind, apiVersion string) {
@@ -99,4 +122,19 @@ func (c *Collector) kindOf(storage string) (kind, apiVersion string) {
 	}
 	plural, group, _ := strings.Cut(storage, ".")
 	return plural, group
+}
+
+// namespaced says whether a reference names a kind that lives in namespaces.
+// Of a kind that nobody serves it is not known, and the answer is no.
+func (c *Collector) namespaced(r *metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	if err != nil {
+		return false
+	}
+	for _, k := range c.kinds.Snapshot().Kinds {
+		if k.Group == gv.Group && k.Name == r.Kind {
+			return k.Namespaced
+		}
+	}
+	return false
 }

@@ -28,7 +28,7 @@ func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
-	return s.finalized(ctx, o, metav1.FinalizerOrphanDependents)
+	return s.finalized(ctx, o.UID, metav1.FinalizerOrphanDependents)
 }
 
 // unseen is how much longer to wait for the owner's controller.
@@ -50,13 +50,13 @@ func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) err
 			return err
 		}
 	}
-	if _, err := s.lookUp(ctx, batch, metas); err != nil {
+	if err := s.lookUp(ctx, metas); err != nil {
 		return err
 	}
 	for i, o := range batch {
 		drop := []types.UID{owner}
 		for _, r := range metas[i].OwnerReferences {
-			if Classify(o.Namespace, s.owners[r.UID]) == Dangling {
+			if s.standing(o, &r) == Dangling {
 				drop = append(drop, r.UID)
 			}
 		}
@@ -65,7 +65,7 @@ func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) err
 			return err
 		}
 	}
-	return s.flush(ctx)
+	return s.tx.Flush(ctx)
 }
 
 // foreground is the foreground finalizer: the dependents are sent on their
@@ -77,7 +77,7 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
-	blocked, err := s.exists(ctx, isBlocked, string(o.UID))
+	blocked, err := s.exists(ctx, isBlocked, string(o.UID), o.Namespace)
 	if err != nil {
 		return v, err
 	}
@@ -86,7 +86,7 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 			return v, err // a trigger puts it under review when a dependent goes
 		}
 	}
-	return s.finalized(ctx, o, metav1.FinalizerDeleteDependents)
+	return s.finalized(ctx, o.UID, metav1.FinalizerDeleteDependents)
 }
 
 // inCircle says whether the owner waits for itself. Only one that is a
@@ -98,8 +98,17 @@ func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
 	return s.exists(ctx, waitsForItself, string(o.UID))
 }
 
-// finalized removes a finalizer, and with the last one the object.
-func (s *session) finalized(ctx context.Context, o *item, finalizer string) (review.Verdict, error) {
+// finalized removes a finalizer, and with the last one the object. It reads
+// the object again: one that was its own dependent has changed meanwhile.
+func (s *session) finalized(ctx context.Context, uid types.UID, finalizer string) (review.Verdict, error) {
+	found, err := s.query(ctx, objectByUID, string(uid))
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	if len(found) == 0 {
+		return review.Acted(), nil
+	}
+	o := found[0]
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return review.Verdict{}, err
@@ -110,5 +119,5 @@ func (s *session) finalized(ctx context.Context, o *item, finalizer string) (rev
 	} else if err := s.rewrite(o, &m); err != nil {
 		return review.Verdict{}, err
 	}
-	return review.Acted(), s.flush(ctx)
+	return review.Acted(), s.tx.Flush(ctx)
 }

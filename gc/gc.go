@@ -20,7 +20,6 @@ package gc
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -55,6 +54,9 @@ type Collector struct {
 	pausedAt time.Time // when paused was read; guarded by mu
 }
 
+// queue is the dirty queue.
+var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100}
+
 // New makes a collector and has the store wake it. Call it before store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
 	if o.Logger == nil {
@@ -70,7 +72,6 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 		o.Budget = 500
 	}
 	c := &Collector{db: db, store: st, kinds: kinds, opts: o}
-	queue := review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100}
 	var err error
 	c.engine, err = review.New(db, queue, c, review.Options{
 		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
@@ -119,29 +120,4 @@ func (c *Collector) notice(events []*store.Event) {
 			return
 		}
 	}
-}
-
-// Scan puts under review every owner that is referred to and does not exist,
-// and every DELETING object that waits for the collector. The triggers have
-// done so already; this is the safety net, at start and on demand. It returns
-// how many reviews it added.
-func (c *Collector) Scan(ctx context.Context) (int, error) {
-	added := 0
-	err := c.store.Transact(ctx, func(tx *store.Tx) error {
-		added = 0
-		var b sqldb.Batch
-		b.Query(func(row sqldb.Row) error {
-			var uid string
-			added++
-			return row.Scan(&uid)
-		}, scanReviews, c.opts.Now().UnixMilli())
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("scan objects: %w", err)
-	}
-	if added > 0 {
-		c.engine.Wake()
-	}
-	return added, nil
 }

@@ -2,11 +2,9 @@ package gc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -29,9 +27,13 @@ const pods = "pods"
 // shownLeaving bounds how many lingering objects are read for the conditions.
 const shownLeaving = 200
 
-var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+// shownFailures bounds how many failures a condition names.
+const shownFailures = 10
 
-func asRefusal(err error, target **object.Error) bool { return errors.As(err, target) }
+// contentRetry is how soon content is tried again that could not be deleted.
+const contentRetry = 10 * time.Second
+
+var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
 // namespace empties a terminating namespace: pods first, then the rest, and
 // then it may go. Its conditions say in every phase what is left and why.
@@ -40,51 +42,48 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err := object.DecodeInto(o.Body, "", namespaceKind, ns); err != nil {
 		return review.Verdict{}, err
 	}
-	kinds, err := s.kindsIn(ctx, ns.Name)
+	present, err := s.kindsIn(ctx, ns.Name)
 	if err != nil {
 		return review.Verdict{}, err
 	}
+	phase, podsFirst := present, slices.Contains(present, pods)
+	if podsFirst {
+		phase = []string{pods}
+	}
 	before := s.budget
-	first, rest := []string{}, []string{}
-	for kind := range kinds {
-		if kind == pods {
-			first = append(first, kind)
-		} else {
-			rest = append(rest, kind)
-		}
-	}
-	phase := first
-	if len(first) == 0 {
-		phase = rest
-	}
-	sort.Strings(phase)
+	var failures []string
 	for _, kind := range phase {
-		if err := s.empty(ctx, kind, ns.Name); err != nil {
+		failed, err := s.empty(ctx, kind, ns.Name)
+		if err != nil {
 			return review.Verdict{}, err
 		}
+		failures = append(failures, failed...)
 	}
 	if s.budget <= 0 {
 		return review.Progressed(0), nil
 	}
 	left, err := s.kindsIn(ctx, ns.Name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return review.Verdict{}, err
-	}
-	if len(left) == 0 {
+	case len(left) == 0:
 		return s.release(ctx, o, ns)
-	}
-	if kinds[pods] > 0 && left[pods] == 0 {
+	case podsFirst && !slices.Contains(left, pods):
 		return review.Progressed(0), nil // the rest now
 	}
-	if err := s.setConditions(ctx, o, ns, left); err != nil {
+	if err := s.setConditions(ctx, o, ns, left, failures); err != nil {
 		return review.Verdict{}, err
 	}
-	return acted(s.budget < before), nil // a trigger reviews it when something goes
+	if len(failures) > 0 {
+		return review.Again(contentRetry), nil
+	}
+	return acted(s.budget < before), nil // a trigger reviews it when something in it changes
 }
 
-// kindsIn counts what is in a namespace, by kind.
-func (s *session) kindsIn(ctx context.Context, namespace string) (map[string]int, error) {
-	var stored []string
+// kindsIn lists the kinds that have objects in a namespace, in order. It does
+// not count them: that would make a large namespace slow to empty.
+func (s *session) kindsIn(ctx context.Context, namespace string) ([]string, error) {
+	var stored, present []string
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		var kind string
@@ -95,63 +94,60 @@ func (s *session) kindsIn(ctx context.Context, namespace string) (map[string]int
 	if err := s.tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("list kinds: %w", err)
 	}
-	counts := map[string]int{}
 	b = sqldb.Batch{}
 	for _, kind := range stored {
 		b.Query(func(row sqldb.Row) error {
-			var n int64
-			err := row.Scan(&n)
-			if n > 0 {
-				counts[kind] = int(n)
-			}
-			return err
-		}, countOf, kind, namespace)
+			present = append(present, kind)
+			return row.Scan(new(int64))
+		}, isIn, kind, namespace)
 	}
-	if b.Len() == 0 {
-		return counts, nil
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("look for content of namespace %s: %w", namespace, err)
 	}
-	return counts, s.tx.Send(ctx, &b)
+	return present, nil
 }
 
-// empty sends what is left of a kind on its way.
-func (s *session) empty(ctx context.Context, kind, namespace string) error {
-	for s.budget > 0 {
+// empty sends what is left of a kind on its way. An object that cannot be
+// deleted does not hold up the others: it is named in failed.
+func (s *session) empty(ctx context.Context, kind, namespace string) (failed []string, err error) {
+	for after := ""; s.budget > 0; {
 		limit := s.budget
-		batch, err := s.query(ctx, contentOf, kind, namespace, limit)
+		batch, err := s.query(ctx, contentOf, kind, namespace, after, limit)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, o := range batch {
 			m, err := object.ParseMeta(o.Body)
-			if err != nil {
-				return fmt.Errorf("read %s: %w", o.Key, err)
+			if err == nil {
+				err = s.delete(o, m, metav1.DeletePropagationBackground)
 			}
-			if err := s.delete(o, m, metav1.DeletePropagationBackground); err != nil {
-				return err
+			if err != nil && len(failed) < shownFailures {
+				failed = append(failed, fmt.Sprintf("%s: %v", o.Key, err))
 			}
 		}
-		if err := s.flush(ctx); err != nil {
-			return err
+		if err := s.tx.Flush(ctx); err != nil {
+			return nil, err
 		}
 		if len(batch) < limit {
-			return nil
+			break
 		}
+		after = batch[len(batch)-1].Name
 	}
-	return nil
+	return failed, nil
 }
 
 // release takes us off spec.finalizers, and lets the namespace go if nobody
 // else holds it.
 func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (review.Verdict, error) {
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == namespaceFinalizer })
-	setContentConditions(ns, nil, nil, s.now)
+	setContentConditions(ns, content{}, s.now)
 	body, err := object.Encode(ns)
 	if err != nil {
 		return review.Verdict{}, err
 	}
 	if lifecycle.RemoveNow(body, ns.ObjectMeta, s.rules(o.Kind)) {
 		s.remove(o)
-		return review.Acted(), s.flush(ctx)
+		return review.Acted(), s.tx.Flush(ctx)
 	}
 	if string(body) == string(o.Body) {
 		return review.Kept(), nil
@@ -159,28 +155,25 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 	if err := s.replace(o, &ns.ObjectMeta, body); err != nil {
 		return review.Verdict{}, err
 	}
-	return review.Acted(), s.flush(ctx)
+	return review.Acted(), s.tx.Flush(ctx)
+}
+
+// content is what is left in a namespace.
+type content struct {
+	kinds      map[string]int // objects of each kind
+	finalizers map[string]int // objects that each holds
+	failures   []string       // what could not be deleted, and why
 }
 
 // setConditions says what is left, if that is not what the namespace says.
-func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespace, left map[string]int) error {
-	finalizers := map[string]int{}
-	for kind := range left {
-		lingering, err := s.query(ctx, leavingOf, kind, ns.Name, shownLeaving)
-		if err != nil {
+func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespace, kinds, failures []string) error {
+	left := content{map[string]int{}, map[string]int{}, failures}
+	for _, kind := range kinds {
+		if err := s.survey(ctx, kind, ns.Name, &left); err != nil {
 			return err
 		}
-		for _, d := range lingering {
-			m, err := object.ParseMeta(d.Body)
-			if err != nil {
-				return err
-			}
-			for _, f := range m.Finalizers {
-				finalizers[f]++
-			}
-		}
 	}
-	setContentConditions(ns, left, finalizers, s.now)
+	setContentConditions(ns, left, s.now)
 	body, err := object.Encode(ns)
 	if err != nil || string(body) == string(o.Body) {
 		return err
@@ -188,12 +181,42 @@ func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespa
 	if err := s.replace(o, &ns.ObjectMeta, body); err != nil {
 		return err
 	}
-	return s.flush(ctx)
+	return s.tx.Flush(ctx)
+}
+
+// survey counts the objects of a kind, and the finalizers on the first of those
+// that are on their way out.
+func (s *session) survey(ctx context.Context, kind, namespace string, left *content) error {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var n int64
+		err := row.Scan(&n)
+		left.kinds[kind] = int(n)
+		return err
+	}, countOf, kind, namespace)
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("count content of namespace %s: %w", namespace, err)
+	}
+	lingering, err := s.query(ctx, leavingOf, kind, namespace, shownLeaving)
+	if err != nil {
+		return err
+	}
+	for _, d := range lingering {
+		m, err := object.ParseMeta(d.Body)
+		if err != nil {
+			left.failures = append(left.failures, fmt.Sprintf("%s: %v", d.Key, err))
+			continue
+		}
+		for _, f := range m.Finalizers {
+			left.finalizers[f]++
+		}
+	}
+	return nil
 }
 
 // setContentConditions gives a namespace the conditions that Kubernetes gives
 // a terminating one.
-func setContentConditions(ns *corev1.Namespace, left, finalizers map[string]int, now time.Time) {
+func setContentConditions(ns *corev1.Namespace, left content, now time.Time) {
 	set := func(t corev1.NamespaceConditionType, bad bool, reason, okReason, message, okMessage string) {
 		c := corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: okReason, Message: okMessage}
 		if bad {
@@ -214,11 +237,12 @@ func setContentConditions(ns *corev1.Namespace, left, finalizers map[string]int,
 	}
 	set(corev1.NamespaceDeletionDiscoveryFailure, false, "", "ResourcesDiscovered", "", "All resources successfully discovered")
 	set(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions", "", "All legacy kube types successfully parsed")
-	set(corev1.NamespaceDeletionContentFailure, false, "", "ContentDeleted", "", "All content successfully deleted, may be waiting on finalization")
-	set(corev1.NamespaceContentRemaining, len(left) > 0, "SomeResourcesRemain", "ContentRemoved",
-		"Some resources are remaining: "+countsText(left, "%s has %d resource instances"), "All content successfully removed")
-	set(corev1.NamespaceFinalizersRemaining, len(finalizers) > 0, "SomeFinalizersRemain", "ContentHasNoFinalizers",
-		"Some content in the namespace has finalizers remaining: "+countsText(finalizers, "%s in %d resource instances"),
+	set(corev1.NamespaceDeletionContentFailure, len(left.failures) > 0, "ContentDeletionFailed", "ContentDeleted",
+		"Failed to delete all resource types, objects remaining: "+strings.Join(left.failures, "; "), "All content successfully deleted, may be waiting on finalization")
+	set(corev1.NamespaceContentRemaining, len(left.kinds) > 0, "SomeResourcesRemain", "ContentRemoved",
+		"Some resources are remaining: "+countsText(left.kinds, "%s has %d resource instances"), "All content successfully removed")
+	set(corev1.NamespaceFinalizersRemaining, len(left.finalizers) > 0, "SomeFinalizersRemain", "ContentHasNoFinalizers",
+		"Some content in the namespace has finalizers remaining: "+countsText(left.finalizers, "%s in %d resource instances"),
 		"All content-preserving finalizers finished")
 }
 

@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,20 +21,20 @@ type item struct {
 	store.Stored
 	deletion   int64 // Unix seconds; 0: not DELETING
 	finalizing int64
+	parent     bool // it had dependents when it was read
 }
 
 // session is one review transaction. It follows a cascade downwards as far as
 // its budget goes, so that a chain costs a few transactions and not one per
 // link; what it leaves is in the queue, put there by the triggers.
 type session struct {
-	c       *Collector
-	tx      *store.Tx
-	now     time.Time
-	budget  int                 // objects that may still be changed
-	owners  map[types.UID]Owner // what was looked up
-	removed []string            // not flushed yet
-	below   []string            // removed in this transaction, with dependents
-	events  []warningEvent
+	c      *Collector
+	tx     *store.Tx
+	now    time.Time
+	budget int                 // objects that may still be changed
+	owners map[types.UID]Owner // what was looked up, or done since
+	below  []string            // removed in this transaction, with dependents
+	events []warningEvent
 }
 
 // Review is the garbage processor and the finalizers: review.Reviewer.
@@ -58,10 +59,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if err := s.descend(ctx); err != nil {
 		return nil, err
 	}
-	if len(s.events) > 0 {
-		verdicts[0] = verdicts[0].Then(c.writeEvents(s.events))
-	}
-	return verdicts, nil
+	return verdicts, s.writeEvents(ctx)
 }
 
 // review deals with one uid: an object, or one that is gone.
@@ -75,21 +73,32 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 	}
 	o := found[0]
 	if o.Deleting {
-		switch {
-		case o.finalizing&store.FinalizeOrphan != 0:
-			return s.orphan(ctx, o)
-		case o.finalizing&store.FinalizeForeground != 0:
-			return s.foreground(ctx, o)
-		case o.finalizing&store.FinalizeNamespace != 0:
-			return s.namespace(ctx, o)
-		}
-		return review.Kept(), nil
+		return s.finalize(ctx, o)
 	}
 	before := s.budget
 	if err := s.judge(ctx, []*item{o}); err != nil {
 		return review.Verdict{}, err
 	}
 	return acted(s.budget < before), nil
+}
+
+// finalize does what a DELETING object waits for. A namespace is emptied also
+// while it waits for dependents.
+func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err error) {
+	switch v = review.Kept(); {
+	case o.finalizing&store.FinalizeOrphan != 0:
+		v, err = s.orphan(ctx, o)
+	case o.finalizing&store.FinalizeForeground != 0:
+		v, err = s.foreground(ctx, o)
+	}
+	if err != nil || o.finalizing&store.FinalizeNamespace == 0 || s.budget <= 0 {
+		return v, err
+	}
+	found, err := s.query(ctx, objectByUID, string(o.UID)) // it may have changed
+	if err != nil || len(found) == 0 {
+		return v, err
+	}
+	return s.namespace(ctx, found[0])
 }
 
 func acted(yes bool) review.Verdict {
@@ -152,22 +161,21 @@ func (s *session) judge(ctx context.Context, batch []*item) error {
 			return fmt.Errorf("read %s: %w", o.Key, err)
 		}
 	}
-	parents, err := s.lookUp(ctx, batch, metas)
-	if err != nil {
+	if err := s.lookUp(ctx, metas); err != nil {
 		return err
 	}
 	for i, o := range batch {
-		if err := s.judgeOne(o, metas[i], parents[o.UID]); err != nil {
+		if err := s.judgeOne(o, metas[i]); err != nil {
 			return err
 		}
 	}
-	return s.flush(ctx)
+	return s.tx.Flush(ctx)
 }
 
-func (s *session) judgeOne(o *item, m metav1.ObjectMeta, parent bool) error {
+func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	s.report(o, &m)
-	standing := func(uid types.UID) Standing { return Classify(o.Namespace, s.owners[uid]) }
-	switch d := Decide(&m, standing, parent); d.Action {
+	standing := func(r *metav1.OwnerReference) Standing { return s.standing(o, r) }
+	switch d := Decide(&m, standing, o.parent); d.Action {
 	case Unlink:
 		m.OwnerReferences = without(m.OwnerReferences, d.Drop)
 		return s.rewrite(o, &m)
@@ -175,6 +183,14 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta, parent bool) error {
 		return s.delete(o, m, d.Policy)
 	}
 	return nil
+}
+
+// standing judges one reference of an object. Only for a cluster-scoped
+// dependent does it matter what kind a missing owner was of.
+func (s *session) standing(o *item, r *metav1.OwnerReference) Standing {
+	owner := s.owners[r.UID]
+	owner.Namespaced = o.Namespace == "" && !owner.Exists && s.c.namespaced(r)
+	return Classify(o.Namespace, owner)
 }
 
 // delete sends an object on its way by the rules of its kind.
@@ -209,7 +225,9 @@ func (s *session) remove(o *item) {
 	s.budget--
 	s.tx.Remove(&o.Stored)
 	s.owners[o.UID] = Owner{}
-	s.removed = append(s.removed, string(o.UID))
+	if o.parent {
+		s.below = append(s.below, string(o.UID))
+	}
 }
 
 // rewrite replaces an object's metadata.
@@ -223,7 +241,10 @@ func (s *session) rewrite(o *item, m *metav1.ObjectMeta) error {
 
 func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 	s.budget--
-	delete(s.owners, o.UID) // it may be waiting now
+	s.owners[o.UID] = Owner{
+		Exists: true, Namespace: o.Namespace,
+		Foreground: m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
+	}
 	next, err := s.tx.Rewrite(&o.Stored, m, body)
 	if err != nil {
 		return err
@@ -232,62 +253,18 @@ func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 	return nil
 }
 
-// flush writes what was decided and notes which of the removed objects had
-// dependents.
-func (s *session) flush(ctx context.Context) error {
-	if err := s.tx.Flush(ctx); err != nil {
-		return err
-	}
-	var b sqldb.Batch
-	for _, uid := range s.removed {
-		b.Query(func(row sqldb.Row) error {
-			var one int64
-			s.below = append(s.below, uid)
-			return row.Scan(&one)
-		}, followUp, uid)
-	}
-	s.removed = s.removed[:0]
-	if b.Len() == 0 {
-		return nil
-	}
-	return s.tx.Send(ctx, &b)
-}
-
-// lookUp finds out about the owners of a batch, each once per transaction,
-// and which of the batch have dependents, where that matters: below an owner
-// that waits.
-func (s *session) lookUp(ctx context.Context, batch []*item, metas []metav1.ObjectMeta) (parents map[types.UID]bool, err error) {
+// lookUp finds out about the owners of objects, each once per transaction.
+func (s *session) lookUp(ctx context.Context, metas []metav1.ObjectMeta) error {
 	var b sqldb.Batch
 	for i := range metas {
 		for _, r := range metas[i].OwnerReferences {
 			s.askOwner(&b, r.UID)
 		}
 	}
-	if b.Len() > 0 {
-		if err := s.tx.Send(ctx, &b); err != nil {
-			return nil, fmt.Errorf("look up owners: %w", err)
-		}
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("look up owners: %w", err)
 	}
-	parents = map[types.UID]bool{}
-	b = sqldb.Batch{}
-	for i, o := range batch {
-		for _, r := range metas[i].OwnerReferences {
-			if s.owners[r.UID].Foreground {
-				b.Query(func(row sqldb.Row) error {
-					var one int64
-					parents[o.UID] = true
-					return row.Scan(&one)
-				}, hasDependents, string(o.UID))
-				break
-			}
-		}
-	}
-	if b.Len() > 0 {
-		if err := s.tx.Send(ctx, &b); err != nil {
-			return nil, fmt.Errorf("look up dependents: %w", err)
-		}
-	}
-	return parents, nil
+	return nil
 }
 
 func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
@@ -327,7 +304,7 @@ func (s *session) query(ctx context.Context, statement string, args ...any) ([]*
 	b.Query(func(row sqldb.Row) error {
 		o := &item{}
 		var uid string
-		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.deletion, &o.finalizing, &o.Body); err != nil {
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.deletion, &o.finalizing, &o.parent, &o.Body); err != nil {
 			return err
 		}
 		o.UID, o.Deleting = types.UID(uid), o.deletion != 0

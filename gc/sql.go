@@ -2,39 +2,45 @@ package gc
 
 // All statements of the package, the same on both engines.
 
-// columns are those that scanStored reads, of objects d and changes c.
+// The columns are those that session.query reads. Whether an object has
+// dependents is one look into the index on owners.
 const (
 	// objectByUID: unique index, then primary key.
 	objectByUID = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.uid = $1`
 
 	// dependents streams what refers to an owner, in order of age, from the
 	// index on owners; those on their way out already are left out.
 	dependents = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
 ORDER BY w.dependent LIMIT $3`
 
 	// allDependents is dependents with those on their way out.
 	allDependents = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2
 ORDER BY w.dependent LIMIT $3`
 
 	// contentOf is what is in a namespace, of one kind.
 	contentOf = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
-WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NULL
-ORDER BY d.name LIMIT $3`
+WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 AND d.deletion_time IS NULL
+ORDER BY d.name LIMIT $4`
 
 	// leavingOf is the same for what is on its way out.
 	leavingOf = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NOT NULL
 ORDER BY d.name LIMIT $3`
@@ -43,21 +49,22 @@ ORDER BY d.name LIMIT $3`
 // ownerByUID is what Classify must know of an owner.
 const ownerByUID = `SELECT namespace, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
 
-// hasDependents and isBlocked are answered by the index on owners.
-const (
-	hasDependents = `SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT 1`
-	isBlocked     = `SELECT 1 FROM owners WHERE owner_uid = $1 AND blocking LIMIT 1`
-)
+// isBlocked says whether a dependent is left that blocks its owner. A
+// cluster-scoped dependent of an owner in a namespace ($2) does not: such a
+// reference is not resolved, and would block for ever.
+const isBlocked = `
+SELECT 1 FROM owners w JOIN objects d ON d.id = w.dependent
+WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '') LIMIT 1`
 
 // waitsForItself says whether an owner in foreground deletion is, through
-// blocking dependents that wait likewise, its own dependent.
+// blocking dependents that are in foreground deletion too, its own dependent.
 const waitsForItself = `
 WITH RECURSIVE held (uid) AS (
     SELECT d.uid FROM owners w JOIN objects d ON d.id = w.dependent
-    WHERE w.owner_uid = $1 AND w.blocking AND d.deletion_time IS NOT NULL
+    WHERE w.owner_uid = $1 AND w.blocking AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0
     UNION
     SELECT d.uid FROM held h JOIN owners w ON w.owner_uid = h.uid JOIN objects d ON d.id = w.dependent
-    WHERE w.blocking AND d.deletion_time IS NOT NULL
+    WHERE w.blocking AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0
 )
 SELECT 1 FROM held WHERE uid = $1 LIMIT 1`
 
@@ -71,25 +78,39 @@ WITH RECURSIVE k (kind) AS (
 )
 SELECT kind FROM k WHERE kind IS NOT NULL`
 
-// countOf counts a kind's objects in a namespace.
-const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2`
+// isIn says whether a kind has objects in a namespace, countOf how many.
+const isIn = `SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT 1`
 
-// followUp tells whether the removal of an object put it under review: then it
-// had dependents.
-const followUp = `SELECT 1 FROM gc_object_reviews WHERE uid = $1 AND event = 'owner_removed'`
+const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2`
 
 // settled takes a review back that was done in the transaction that caused it.
 const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 
-// scanReviews is the scanner.
-const scanReviews = `
-INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-SELECT DISTINCT w.owner_uid, 0, 0, 'scan', $1 FROM owners w
+// scanFind is the scanner: an anti-join over the index on owners, and all heads.
+// In order, so that two scans at once lock in the same order.
+const scanFind = `
+SELECT w.owner_uid FROM owners w
 WHERE NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = w.owner_uid)
 UNION
-SELECT o.uid, 0, 0, 'scan', $1 FROM objects o WHERE o.deletion_time IS NOT NULL AND o.finalizing <> 0
+SELECT o.uid FROM objects o WHERE o.deletion_time IS NOT NULL AND o.finalizing <> 0
+ORDER BY 1`
+
+// scanEnqueue adds a review where there is none.
+const scanEnqueue = `
+INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+VALUES ($1, 0, 0, 'scan', $2)
 ON CONFLICT (uid) DO NOTHING
 RETURNING uid`
+
+// failing lists reviews that failed last time, the most stubborn first.
+const failing = `
+SELECT q.uid, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''),
+    q.event, q.review_count, q.review_after, coalesce(q.last_error, '')
+FROM gc_object_reviews q LEFT JOIN objects o ON o.uid = q.uid
+WHERE q.review_count > 0 ORDER BY q.review_count DESC, q.uid LIMIT $1`
+
+// isTaken says whether there is an object of a key, and whether it is DELETING.
+const isTaken = `SELECT deletion_time IS NOT NULL FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 
 const (
 	readPaused  = `SELECT paused, reason FROM gc_state`

@@ -44,6 +44,7 @@ type world struct {
 	clock *clock
 	uids  map[string]types.UID // the newest object of each name
 	named map[types.UID]string
+	made  *int // objects, for uids that are the same in every run
 }
 
 // clock is the time of a test.
@@ -52,11 +53,10 @@ type clock struct{ millis atomic.Int64 }
 func (c *clock) now() time.Time          { return time.UnixMilli(c.millis.Load()).UTC() }
 func (c *clock) advance(d time.Duration) { c.millis.Add(d.Milliseconds()) }
 
-var uids atomic.Int64
-
 // each runs a test in a world on each engine.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
+	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db, Options{})) })
 }
 
@@ -64,7 +64,7 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 	t.Helper()
 	w := &world{
 		TB: t, db: db, opts: o, kinds: kind.NewRegistry(builtin.Kinds()), clock: &clock{},
-		uids: map[string]types.UID{}, named: map[types.UID]string{},
+		uids: map[string]types.UID{}, named: map[types.UID]string{}, made: new(int),
 	}
 	w.clock.millis.Store(time.Now().Truncate(time.Second).UnixMilli())
 	w.opts.Now = w.clock.now
@@ -177,8 +177,9 @@ func (w *world) add(name string, options ...option) types.UID {
 func (w *world) addBody(name, fields string, options ...option) types.UID {
 	w.Helper()
 	key := keyOf(name)
+	*w.made++
 	m := metav1.ObjectMeta{
-		Name: key.Name, Namespace: key.Namespace, UID: types.UID(fmt.Sprintf("uid-%d", uids.Add(1))),
+		Name: key.Name, Namespace: key.Namespace, UID: types.UID(fmt.Sprintf("uid-%05d", *w.made)),
 		CreationTimestamp: metav1.Unix(1000, 0), Generation: 1,
 	}
 	for _, o := range options {
@@ -391,5 +392,36 @@ func (w *world) wantQueue(want string) {
 	w.Helper()
 	if got := w.queue(); got != want {
 		w.Errorf("queue: got %q, want %q", got, want)
+	}
+}
+
+// addNamespace creates a Namespace as the API server does.
+func (w *world) addNamespace(name string, more ...string) {
+	w.Helper()
+	held := append([]string{`"kubernetes"`}, more...)
+	w.addBody("namespaces:/"+name, `,"spec":{"finalizers":[`+strings.Join(held, ",")+`]},"status":{"phase":"Active"}`)
+}
+
+// claim marks the queue's rows as being under review.
+func (w *world) claim() {
+	w.Helper()
+	w.exec(`UPDATE gc_object_reviews SET claim_token = 'token', claim_until = $1`, w.clock.now().Add(time.Hour).UnixMilli())
+}
+
+// exec changes the database behind everybody's back.
+func (w *world) exec(statement string, args ...any) {
+	w.Helper()
+	tx, err := w.db.Begin(context.Background())
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(statement, args...)
+	if err := tx.Send(context.Background(), &b); err != nil {
+		w.Fatal(err)
+	}
+	if err := tx.Commit(context.Background()); err != nil {
+		w.Fatal(err)
 	}
 }

@@ -60,6 +60,10 @@ type Kind struct {
 	// create works. Answer makes the reply; nil leaves it to the api package.
 	Ephemeral bool
 	Answer    func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
+
+	// Source, when set, is where the objects are, instead of the store: get,
+	// list and delete work, and nothing else.
+	Source Source
 }
 
 // Version is a Kind as clients of one API version see it.

@@ -82,8 +82,12 @@ func (e endpoint) collection() spec.PathItem {
 	if e.v.Kind.Ephemeral {
 		return e.path(spec.PathItemProps{Post: create}, false, e.v.Kind.Namespaced)
 	}
+	list := e.operation("list", "list", e.m.list, http.StatusOK)
+	if e.v.Kind.Source != nil {
+		return e.path(spec.PathItemProps{Get: list}, false, e.v.Kind.Namespaced)
+	}
 	return e.path(spec.PathItemProps{
-		Get:    e.operation("list", "list", e.m.list, http.StatusOK),
+		Get:    list,
 		Post:   create,
 		Delete: e.operation("delete", "deletecollection", nameStatus, http.StatusOK),
 	}, false, e.v.Kind.Namespaced)
@@ -95,6 +99,9 @@ func (e endpoint) item() spec.PathItem {
 		deleted = e.body
 	}
 	props := e.readAndWrite()
+	if e.v.Kind.Source != nil {
+		props.Put, props.Patch = nil, nil
+	}
 	props.Delete = e.operation("delete", "delete", deleted, http.StatusOK, http.StatusAccepted)
 	return e.path(props, true, e.v.Kind.Namespaced)
 }

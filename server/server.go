@@ -20,7 +20,9 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/archive"
 	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/foresight"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -45,6 +47,13 @@ type Config struct {
 	// NoCollector leaves the garbage collector off: nothing is collected here,
 	// and what waits for it waits until a server runs with it.
 	NoCollector bool
+	// ArchiveFor is how long removed objects can be restored; a Namespace's
+	// annotation overrides it. 0: nothing is archived.
+	ArchiveFor time.Duration
+	// ArchiveMaxBytes bounds the archive; the oldest leave first. Default 1 GiB.
+	ArchiveMaxBytes int64
+	// ArchiveSecrets: the archive keeps the content of Secrets too.
+	ArchiveSecrets bool
 	// Version is this program's version.
 	Version string
 	// Out is where a person reads the addresses. Default os.Stdout.
@@ -94,13 +103,26 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer db.Close()
-	st, err := store.Open(ctx, store.Options{DB: db, Logger: c.Logger})
+	st, err := store.Open(ctx, store.Options{
+		DB: db, Logger: c.Logger,
+		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, Secrets: c.ArchiveSecrets},
+	})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
+	for _, k := range archive.New(db, st, kinds, archive.Options{Logger: c.Logger}).Kinds() {
+		kinds.Put(k)
+	}
+	questions, err := foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector})
+	if err != nil {
+		return err
+	}
+	for _, k := range questions.Kinds() {
+		kinds.Put(k)
+	}
 	collector, err := gc.New(db, st, kinds, gc.Options{Logger: c.Logger})
 	if err != nil {
 		return err

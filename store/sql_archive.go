@@ -47,3 +47,10 @@ const (
 	readArchivedBytes = `SELECT archived FROM revision`
 	dropArchivedBytes = `UPDATE revision SET archived = archived - $1`
 )
+
+// cascadeDeleting and cascadeArchived are the cascade that an object goes, or
+// went, with. Unique index on objects; archive_uid_idx.
+const (
+	cascadeDeleting = `SELECT coalesce(deletion_cascade, uid) FROM objects WHERE uid = $1`
+	cascadeArchived = `SELECT cascade FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
+)

@@ -25,10 +25,7 @@ type Tx struct {
 	effects  []*effect
 	queued   sqldb.Batch
 
-	// Actor and Cascade are whose and which deletion the removals and marks
-	// that follow belong to; the caller sets them as it goes. What is DELETING
-	// already keeps its own. An empty Cascade is the object's own.
-	Actor, Cascade string
+	cause causes
 }
 
 // Stored is an object as a transaction found it.
@@ -126,7 +123,8 @@ func (t *Tx) add(f *effect) {
 	if f.before != nil {
 		f.id = f.before.id
 	}
-	f.at, f.actor, f.cascade = t.Now.UnixMilli(), t.Actor, t.Cascade
+	f.at = t.Now.UnixMilli()
+	t.cause.explain(f)
 	t.archived += f.queue(&t.queued, t.archive)
 	t.effects = append(t.effects, f)
 }

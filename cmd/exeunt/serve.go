@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
+	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
+	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
+	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
 	return cmd
 }

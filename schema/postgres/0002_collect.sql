@@ -78,7 +78,8 @@ BEGIN
     SELECT * INTO owner FROM objects WHERE uid = NEW.owner_uid;
     IF NOT FOUND OR owner.deletion_time IS NOT NULL AND owner.finalizing & 2 <> 0 THEN
         PERFORM gc_enqueue_object(NEW.owner_uid, 'owner_absent');
-    ELSIF owner.namespace <> '' THEN
+    END IF;
+    IF owner.namespace <> '' THEN
         PERFORM gc_enqueue_object(d.uid, 'owner_foreign') FROM objects d
         WHERE d.id = NEW.dependent AND d.namespace <> owner.namespace;
     END IF;

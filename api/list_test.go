@@ -1,0 +1,215 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/exeunt/exeunt/store"
+)
+
+// paths are the queries that choose between stored bytes and the library.
+var paths = []string{"", "&pretty=false"}
+
+func (r reply) names() (names []string) {
+	for _, item := range gjson.Get(r.body, "items").Array() {
+		names = append(names, item.Get("metadata.name").String())
+	}
+	return names
+}
+
+// TestListVersions: what each way of asking for a version brings.
+func TestListVersions(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	old := w.configMap("a", "")
+	w.patch(configMaps+"/a", `{"data":{"k":"new"}}`)
+	current := w.configMap("b", "")
+	tests := []struct {
+		name, query string
+		code        int
+		names       []string
+		version     string
+	}{
+		{"newest", "", 200, []string{"a", "b"}, current},
+		{"any", "resourceVersion=0", 200, []string{"a", "b"}, current},
+		{"any, not older", "resourceVersion=0&resourceVersionMatch=NotOlderThan", 200, []string{"a", "b"}, current},
+		{"at least an old one", "resourceVersion=" + old, 200, []string{"a", "b"}, current},
+		{"not older than an old one", "resourceVersionMatch=NotOlderThan&resourceVersion=" + old, 200, []string{"a", "b"}, current},
+		{"exactly an old one", "resourceVersionMatch=Exact&resourceVersion=" + old, 200, []string{"a"}, old},
+		{"exactly an old one, limited", "limit=5&resourceVersion=" + old, 200, []string{"a"}, old},
+		{"from the future", "resourceVersion=1000000", 504, nil, ""},
+		{"exactly from the future", "resourceVersionMatch=Exact&resourceVersion=1000000", 504, nil, ""},
+		{"no number", "resourceVersion=abc", 400, nil, ""},
+		{"leading zero", "resourceVersion=01", 400, nil, ""},
+		{"exact without a version", "resourceVersionMatch=Exact", 422, nil, ""},
+		{"exactly any", "resourceVersionMatch=Exact&resourceVersion=0", 422, nil, ""},
+		{"no such match", "resourceVersionMatch=Sometimes&resourceVersion=1", 422, nil, ""},
+		{"negative limit", "limit=-1", 400, nil, ""},
+	}
+	for _, test := range tests {
+		for _, path := range paths {
+			t.Run(test.name+path, func(t *testing.T) {
+				r := w.send("GET", configMaps+"?"+test.query+path, "")
+				if r.code != test.code || !slices.Equal(r.names(), test.names) || r.code == 200 && r.get("metadata.resourceVersion") != test.version {
+					t.Fatalf("answered %d %s, want %d, %v at %s", r.code, r.body, test.code, test.names, test.version)
+				}
+				if r.code == http.StatusGatewayTimeout && (r.get("details.causes.0.reason") != "ResourceVersionTooLarge" || r.get("details.retryAfterSeconds") != "1") {
+					t.Errorf("clients cannot tell that they must wait: %s", r.body)
+				}
+			})
+		}
+	}
+	// The old state is really the old one.
+	r := w.want(http.StatusOK, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+old, "")
+	if gjson.Get(r.body, "items.0.data").Exists() {
+		t.Errorf("the list shows a later state: %s", r.body)
+	}
+}
+
+// TestListPages: pages are of one snapshot, whatever is written between them.
+func TestListPages(t *testing.T) {
+	for _, path := range paths {
+		t.Run("path"+path, func(t *testing.T) {
+			w := newWorld(t, store.Options{})
+			for i := range 5 {
+				w.configMap(fmt.Sprintf("c-%d", i), "")
+			}
+			var names []string
+			var version string
+			query := configMaps + "?limit=2" + path
+			for page := 0; ; page++ {
+				r := w.want(http.StatusOK, "GET", query, "")
+				names = append(names, r.names()...)
+				if version == "" {
+					version = r.get("metadata.resourceVersion")
+				} else if got := r.get("metadata.resourceVersion"); got != version {
+					t.Errorf("page %d is of version %s, the first was of %s", page, got, version)
+				}
+				next := r.get("metadata.continue")
+				if next == "" {
+					break
+				}
+				query = configMaps + "?limit=2&continue=" + next + path
+				w.want(http.StatusOK, "DELETE", fmt.Sprintf("%s/c-%d", configMaps, 4-page), "")
+				w.configMap(fmt.Sprintf("c-%d-new", page), "")
+			}
+			if got := strings.Join(names, " "); got != "c-0 c-1 c-2 c-3 c-4" {
+				t.Errorf("the pages hold %s", got)
+			}
+		})
+	}
+}
+
+// TestListPagesWithSelector: a page holds limit objects that match.
+func TestListPagesWithSelector(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for i := range 6 {
+		w.configMap(fmt.Sprintf("c-%d", i), fmt.Sprintf(`,"labels":{"odd":"%d"}`, i%2))
+	}
+	for _, path := range paths {
+		r := w.want(http.StatusOK, "GET", configMaps+"?limit=2&labelSelector=odd%3D1"+path, "")
+		if !slices.Equal(r.names(), []string{"c-1", "c-3"}) {
+			t.Errorf("first page: %v", r.names())
+		}
+		r = w.want(http.StatusOK, "GET", configMaps+"?limit=2&labelSelector=odd%3D1&continue="+r.get("metadata.continue")+path, "")
+		if !slices.Equal(r.names(), []string{"c-5"}) || r.get("metadata.continue") != "" {
+			t.Errorf("second page: %s", r.body)
+		}
+	}
+}
+
+func TestListContinueRefused(t *testing.T) {
+	w, old := compacted(t)
+	token := func(p position) string { return p.String() }
+	for _, path := range paths {
+		for _, test := range []struct {
+			name, query string
+			code        int
+			reason      string
+		}{
+			{"garbage", "continue=garbage", 400, "BadRequest"},
+			{"another server's", "continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", 400, "BadRequest"},
+			{"expired", "continue=" + token(position{Revision: gjsonInt(old), Namespace: "shop", Name: "a"}), 410, "Expired"},
+			{"with a version", "resourceVersion=7&continue=" + token(position{Revision: 7, Namespace: "shop", Name: "a"}), 400, "BadRequest"},
+		} {
+			t.Run(test.name+path, func(t *testing.T) {
+				r := w.send("GET", configMaps+"?"+test.query+path, "")
+				if r.code != test.code || r.get("reason") != test.reason {
+					t.Errorf("answered %d %s", r.code, r.body)
+				}
+			})
+		}
+	}
+	// A token that names another namespace shows nothing of it.
+	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
+	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/other/configmaps", `{"metadata":{"name":"secret"}}`)
+	now := gjsonInt(w.want(http.StatusOK, "GET", configMaps, "").get("metadata.resourceVersion"))
+	r := w.want(http.StatusOK, "GET", configMaps+"?continue="+token(position{Revision: now, Namespace: "other", Name: "a"}), "")
+	if slices.Contains(r.names(), "secret") {
+		t.Errorf("the token shows another namespace: %s", r.body)
+	}
+}
+
+func TestGetVersions(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	old := w.configMap("a", "")
+	current := w.patch(configMaps+"/a", `{"data":{"k":"new"}}`)
+	for _, test := range []struct {
+		version string
+		code    int
+	}{{"", 200}, {"0", 200}, {old, 200}, {current, 200}, {"1000000", 504}, {"abc", 400}, {"-1", 400}} {
+		for _, path := range paths {
+			r := w.send("GET", configMaps+"/a?resourceVersion="+test.version+path, "")
+			if r.code != test.code {
+				t.Errorf("version %q%s answered %d, want %d: %s", test.version, path, r.code, test.code, r.body)
+			}
+			if r.code == 200 && r.get("metadata.resourceVersion") != current {
+				t.Errorf("version %q: not the newest: %s", test.version, r.body)
+			}
+			if r.code == 504 && r.get("details.causes.0.reason") != "ResourceVersionTooLarge" {
+				t.Errorf("version %q: %s", test.version, r.body)
+			}
+		}
+	}
+}
+
+func TestDeleteCollection(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for i := range 6 {
+		w.configMap(fmt.Sprintf("c-%d", i), fmt.Sprintf(`,"labels":{"odd":"%d"}`, i%2))
+	}
+	w.configMap("held", `,"labels":{"odd":"1"},"finalizers":["test.dev/hold"]`)
+	left := func() string { return strings.Join(w.want(http.StatusOK, "GET", configMaps, "").names(), " ") }
+
+	r := w.want(http.StatusOK, "DELETE", configMaps+"?labelSelector=odd%3D1&dryRun=All", "")
+	if got := left(); got != "c-0 c-1 c-2 c-3 c-4 c-5 held" {
+		t.Fatalf("a dry run left %s: %s", got, r.body)
+	}
+	r = w.want(http.StatusOK, "DELETE", configMaps+"?labelSelector=odd%3D1&limit=2", "")
+	if got := left(); got != "c-0 c-2 c-4 c-5 held" {
+		t.Fatalf("a limit of two left %s", got)
+	}
+	if r.get("kind") != "ConfigMapList" || !slices.Equal(r.names(), []string{"c-1", "c-3"}) {
+		t.Errorf("the answer is %s", r.body)
+	}
+	w.want(http.StatusOK, "DELETE", configMaps+"?labelSelector=odd%3D1", "")
+	if got := left(); got != "c-0 c-2 c-4 held" {
+		t.Fatalf("the selector left %s", got)
+	}
+	if w.want(http.StatusOK, "GET", configMaps+"/held", "").get("metadata.deletionTimestamp") == "" {
+		t.Error("what has a finalizer is not being deleted")
+	}
+	w.want(http.StatusOK, "DELETE", configMaps+"?fieldSelector=metadata.name%3Dc-2", "")
+	if got := left(); got != "c-0 c-4 held" {
+		t.Fatalf("the field selector left %s", got)
+	}
+	w.want(http.StatusOK, "DELETE", configMaps, "")
+	if got := left(); got != "held" {
+		t.Fatalf("left: %s", got)
+	}
+	w.want(http.StatusBadRequest, "DELETE", configMaps+"?labelSelector=%3D%3D", "")
+}

@@ -1,0 +1,240 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/store"
+)
+
+// eachWatchPath runs a test for the frames that are made of stored bytes, and
+// for the library's. The query it passes on chooses the path.
+func eachWatchPath(t *testing.T, test func(t *testing.T, base string)) {
+	t.Helper()
+	t.Run("stored bytes", func(t *testing.T) { test(t, configMaps+"?watch=true") })
+	t.Run("library", func(t *testing.T) { test(t, configMaps+"?watch=true&pretty=false") })
+}
+
+func TestWatchEvents(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("before", "")
+		x := w.watch(base)
+		x.wants("ADDED before")
+		w.configMap("a", "")
+		modified := w.patch(configMaps+"/a", `{"data":{"k":"v"}}`)
+		w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
+		x.wants("ADDED a")
+		kind, obj := x.next()
+		if kind != "MODIFIED" || obj.Get("data.k").String() != "v" || obj.Get("metadata.resourceVersion").String() != modified {
+			t.Errorf("%s %s", kind, obj.Raw)
+		}
+		if obj.Get("kind").String() != "ConfigMap" || obj.Get("apiVersion").String() != "v1" {
+			t.Errorf("the object does not say what it is: %s", obj.Raw)
+		}
+		kind, obj = x.next()
+		if version := obj.Get("metadata.resourceVersion").Int(); kind != "DELETED" || obj.Get("data.k").String() != "v" || version <= gjsonInt(modified) {
+			t.Errorf("%s %s: want the last state at the version of the deletion", kind, obj.Raw)
+		}
+	})
+}
+
+func gjsonInt(s string) (n int64) {
+	_, _ = fmt.Sscan(s, &n)
+	return n
+}
+
+// TestWatchSelection: an object that begins to match is added, one that ceases
+// to match leaves, and what never matched is not heard of.
+func TestWatchSelection(t *testing.T) {
+	t.Run("labels", func(t *testing.T) {
+		eachWatchPath(t, func(t *testing.T, base string) {
+			w := newWorld(t, store.Options{})
+			x := w.watch(base + "&labelSelector=" + url.QueryEscape("tier=front"))
+			w.configMap("a", `,"labels":{"tier":"back"}`)
+			w.configMap("b", `,"labels":{"tier":"front"}`)
+			w.patch(configMaps+"/a", `{"metadata":{"labels":{"tier":"front"}}}`)
+			w.patch(configMaps+"/a", `{"data":{"k":"v"}}`)
+			left := w.patch(configMaps+"/a", `{"metadata":{"labels":{"tier":"back"}},"data":{"k":"w"}}`)
+			w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
+			w.want(http.StatusOK, "DELETE", configMaps+"/b", "")
+			x.wants("ADDED b", "ADDED a", "MODIFIED a")
+			// It leaves with the state in which it matched last, at the version of the change.
+			kind, obj := x.next()
+			if kind != "DELETED" || obj.Get("metadata.labels.tier").String() != "front" || obj.Get("data.k").String() != "v" ||
+				obj.Get("metadata.resourceVersion").String() != left {
+				t.Errorf("%s %s, want version %s", kind, obj.Raw, left)
+			}
+			x.wants("DELETED b")
+		})
+	})
+	t.Run("fields", func(t *testing.T) {
+		for name, more := range map[string]string{"stored bytes": "", "library": "&pretty=false"} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, store.Options{})
+				w.define()
+				x := w.watch(widgets + "?watch=true&fieldSelector=" + url.QueryEscape("spec.color=red") + more)
+				for _, name := range []string{"a", "b"} {
+					w.want(http.StatusCreated, "POST", widgets, fmt.Sprintf(`{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":%q},"spec":{"color":"blue"}}`, name))
+				}
+				w.patch(widgets+"/b", `{"spec":{"color":"red"}}`)
+				w.patch(widgets+"/b", `{"spec":{"color":"green"}}`)
+				w.patch(widgets+"/a", `{"spec":{"color":"red"}}`)
+				x.wants("ADDED b", "DELETED b", "ADDED a")
+			})
+		}
+	})
+	t.Run("one name", func(t *testing.T) {
+		eachWatchPath(t, func(t *testing.T, base string) {
+			w := newWorld(t, store.Options{})
+			x := w.watch(base + "&fieldSelector=" + url.QueryEscape("metadata.name=b"))
+			w.configMap("a", "")
+			w.configMap("b", "")
+			x.wants("ADDED b")
+		})
+	})
+}
+
+// TestWatchResumes: a watch from a version brings what came after it, once.
+func TestWatchResumes(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		from := w.configMap("a", "")
+		w.configMap("b", "")
+		w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
+		w.watch(base+"&resourceVersion="+from).wants("ADDED b", "DELETED a")
+		w.watch(base + "&resourceVersion=0").wants("ADDED b")
+	})
+}
+
+func TestWatchInitialEvents(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("a", "")
+		current := w.configMap("b", "")
+		base += "&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+		x := w.watch(base + "&sendInitialEvents=true")
+		x.wants("ADDED a", "ADDED b")
+		kind, obj := x.next()
+		if kind != "BOOKMARK" || obj.Get(`metadata.annotations.k8s\.io/initial-events-end`).String() != "true" ||
+			obj.Get("metadata.resourceVersion").String() != current || obj.Get("kind").String() != "ConfigMap" {
+			t.Errorf("%s %s: want the closing bookmark at %s", kind, obj.Raw, current)
+		}
+		w.configMap("c", "")
+		x.wants("ADDED c")
+
+		// Nothing matches: the bookmark comes all the same, or clients wait for ever.
+		x = w.watch(base + "&sendInitialEvents=true&labelSelector=no%3Dmatch")
+		if kind, obj := x.next(); kind != "BOOKMARK" || obj.Get(`metadata.annotations.k8s\.io/initial-events-end`).String() != "true" {
+			t.Errorf("%s %s", kind, obj.Raw)
+		}
+		// Without them, only what comes is sent.
+		x = w.watch(base + "&sendInitialEvents=false")
+		w.configMap("d", "")
+		x.wants("ADDED d")
+	})
+}
+
+func TestWatchBookmarks(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.api.bookmarkEvery = time.Nanosecond
+		from := w.configMap("a", "")
+		x := w.watch(base + "&allowWatchBookmarks=true&resourceVersion=" + from)
+		// Changes that the watcher does not see move the version all the same.
+		other := w.want(http.StatusCreated, "POST", "/api/v1/namespaces/shop/secrets", `{"metadata":{"name":"s"}}`).get("metadata.resourceVersion")
+		kind, obj := x.next()
+		if kind != "BOOKMARK" || obj.Get("metadata.resourceVersion").String() != other || obj.Get("metadata.annotations").Exists() {
+			t.Errorf("%s %s: want a bookmark at %s", kind, obj.Raw, other)
+		}
+		if obj.Get("kind").String() != "ConfigMap" || obj.Get("metadata.name").Exists() {
+			t.Errorf("the bookmark is %s", obj.Raw)
+		}
+	})
+}
+
+func TestWatchTimesOut(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("a", "")
+		x := w.watch(base + "&timeoutSeconds=1")
+		x.wants("ADDED a")
+		x.ends()
+	})
+}
+
+// TestWatchEndsAtShutdown: watchers are told by a clean end, and Close waits
+// until they have been.
+func TestWatchEndsAtShutdown(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("a", "")
+		x := w.watch(base)
+		x.wants("ADDED a")
+		closed := make(chan struct{})
+		go func() { w.api.Close(); close(closed) }()
+		x.ends()
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Fatal("Close did not return")
+		}
+	})
+}
+
+// compacted is a world in which the given version has been forgotten.
+func compacted(t *testing.T) (w *world, old string) {
+	t.Helper()
+	w = newWorld(t, store.Options{KeepRevisions: 1, CompactEvery: 5 * time.Millisecond})
+	old = w.configMap("a", "")
+	for i := range 5 {
+		w.configMap(fmt.Sprintf("b-%d", i), "")
+	}
+	w.until("version "+old+" is forgotten", func() error {
+		if r := w.send("GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+old, ""); r.code != http.StatusGone {
+			return fmt.Errorf("%d", r.code)
+		}
+		return nil
+	})
+	return w, old
+}
+
+// TestWatchGone: too old a version is one ERROR event on an HTTP 200.
+func TestWatchGone(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w, old := compacted(t)
+		x := w.watch(base + "&resourceVersion=" + old)
+		kind, obj := x.next()
+		if x.code != http.StatusOK || kind != "ERROR" || obj.Get("kind").String() != "Status" ||
+			obj.Get("code").Int() != http.StatusGone || obj.Get("reason").String() != "Expired" {
+			t.Errorf("%d %s %s", x.code, kind, obj.Raw)
+		}
+		x.ends()
+	})
+}
+
+func TestWatchBadOptions(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for name, query := range map[string]string{
+		"version is no number":            "resourceVersion=abc",
+		"version is negative":             "resourceVersion=-1",
+		"label selector":                  "labelSelector=%3D%3D",
+		"field selector":                  "fieldSelector=spec.nothing%3Dx",
+		"timeout is no number":            "timeoutSeconds=abc",
+		"initial events without match":    "sendInitialEvents=true",
+		"match without initial events":    "resourceVersionMatch=NotOlderThan&resourceVersion=1",
+		"initial events with exact match": "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, more := range []string{"", "&pretty=false"} {
+				r := w.send("GET", configMaps+"?watch=true&"+query+more, "")
+				if r.code != http.StatusBadRequest && r.code != http.StatusUnprocessableEntity || r.get("kind") != "Status" {
+					t.Errorf("%q answered %d %s", query+more, r.code, r.body)
+				}
+			}
+		})
+	}
+}

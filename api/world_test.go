@@ -1,0 +1,242 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/openapi"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	configMaps = "/api/v1/namespaces/shop/configmaps"
+	// patience is how long a test waits for what must happen.
+	patience = 20 * time.Second
+)
+
+// world is a whole API on a fresh database: all filters, and definitions that
+// are followed. Its requests come from a caller with a certificate.
+type world struct {
+	t   testing.TB
+	api *API
+}
+
+func newWorld(t testing.TB, options store.Options) *world {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(context.Background())
+	db, err := sqldb.Open(ctx, filepath.Join(t.TempDir(), "test.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.DB, options.Logger = db, log
+	st, err := store.Open(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions := custom.Definition()
+	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
+	controller := definition.New(st, kinds, definitions, log)
+	if err := controller.Load(ctx); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 2)
+	go func() { done <- st.Run(ctx) }()
+	go func() { done <- controller.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		_ = st.Close()
+		_ = db.Close()
+	})
+	w := &world{t, New(Config{
+		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"),
+		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
+	})}
+	t.Cleanup(w.api.Close)
+	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"shop"}}`)
+	return w
+}
+
+// known makes a request come from a caller with a certificate.
+func known(req *http.Request) *http.Request {
+	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester", Organization: []string{"testers"}}}}}}
+	return req
+}
+
+// reply is an answer with its body read.
+type reply struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+func (r reply) get(path string) string { return gjson.Get(r.body, path).String() }
+
+// send sends a request with headers, given as "Name: value".
+func (w *world) send(method, path, body string, headers ...string) reply {
+	req := known(httptest.NewRequest(method, path, strings.NewReader(body)))
+	req.Header.Set("User-Agent", "tester/1.0")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	return w.answer(req)
+}
+
+func (w *world) answer(req *http.Request) reply {
+	recorder := httptest.NewRecorder()
+	w.api.ServeHTTP(recorder, req)
+	return reply{recorder.Code, recorder.Header(), recorder.Body.String()}
+}
+
+// want is send for a request whose code is known.
+func (w *world) want(code int, method, path, body string, headers ...string) reply {
+	w.t.Helper()
+	r := w.send(method, path, body, headers...)
+	if r.code != code {
+		w.t.Fatalf("%s %s answered %d, want %d: %s", method, path, r.code, code, r.body)
+	}
+	return r
+}
+
+// configMap creates one and returns its resourceVersion.
+func (w *world) configMap(name, more string) string {
+	w.t.Helper()
+	return w.want(http.StatusCreated, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":%q%s}}`, name, more)).get("metadata.resourceVersion")
+}
+
+// patch merges something into an object and returns its new resourceVersion.
+func (w *world) patch(path, body string) string {
+	w.t.Helper()
+	return w.want(http.StatusOK, "PATCH", path, body, "Content-Type: application/merge-patch+json").get("metadata.resourceVersion")
+}
+
+// until asks again and again, until it is so.
+func (w *world) until(what string, check func() error) {
+	w.t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	w.t.Fatalf("%s: still not after %s: %v", what, patience, err)
+}
+
+// define creates a kind Widget with /status and /scale and waits for it.
+func (w *world) define() {
+	w.t.Helper()
+	w.want(http.StatusCreated, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgetDefinition)
+	w.until("widgets are served", func() error {
+		if r := w.send("GET", widgets, ""); r.code != http.StatusOK {
+			return fmt.Errorf("%d %s", r.code, r.body)
+		}
+		return nil
+	})
+}
+
+const (
+	widgets          = "/apis/test.dev/v1/namespaces/shop/widgets"
+	widgetDefinition = `{"metadata":{"name":"widgets.test.dev"},"spec":{"group":"test.dev","scope":"Namespaced",
+	"names":{"plural":"widgets","singular":"widget","kind":"Widget","shortNames":["wi"]},
+	"versions":[{"name":"v1","served":true,"storage":true,
+		"subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas","labelSelectorPath":".status.selector"}},
+		"selectableFields":[{"jsonPath":".spec.color"}],
+		"schema":{"openAPIV3Schema":{"type":"object","properties":{
+			"spec":{"type":"object","properties":{"replicas":{"type":"integer","minimum":0},"color":{"type":"string"},"parts":{"type":"array","items":{"type":"string"}}}},
+			"status":{"type":"object","properties":{"replicas":{"type":"integer"},"selector":{"type":"string"}}}}}}}]}}`
+)
+
+// watching is an open watch over a connection.
+type watching struct {
+	t      testing.TB
+	code   int
+	frames *bufio.Scanner
+	body   io.Closer
+}
+
+// watch opens a watch of a collection. Every wait of it is bounded.
+func (w *world) watch(query string) *watching {
+	w.t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) { w.api.ServeHTTP(rw, known(req)) }))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	req, err := http.NewRequestWithContext(ctx, "GET", server.URL+query, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json")
+	answer, err := server.Client().Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		cancel()
+		_ = answer.Body.Close()
+		server.Close()
+	})
+	frames := bufio.NewScanner(answer.Body)
+	frames.Buffer(nil, 1<<20)
+	return &watching{w.t, answer.StatusCode, frames, answer.Body}
+}
+
+// next is the next event: its type, and its object.
+func (x *watching) next() (string, gjson.Result) {
+	x.t.Helper()
+	if !x.frames.Scan() {
+		x.t.Fatalf("the watch ended: %v", x.frames.Err())
+	}
+	frame := gjson.ParseBytes(x.frames.Bytes())
+	return frame.Get("type").String(), frame.Get("object")
+}
+
+// wants reads events and compares them: "ADDED a", "MODIFIED a", …
+func (x *watching) wants(events ...string) {
+	x.t.Helper()
+	for _, want := range events {
+		kind, obj := x.next()
+		if got := kind + " " + obj.Get("metadata.name").String(); got != want {
+			x.t.Fatalf("event %q, want %q: %s", got, want, obj.Raw)
+		}
+	}
+}
+
+// ends waits for a clean end.
+func (x *watching) ends() {
+	x.t.Helper()
+	if x.frames.Scan() {
+		x.t.Fatalf("another event: %s", x.frames.Text())
+	}
+	if err := x.frames.Err(); err != nil {
+		x.t.Fatalf("the watch broke off: %v", err)
+	}
+}

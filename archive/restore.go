@@ -1,0 +1,176 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/object"
+)
+
+const (
+	// restorers is how many objects of a level are restored at once: enough for
+	// the store to write them in batches.
+	restorers = 32
+	// planPage is how many rows are read at a time while planning.
+	planPage = 1000
+)
+
+// Restore brings back what the spec names and says what became of each object.
+// Errors: BadRequest for a spec that makes no sense or names nothing that is
+// archived. An object that cannot be restored is no error but a result.
+func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
+	candidates, err := a.candidates(ctx, spec)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	r := &restoration{Archive: a, spec: spec, now: map[types.UID]types.UID{}, made: map[object.Key]bool{}}
+	stop, limited := ctx.Deadline()
+	if limited {
+		stop = stop.Add(-a.opts.Spare)
+	}
+	status := v1.RestoreStatus{Complete: true}
+	for _, level := range plan(candidates) {
+		results, err := r.level(ctx, level, func() bool { return limited && time.Now().After(stop) })
+		if err != nil {
+			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+		}
+		status.Complete = len(results) == len(level)
+		status.Results = append(status.Results, results...)
+		if !status.Complete {
+			break
+		}
+	}
+	for _, result := range status.Results {
+		switch result.Outcome {
+		case v1.Created:
+			status.Created++
+		case v1.Skipped:
+			status.Skipped++
+		case v1.Failed:
+			status.Failed++
+		}
+	}
+	return status, nil
+}
+
+// candidates finds what the spec names.
+func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candidate, error) {
+	named := 0
+	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
+		if is {
+			named++
+		}
+	}
+	if named != 1 {
+		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
+	}
+	switch {
+	case spec.UID != "":
+		r, err := a.one(ctx, archivedByUID, string(spec.UID))
+		return single(r, err, "no archived object had the uid "+string(spec.UID))
+	case spec.Object != nil:
+		r, err := a.newest(ctx, *spec.Object)
+		return single(r, err, fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace))
+	}
+	found, err := a.cascade(ctx, spec.Cascade)
+	if err == nil && len(found) == 0 {
+		err = object.BadRequestf("no archived object is of the cascade %s", spec.Cascade)
+	}
+	return found, err
+}
+
+func single(r *row, err error, missing string) ([]*candidate, error) {
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, object.BadRequestf("%s", missing)
+	}
+	return []*candidate{newCandidate(r)}, nil
+}
+
+// newest finds the removal of an object by its name.
+func (a *Archive) newest(ctx context.Context, o v1.ObjectName) (*row, error) {
+	if o.Kind == "" || o.Name == "" {
+		return nil, object.BadRequestf("spec.object: kind and name must be set")
+	}
+	storage, err := storageOf(a.kinds.Snapshot(), o.APIVersion, o.Kind)
+	if err != nil {
+		return nil, err
+	}
+	f := filter{kind: storage, namespace: o.Namespace, name: o.Name}
+	if k, ok := a.kinds.Snapshot().Stored(storage); ok && !k.Namespaced {
+		f.namespace = "" // people say a namespace by habit
+	}
+	var found *row
+	err = a.find(ctx, f, 0, 1, func(r *row) error {
+		found = r
+		return nil
+	})
+	if found != nil && found.key().Namespace != f.namespace {
+		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, found.key().Namespace)
+	}
+	return found, err
+}
+
+// cascade reads a cascade, page by page, and keeps what planning needs.
+func (a *Archive) cascade(ctx context.Context, id string) ([]*candidate, error) {
+	var all []*candidate
+	for before := int64(0); ; {
+		n := 0
+		err := a.find(ctx, filter{cascade: id}, before, planPage, func(r *row) error {
+			n, before, all = n+1, r.id, append(all, newCandidate(r))
+			return nil
+		})
+		if err != nil || n < planPage {
+			return all, err
+		}
+	}
+}
+
+// newCandidate reads who the object's owners were. A body that cannot be read
+// has none: restoring it will say why.
+func newCandidate(r *row) *candidate {
+	c := &candidate{id: r.id, uid: r.uid, key: r.key()}
+	if m, err := object.ParseMeta(r.body); err == nil {
+		for _, o := range m.OwnerReferences {
+			c.owners = append(c.owners, o.UID)
+		}
+	}
+	return c
+}
+
+// level restores the objects of a level, several at once, until it is time to
+// stop. It returns the results of those that it came to, in order.
+func (r *restoration) level(ctx context.Context, level []*candidate, late func() bool) ([]v1.RestoreResult, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := make([]v1.RestoreResult, len(level))
+	next := make(chan int)
+	var working sync.WaitGroup
+	for range min(restorers, len(level)) {
+		working.Go(func() {
+			for i := range next {
+				var err error
+				if results[i], err = r.one(ctx, level[i]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	begun := 0
+	for ; begun < len(level) && ctx.Err() == nil && !late(); begun++ {
+		next <- begun
+	}
+	close(next)
+	working.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return results[:begun], nil
+}

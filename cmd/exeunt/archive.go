@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+)
+
+func newArchive() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "archive",
+		Short: "See and purge what was deleted and can still be restored",
+	}
+	cmd.AddCommand(newArchiveList(), newArchivePurge())
+	return cmd
+}
+
+// archiveFilter is what list and purge have in common.
+type archiveFilter struct {
+	connection
+	kind, name, actor, cascade string
+	since, olderThan           time.Duration
+}
+
+func (f *archiveFilter) addFlags(cmd *cobra.Command) {
+	f.connection.addFlags(cmd, "namespace to look in (default: all)")
+	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "kind", "", "only objects of this kind: kind, plural or short name")
+	flags.StringVar(&f.name, "name", "", "only objects of this name")
+	flags.StringVar(&f.actor, "actor", "", "only what this user deleted")
+	flags.StringVar(&f.cascade, "cascade", "", "only what went in this cascade")
+	flags.DurationVar(&f.since, "since", 0, "only what was removed within this time: 2h")
+	flags.DurationVar(&f.olderThan, "older-than", 0, "only what was removed longer ago than this")
+}
+
+// empty says that nothing is left out.
+func (f *archiveFilter) empty() bool {
+	return f.namespace == "" && f.selector() == "" && f.since == 0 && f.olderThan == 0
+}
+
+// selector is the part that the server filters by.
+func (f *archiveFilter) selector() string {
+	var terms []string
+	for _, t := range [][2]string{{"spec.kind", f.kind}, {"spec.name", f.name}, {"spec.actor", f.actor}, {"spec.cascade", f.cascade}} {
+		if t[1] != "" {
+			terms = append(terms, t[0]+"="+fields.EscapeValue(t[1]))
+		}
+	}
+	return strings.Join(terms, ",")
+}
+
+const archivePath = "/apis/lifecycle.exeunt.dev/v1"
+
+func archivedPath(namespace string) string {
+	if namespace == "" {
+		return archivePath + "/archivedobjects"
+	}
+	return archivePath + "/namespaces/" + namespace + "/archivedobjects"
+}
+
+// each reads what the filter lets through, the newest removal first.
+func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit func(*v1.ArchivedObject) error) error {
+	now := time.Now()
+	for token := ""; ; {
+		request := client.Get().AbsPath(archivedPath(f.namespace)).Param("limit", "500")
+		if selector := f.selector(); selector != "" {
+			request = request.Param("fieldSelector", selector)
+		}
+		if token != "" {
+			request = request.Param("continue", token)
+		}
+		var page v1.ArchivedObjectList
+		if err := answer(request.Do(ctx), &page); err != nil {
+			return fmt.Errorf("list archive: %w", err)
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			age := now.Sub(o.Spec.RemovedAt.Time)
+			if f.since > 0 && age > f.since {
+				return nil // the others are older still
+			}
+			if f.olderThan > 0 && age < f.olderThan {
+				continue
+			}
+			if err := visit(o); err != nil {
+				return err
+			}
+		}
+		if token = page.Continue; token == "" {
+			return nil
+		}
+	}
+}
+
+func newArchiveList() *cobra.Command {
+	var f archiveFilter
+	var output string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List removed objects, the newest removal first",
+		Example: `  exeunt archive list --since 1h
+  exeunt archive list --kind deploy -n shop --name web -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := f.client()
+			if err != nil {
+				return err
+			}
+			switch output {
+			case "":
+				return listTable(cmd.Context(), client, &f, cmd.OutOrStdout())
+			case "json":
+				return listJSON(cmd.Context(), client, &f, cmd.OutOrStdout())
+			}
+			return fmt.Errorf("-o %s: want json, or nothing", output)
+		},
+	}
+	f.addFlags(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or a table")
+	return cmd
+}
+
+func listTable(ctx context.Context, client rest.Interface, f *archiveFilter, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "NAMESPACE\tKIND\tNAME\tREMOVED\tACTOR\tCASCADE\tUID")
+	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
+		s := o.Spec
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Kind, s.Name,
+			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.Actor, s.Cascade, s.UID)
+		return err
+	})
+	return errors.Join(err, w.Flush())
+}
+
+// listJSON writes one list, as it reads it.
+func listJSON(ctx context.Context, client rest.Interface, f *archiveFilter, out io.Writer) error {
+	between := ""
+	if _, err := fmt.Fprintf(out, `{"apiVersion":%q,"kind":"ArchivedObjectList","metadata":{},"items":[`, v1.GroupVersion.String()); err != nil {
+		return err
+	}
+	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
+		data, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s\n%s", between, data)
+		between = ","
+		return err
+	})
+	_, end := fmt.Fprintln(out, "\n]}")
+	return errors.Join(err, end)
+}
+
+func newArchivePurge() *cobra.Command {
+	var f archiveFilter
+	var all, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Remove objects from the archive now: they cannot be restored any more",
+		Example: `  exeunt archive purge --kind secret --name token -n shop
+  exeunt archive purge --older-than 12h
+  exeunt archive purge --all`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.empty() != all {
+				return errors.New("say what to purge, or --all for everything")
+			}
+			client, err := f.client()
+			if err != nil {
+				return err
+			}
+			n, err := purge(cmd.Context(), client, &f, dryRun)
+			verb := "purged"
+			if dryRun {
+				verb = "would be purged"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d objects %s\n", n, verb)
+			return err
+		},
+	}
+	f.addFlags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "purge everything")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say how many objects would be purged, and purge none")
+	return cmd
+}
+
+// purge deletes what the filter lets through, several at a time, and says how
+// many that were.
+func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun bool) (int, error) {
+	// All names first: pages must not move while they are read.
+	var paths []string
+	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
+		paths = append(paths, archivedPath(o.Namespace)+"/"+o.Name)
+		return nil
+	})
+	if err != nil || dryRun {
+		return len(paths), err
+	}
+	gone := make([]bool, len(paths))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i, path := range paths {
+		group.Go(func() error {
+			err := client.Delete().AbsPath(path).Do(ctx).Error()
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("purge: %w", err)
+			}
+			gone[i] = err == nil
+			return nil
+		})
+	}
+	err = group.Wait()
+	n := 0
+	for _, is := range gone {
+		if is {
+			n++
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+)
+
+func newRestore() *cobra.Command {
+	var c connection
+	var spec v1.RestoreSpec
+	var output string
+	cmd := &cobra.Command{
+		Use:   "restore KIND/NAME | --cascade ID | --uid UID",
+		Short: "Bring deleted objects back",
+		Long: `Bring deleted objects back: the newest removed object of a name, the object that
+had a uid, or everything that went in one cascade, owners before what they own.
+
+Nothing is overwritten: an object whose name is taken is skipped. Restored
+objects have new uids, and references between them follow. The same command
+again goes on where it was interrupted. See "exeunt archive list".`,
+		Example: `  exeunt restore configmap/settings -n shop
+  exeunt restore --cascade 5f1f4c1e-… --dry-run`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := nameSubject(&c, &spec, args); err != nil {
+				return err
+			}
+			if output != "" && output != "json" {
+				return fmt.Errorf("-o %s: want json, or nothing", output)
+			}
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			status, err := restore(cmd.Context(), client, spec)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				err = writeRestoreJSON(cmd.OutOrStdout(), spec, status)
+			} else {
+				err = writeRestore(cmd.OutOrStdout(), cmd.ErrOrStderr(), spec, status)
+			}
+			if status.Failed > 0 {
+				err = errors.Join(err, fmt.Errorf("%d objects were not restored", status.Failed))
+			}
+			return err
+		},
+	}
+	c.addFlags(cmd, "namespace of the object (default: the context's)")
+	f := cmd.Flags()
+	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that went in this cascade")
+	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
+	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would be done and do nothing")
+	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
+	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
+	f.StringVarP(&output, "output", "o", "", "json, or a line for each object")
+	return cmd
+}
+
+// nameSubject reads KIND/NAME.
+func nameSubject(c *connection, spec *v1.RestoreSpec, args []string) error {
+	if len(args) == 0 {
+		if (spec.Cascade == "") == (spec.UID == "") {
+			return errors.New("say what to restore: KIND/NAME, --cascade ID or --uid UID")
+		}
+		return nil
+	}
+	kind, name, ok := strings.Cut(args[0], "/")
+	if !ok || kind == "" || name == "" {
+		return fmt.Errorf("%q is not KIND/NAME", args[0])
+	}
+	if spec.Cascade != "" || spec.UID != "" {
+		return errors.New("either KIND/NAME or --cascade or --uid")
+	}
+	namespace, err := c.currentNamespace()
+	spec.Object = &v1.ObjectName{Kind: kind, Namespace: namespace, Name: name}
+	return err
+}
+
+// restore asks until the server has dealt with everything. The results of a
+// round replace those of the rounds before, which it repeats, but for what was
+// created then.
+func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
+	created := map[types.UID]bool{}
+	for {
+		request := v1.Restore{Spec: spec}
+		request.APIVersion, request.Kind = v1.GroupVersion.String(), "Restore"
+		body, err := json.Marshal(request)
+		if err != nil {
+			return v1.RestoreStatus{}, err
+		}
+		var reply v1.Restore
+		err = answer(client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").Body(body).Do(ctx), &reply)
+		if err != nil {
+			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+		}
+		status, progress := reply.Status, 0
+		for i := range status.Results {
+			r := &status.Results[i]
+			switch {
+			case r.Outcome == v1.Created:
+				created[r.UID] = true
+				progress++
+			case created[r.UID] && r.Outcome == v1.Skipped:
+				r.Outcome, r.Reason = v1.Created, ""
+				status.Created, status.Skipped = status.Created+1, status.Skipped-1
+			}
+		}
+		if status.Complete {
+			return status, nil
+		}
+		if progress == 0 || spec.DryRun {
+			return status, errors.New("restore: the server ran out of time; part of the cascade is not dealt with")
+		}
+	}
+}
+
+func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) error {
+	suffix := ""
+	if spec.DryRun {
+		suffix = " (dry run)"
+	}
+	for _, r := range status.Results {
+		line := fmt.Sprintf("%s/%s %s%s", strings.ToLower(r.Kind), r.Name, r.Outcome, suffix)
+		if r.Namespace != "" {
+			line = r.Namespace + " " + line
+		}
+		if r.Reason != "" {
+			line += ": " + r.Reason
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+		for _, w := range r.Warnings {
+			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
+		}
+	}
+	_, err := fmt.Fprintf(out, "%d created, %d skipped, %d failed%s\n", status.Created, status.Skipped, status.Failed, suffix)
+	return err
+}
+
+func writeRestoreJSON(out io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) error {
+	r := v1.Restore{Spec: spec, Status: status}
+	r.APIVersion, r.Kind = v1.GroupVersion.String(), "Restore"
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}

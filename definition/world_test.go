@@ -1,0 +1,196 @@
+package definition
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// replica is one server's share: a registry, a controller that can be stopped,
+// and the API to look at them through.
+type replica struct {
+	t          *testing.T
+	store      *store.Store
+	kinds      *kind.Registry
+	controller *Controller
+	api        *api.API
+	stop       func() // ends the controller and waits for it
+}
+
+// openStore runs a store for the time of the test.
+func openStore(t *testing.T, db *sqldb.DB) *store.Store {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler), PollEvery: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- st.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("store: %v", err)
+		}
+		_ = st.Close()
+	})
+	return st
+}
+
+// newReplica loads a controller on a store and does not run it yet.
+func newReplica(t *testing.T, st *store.Store) *replica {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	definitions := custom.Definition()
+	r := &replica{t: t, store: st, kinds: kind.NewRegistry(append(builtin.Kinds(), definitions))}
+	r.controller = New(st, r.kinds, definitions, log)
+	if err := r.controller.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: &access.Authenticator{}, Logger: log})
+	t.Cleanup(r.api.Close)
+	return r
+}
+
+// run starts the controller.
+func (r *replica) run() *replica {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.controller.Run(ctx) }()
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("controller: %v", err)
+		}
+	}
+	r.t.Cleanup(r.stop)
+	return r
+}
+
+// newWorld is one replica on a fresh database, with the namespace "shop".
+func newWorld(t *testing.T, db *sqldb.DB) *replica {
+	t.Helper()
+	r := newReplica(t, openStore(t, db)).run()
+	r.do(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"shop"}}`)
+	return r
+}
+
+// call sends a request as an administrator.
+func (r *replica) call(method, path, body string) (int, string) {
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}
+	w := httptest.NewRecorder()
+	r.api.ServeHTTP(w, req)
+	return w.Code, w.Body.String()
+}
+
+// do is call for a request whose answer is known.
+func (r *replica) do(want int, method, path, body string) string {
+	r.t.Helper()
+	code, answer := r.call(method, path, body)
+	if code != want {
+		r.t.Fatalf("%s %s answered %d, want %d: %s", method, path, code, want, answer)
+	}
+	return answer
+}
+
+// until asks again and again, until it is so.
+func (r *replica) until(what string, check func() error) {
+	r.t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	r.t.Fatalf("%s: still not after %s: %v", what, patience, err)
+}
+
+// answers waits until a GET answers with the code.
+func (r *replica) answers(want int, path string) {
+	r.t.Helper()
+	r.until(fmt.Sprintf("GET %s answers %d", path, want), func() error {
+		if code, body := r.call("GET", path, ""); code != want {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+}
+
+const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// widget is a definition in the group test.dev.
+func widget(plural, kind, properties string) string {
+	return definitionOf("test.dev", plural, kind, properties)
+}
+
+func definitionOf(group, plural, kind, properties string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"scope":"Namespaced",
+		"names":{"plural":%[2]q,"singular":%[5]q,"kind":%[3]q},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{%[4]s}}}}}}]}}`,
+		group, plural, kind, properties, strings.TrimSuffix(plural, "s"))
+}
+
+// conditions are a stored definition's, or nil when there is none.
+func (r *replica) conditions(name string) map[string]string {
+	code, body := r.call("GET", crds+"/"+name, "")
+	if code != http.StatusOK {
+		return nil
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := json.Unmarshal([]byte(body), &crd); err != nil {
+		r.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, c := range crd.Status.Conditions {
+		all[string(c.Type)] = string(c.Status)
+	}
+	return all
+}
+
+// has waits for a condition.
+func (r *replica) has(name, condition, status string) {
+	r.t.Helper()
+	r.until(fmt.Sprintf("%s is %s=%s", name, condition, status), func() error {
+		if all := r.conditions(name); all[condition] != status {
+			return fmt.Errorf("conditions %v", all)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,195 @@
+package foresight
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/exeunt/exeunt/foresight/v1"
+	"github.com/exeunt/exeunt/gc"
+)
+
+// command is what a person types about an object.
+func command(ref v1.ObjectReference, verb string, options ...string) string {
+	resource := ref.Kind
+	if gv := groupVersion(ref.APIVersion); gv != "" {
+		resource += "." + gv
+	}
+	text := fmt.Sprintf("kubectl %s %s %s", verb, resource, ref.Name)
+	if ref.Namespace != "" {
+		text += " -n " + ref.Namespace
+	}
+	for _, o := range options {
+		text += " " + o
+	}
+	return text
+}
+
+// groupVersion is "v1.apps" of "apps/v1", as kubectl takes it behind a kind;
+// empty for the core group, where the kind alone does.
+func groupVersion(apiVersion string) string {
+	for i, c := range apiVersion {
+		if c == '/' {
+			return apiVersion[i+1:] + "." + apiVersion[:i]
+		}
+	}
+	return ""
+}
+
+// finalizers are those that others have to remove.
+func (t *teller) finalizers(h *head, m metav1.ObjectMeta) []v1.Reason {
+	var out []v1.Reason
+	ref := t.s.reference(h.Key, "")
+	hold := holdersOf(h.Kind, m, h.body)
+	for _, f := range hold.finalizers {
+		manager, since := managerOf(m.ManagedFields, f)
+		reason := v1.Reason{
+			Type: v1.ReasonFinalizer, Message: "finalizer " + f + " has not been removed", Manager: manager, Since: since,
+		}
+		patch := fmt.Sprintf(`-p '[{"op":"test","path":"/metadata/finalizers/%[1]d","value":%[2]q},{"op":"remove","path":"/metadata/finalizers/%[1]d"}]'`,
+			slices.Index(m.Finalizers, f), f)
+		reason.Resolve = "see what keeps its controller from removing it; if there is no controller any more, remove it: " +
+			command(ref, "patch", "--type=json", patch)
+		if manager != "" {
+			reason.Message += ", which " + manager + " set"
+			reason.Resolve = "see what keeps " + manager + " from removing it; if that is gone for good, remove it: " +
+				command(ref, "patch", "--type=json", patch)
+		}
+		out = append(out, reason)
+	}
+	for _, f := range hold.spec {
+		out = append(out, v1.Reason{
+			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
+			Resolve: fmt.Sprintf("whoever put it there removes it with a PUT to /api/v1/namespaces/%s/finalize", h.Name),
+		})
+	}
+	return out
+}
+
+// managerOf finds who set a finalizer. The newest wins when several did.
+func managerOf(entries []metav1.ManagedFieldsEntry, finalizer string) (string, *metav1.Time) {
+	key, err := json.Marshal(finalizer)
+	if err != nil {
+		return "", nil
+	}
+	var manager string
+	var since *metav1.Time
+	for i := range entries {
+		e := &entries[i]
+		var fields struct {
+			Metadata struct {
+				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
+			} `json:"f:metadata"`
+		}
+		if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		_, owns := fields.Metadata.Finalizers["v:"+string(key)]
+		if owns && (manager == "" || since.Before(e.Time)) {
+			manager, since = e.Manager, e.Time
+		}
+	}
+	return manager, since
+}
+
+// grace is time that whoever runs the object still has.
+func (t *teller) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
+	if m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0 || m.DeletionTimestamp == nil {
+		return nil
+	}
+	period := time.Duration(*m.DeletionGracePeriodSeconds) * time.Second
+	since := metav1.NewTime(m.DeletionTimestamp.Add(-period))
+	message := fmt.Sprintf("its grace period of %v has %v left", period, m.DeletionTimestamp.Sub(t.now).Round(time.Second))
+	if over := t.now.Sub(m.DeletionTimestamp.Time); over >= 0 {
+		message = fmt.Sprintf("its grace period of %v ended %v ago, and nobody has confirmed that it has stopped", period, over.Round(time.Second))
+	}
+	return []v1.Reason{{
+		Type: v1.ReasonGracePeriod, Message: message, Since: &since,
+		Resolve: "whoever runs it ends it with a delete at grace 0; if nobody does: " +
+			command(t.s.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
+	}}
+}
+
+// collector says what is wrong with the collector, and what its review of a
+// uid has come to.
+func (t *teller) collector(uid string) ([]v1.Reason, error) {
+	var out []v1.Reason
+	var paused bool
+	var why string
+	if err := t.r.one(readPaused, nil, &paused, &why); err != nil {
+		return nil, err
+	}
+	if paused {
+		message := "the collector is paused"
+		if why != "" {
+			message += ": " + why
+		}
+		out = append(out, v1.Reason{Type: v1.ReasonCollectorPaused, Message: message, Resolve: "exeunt gc resume"})
+	}
+	if t.s.opts.CollectorOff {
+		out = append(out, v1.Reason{
+			Type: v1.ReasonCollectorOff, Message: "this server runs without a collector",
+			Resolve: "start it without --enable-garbage-collector=false, or another one on the same database",
+		})
+	}
+	err := t.r.query(func(rows *sql.Rows) error {
+		var task task
+		err := rows.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
+		out = append(out, t.review(task))
+		return err
+	}, readReview, uid)
+	return out, err
+}
+
+// task is a row of the collector's queue. Times are Unix milliseconds.
+type task struct {
+	failures, created, due int64
+	lastError              string
+	claimed                int64 // end of the lease; 0: not claimed
+}
+
+// review describes a task of the collector's queue. Only one that fails has a
+// Since: the others are on their way.
+func (t *teller) review(task task) v1.Reason {
+	reason := v1.Reason{Type: v1.ReasonReview}
+	wait := time.UnixMilli(task.due).Sub(t.now).Round(time.Second)
+	switch {
+	case task.failures > 0:
+		since := metav1.NewTime(time.UnixMilli(task.created))
+		reason.Since = &since
+		reason.Message = fmt.Sprintf("its review failed %d times, last with: %s; next attempt in %v", task.failures, task.lastError, max(wait, 0))
+		reason.Resolve = "mend what the error names; the review is repeated by itself"
+	case time.UnixMilli(task.claimed).After(t.now):
+		reason.Message = "the collector is at work on it"
+	case wait > 0:
+		reason.Message = fmt.Sprintf("the collector looks at it again in %v", wait)
+	default:
+		reason.Message = "the collector has yet to come to it"
+	}
+	return reason
+}
+
+// owned says what an owner is to an object that nobody deletes, and whether
+// that owner cannot keep it.
+func owned(r *metav1.OwnerReference, s gc.Standing, namespace string) (reason v1.Reason, missing bool) {
+	name := r.Kind + " " + r.Name
+	reason = v1.Reason{Type: v1.ReasonOwner, Object: &v1.ObjectReference{
+		APIVersion: r.APIVersion, Kind: r.Kind, Namespace: namespace, Name: r.Name, UID: r.UID,
+	}}
+	switch s {
+	case gc.Solid:
+		reason.Message = "owned by " + name + ", which exists and keeps it"
+	case gc.Waiting:
+		reason.Message, missing = "owned by "+name+", which is being deleted after its dependents", true
+	case gc.Unresolvable:
+		reason.Message = "owned by " + name + ", which lives in a namespace while this does not: it is never collected"
+		reason.Resolve = "remove the reference, or delete it by hand"
+	default:
+		reason.Message, missing = "owned by "+name+", which does not exist, here or at all", true
+	}
+	return reason, missing
+}

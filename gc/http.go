@@ -1,0 +1,71 @@
+package gc
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// Path is where ServeHTTP expects to be.
+const Path = "/exeunt/gc"
+
+// maxReason bounds the reason of a pause, in bytes.
+const maxReason = 1000
+
+// ServeHTTP shows and switches the collector:
+//
+//	GET  /exeunt/gc                    the Status, as JSON
+//	POST /exeunt/gc/pause?reason=TEXT  stop every replica's collector
+//	POST /exeunt/gc/resume             let them go on
+//	POST /exeunt/gc/scan               look for what no trigger noticed
+//
+// Each POST answers with the Status after it; scan adds how many it found. The
+// caller of ServeHTTP has seen to it that the client may do this.
+func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	verb, _ := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), Path)
+	method := http.MethodPost
+	if verb == "" {
+		method = http.MethodGet
+	}
+	answer := struct {
+		Status
+		Found *int `json:"found,omitempty"`
+	}{}
+	var err error
+	switch verb {
+	case "", "/pause", "/resume", "/scan":
+	default:
+		http.NotFound(w, req)
+		return
+	}
+	if req.Method != method {
+		w.Header().Set("Allow", method)
+		http.Error(w, "use "+method, http.StatusMethodNotAllowed)
+		return
+	}
+	switch verb {
+	case "/pause":
+		reason := strings.ToValidUTF8(strings.ReplaceAll(req.URL.Query().Get("reason"), "\x00", ""), "\uFFFD")
+		if len(reason) > maxReason {
+			http.Error(w, "the reason is longer than 1000 bytes", http.StatusBadRequest)
+			return
+		}
+		err = c.Pause(req.Context(), reason)
+	case "/resume":
+		err = c.Resume(req.Context())
+	case "/scan":
+		var found int
+		found, err = c.Scan(req.Context())
+		answer.Found = &found
+	}
+	if err == nil {
+		answer.Status, err = c.Status(req.Context())
+	}
+	if err != nil {
+		c.opts.Logger.Error("collector's endpoint", "path", req.URL.Path, "error", err)
+		http.Error(w, "internal error, see the server's log", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // an error is the client's: it has gone
+}

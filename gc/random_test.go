@@ -1,0 +1,367 @@
+package gc
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+var (
+	seedFlag = flag.Uint64("seed", 0, "run only this seed of the random tests")
+	timeFlag = flag.Duration("random", 2*time.Second, "how long each random test tries new seeds on each engine")
+)
+
+// randomSteps is the length of a script.
+const randomSteps = 60
+
+// script is a random life of a world. The same seed is the same script, on each
+// engine: what it does next depends on the model and on chance only, and the
+// uids are those of a counter.
+type script struct {
+	*world
+	*rand.Rand
+	model   *model
+	settled bool // the collector comes to rest after each step
+	steps   []string
+	client  map[int64]bool // revisions that a client made
+}
+
+func newScript(w *world, seed uint64, settled bool) *script {
+	return &script{world: w, Rand: rand.New(rand.NewPCG(seed, 1)), model: newModel(), settled: settled, client: map[int64]bool{}}
+}
+
+// note does a client's step and remembers its revisions.
+func (s *script) note(step string, do func()) {
+	s.Helper()
+	s.steps = append(s.steps, step)
+	before := s.store.Revision()
+	do()
+	for r := before + 1; r <= s.store.Revision(); r++ {
+		s.client[r] = true
+	}
+}
+
+// run plays the script. In the settled form the model predicts every state; in
+// the other the collector is stopped at random places, and the model is only
+// asked what the script may do next: it then follows the database.
+func (s *script) run() {
+	s.Helper()
+	for _, ns := range []string{"n", "m"} {
+		s.note("namespace "+ns, func() { s.addNamespace(ns) })
+		s.model.objects["namespaces:/"+ns] = &modelObject{name: "namespaces:/" + ns, namespaced: true}
+	}
+	for i := range randomSteps {
+		s.step(i)
+		s.collect()
+		if s.Failed() {
+			return
+		}
+	}
+	for _, name := range s.model.names() { // every controller does its work in the end
+		if o := s.model.objects[name]; o != nil && o.has(held) {
+			s.release(name)
+			s.collect()
+		}
+	}
+	s.drain()
+	s.follow()
+	s.model.settle()
+	s.compare()
+}
+
+func (s *script) collect() {
+	s.Helper()
+	if s.IntN(10) == 0 {
+		s.steps = append(s.steps, "restart")
+		s.restart()
+	}
+	if s.settled {
+		s.drain()
+		s.model.settle()
+		s.compare()
+		return
+	}
+	for range s.IntN(3) {
+		s.steps = append(s.steps, "turn")
+		s.turn()
+	}
+	s.follow()
+}
+
+func (s *script) compare() {
+	s.Helper()
+	if got, want := s.read().state(), s.model.state(); got != want {
+		s.Errorf("got  %s\nwant %s\nqueue %s", got, want, s.queue())
+	}
+	if queue := s.queue(); queue != "" && !s.Failed() {
+		s.Errorf("the queue is not empty: %s", queue)
+	}
+}
+
+// step is something that a client does.
+func (s *script) step(i int) {
+	s.Helper()
+	names := s.model.names()
+	if len(names) == 0 {
+		s.create(i)
+		return
+	}
+	name := names[s.IntN(len(names))]
+	o := s.model.objects[name]
+	namespace := strings.HasPrefix(name, "namespaces:")
+	switch p := s.IntN(100); {
+	case p < 45 || namespace && p < 97:
+		s.create(i)
+	case p < 75:
+		policy := []metav1.DeletionPropagation{background, foreground, orphan}[s.IntN(3)]
+		s.note(fmt.Sprintf("delete %s %s", name, policy), func() { s.delete(name, policy) })
+		s.model.delete(name, policy)
+	case p < 90 && o.has(held):
+		s.release(name)
+	case p < 97:
+		refs := s.references(names)
+		s.note(fmt.Sprintf("own %s %v", name, refs), func() {
+			s.update(name, func(w *world, m *metav1.ObjectMeta) { m.OwnerReferences = nil }, ownedBy(refs))
+		})
+		o.owners = refs
+	case namespace:
+		s.note("delete "+name, func() { s.delete(name, background) })
+		s.model.delete(name, background)
+	}
+}
+
+func (s *script) release(name string) {
+	s.Helper()
+	s.note("release "+name, func() {
+		s.update(name, func(_ *world, m *metav1.ObjectMeta) {
+			m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool { return f == held })
+		})
+	})
+	s.model.objects[name].drop(held)
+	s.model.leave(name)
+}
+
+// create adds an object with a name of its own.
+func (s *script) create(i int) {
+	s.Helper()
+	namespace := []string{"n", "n", "n", "m", ""}[s.IntN(5)]
+	if ns := s.model.objects["namespaces:/"+namespace]; namespace != "" && (ns == nil || ns.deleting) {
+		namespace = ""
+	}
+	name := fmt.Sprintf("o%02d", i)
+	if namespace != "n" {
+		name = namespace + "/" + name
+	}
+	if namespace != "" && s.IntN(5) == 0 {
+		name = "pods:" + name
+	}
+	var holds []string
+	if s.IntN(3) == 0 {
+		holds = append(holds, held)
+	}
+	if policy := s.IntN(16); policy < 2 {
+		holds = append(holds, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}[policy])
+	}
+	refs := s.references(s.model.names())
+	s.note(fmt.Sprintf("create %s %v %v", name, refs, holds), func() { s.addBody(name, `,"spec":{}`, ownedBy(refs), finalizers(holds...)) })
+	s.model.objects[name] = &modelObject{name: name, owners: refs, finalizers: holds}
+}
+
+// references picks up to three owners, some of which may be gone.
+func (s *script) references(names []string) []modelRef {
+	var refs []modelRef
+	for range min(s.IntN(4), len(names)) {
+		name := names[s.IntN(len(names))]
+		if s.IntN(8) == 0 {
+			name = "o00" // the first, which is often gone
+			if s.uids[name] == "" {
+				continue
+			}
+		}
+		if !slices.ContainsFunc(refs, func(r modelRef) bool { return r.owner == name }) {
+			refs = append(refs, modelRef{name, s.IntN(2) == 0})
+		}
+	}
+	return refs
+}
+
+func ownedBy(refs []modelRef) option {
+	return func(w *world, m *metav1.ObjectMeta) {
+		for _, r := range refs {
+			m.OwnerReferences = append(m.OwnerReferences, w.reference(r.owner, r.blocks))
+		}
+	}
+}
+
+// follow sets the model to what the database has.
+func (s *script) follow() {
+	s.Helper()
+	s.model = s.read()
+}
+
+// read is what the database has, as a model.
+func (s *script) read() *model {
+	s.Helper()
+	m := newModel()
+	for _, r := range s.rows() {
+		if r.key.Kind == "events" {
+			continue
+		}
+		o := &modelObject{name: nameOf(r.key), finalizers: r.meta.Finalizers, deleting: r.meta.DeletionTimestamp != nil}
+		o.namespaced = r.key.Kind == "namespaces" && !s.rules(r.key.Kind).Removable(r.body)
+		for _, owner := range r.meta.OwnerReferences {
+			o.owners = append(o.owners, modelRef{s.named[owner.UID], owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion})
+		}
+		m.objects[o.name] = o
+	}
+	return m
+}
+
+// TestModel: the model predicts the survivors of every step.
+func TestModel(t *testing.T) { runSeeds(t, true) }
+
+// TestInterleaved: the collector is interrupted anywhere. Whatever it did was
+// right at that moment (history_test.go), nothing is left to do in the end, and
+// both engines did the same.
+func TestInterleaved(t *testing.T) { runSeeds(t, false) }
+
+func runSeeds(t *testing.T, settled bool) {
+	databases := map[sqldb.Engine]*sqldb.DB{}
+	for _, engine := range dbtest.Engines() {
+		databases[engine] = dbtest.OpenDB(t, engine)
+	}
+	run := func(seed uint64) bool {
+		return t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { runSeed(t, databases, seed, settled) })
+	}
+	if *seedFlag != 0 {
+		run(*seedFlag)
+		return
+	}
+	for _, seed := range keptSeeds(t) {
+		run(seed)
+	}
+	for deadline := time.Now().Add(*timeFlag * time.Duration(len(databases))); time.Now().Before(deadline); {
+		if seed := rand.Uint64N(1_000_000_000); !run(seed) {
+			keepSeed(t, seed)
+			return
+		}
+	}
+}
+
+func runSeed(t *testing.T, databases map[sqldb.Engine]*sqldb.DB, seed uint64, settled bool) {
+	histories := map[sqldb.Engine]string{}
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			s := newScript(newWorld(t, wiped(t, databases[engine]), Options{Budget: 1 + int(seed%7)}), seed, settled)
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d: run it again with -seed %d\n%s", seed, seed, strings.Join(s.steps, "\n"))
+				}
+			}()
+			s.run()
+			s.checkHistory()
+			histories[engine] = s.history()
+		})
+	}
+	if !t.Failed() && histories[sqldb.SQLite] != histories[sqldb.Postgres] {
+		t.Errorf("seed %d: the engines differ\nsqlite:\n%s\npostgres:\n%s", seed, histories[sqldb.SQLite], histories[sqldb.Postgres])
+	}
+}
+
+// wiped makes a database as good as new, which is quicker than a new one.
+func wiped(t *testing.T, db *sqldb.DB) *sqldb.DB {
+	t.Helper()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(`DELETE FROM objects`)
+	b.Exec(`DELETE FROM changes`)
+	b.Exec(`DELETE FROM gc_object_reviews`)
+	b.Exec(`UPDATE revision SET current = 1, compacted = 0`)
+	if err := tx.Send(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+const seedFile = "seeds.txt"
+
+// keptSeeds failed once, and are run every time.
+func keptSeeds(t *testing.T) []uint64 {
+	data, err := os.ReadFile(filepath.Join("testdata", seedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seeds []uint64
+	for line := range strings.Lines(string(data)) {
+		text, _, _ := strings.Cut(line, "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", seedFile, err)
+		}
+		seeds = append(seeds, seed)
+	}
+	return seeds
+}
+
+func keepSeed(t *testing.T, seed uint64) {
+	f, err := os.OpenFile(filepath.Join("testdata", seedFile), os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_, err = fmt.Fprintf(f, "%d # %s\n", seed, t.Name())
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// history is every change, in order.
+func (w *world) history() string {
+	w.Helper()
+	rows, err := w.db.Query(context.Background(), `SELECT type, kind, namespace, name FROM changes ORDER BY revision`)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer rows.Close()
+	var lines []string
+	for rows.Next() {
+		var kind int
+		var r row
+		if err := rows.Scan(&kind, &r.key.Kind, &r.key.Namespace, &r.key.Name); err != nil {
+			w.Fatal(err)
+		}
+		if r.key.Kind != "events" {
+			lines = append(lines, fmt.Sprintf("%d %s", kind, nameOf(r.key)))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}

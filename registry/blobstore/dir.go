@@ -1,0 +1,231 @@
+package blobstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Dir is a store in a directory of one machine:
+//
+//	<dir>/3f/3f9c…   32 random hexadecimal digits, in the folder of the first two
+//
+// The 256 folders are made, and synced, when the directory is opened. So an
+// upload has to sync itself and its folder, and no more.
+//
+// ErrBusy is about the writers of one process. Two processes that share a
+// directory, and resume the same upload at once, are not kept apart.
+type Dir struct {
+	root string
+
+	mu   sync.Mutex
+	open map[string]bool // paths that have a writer; guarded by mu
+}
+
+var (
+	_ Store  = (*Dir)(nil)
+	_ Walker = (*Dir)(nil)
+)
+
+const (
+	folders     = 256
+	randomBytes = 16
+	pathLength  = len("3f/") + 2*randomBytes
+
+	// Other users of the machine have no business here.
+	folderMode = 0o700
+	fileMode   = 0o600
+)
+
+// OpenDir opens a directory as a store, and makes it if its parent exists.
+func OpenDir(dir string) (*Dir, error) {
+	if dir == "" {
+		return nil, errors.New("open blob store: no directory given")
+	}
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open blob store: %w", err)
+	}
+	if err := makeFolders(root); err != nil {
+		return nil, fmt.Errorf("open blob store: %w", err)
+	}
+	return &Dir{root: root, open: map[string]bool{}}, nil
+}
+
+func makeFolders(root string) error {
+	made, err := makeFolder(root)
+	if err != nil {
+		return err
+	}
+	if made {
+		if err := syncFolder(filepath.Dir(root)); err != nil {
+			return err
+		}
+	}
+	for i := range folders {
+		if _, err := makeFolder(filepath.Join(root, fmt.Sprintf("%02x", i))); err != nil {
+			return err
+		}
+	}
+	// Also when nothing was made: another process may have died before this.
+	return syncFolder(root)
+}
+
+// makeFolder reports whether it made the folder, and refuses what is not one.
+func makeFolder(path string) (made bool, err error) {
+	err = os.Mkdir(path, folderMode)
+	if err == nil {
+		return true, nil
+	}
+	if info, failed := os.Stat(path); failed == nil && info.IsDir() {
+		return false, nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%s is not a directory", path)
+	}
+	return false, err
+}
+
+// syncFolder makes the names in a folder survive a power cut.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// newPath makes a path. 128 random bits do not come twice.
+func newPath() string {
+	var b [randomBytes]byte
+	_, _ = rand.Read(b[:]) // never fails: it would end the program
+	name := hex.EncodeToString(b[:])
+	return name[:2] + "/" + name
+}
+
+// file is where the bytes of a path are. It refuses all but what newPath makes,
+// so nothing outside the directory can be named.
+func (d *Dir) file(path string) (string, error) {
+	ok := len(path) == pathLength && path[2] == '/' && path[:2] == path[3:5]
+	for i := 3; ok && i < len(path); i++ {
+		c := path[i]
+		ok = '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
+	}
+	if !ok {
+		return "", fmt.Errorf("%q: %w", path, ErrPath)
+	}
+	return filepath.Join(d.root, path[:2], path[3:]), nil
+}
+
+// Open is Store.Open. The reader is an *os.File, which the kernel can send by
+// itself.
+func (d *Dir) Open(_ context.Context, path string, offset int64) (io.ReadCloser, error) {
+	name, err := d.file(path)
+	if err != nil {
+		return nil, fmt.Errorf("open blob: %w", err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open blob: %w", notFound(err))
+	}
+	if err := seek(f, offset); err != nil {
+		return nil, errors.Join(fmt.Errorf("open blob: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+func seek(f *os.File, offset int64) error {
+	if offset == 0 {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if offset < 0 || offset > info.Size() {
+		return fmt.Errorf("offset %d of %d bytes: %w", offset, info.Size(), ErrRange)
+	}
+	_, err = f.Seek(offset, io.SeekStart)
+	return err
+}
+
+// Stat is Store.Stat.
+func (d *Dir) Stat(_ context.Context, path string) (int64, error) {
+	name, err := d.file(path)
+	if err != nil {
+		return 0, fmt.Errorf("stat blob: %w", err)
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return 0, fmt.Errorf("stat blob: %w", notFound(err))
+	}
+	return info.Size(), nil
+}
+
+// Remove is Store.Remove. The folder is synced also when there was no file: a
+// process may have removed it and died before its sync.
+func (d *Dir) Remove(_ context.Context, path string) error {
+	name, err := d.file(path)
+	if err != nil {
+		return fmt.Errorf("remove blob: %w", err)
+	}
+	if !d.claim(path) {
+		return fmt.Errorf("remove blob: %w", ErrBusy)
+	}
+	defer d.release(path)
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove blob: %w", err)
+	}
+	if err := syncFolder(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("remove blob: %w", err)
+	}
+	return nil
+}
+
+// Walk is Walker.Walk. What is in the directory but no store made is passed
+// over.
+func (d *Dir) Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error {
+	for i := range folders {
+		folder := fmt.Sprintf("%02x", i)
+		entries, err := os.ReadDir(filepath.Join(d.root, folder))
+		if err != nil {
+			return fmt.Errorf("walk blobs: %w", err)
+		}
+		for _, entry := range entries {
+			path := folder + "/" + entry.Name()
+			if _, err := d.file(path); err != nil {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // gone meanwhile
+			}
+			if err != nil {
+				return fmt.Errorf("walk blobs: %w", err)
+			}
+			if err := fn(path, info.Size(), info.ModTime()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// notFound is ErrNotFound in place of the operating system's word for it.
+func notFound(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNotFound
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package blobstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// dirWriter is an upload to a Dir.
+type dirWriter struct {
+	dir  *Dir
+	path string
+	name string // of the file
+
+	file   *os.File // nil: not made yet, or closed
+	fresh  bool     // the file's name has not been synced
+	size   int64
+	closed bool
+	lost   error // of a sync that failed
+}
+
+// Create is Store.Create.
+func (d *Dir) Create(context.Context) (Writer, error) {
+	path := newPath()
+	name, err := d.file(path)
+	if err != nil {
+		return nil, fmt.Errorf("create blob: %w", err)
+	}
+	if !d.claim(path) {
+		return nil, fmt.Errorf("create blob: %w", ErrBusy)
+	}
+	return &dirWriter{dir: d, path: path, name: name}, nil
+}
+
+// Resume is Store.Resume.
+func (d *Dir) Resume(_ context.Context, path string) (Writer, error) {
+	name, err := d.file(path)
+	if err != nil {
+		return nil, fmt.Errorf("resume blob: %w", err)
+	}
+	if !d.claim(path) {
+		return nil, fmt.Errorf("resume blob: %w", ErrBusy)
+	}
+	w := &dirWriter{dir: d, path: path, name: name}
+	if err := w.reopen(); err != nil {
+		d.release(path)
+		return nil, fmt.Errorf("resume blob: %w", err)
+	}
+	return w, nil
+}
+
+func (d *Dir) claim(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open[path] {
+		return false
+	}
+	d.open[path] = true
+	return true
+}
+
+func (d *Dir) release(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, path)
+}
+
+// reopen finds what is stored. The writer before may have died before it synced
+// the name, so that is done again.
+func (w *dirWriter) reopen() error {
+	f, err := os.OpenFile(w.name, os.O_WRONLY, fileMode)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	w.file, w.fresh, w.size = f, true, size
+	return nil
+}
+
+// make makes the file, where there is none.
+func (w *dirWriter) make() error {
+	if w.closed {
+		return fs.ErrClosed
+	}
+	if w.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(w.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return err
+	}
+	w.file, w.fresh = f, true
+	return nil
+}
+
+func (w *dirWriter) Path() string { return w.path }
+func (w *dirWriter) Size() int64  { return w.size }
+
+func (w *dirWriter) Write(p []byte) (int, error) {
+	if err := w.make(); err != nil {
+		return 0, fmt.Errorf("write blob: %w", err)
+	}
+	n, err := w.file.Write(p)
+	w.size += int64(n)
+	if err != nil {
+		return n, fmt.Errorf("write blob: %w", err)
+	}
+	return n, nil
+}
+
+// Sync syncs the file first: a name that survives without its bytes would be
+// worse than none. A sync that failed may have dropped the bytes, and the next
+// one would not know: so all after it fail.
+func (w *dirWriter) Sync() error {
+	if err := w.make(); err != nil {
+		return fmt.Errorf("sync blob: %w", err)
+	}
+	if w.lost == nil {
+		w.lost = w.sync()
+	}
+	if w.lost != nil {
+		return fmt.Errorf("sync blob: %w", w.lost)
+	}
+	return nil
+}
+
+func (w *dirWriter) sync() error {
+	if err := w.file.Sync(); err != nil || !w.fresh {
+		return err
+	}
+	w.fresh = false
+	return syncFolder(filepath.Dir(w.name))
+}
+
+func (w *dirWriter) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	defer w.dir.release(w.path)
+	if w.file == nil {
+		return nil
+	}
+	if err := w.file.Close(); err != nil {
+		return fmt.Errorf("close blob: %w", err)
+	}
+	return nil
+}
