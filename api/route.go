@@ -126,7 +126,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
-	if !ok || !v.Kind.Namespaced && info.Namespace != "" && info.Resource != "namespaces" {
+	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {
 		a.fail(w, req, notFoundRoute())
 		return
 	}
@@ -153,6 +153,13 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	default:
 		handler(w, req)
 	}
+}
+
+// namesNamespace says whether the path is that of one Namespace, which the
+// library takes for something in that namespace. Namespaces in a namespace
+// there are none: a DELETE of them must not be one of all namespaces.
+func namesNamespace(info *genericrequest.RequestInfo) bool {
+	return info.Resource == "namespaces" && info.Name == info.Namespace
 }
 
 // sendsProtobuf says whether the body is protobuf, which custom kinds have no

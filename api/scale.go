@@ -154,7 +154,9 @@ func (i *scaleInfo) UpdatedObject(ctx context.Context, existing runtime.Object) 
 	if err := validateScale(scale); err != nil {
 		return nil, err
 	}
-	accessor.SetResourceVersion(scale.ResourceVersion)
+	if scale.ResourceVersion != "" { // who names no version scales whatever is there
+		accessor.SetResourceVersion(scale.ResourceVersion)
+	}
 	entries, err := owners.ToParent(scale.ManagedFields)
 	if err != nil {
 		return nil, err

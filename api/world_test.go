@@ -11,12 +11,15 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/tidwall/gjson"
+	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/definition"
@@ -27,6 +30,12 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
+
+// TestMain keeps the libraries' own log out of the tests' output.
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
 
 const (
 	configMaps = "/api/v1/namespaces/shop/configmaps"

@@ -28,7 +28,7 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	r := &restoration{Archive: a, spec: spec, now: map[types.UID]types.UID{}, made: map[object.Key]bool{}}
+	r := a.begin(spec)
 	stop, limited := ctx.Deadline()
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
@@ -56,6 +56,10 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 		}
 	}
 	return status, nil
+}
+
+func (a *Archive) begin(spec v1.RestoreSpec) *restoration {
+	return &restoration{Archive: a, spec: spec, now: map[types.UID]types.UID{}, made: map[object.Key]bool{}}
 }
 
 // candidates finds what the spec names.

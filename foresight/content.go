@@ -47,17 +47,11 @@ func definedKind(body []byte) (string, bool) {
 }
 
 // empty sends the content of a container on its way: pods first, the rest when
-// they are gone. A namespace that leaves in the foreground is not emptied
-// before the dependents that block it are gone.
+// they are gone. That a namespace also waits for dependents holds up nothing.
 func (w *walk) empty(c container) error {
 	because := inNamespace
 	if c.kind != "" {
 		because = inDefinition
-	} else if !w.later && w.nodes[c.node].state == foreground {
-		w.settle()
-		if w.nodes[c.node].blocked {
-			because = behindDependents
-		}
 	}
 	phases, err := w.phases(c)
 	if err != nil {
@@ -170,7 +164,7 @@ func (w *walk) dismiss(h *head, because why) (int32, error) {
 		st, holds := w.deleting(h.Key, m, h.body)
 		return w.put(h, node{state: st, holds: holds, was: true, why: because}), nil
 	}
-	if because == behindPods || because == behindDependents {
+	if because == behindPods {
 		return w.put(h, node{state: stalled, why: because}), nil
 	}
 	background := metav1.DeletePropagationBackground

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +40,9 @@ func (s *Service) answerPreview(ctx context.Context, obj runtime.Object) (runtim
 	out.ManagedFields = nil // nobody manages what is not kept
 	var err error
 	out.Status, err = s.Preview(ctx, p.Spec)
+	if object.Is(err, object.NotFound) {
+		return nil, s.missing(p.Spec.Object)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +62,19 @@ func (s *Service) answerReport(ctx context.Context, obj runtime.Object) (runtime
 		return nil, err
 	}
 	return out, nil
+}
+
+// missing is the Status for the object that was asked about: without it, the
+// question itself would be said not to be found.
+func (s *Service) missing(ref v1.ObjectReference) error {
+	resource, name := schema.GroupResource{Resource: "objects"}, string(ref.UID)
+	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && ref.Name != "" {
+		name = ref.Name
+		if k := find(s.kinds.Snapshot(), gv.WithKind(ref.Kind)); k != nil {
+			resource = schema.GroupResource{Group: k.Group, Resource: k.Plural}
+		}
+	}
+	return apierrors.NewNotFound(resource, name)
 }
 
 // newKind makes the kind of a question.

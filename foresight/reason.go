@@ -20,6 +20,9 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	item := v1.Item{
 		ObjectReference: w.s.reference(q.Key, q.uid), Action: w.action(n), Uncertain: w.uncertain(n),
 	}
+	if at > 0 {
+		item.Owner = w.followed(q, n)
+	}
 	hold := holders{}
 	if n.holds {
 		var err error
@@ -108,8 +111,6 @@ func (w *walk) whyWaiting(q *question, n *node) string {
 	switch {
 	case n.why == behindPods:
 		return "goes when the pods of namespace " + q.Namespace + " are gone"
-	case n.why == behindDependents:
-		return "goes when namespace " + q.Namespace + " is emptied, which waits for what blocks it"
 	case n.later && n.why != byOwner:
 		return "goes with what contains it, which waits itself"
 	case n.later:
@@ -135,6 +136,19 @@ func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
 		}
 	}
 	return "has no owner that leaves"
+}
+
+// followed is the uid of the node that an object follows.
+func (w *walk) followed(q *question, n *node) types.UID {
+	if n.why != byOwner {
+		return w.nodes[0].uid // what was asked about contains it, or leads to what does
+	}
+	for _, r := range q.meta.OwnerReferences {
+		if o := w.find(r.UID); o != nil && o.leaving() {
+			return r.UID
+		}
+	}
+	return ""
 }
 
 // ownerIn names the first owner whose node fits.

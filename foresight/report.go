@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
@@ -43,7 +44,7 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 	if err != nil {
 		return status, err
 	}
-	t := &teller{s: s, r: r, now: s.opts.Now()}
+	t := &teller{s: s, r: r, now: s.opts.Now(), told: map[types.UID]bool{}}
 	if !found {
 		status, err = t.absent(ref)
 	} else {
@@ -61,7 +62,8 @@ type teller struct {
 	s         *Service
 	r         *reader
 	now       time.Time
-	objects   int // told about so far
+	objects   int                // told about so far
+	told      map[types.UID]bool // DELETING objects whose reasons are in the report
 	truncated bool
 }
 
@@ -120,6 +122,7 @@ func (t *teller) remaining(h *head) (n int64, err error) {
 // reasons are those of a DELETING object: what others have to act on first,
 // then what it waits for, then the collector.
 func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
+	t.told[h.uid] = true
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)

@@ -1,7 +1,9 @@
 package foresight
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,7 @@ func (t *teller) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, er
 	if err := t.r.one(countDependents, []any{string(h.uid)}, &n); err != nil {
 		return nil, err
 	}
-	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d dependents have yet to be let go", n)}
+	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to let go", n, plural(int(n), "dependent"))}
 	seen := gjson.GetBytes(h.body, "status.observedGeneration")
 	if want := gjson.GetBytes(h.body, "metadata.generation").Int(); seen.Exists() && seen.Int() < want {
 		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen.Int(), want)
@@ -41,7 +43,7 @@ func (t *teller) blocking(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason,
 	children, err := t.children(v1.ReasonDependent, depth, n, blockingDependents, string(h.uid), maxChildren)
 	return []v1.Reason{{
 		Type:     v1.ReasonBlockingDependents,
-		Message:  fmt.Sprintf("%d %s that block it are still there", n, plural(int(n), "dependent")),
+		Message:  fmt.Sprintf("blocked by %d %s", n, plural(int(n), "dependent")),
 		Resolve:  "see below what keeps them; to stop waiting for them: " + command(t.s.reference(h.Key, ""), "delete", "--cascade=background"),
 		Children: children,
 	}}, err
@@ -53,12 +55,21 @@ type kindCount struct {
 	count int64
 }
 
+// rank puts what leaves first in front.
+func rank(kind string) int {
+	if kind == pods {
+		return 0
+	}
+	return 1
+}
+
 // content counts what is in a namespace.
 func (t *teller) content(namespace string) ([]kindCount, error) {
 	kinds, err := t.r.kinds()
 	if err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(kinds, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	var out []kindCount
 	for _, kind := range kinds {
 		c := kindCount{kind: kind}
@@ -119,7 +130,7 @@ func (t *teller) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v
 	}
 	children, err := t.children(v1.ReasonContent, depth, -1, lingeringAnywhere, storage, maxChildren)
 	return []v1.Reason{{
-		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind are left", n, plural(int(n), "object")),
+		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, plural(int(n), "object")),
 		Resolve: "see below what keeps them", Children: children,
 	}}, err
 }
@@ -143,7 +154,10 @@ func (t *teller) children(sort v1.ReasonType, depth int, total int64, statement 
 		t.objects++
 		ref := t.s.reference(h.Key, h.uid)
 		reason := v1.Reason{Type: sort, Object: &ref, Message: describe(ref) + " is not being deleted yet"}
-		if h.deletion != 0 {
+		switch {
+		case t.told[h.uid]:
+			reason.Message = describe(ref) + " is being deleted; see above"
+		case h.deletion != 0:
 			reason.Message = describe(ref) + " is being deleted"
 			if reason.Children, err = t.reasons(h, depth+1); err != nil {
 				return nil, err

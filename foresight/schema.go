@@ -63,6 +63,7 @@ func previewSchema() *spec.Schema {
 		"action":     actionSchema("What becomes of it."),
 		"reason":     text("Why, for people."),
 		"finalizers": listOf("Finalizers that others have to remove before it can go.", *spec.StringProperty()),
+		"owner":      text("Uid of the item that it follows, if it follows one."),
 		"uncertain":  flag("Whether the order of the collector's work decides; the action is the slower outcome."),
 	}, "action", "reason")
 	count := structure("How many objects of a kind have an action.", map[string]spec.Schema{

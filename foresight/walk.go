@@ -58,11 +58,10 @@ type node struct {
 type why uint8
 
 const (
-	byOwner          why = iota // nothing
-	inNamespace                 // the namespace is emptied
-	inDefinition                // the definition of its kind is
-	behindPods                  // the namespace is, when its pods are gone
-	behindDependents            // the namespace is, when what blocks it is gone
+	byOwner      why = iota // nothing
+	inNamespace             // the namespace is emptied
+	inDefinition            // the definition of its kind is
+	behindPods              // the namespace is, when its pods are gone
 )
 
 func (n *node) leaving() bool { return n.state >= gone }

@@ -34,7 +34,8 @@ type world struct {
 	kinds     *kind.Registry
 	collector *gc.Collector
 	service   *Service
-	now       time.Time // of the service; the others have the real time
+	now       time.Time     // of the service; the others have the real time
+	home      object.Object // the namespace "n", where a test has one
 	serial    int
 }
 
@@ -82,6 +83,7 @@ type thing struct {
 	finalizers            []string
 	owners                []metav1.OwnerReference
 	managed               []metav1.ManagedFieldsEntry
+	generation            int64
 	rest                  string // of the body, behind the metadata: `,"spec":{…}`
 }
 
@@ -99,7 +101,7 @@ func (w *world) create(o thing) object.Object {
 	}
 	m := metav1.ObjectMeta{
 		Name: o.name, Namespace: o.namespace, UID: o.uid, CreationTimestamp: metav1.Unix(1000, 0),
-		Finalizers: o.finalizers, OwnerReferences: o.owners, ManagedFields: o.managed,
+		Finalizers: o.finalizers, OwnerReferences: o.owners, ManagedFields: o.managed, Generation: o.generation,
 	}
 	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+o.rest+`}`), m)
 	if err != nil {

@@ -16,6 +16,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
+// actor is who the archive says removed what the collector removed.
+const actor = "system:garbage-collector"
+
 // item is an object under review.
 type item struct {
 	store.Stored
@@ -76,6 +79,9 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return s.finalize(ctx, o)
 	}
 	before := s.budget
+	if err := s.tx.Because(ctx, actor, ""); err != nil {
+		return review.Verdict{}, err
+	}
 	if err := s.judge(ctx, []*item{o}); err != nil {
 		return review.Verdict{}, err
 	}
@@ -111,6 +117,9 @@ func acted(yes bool) review.Verdict {
 // collect has the dependents of an owner judged, in batches, until there are
 // no more or the budget is spent; then the review goes on later.
 func (s *session) collect(ctx context.Context, uid, statement string, judge func(context.Context, []*item) error) (review.Verdict, error) {
+	if err := s.tx.Because(ctx, actor, uid); err != nil {
+		return review.Verdict{}, err
+	}
 	before, after := s.budget, int64(0)
 	for s.budget > 0 {
 		limit := s.budget

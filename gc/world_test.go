@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -424,4 +425,12 @@ func (w *world) exec(statement string, args ...any) {
 	if err := tx.Commit(context.Background()); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// observe has a controller report the generation that it has seen.
+func (w *world) observe(name string, generation int) {
+	w.Helper()
+	w.updateBody(name, func(body []byte) []byte {
+		return regexp.MustCompile(`"observedGeneration":\d+`).ReplaceAll(body, fmt.Appendf(nil, `"observedGeneration":%d`, generation))
+	})
 }

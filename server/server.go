@@ -41,6 +41,9 @@ type Config struct {
 	// Listen is the API's address, HOST:PORT; port 0 picks one. Default
 	// 127.0.0.1:6443.
 	Listen string
+	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
+	// Empty: no registry. Only on loopback is it plain HTTP.
+	RegistryListen string
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
@@ -133,7 +136,7 @@ func Run(ctx context.Context, c Config) error {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, parts{st, kinds, definitions, collector})
+	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector})
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
@@ -150,10 +153,19 @@ func quietLibraries(ctx context.Context, log *slog.Logger) {
 
 // parts is what stands before the server serves.
 type parts struct {
+	db          *sqldb.DB
 	store       *store.Store
 	kinds       *kind.Registry
 	definitions *kind.Kind
 	collector   *gc.Collector
+}
+
+// extra serves what no Kubernetes server has, under /exeunt/.
+func (p parts) extra() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(gc.Path, p.collector)
+	mux.Handle(gc.Path+"/", p.collector)
+	return mux
 }
 
 // serve runs everything that stands on the store. It ends when ctx does or
@@ -167,6 +179,11 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err := ensureNamespaces(ctx, st, kinds); err != nil {
 		return err
 	}
+	images, err := openRegistry(c, p.db)
+	if err != nil {
+		return err
+	}
+	defer images.close()
 	listener, identity, err := listen(c)
 	if err != nil {
 		return err
@@ -174,7 +191,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	meters := newMetrics(st, p.collector)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
+		Metrics: meters.handler(), Extra: p.extra(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
 			defer cancel()
@@ -189,6 +206,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(groupCtx) })
+	group.Go(func() error { return images.run(groupCtx, identity) })
 	if !c.NoCollector {
 		group.Go(func() error { return p.collector.Run(groupCtx) })
 	}
@@ -206,7 +224,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 		}
 		return shutdown(web, a)
 	})
-	announce(c, listener.Addr().String())
+	announce(c, listener.Addr().String(), images.url())
 	return group.Wait()
 }
 
@@ -233,7 +251,7 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
-	identity, err := access.Open(filepath.Join(c.Data, "pki"), hostNames(host), time.Now())
+	identity, err := access.Open(filepath.Join(c.Data, "pki"), append(hostNames(host), registryNames(c)...), time.Now())
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
@@ -265,10 +283,13 @@ func serverURL(host string, l net.Listener) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-func announce(c Config, address string) {
+func announce(c Config, address, registry string) {
 	kubeconfig := filepath.Join(c.Data, "kubeconfig")
 	if abs, err := filepath.Abs(kubeconfig); err == nil {
 		kubeconfig = abs
 	}
 	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, address, kubeconfig)
+	if registry != "" {
+		fmt.Fprintf(c.Out, "The OCI registry is at %s\n\n", registry)
+	}
 }

@@ -66,11 +66,7 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 	if !a.on || f.key.Kind == "events" {
 		return 0
 	}
-	keep := a.secrets || f.key.Kind != "secrets"
-	size := int64(0)
-	if keep {
-		size = int64(len(f.before.body))
-	}
+	keep, size := a.keeps(f), a.size(f)
 	actor, cascade := f.actor, any(nil)
 	if actor == "" {
 		actor = nobody
@@ -80,6 +76,18 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 	}
 	b.Exec(insertArchived, f.id, f.revision, f.at, actor, cascade, size, keep)
 	return size
+}
+
+// keeps says whether the body of a removed object is kept.
+func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != "secrets" }
+
+// size is what a removed object takes in the archive.
+func (a archivist) size(f *effect) int64 {
+	// Events tell of others; nobody wants them back.
+	if !a.on || f.key.Kind == "events" || !a.keeps(f) {
+		return 0
+	}
+	return int64(len(f.before.body))
 }
 
 // cause is what the head of an object is to say about its deletion: nil, but

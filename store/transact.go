@@ -23,7 +23,9 @@ type Tx struct {
 	revision int64
 	archived int64 // bytes
 	effects  []*effect
+	removals []*effect // not queued yet
 	queued   sqldb.Batch
+	engine   sqldb.Engine
 
 	cause causes
 }
@@ -45,7 +47,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), archive: s.archive}
+		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, engine: s.db.Engine()}
 		var b sqldb.Batch
 		var compacted int64
 		lock(&b, s.db.Engine(), &t.revision, &compacted)
@@ -125,13 +127,19 @@ func (t *Tx) add(f *effect) {
 	}
 	f.at = t.Now.UnixMilli()
 	t.cause.explain(f)
-	t.archived += f.queue(&t.queued, t.archive)
 	t.effects = append(t.effects, f)
+	if f.Type == Removed {
+		t.removals = append(t.removals, f)
+		return
+	}
+	t.queueRemovals()
+	t.archived += f.queue(&t.queued, t.archive)
 }
 
 // Flush sends what was removed and rewritten, in one round trip. The triggers
 // have fired when it returns.
 func (t *Tx) Flush(ctx context.Context) error {
+	t.queueRemovals()
 	if t.queued.Len() == 0 {
 		return nil
 	}

@@ -31,14 +31,15 @@ func newArchive() *cobra.Command {
 
 // archiveFilter is what list and purge have in common.
 type archiveFilter struct {
-	connection
+	target
 	kind, name, actor, cascade string
 	since, olderThan           time.Duration
 }
 
 func (f *archiveFilter) addFlags(cmd *cobra.Command) {
-	f.connection.addFlags(cmd, "namespace to look in (default: all)")
+	f.target.addFlags(cmd)
 	flags := cmd.Flags()
+	flags.Lookup("namespace").Usage = "namespace to look in (default: all)"
 	flags.StringVar(&f.kind, "kind", "", "only objects of this kind: kind, plural or short name")
 	flags.StringVar(&f.name, "name", "", "only objects of this name")
 	flags.StringVar(&f.actor, "actor", "", "only what this user deleted")
@@ -116,17 +117,18 @@ func newArchiveList() *cobra.Command {
   exeunt archive list --kind deploy -n shop --name web -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := f.client()
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			client, err := f.connect()
 			if err != nil {
 				return err
 			}
-			switch output {
-			case "":
-				return listTable(cmd.Context(), client, &f, cmd.OutOrStdout())
-			case "json":
-				return listJSON(cmd.Context(), client, &f, cmd.OutOrStdout())
+			write := listTable
+			if output == "json" {
+				write = listJSON
 			}
-			return fmt.Errorf("-o %s: want json, or nothing", output)
+			return write(cmd.Context(), client, &f, cmd.OutOrStdout())
 		},
 	}
 	f.addFlags(cmd)
@@ -179,7 +181,7 @@ func newArchivePurge() *cobra.Command {
 			if f.empty() != all {
 				return errors.New("say what to purge, or --all for everything")
 			}
-			client, err := f.client()
+			client, err := f.connect()
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 func newRestore() *cobra.Command {
-	var c connection
+	var t target
 	var spec v1.RestoreSpec
 	var output string
 	cmd := &cobra.Command{
@@ -32,13 +32,13 @@ again goes on where it was interrupted. See "exeunt archive list".`,
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := nameSubject(&c, &spec, args); err != nil {
+			if err := nameSubject(&t, &spec, args); err != nil {
 				return err
 			}
-			if output != "" && output != "json" {
-				return fmt.Errorf("-o %s: want json, or nothing", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
-			client, err := c.client()
+			client, err := t.connect()
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 			return err
 		},
 	}
-	c.addFlags(cmd, "namespace of the object (default: the context's)")
+	t.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that went in this cascade")
 	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
@@ -69,7 +69,7 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 }
 
 // nameSubject reads KIND/NAME.
-func nameSubject(c *connection, spec *v1.RestoreSpec, args []string) error {
+func nameSubject(t *target, spec *v1.RestoreSpec, args []string) error {
 	if len(args) == 0 {
 		if (spec.Cascade == "") == (spec.UID == "") {
 			return errors.New("say what to restore: KIND/NAME, --cascade ID or --uid UID")
@@ -83,7 +83,7 @@ func nameSubject(c *connection, spec *v1.RestoreSpec, args []string) error {
 	if spec.Cascade != "" || spec.UID != "" {
 		return errors.New("either KIND/NAME or --cascade or --uid")
 	}
-	namespace, err := c.currentNamespace()
+	namespace, err := t.currentNamespace()
 	spec.Object = &v1.ObjectName{Kind: kind, Namespace: namespace, Name: name}
 	return err
 }

@@ -76,6 +76,9 @@ type Item struct {
 	Reason string `json:"reason"`
 	// Finalizers are those that others have to remove before it can go.
 	Finalizers []string `json:"finalizers,omitempty"`
+	// Owner is the uid of the item that it follows, if it follows one: its
+	// owner, or the namespace or definition that it is in.
+	Owner types.UID `json:"owner,omitempty"`
 	// Uncertain says that the order in which the collector comes to things
 	// decides, and that no order is promised. Action is the slower outcome.
 	Uncertain bool `json:"uncertain,omitempty"`

@@ -88,7 +88,7 @@ func (s *Server) Start() {
 		s.t.Fatal(err)
 	}
 	defer out.Close()
-	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--database", s.Database}, s.flags...)
+	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--registry-listen", "127.0.0.1:0", "--database", s.Database}, s.flags...)
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = leash()

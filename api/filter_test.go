@@ -1,0 +1,193 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/exeunt/exeunt/store"
+)
+
+// TestAuthentication: who is not known sees health and version, and nothing
+// else; who shows bad credentials sees nothing.
+func TestAuthentication(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	public := []string{"/healthz", "/livez", "/readyz", "/readyz/", "/livez/ping", "/version"}
+	private := []string{
+		"/", "/api", "/apis", "/apis/apps/v1", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nowhere", "/version/x",
+		"/healthzz", "/api/v1/namespaces", configMaps, configMaps + "?watch=true", "/exeunt/x", "//healthz",
+	}
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"} {
+		for _, path := range append(slices.Clone(public), private...) {
+			allowed := slices.Contains(public, path) && (method == "GET" || method == "HEAD")
+			for _, credentials := range []string{"", "Bearer abc", "Basic YTpi"} {
+				req := httptest.NewRequest(method, path, strings.NewReader(""))
+				if credentials != "" {
+					req.Header.Set("Authorization", credentials)
+				}
+				want := http.StatusUnauthorized
+				if allowed && credentials == "" {
+					want = http.StatusOK
+				}
+				r := w.answer(req)
+				if r.code != want {
+					t.Errorf("%s %s with %q answered %d, want %d", method, path, credentials, r.code, want)
+				}
+				if r.code == http.StatusUnauthorized && (r.get("reason") != "Unauthorized" || r.header.Get("WWW-Authenticate") == "") {
+					t.Errorf("%s %s: %v %s", method, path, r.header, r.body)
+				}
+			}
+		}
+	}
+	// A certificate speaks for its owner, whatever else is sent along.
+	w.want(http.StatusOK, "GET", configMaps, "", "Authorization: Bearer abc")
+}
+
+func TestProbes(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping"} {
+		if r := w.want(http.StatusOK, "GET", path, ""); r.body != "ok" {
+			t.Errorf("GET %s answered %q", path, r.body)
+		}
+	}
+	w.api.ready = func() error { return errors.New("the password is hunter2") }
+	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
+		if r := w.want(want, "GET", path, ""); strings.Contains(r.body, "hunter2") {
+			t.Errorf("GET %s shows the cause to everybody: %q", path, r.body)
+		}
+	}
+}
+
+func TestRootPaths(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for _, path := range gjson.Get(w.want(http.StatusOK, "GET", "/", "").body, "paths").Array() {
+		if path.String() != "/metrics" { // the server's, not ours
+			w.want(http.StatusOK, "GET", path.String(), "", "Accept: application/json")
+		}
+	}
+	version := w.want(http.StatusOK, "GET", "/version", "")
+	if version.get("major") != "1" || version.get("minor") != KubernetesMinor || version.get("gitVersion") != "v1."+KubernetesMinor+".0+exeunt-test" {
+		t.Errorf("version is %s", version.body)
+	}
+	if r := w.want(http.StatusNotFound, "GET", "/nowhere", ""); !strings.HasPrefix(r.header.Get("Content-Type"), "text/plain") {
+		t.Errorf("outside the API the answer is plain text, not %s", r.header.Get("Content-Type"))
+	}
+	w.want(http.StatusNotFound, "GET", "/exeunt/anything", "")
+}
+
+// TestRefusedRoutes: paths and methods that nothing serves, each with a Status.
+func TestRefusedRoutes(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.configMap("a", "")
+	for _, test := range []struct {
+		method, path string
+		code         int
+	}{
+		{"GET", "/api/v1/nothings", 404},
+		{"GET", "/api/v9/pods", 404},
+		{"GET", "/apis/none.dev/v1/things", 404},
+		{"GET", "/apis/apps/v1/namespaces/shop/pods", 404},
+		{"GET", "/api/v1/namespaces/shop/namespaces", 404},
+		{"DELETE", "/api/v1/namespaces/shop/namespaces", 404},
+		{"GET", "/api/v1/namespaces/shop/namespaces/other", 404},
+		{"GET", "/api/v1/namespaces/shop/nodes", 404},
+		{"GET", configMaps + "/none", 404},
+		{"GET", configMaps + "/a/status", 404},
+		{"GET", configMaps + "/a/scale", 404},
+		{"GET", configMaps + "/a/b/c", 404},
+		{"GET", "/api/v1/namespaces/shop/pods/a/log", 404},
+		{"POST", configMaps + "/a", 405},
+		{"POST", "/api/v1/configmaps", 405},
+		{"PUT", configMaps, 405},
+		{"PATCH", configMaps, 405},
+		{"HEAD", configMaps, 405},
+		{"HEAD", configMaps + "/a", 405},
+		{"OPTIONS", configMaps, 405},
+		{"TRACE", configMaps, 405},
+		{"BREW", configMaps, 405},
+		{"DELETE", "/apis/apps/v1/namespaces/shop/deployments/a/scale", 405},
+		{"GET", "/apis/authentication.k8s.io/v1/selfsubjectreviews", 405},
+	} {
+		r := w.send(test.method, test.path, "")
+		if r.code != test.code || r.get("kind") != "Status" || gjson.Get(r.body, "code").Int() != int64(test.code) {
+			t.Errorf("%s %s answered %d %s, want a Status with %d", test.method, test.path, r.code, r.body, test.code)
+		}
+	}
+}
+
+// TestTooManyRequests: beyond what is served at once, callers are asked to come
+// back; watches and probes are answered still.
+func TestTooManyRequests(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for range maxInFlight {
+		w.api.inFlight <- struct{}{}
+	}
+	r := w.want(http.StatusTooManyRequests, "GET", configMaps, "")
+	if r.header.Get("Retry-After") != "1" || r.get("reason") != "TooManyRequests" || r.get("details.retryAfterSeconds") != "1" {
+		t.Errorf("clients cannot tell when to come back: %v %s", r.header, r.body)
+	}
+	w.want(http.StatusOK, "GET", "/healthz", "")
+	x := w.watch(configMaps + "?watch=true")
+	if x.code != http.StatusOK {
+		t.Errorf("a watch answered %d", x.code)
+	}
+	<-w.api.inFlight
+	w.want(http.StatusOK, "GET", configMaps, "")
+	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the place is given back
+	for range maxInFlight - 1 {
+		<-w.api.inFlight
+	}
+}
+
+// TestPanicIsAnswered: a fault of ours is a 500 without details, is counted,
+// and does not take the server with it.
+func TestPanicIsAnswered(t *testing.T) {
+	var mu sync.Mutex
+	var seen []int
+	w := newWorld(t, store.Options{})
+	w.api.observe = func(verb, resource string, code int, took time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, code)
+	}
+	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })
+	if r := w.want(http.StatusInternalServerError, "GET", "/exeunt/x", ""); strings.Contains(r.body, "secret") || r.get("kind") != "Status" {
+		t.Errorf("answered %s", r.body)
+	}
+	w.want(http.StatusOK, "GET", configMaps, "")
+	if !slices.Equal(seen, []int{500, 200}) {
+		t.Errorf("the observer saw %v", seen)
+	}
+}
+
+func TestAuditID(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	if got := w.want(http.StatusOK, "GET", configMaps, "", "Audit-Id: mine").header.Get("Audit-Id"); got != "mine" {
+		t.Errorf("Audit-Id is %q", got)
+	}
+	long := strings.Repeat("x", 65)
+	if got := w.want(http.StatusOK, "GET", configMaps, "", "Audit-Id: "+long).header.Get("Audit-Id"); got == long || got == "" {
+		t.Errorf("Audit-Id is %q", got)
+	}
+}
+
+// TestGoneCaller: a request whose caller has gone is not our fault.
+func TestGoneCaller(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, path := range []string{configMaps, configMaps + "?pretty=false", configMaps + "/a"} {
+		req := known(httptest.NewRequest("GET", path, nil)).WithContext(ctx)
+		if r := w.answer(req); r.code == http.StatusInternalServerError {
+			t.Errorf("GET %s answered %d %s", path, r.code, r.body)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/exeunt/exeunt/store"
+)
+
+const deployment = `{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},
+	"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+
+// TestScale reads and writes the same view of a built-in and of a custom kind.
+func TestScale(t *testing.T) {
+	for name, test := range map[string]struct{ path, body, selector, version string }{
+		"deployment": {"/apis/apps/v1/namespaces/shop/deployments", deployment, "app=web", "apps/v1"},
+		"replication controller": {"/api/v1/namespaces/shop/replicationcontrollers", `{"metadata":{"name":"a"},"spec":{"replicas":2,"selector":{"app":"web"},
+			"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, "app=web", "v1"},
+		"custom kind": {widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"replicas":2}}`, "", "test.dev/v1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, store.Options{})
+			w.define()
+			created := w.want(http.StatusCreated, "POST", test.path, test.body, "User-Agent: maker/1")
+			scale := w.want(http.StatusOK, "GET", test.path+"/a/scale", "")
+			for path, want := range map[string]string{
+				"kind": "Scale", "apiVersion": "autoscaling/v1", "spec.replicas": "2", "status.selector": test.selector,
+				"metadata.uid": created.get("metadata.uid"), "metadata.resourceVersion": created.get("metadata.resourceVersion"),
+			} {
+				if got := scale.get(path); got != want {
+					t.Errorf("%s is %q, want %q", path, got, want)
+				}
+			}
+			w.want(http.StatusOK, "PATCH", test.path+"/a/scale?fieldManager=scaler", `{"spec":{"replicas":5}}`, "Content-Type: application/merge-patch+json")
+			scaled := w.want(http.StatusOK, "GET", test.path+"/a", "")
+			if scaled.get("spec.replicas") != "5" || scaled.get("metadata.generation") != "2" {
+				t.Errorf("scaled: %s", scaled.body)
+			}
+			owner := gjson.Get(scaled.body, `metadata.managedFields.#(manager=="scaler")`)
+			if owner.Get("fieldsV1.f:spec.f:replicas").Raw != "{}" || owner.Get("apiVersion").String() != test.version {
+				t.Errorf("the scaler does not own the replicas: %s", gjson.Get(scaled.body, "metadata.managedFields").Raw)
+			}
+			if gjson.Get(scaled.body, `metadata.managedFields.#(manager=="maker").fieldsV1.f:spec.f:replicas`).Exists() {
+				t.Error("the maker owns the replicas still")
+			}
+			w.want(http.StatusOK, "PUT", test.path+"/a/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a","namespace":"shop"},"spec":{"replicas":0}}`)
+			if got := w.want(http.StatusOK, "GET", test.path+"/a", "").get("spec.replicas"); got != "0" {
+				t.Errorf("replicas are %s", got)
+			}
+			stale := `{"metadata":{"name":"a","namespace":"shop","resourceVersion":"` + created.get("metadata.resourceVersion") + `"},"spec":{"replicas":1}}`
+			w.want(http.StatusConflict, "PUT", test.path+"/a/scale", stale)
+			w.want(http.StatusUnprocessableEntity, "PATCH", test.path+"/a/scale", `{"spec":{"replicas":-1}}`, "Content-Type: application/merge-patch+json")
+			w.want(http.StatusNotFound, "GET", test.path+"/none/scale", "")
+			w.want(http.StatusNotFound, "PUT", test.path+"/none/scale", `{"metadata":{"name":"none","namespace":"shop"},"spec":{"replicas":1}}`)
+		})
+	}
+}
+
+// TestStatusSubresource: /status writes the status alone, the object the rest.
+func TestStatusSubresource(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.define()
+	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"},"status":{"replicas":9}}`)
+	if got := w.want(http.StatusOK, "GET", widgets+"/a", ""); gjson.Get(got.body, "status").Exists() {
+		t.Errorf("a create wrote the status: %s", got.body)
+	}
+	w.patch(widgets+"/a/status", `{"spec":{"color":"blue"},"status":{"replicas":3,"selector":"app=web"}}`)
+	w.patch(widgets+"/a", `{"status":{"replicas":7}}`)
+	got := w.want(http.StatusOK, "GET", widgets+"/a/status", "")
+	if got.get("spec.color") != "red" || got.get("status.replicas") != "3" || got.get("metadata.generation") != "1" {
+		t.Errorf("the object is %s", got.body)
+	}
+	if scale := w.want(http.StatusOK, "GET", widgets+"/a/scale", ""); scale.get("status.selector") != "app=web" || scale.get("status.replicas") != "3" {
+		t.Errorf("the scale is %s", scale.body)
+	}
+}
+
+// TestNamespaceFinalize: only /finalize takes a namespace's own finalizers, and
+// with the last of them a namespace that is being deleted goes.
+func TestNamespaceFinalize(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	const ns = "/api/v1/namespaces/shop"
+	w.configMap("a", "")
+	if got := w.want(http.StatusOK, "GET", ns, ""); got.get("spec.finalizers.0") != "kubernetes" || got.get("status.phase") != "Active" {
+		t.Fatalf("namespace is %s", got.body)
+	}
+	w.want(http.StatusOK, "DELETE", ns, "")
+	if got := w.want(http.StatusOK, "GET", ns, ""); got.get("status.phase") != "Terminating" {
+		t.Fatalf("namespace is %s", got.body)
+	}
+	r := w.want(http.StatusForbidden, "POST", configMaps, `{"metadata":{"name":"late"}}`)
+	if r.get("details.causes.0.reason") != "NamespaceTerminating" {
+		t.Errorf("a late create answered %s", r.body)
+	}
+	w.want(http.StatusOK, "PUT", ns, `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
+	if got := w.want(http.StatusOK, "GET", ns, ""); got.get("spec.finalizers.0") != "kubernetes" {
+		t.Fatalf("an ordinary update took the finalizer: %s", got.body)
+	}
+	w.want(http.StatusOK, "PUT", ns+"/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
+	w.want(http.StatusNotFound, "GET", ns, "")
+	w.want(http.StatusNotFound, "PUT", ns+"/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
+}
+
+func TestReviews(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for _, test := range []struct {
+		name, path, body string
+		code             int
+		want             map[string]string
+	}{
+		{"who am I", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{}`, 201,
+			map[string]string{"status.userInfo.username": "tester", "status.userInfo.groups.0": "testers", "status.userInfo.groups.1": "system:authenticated"}},
+		{"may I", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may I, of a path", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/x"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may I, of nothing", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{}}`, 400, nil},
+		{"may I, of both", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{},"nonResourceAttributes":{}}}`, 400, nil},
+		{"may somebody", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may nobody", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"system:anonymous","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
+		{"may somebody here", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"metadata":{"namespace":"shop"},"spec":{"user":"jane","resourceAttributes":{"namespace":"shop"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may somebody elsewhere", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"spec":{"user":"jane","resourceAttributes":{"namespace":"other"}}}`, 400, nil},
+		{"what may I", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"shop"}}`, 201, map[string]string{"status.resourceRules.0.verbs.0": "*", "status.incomplete": "false"}},
+		{"whose token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"abc"}}`, 201, map[string]string{"status.authenticated": "", "status.error": "this server issues no tokens; its callers have certificates"}},
+		{"no token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{}}`, 400, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := w.want(test.code, "POST", test.path, test.body)
+			for path, want := range test.want {
+				if got := r.get(path); got != want {
+					t.Errorf("%s is %q, want %q in %s", path, got, want, r.body)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package archive
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestPlan(t *testing.T) {
+	for name, test := range map[string]struct {
+		objects string // "name<owner,owner" in order of removal; names as in keyOf
+		want    string
+	}{
+		"nothing":                      {"", ""},
+		"children of one level":        {"p:/c<p:/o p:/b<p:/o p:/o", "p:/o | p:/c p:/b"},
+		"the longest way counts":       {"p:/o p:/a<p:/o p:/b<p:/o,p:/a", "p:/o | p:/a | p:/b"},
+		"owners elsewhere are nothing": {"p:/a<p:/gone", "p:/a"},
+		"the namespace first":          {"p:/x p:n/a p:n/b<p:n/a namespaces:/n", "p:/x namespaces:/n | p:n/a | p:n/b"},
+		"the definition first": {"w.example.com:n/a customresourcedefinitions.apiextensions.k8s.io:/w.example.com",
+			"customresourcedefinitions.apiextensions.k8s.io:/w.example.com | w.example.com:n/a"},
+		"a circle is cut":       {"p:/a<p:/c p:/b<p:/a p:/c<p:/b", "p:/b | p:/c | p:/a"},
+		"one's own owner":       {"p:/a<p:/a", "p:/a"},
+		"the last of a name":    {"p:/a p:/a", "p:/a(replaced) p:/a"},
+		"a pair in a namespace": {"p:n/a<p:n/b p:n/b<p:n/a", "p:n/b | p:n/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []*candidate
+			for i, text := range strings.Fields(test.objects) {
+				name, owners, _ := strings.Cut(text, "<")
+				c := &candidate{id: int64(i), uid: types.UID(name), key: keyOf(name)}
+				for _, o := range strings.FieldsFunc(owners, func(r rune) bool { return r == ',' }) {
+					c.owners = append(c.owners, types.UID(o))
+				}
+				all = append(all, c)
+			}
+			var levels []string
+			for _, level := range plan(all) {
+				var names []string
+				for _, c := range level {
+					text := string(c.uid)
+					if c.replaced {
+						text += "(replaced)"
+					}
+					names = append(names, text)
+				}
+				levels = append(levels, strings.Join(names, " "))
+			}
+			if got := strings.Join(levels, " | "); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestPlanDeep: a chain as long as anybody's patience.
+func TestPlanDeep(t *testing.T) {
+	const length = 100_000
+	all := make([]*candidate, length)
+	for i := range all {
+		all[i] = &candidate{id: int64(i), uid: types.UID(fmt.Sprint(i)), key: keyOf(fmt.Sprintf("p:n/%d", i)), owners: []types.UID{types.UID(fmt.Sprint(i + 1))}}
+	}
+	levels := plan(all)
+	if len(levels) != length || levels[0][0].key.Name != fmt.Sprint(length-1) {
+		t.Errorf("%d levels", len(levels))
+	}
+}

@@ -1,0 +1,286 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+const background = metav1.DeletePropagationBackground
+
+func TestRestoreOne(t *testing.T) {
+	each(t, func(w *world) {
+		o := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) {
+			m.Labels, m.Finalizers = map[string]string{"app": "x"}, []string{"example.com/hold"}
+		})
+		w.delete(o, background)
+		held, m := w.get("configmaps:n/a")
+		m.Finalizers = nil
+		if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: o.Key, IfRevision: held.Revision, Meta: m, Body: held.Body, Remove: true}); err != nil {
+			w.Fatal(err)
+		}
+		if w.exists("configmaps:n/a") {
+			w.Fatal("it is still there")
+		}
+		status := w.restore(v1.RestoreSpec{UID: o.UID})
+		w.want(status, "ConfigMap/a created")
+		now, m := w.get("configmaps:n/a")
+		switch {
+		case now.UID == o.UID || now.UID != status.Results[0].NewUID || m.UID != now.UID:
+			w.Errorf("uid %s, was %s, said to be %s", now.UID, o.UID, status.Results[0].NewUID)
+		case m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.Generation != 0 || m.ManagedFields != nil:
+			w.Errorf("metadata of the life before: %+v", m)
+		case m.CreationTimestamp.Unix() == 1000:
+			w.Error("it says that it was created then")
+		case m.Labels["app"] != "x" || !slices.Equal(m.Finalizers, []string{"example.com/hold"}):
+			w.Errorf("labels %v, finalizers %v", m.Labels, m.Finalizers)
+		case !strings.HasSuffix(string(now.Body), `"data":{"key":"value"}}`):
+			w.Errorf("body %s", now.Body)
+		}
+	})
+}
+
+func TestRestoreByName(t *testing.T) {
+	each(t, func(w *world) {
+		w.delete(w.create("configmaps:n/a"), background)
+		second := w.create("configmaps:n/a")
+		w.delete(second, background)
+		status := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "a"}})
+		w.want(status, "ConfigMap/a created")
+		if status.Results[0].UID != second.UID {
+			w.Errorf("restored %s, want the newest, %s", status.Results[0].UID, second.UID)
+		}
+		for name, spec := range map[string]v1.RestoreSpec{
+			"nothing named":     {},
+			"two things named":  {UID: "x", Cascade: "y"},
+			"unknown uid":       {UID: "x"},
+			"unknown cascade":   {Cascade: "x"},
+			"unknown name":      {Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "b"}},
+			"unknown kind":      {Object: &v1.ObjectName{Kind: "gizmo", Namespace: "n", Name: "a"}},
+			"no kind":           {Object: &v1.ObjectName{Name: "a"}},
+			"no namespace":      {Object: &v1.ObjectName{Kind: "cm", Name: "a"}},
+			"broken apiVersion": {Object: &v1.ObjectName{APIVersion: "a/b/c", Kind: "cm", Name: "a"}},
+		} {
+			if _, err := w.archive.Restore(w.Context(), spec); !object.Is(err, object.BadRequest) {
+				w.Errorf("%s: got error %v, want a bad request", name, err)
+			}
+		}
+	})
+}
+
+func TestKeep(t *testing.T) {
+	each(t, func(w *world) {
+		o := w.create("deployments.apps:n/a")
+		w.delete(o, background)
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID, KeepStatus: true, KeepManagedFields: true}), "Deployment/a created")
+		now, m := w.get("deployments.apps:n/a")
+		if !strings.Contains(string(now.Body), `"status":{"observedGeneration":7,"replicas":1}`) || len(m.ManagedFields) != 1 || m.Generation != 1 {
+			w.Errorf("status or managed fields are gone: %s", now.Body)
+		}
+		w.delete(now, background)
+		w.want(w.restore(v1.RestoreSpec{UID: now.UID}), "Deployment/a created")
+		if now, m = w.get("deployments.apps:n/a"); strings.Contains(string(now.Body), `observedGeneration`) || m.ManagedFields != nil {
+			w.Errorf("status or managed fields came back: %s", now.Body)
+		}
+	})
+}
+
+// TestRestoreCascade deletes three generations, in each of the ways that a
+// cascade can take, and restores them as a unit.
+func TestRestoreCascade(t *testing.T) {
+	for _, policy := range []metav1.DeletionPropagation{background, metav1.DeletePropagationForeground} {
+		t.Run(string(policy), func(t *testing.T) {
+			each(t, func(w *world) {
+				owner := w.create("deployments.apps:n/owner")
+				other := w.create("configmaps:n/other")
+				child := w.create("configmaps:n/child", owner)
+				w.create("configmaps:n/grandchild", child)
+				for _, name := range []string{"b", "c", "d", "e"} { // more than one transaction's worth
+					w.create("configmaps:n/"+name, owner)
+				}
+				w.create("configmaps:n/shared", owner, other)
+				w.delete(owner, policy)
+				if w.exists("configmaps:n/grandchild") || !w.exists("configmaps:n/shared") {
+					w.Fatal("the collector did not do what this test needs")
+				}
+				dry := w.restore(v1.RestoreSpec{Cascade: string(owner.UID), DryRun: true})
+				if dry.Created != 7 || w.exists("deployments.apps:n/owner") || w.exists("configmaps:n/child") {
+					w.Fatalf("dry run: %+v", dry)
+				}
+				status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+				if status.Created != 7 || !status.Complete || status.Results[0].Name != "owner" || status.Results[6].Name != "grandchild" {
+					w.Errorf("results: %+v", status)
+				}
+				now, m := w.get("deployments.apps:n/owner")
+				if len(m.Finalizers) > 0 {
+					w.Errorf("finalizers of the deletion came back: %v", m.Finalizers)
+				}
+				nowChild, m := w.get("configmaps:n/child")
+				if m.OwnerReferences[0].UID != now.UID {
+					w.Errorf("the child refers to %s, the owner is %s", m.OwnerReferences[0].UID, now.UID)
+				}
+				if _, m = w.get("configmaps:n/grandchild"); m.OwnerReferences[0].UID != nowChild.UID {
+					w.Errorf("the grandchild refers to %s, the child is %s", m.OwnerReferences[0].UID, nowChild.UID)
+				}
+				// Again: nothing is done twice, and a new cascade has a new name.
+				again := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+				if again.Created != 0 || again.Skipped != 7 || again.Results[0].Reason != "it was restored before" || again.Results[0].NewUID != now.UID {
+					w.Errorf("second restore: %+v", again)
+				}
+				w.delete(now, policy)
+				if third := w.restore(v1.RestoreSpec{Cascade: string(now.UID)}); third.Created != 7 {
+					w.Errorf("restore of what was restored: %+v", third)
+				}
+			})
+		})
+	}
+}
+
+func TestRestoreNamespace(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/shop")
+		w.create("configmaps:shop/a")
+		w.create("secrets:shop/s")
+		w.delete(w.create("configmaps:shop/before"), background)
+		w.delete(ns, background)
+		if w.exists("namespaces:/shop") {
+			w.Fatal("the namespace is still there")
+		}
+		// One object alone: the plan says what is missing.
+		alone := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "configmap", Namespace: "shop", Name: "a"}, DryRun: true})
+		w.want(alone, "ConfigMap/a failed")
+		if !strings.Contains(alone.Results[0].Reason, `namespaces "shop" not found`) {
+			w.Errorf("reason %q", alone.Results[0].Reason)
+		}
+		want := []string{"Namespace/shop created", "ConfigMap/a created", "Secret/s failed"}
+		w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), DryRun: true}), want...)
+		if w.exists("namespaces:/shop") {
+			w.Fatal("the dry run made the namespace")
+		}
+		w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), KeepStatus: true}), want...)
+		now, _ := w.get("namespaces:/shop")
+		if !strings.Contains(string(now.Body), `"phase":"Active"`) {
+			w.Errorf("the namespace is %s", now.Body)
+		}
+		if w.exists("secrets:shop/s") || !w.exists("configmaps:shop/a") || w.exists("configmaps:shop/before") {
+			w.Error("the content is not what went with the namespace")
+		}
+	})
+}
+
+func TestRestoreOverwritesNothing(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		taken := w.create("configmaps:n/owner")
+		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+		w.want(status, "ConfigMap/owner skipped", "ConfigMap/child created")
+		if r := status.Results[0].Reason; !strings.Contains(r, string(taken.UID)) {
+			w.Errorf("reason %q does not say who has the name", r)
+		}
+		if now, _ := w.get("configmaps:n/owner"); now.UID != taken.UID || now.Revision != taken.Revision {
+			w.Errorf("the other object was touched: %+v", now)
+		}
+		// The child's owner is somebody else now: the reference is left out.
+		if _, m := w.get("configmaps:n/child"); len(m.OwnerReferences) != 0 || len(status.Results[1].Warnings) != 1 {
+			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[1].Warnings)
+		}
+		// A name that is on its way out is taken too.
+		gone := w.create("configmaps:n/gone")
+		w.delete(gone, background)
+		w.delete(w.createWith("configmaps:n/gone", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} }), background)
+		w.want(w.restore(v1.RestoreSpec{UID: gone.UID}), "ConfigMap/gone skipped")
+	})
+}
+
+// TestOwnersElsewhere: owners that are not part of the restore.
+func TestOwnersElsewhere(t *testing.T) {
+	each(t, func(w *world) {
+		alive, dead, leaving := w.create("configmaps:n/alive"), w.create("configmaps:n/dead"),
+			w.createWith("configmaps:n/leaving", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} })
+		child := w.create("configmaps:n/child", alive, dead, leaving)
+		w.delete(child, background)
+		w.delete(leaving, background)
+		w.delete(dead, background)
+		status := w.restore(v1.RestoreSpec{UID: child.UID})
+		w.want(status, "ConfigMap/child created")
+		_, m := w.get("configmaps:n/child")
+		if len(m.OwnerReferences) != 1 || m.OwnerReferences[0].UID != alive.UID || len(status.Results[0].Warnings) != 2 {
+			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[0].Warnings)
+		}
+		// An owner that was restored on its own is found.
+		owner := w.create("configmaps:n/owner")
+		child = w.create("configmaps:n/late", owner)
+		w.delete(owner, background)
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		now, _ := w.get("configmaps:n/owner")
+		if _, m = w.get("configmaps:n/late"); len(m.OwnerReferences) != 1 || m.OwnerReferences[0].UID != now.UID {
+			w.Errorf("references %v, the owner is %s", m.OwnerReferences, now.UID)
+		}
+	})
+}
+
+// TestInterruptedRestore stops between the objects, as a crash does, and goes
+// on.
+func TestInterruptedRestore(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("configmaps:n/grandchild", w.create("configmaps:n/child", owner))
+		w.delete(owner, background)
+		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
+		candidates, err := w.archive.candidates(w.Context(), spec)
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := w.archive.begin(spec)
+		if _, err := r.level(w.Context(), plan(candidates)[0], func() bool { return false }); err != nil {
+			w.Fatal(err)
+		}
+		if !w.exists("configmaps:n/owner") || w.exists("configmaps:n/child") {
+			w.Fatal("this is not the middle of a restore")
+		}
+		w.want(w.restore(spec), "ConfigMap/owner skipped", "ConfigMap/child created", "ConfigMap/grandchild created")
+		now, _ := w.get("configmaps:n/owner")
+		if _, m := w.get("configmaps:n/child"); m.OwnerReferences[0].UID != now.UID {
+			w.Errorf("the child refers to %s, the owner is %s", m.OwnerReferences[0].UID, now.UID)
+		}
+
+		// Out of time: what was done is said, and the rest is not lost.
+		ctx, cancel := context.WithDeadline(w.Context(), time.Now().Add(w.archive.opts.Spare/2))
+		defer cancel()
+		status, err := w.archive.Restore(ctx, spec)
+		if err != nil || status.Complete || len(status.Results) != 0 {
+			w.Errorf("late: %+v, %v", status, err)
+		}
+		ctx, cancel = context.WithCancel(w.Context())
+		cancel()
+		if _, err := w.archive.Restore(ctx, spec); !errors.Is(err, context.Canceled) {
+			w.Errorf("canceled: %v", err)
+		}
+	})
+}
+
+// TestUnservedKind: objects of a kind that is gone say so; others come back.
+func TestUnservedKind(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("gizmos.example.com:n/g", owner)
+		w.delete(owner, background)
+		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+		w.want(status, "ConfigMap/owner created", "gizmos/g failed")
+		if !strings.Contains(status.Results[1].Reason, "CustomResourceDefinition") {
+			w.Errorf("reason %q", status.Results[1].Reason)
+		}
+	})
+}

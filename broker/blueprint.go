@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// BlueprintVersionRef names one version of a blueprint.
+type BlueprintVersionRef struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+func (r BlueprintVersionRef) String() string { return r.Name + "@" + r.Version }
+
+// ProviderKind is the kind of cloud that a blueprint is for, such as "aws". A
+// credential must be of the same.
+type ProviderKind string
+
+// InjectionStrategy says how a bootstrap token reaches the machine.
+type InjectionStrategy string
+
+// The injection strategies: a closed set.
+const (
+	InjectCloudInitUserData InjectionStrategy = "cloud-init-user-data"
+	InjectHelmValues        InjectionStrategy = "helm-values"
+	InjectProviderSecret    InjectionStrategy = "provider-secret"
+)
+
+// InjectionStrategies are all of them.
+func InjectionStrategies() []InjectionStrategy {
+	return []InjectionStrategy{InjectCloudInitUserData, InjectHelmValues, InjectProviderSecret}
+}
+
+// DefaultDeadline is how long a resource may take to become Ready when its
+// blueprint does not say.
+const DefaultDeadline = time.Hour
+
+// maxDeadline bounds what a blueprint may ask for.
+const maxDeadline = 7 * 24 * time.Hour
+
+// BlueprintVersion says how a resource is built. A version never changes: another
+// way of building is another version.
+type BlueprintVersion struct {
+	Ref       BlueprintVersionRef
+	XR        XRTemplate
+	Schema    ParameterSchema
+	Provider  ProviderKind
+	Injection InjectionStrategy
+	// Deadline is how long a resource may take to become Ready, up to 7 days.
+	// Zero is DefaultDeadline.
+	Deadline time.Duration
+}
+
+// XRTemplate is the XR before the parameters are filled in.
+type XRTemplate struct {
+	APIVersion string // "group/version"
+	Kind       string
+	// Spec is JSON, an object. The broker passes it on and does not look inside.
+	Spec []byte
+}
+
+var (
+	validAPIVersion = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}$`)
+	validKind       = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
+	validVersion    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
+)
+
+// Validate names every field that is not acceptable.
+func (b BlueprintVersion) Validate() error {
+	var errs FieldErrors
+	checkBlueprintRef(&errs, b.Ref)
+	if !validAPIVersion.MatchString(b.XR.APIVersion) {
+		errs.add("xr.apiVersion", `must be "group/version"`)
+	}
+	if !validKind.MatchString(b.XR.Kind) {
+		errs.add("xr.kind", "must be a kind: a capital letter, then letters and digits")
+	}
+	if !isJSONObject(b.XR.Spec) {
+		errs.add("xr.spec", "must be a JSON object")
+	}
+	if !validLabel.MatchString(string(b.Provider)) {
+		errs.add("provider", labelRule)
+	}
+	if !slices.Contains(InjectionStrategies(), b.Injection) {
+		errs.add("injection", fmt.Sprintf("must be one of %v", InjectionStrategies()))
+	}
+	if b.Deadline < 0 || b.Deadline > maxDeadline {
+		errs.add("deadline", fmt.Sprintf("must be from 0 to %s", maxDeadline))
+	}
+	b.Schema.check(&errs)
+	return errs.err()
+}
+
+func checkBlueprintRef(errs *FieldErrors, ref BlueprintVersionRef) {
+	if !validLabel.MatchString(ref.Name) {
+		errs.add("blueprint.name", labelRule)
+	}
+	if !validVersion.MatchString(ref.Version) {
+		errs.add("blueprint.version", "must be 1 to 63 letters, digits, '.', '+', '_' or '-', and begin and end with a letter or digit")
+	}
+}
+
+func (b BlueprintVersion) deadline() time.Duration {
+	if b.Deadline == 0 {
+		return DefaultDeadline
+	}
+	return b.Deadline
+}

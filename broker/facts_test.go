@@ -1,0 +1,108 @@
+package broker_test
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/exeunt/exeunt/broker"
+)
+
+// A fact is one thing that Next may decide by, with all the values it can have.
+type fact struct {
+	name   string
+	values []string
+	set    func(*broker.ObservedXR, string)
+}
+
+func yesNo(name string, set func(*broker.ObservedXR, bool)) fact {
+	return fact{name, []string{"no", "yes"}, func(o *broker.ObservedXR, v string) { set(o, v == "yes") }}
+}
+
+// facts are all there are; combinations goes through every one of their 3,584
+// combinations.
+var facts = map[string]fact{
+	"namespace": yesNo("namespace", func(o *broker.ObservedXR, v bool) { o.NamespaceReady = v }),
+	"node":      yesNo("node", func(o *broker.ObservedXR, v bool) { o.NodeRegistered = v }),
+	"config":    yesNo("config", func(o *broker.ObservedXR, v bool) { o.ProviderConfigExists = v }),
+	"xr":        yesNo("xr", func(o *broker.ObservedXR, v bool) { o.XRExists = v }),
+	"deleting":  yesNo("deleting", func(o *broker.ObservedXR, v bool) { o.XRDeleting = v }),
+	"ready":     yesNo("ready", func(o *broker.ObservedXR, v bool) { o.XRReady = v }),
+	"failed":    yesNo("failed", func(o *broker.ObservedXR, v bool) { o.XRFailed = v }),
+	"overdue":   yesNo("overdue", func(o *broker.ObservedXR, v bool) { o.Overdue = v }),
+	"token": {"token", []string{"none", "issued", "undelivered", "consumed", "expired", "revoked", "other"},
+		func(o *broker.ObservedXR, v string) { o.Token = tokenStates[v] }},
+}
+
+var tokenStates = map[string]broker.TokenState{
+	"none":        broker.TokenNone,
+	"issued":      broker.TokenIssued,
+	"undelivered": broker.TokenUndelivered,
+	"consumed":    broker.TokenConsumed,
+	"expired":     broker.TokenExpired,
+	"revoked":     broker.TokenRevoked,
+	"other":       "a state of a later version",
+}
+
+// unknown stands for every phase that is none of the eight.
+const unknown broker.ProvisionedResourcePhase = "Melting"
+
+func phases() []broker.ProvisionedResourcePhase { return append(broker.Phases(), unknown) }
+
+// A combination gives each fact, by name, a value.
+type combination map[string]string
+
+func (c combination) observed() broker.ObservedXR {
+	var o broker.ObservedXR
+	for name, value := range c {
+		facts[name].set(&o, value)
+	}
+	return o
+}
+
+// combinations yields every way to give the named facts a value, on top of those
+// that are fixed.
+func combinations(names []string, fixed combination) iter.Seq[combination] {
+	return func(yield func(combination) bool) {
+		combine(names, fixed, yield)
+	}
+}
+
+func combine(names []string, fixed combination, yield func(combination) bool) bool {
+	if len(names) == 0 {
+		return yield(fixed)
+	}
+	for _, value := range facts[names[0]].values {
+		next := combination{names[0]: value}
+		for k, v := range fixed {
+			next[k] = v
+		}
+		if !combine(names[1:], next, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// everything yields every snapshot with every phase.
+func everything() iter.Seq2[broker.ObservedXR, broker.ProvisionedResourcePhase] {
+	names := make([]string, 0, len(facts))
+	for name := range facts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return func(yield func(broker.ObservedXR, broker.ProvisionedResourcePhase) bool) {
+		for c := range combinations(names, nil) {
+			for _, phase := range phases() {
+				if !yield(c.observed(), phase) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func next(o broker.ObservedXR, phase broker.ProvisionedResourcePhase) string {
+	action, to := broker.Next(o, phase)
+	return fmt.Sprintf("%s, %s", action, to)
+}

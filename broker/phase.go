@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ProvisionedResourcePhase says how far a resource has come. The set is closed.
+type ProvisionedResourcePhase string
+
+// The eight phases: five on the way up, three on the way down.
+const (
+	// PhasePending waits for the namespace and for a bootstrap token.
+	PhasePending ProvisionedResourcePhase = "Pending"
+	// PhaseProvisioning waits for the XR to become ready.
+	PhaseProvisioning ProvisionedResourcePhase = "Provisioning"
+	// PhaseEnrolling waits for the node to use its token.
+	PhaseEnrolling ProvisionedResourcePhase = "Enrolling"
+	// PhaseReady has a ready XR and an enrolled node. It is left again when the
+	// XR is no longer ready.
+	PhaseReady ProvisionedResourcePhase = "Ready"
+	// PhaseFailed is left only by deletion.
+	PhaseFailed ProvisionedResourcePhase = "Failed"
+	// PhaseDeregistering is the first of teardown: the node is being drained out
+	// of the mesh, and the substrate is not touched.
+	PhaseDeregistering ProvisionedResourcePhase = "Deregistering"
+	// PhaseDeprovisioning is the second: the node is gone, and the XR and then
+	// the ProviderConfig are being deleted.
+	PhaseDeprovisioning ProvisionedResourcePhase = "Deprovisioning"
+	// PhaseDeleted is the end.
+	PhaseDeleted ProvisionedResourcePhase = "Deleted"
+)
+
+// Phases are all phases, in the order of a life.
+func Phases() []ProvisionedResourcePhase {
+	return []ProvisionedResourcePhase{
+		PhasePending, PhaseProvisioning, PhaseEnrolling, PhaseReady, PhaseFailed,
+		PhaseDeregistering, PhaseDeprovisioning, PhaseDeleted,
+	}
+}
+
+// ParsePhase reads a phase by its exact name.
+func ParsePhase(s string) (ProvisionedResourcePhase, error) {
+	if p := ProvisionedResourcePhase(s); slices.Contains(Phases(), p) {
+		return p, nil
+	}
+	return "", fmt.Errorf("parse phase: %q is none of %v", s, Phases())
+}
+
+func isDeletionPhase(p ProvisionedResourcePhase) bool {
+	return p == PhaseDeregistering || p == PhaseDeprovisioning || p == PhaseDeleted
+}
+
+// Action is the one thing to do in a round. The set is closed.
+//
+// Why teardown has four actions and not one "delete": one action would leave the
+// order (fence the token, drain the node, delete the XR, delete the
+// ProviderConfig) to whoever carries it out, where only a test with a cluster
+// could see it broken. With an action for each, the order is a property of Next
+// and is checked for every combination of facts.
+type Action string
+
+// The actions. Each is idempotent: it may be repeated after any crash.
+const (
+	// ActionNoop does nothing: the resource has what it needs, or waits.
+	ActionNoop Action = "Noop"
+	// ActionMintToken mints a bootstrap token in place of one that is missing or
+	// can no longer be used, and delivers it. See Service.MintToken.
+	ActionMintToken Action = "MintToken"
+	// ActionApplySubstrate applies the ProviderConfig and, second, the XR.
+	ActionApplySubstrate Action = "ApplySubstrate"
+	// ActionDeregisterNode drains the node out of the mesh.
+	ActionDeregisterNode Action = "DeregisterNode"
+	// ActionRevokeToken makes an unused token worthless, so that no node can
+	// enrol behind the drain.
+	ActionRevokeToken Action = "RevokeToken"
+	// ActionDeleteSubstrate deletes the XR with foreground propagation.
+	ActionDeleteSubstrate Action = "DeleteSubstrate"
+	// ActionDeleteProviderConfig deletes the ProviderConfig and what else was
+	// applied beside the XR. It follows only when the XR is observed gone.
+	ActionDeleteProviderConfig Action = "DeleteProviderConfig"
+)
+
+// Actions are all actions.
+func Actions() []Action {
+	return []Action{
+		ActionNoop, ActionMintToken, ActionApplySubstrate, ActionDeregisterNode,
+		ActionRevokeToken, ActionDeleteSubstrate, ActionDeleteProviderConfig,
+	}
+}
+
+// Next decides what to do with a resource and which phase it is in then. It is
+// pure: no clock, no memory, no I/O. It is total: every snapshot and every
+// phase, known or not, has an answer; a phase that is not known counts as
+// Pending.
+//
+// The phase is read only where the facts cannot tell: whether deletion was
+// requested, and whether the resource has failed or is over. Everything else
+// follows from what is observed, so that a wrong phase heals by itself.
+func Next(observed ObservedXR, current ProvisionedResourcePhase) (Action, ProvisionedResourcePhase) {
+	switch {
+	case current == PhaseDeleted:
+		return ActionNoop, PhaseDeleted
+	case isDeletionPhase(current):
+		return teardown(observed)
+	case current == PhaseFailed:
+		return ActionNoop, PhaseFailed
+	}
+	return converge(observed)
+}
+
+// teardown goes down, one step at a time; the order of the cases is the order of
+// the steps. A registered node comes first, whatever else is there: while it
+// lives, the substrate is not touched. A token that might still be used comes
+// before the substrate too: until it is fenced, "no node is registered" can
+// become false at any moment.
+func teardown(o ObservedXR) (Action, ProvisionedResourcePhase) {
+	switch {
+	case o.NodeRegistered:
+		return ActionDeregisterNode, PhaseDeregistering
+	case o.Token.usable():
+		return ActionRevokeToken, PhaseDeregistering
+	case o.XRExists:
+		return ActionDeleteSubstrate, PhaseDeprovisioning
+	case o.ProviderConfigExists:
+		return ActionDeleteProviderConfig, PhaseDeprovisioning
+	}
+	return ActionNoop, PhaseDeleted
+}
+
+// converge goes up. An XR that somebody else deletes, or has deleted, counts as
+// lost: its node is drained and its token fenced first, as in teardown, and then
+// all begins again with a new token, since the machine that had the old one is
+// going or gone.
+func converge(o ObservedXR) (Action, ProvisionedResourcePhase) {
+	lost := !o.XRExists || o.XRDeleting
+	ready := !lost && o.XRReady
+	switch {
+	case o.XRExists && o.XRFailed:
+		return ActionNoop, PhaseFailed
+	case ready && o.enrolled():
+		return supply(o), PhaseReady
+	case o.Overdue:
+		return ActionNoop, PhaseFailed
+	case ready:
+		return supply(o), PhaseEnrolling
+	case lost && o.NodeRegistered:
+		return ActionDeregisterNode, waiting(o)
+	case o.XRExists && o.XRDeleting && o.Token.usable():
+		return ActionRevokeToken, PhaseProvisioning
+	case o.XRExists && o.XRDeleting:
+		return ActionNoop, PhaseProvisioning
+	}
+	action := supply(o)
+	if action == ActionApplySubstrate {
+		return action, PhaseProvisioning
+	}
+	return action, waiting(o)
+}
+
+// supply gives a resource what it lacks. Nothing can be put into a namespace
+// that is not ready.
+func supply(o ObservedXR) Action {
+	switch {
+	case !o.NamespaceReady:
+		return ActionNoop
+	case o.needsToken():
+		return ActionMintToken
+	case !o.XRExists || !o.ProviderConfigExists:
+		return ActionApplySubstrate
+	}
+	return ActionNoop
+}
+
+func waiting(o ObservedXR) ProvisionedResourcePhase {
+	if o.XRExists {
+		return PhaseProvisioning
+	}
+	return PhasePending
+}

@@ -1,0 +1,206 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"unicode/utf8"
+)
+
+// ParameterType is the type of a parameter's values. They are scalar: a value
+// fits into one field of an XR, one flag of a command line, one input of a form.
+type ParameterType string
+
+// The types of parameters: a closed set.
+const (
+	TypeString  ParameterType = "string"
+	TypeInteger ParameterType = "integer"
+	TypeNumber  ParameterType = "number"
+	TypeBoolean ParameterType = "boolean"
+)
+
+// ParameterTypes are all of them.
+func ParameterTypes() []ParameterType {
+	return []ParameterType{TypeString, TypeInteger, TypeNumber, TypeBoolean}
+}
+
+// Limits on a schema, so that no request is expensive to check.
+const (
+	maxParameters  = 64
+	maxEnum        = 128
+	maxPattern     = 512
+	maxStringBytes = 4096
+)
+
+// Parameter declares one parameter.
+type Parameter struct {
+	Name        string
+	Type        ParameterType
+	Description string
+	// Required: a request must give it. One that is required has no default.
+	Required bool
+	// Default is used when a request does not give it. Nil: then it is left out.
+	Default any
+	// Enum, if not empty, lists the only values allowed.
+	Enum []any
+	// Minimum and Maximum, inclusive, are for integers and numbers.
+	Minimum, Maximum *float64
+	// MaxLength is in characters, Pattern a regular expression (RE2) that the
+	// whole value must match. Both are for strings. A string has at most 4096
+	// bytes in any case.
+	MaxLength *int
+	Pattern   string
+}
+
+// ParameterSchema declares the parameters of a blueprint version.
+type ParameterSchema []Parameter
+
+var validParameter = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
+
+// check notes everything in the schema that is not acceptable.
+func (s ParameterSchema) check(errs *FieldErrors) {
+	if len(s) > maxParameters {
+		errs.add("schema", fmt.Sprintf("has %d parameters; at most %d are allowed", len(s), maxParameters))
+		return
+	}
+	seen := map[string]bool{}
+	for i, p := range s {
+		field := fmt.Sprintf("schema[%d]", i)
+		if !validParameter.MatchString(p.Name) {
+			errs.add(field+".name", "must be a letter and then up to 62 letters, digits, '_' or '-'")
+		} else if seen[p.Name] {
+			errs.add(field+".name", fmt.Sprintf("%q is declared twice", p.Name))
+		}
+		seen[p.Name] = true
+		if !slices.Contains(ParameterTypes(), p.Type) {
+			errs.add(field+".type", fmt.Sprintf("must be one of %v", ParameterTypes()))
+			continue
+		}
+		p.checkBounds(errs, field)
+		p.checkValues(errs, field)
+	}
+}
+
+// checkBounds checks that the constraints make sense for the type.
+func (p Parameter) checkBounds(errs *FieldErrors, field string) {
+	numeric := p.Type == TypeInteger || p.Type == TypeNumber
+	if !numeric && (p.Minimum != nil || p.Maximum != nil) {
+		errs.add(field, fmt.Sprintf("minimum and maximum are not for type %s", p.Type))
+	}
+	for name, bound := range map[string]*float64{"minimum": p.Minimum, "maximum": p.Maximum} {
+		if bound != nil && (math.IsNaN(*bound) || math.IsInf(*bound, 0)) {
+			errs.add(field+"."+name, "must be a finite number")
+		}
+	}
+	if p.Minimum != nil && p.Maximum != nil && *p.Minimum > *p.Maximum {
+		errs.add(field+".maximum", "is less than minimum")
+	}
+	if p.Type != TypeString && (p.MaxLength != nil || p.Pattern != "") {
+		errs.add(field, fmt.Sprintf("maxLength and pattern are not for type %s", p.Type))
+	}
+	if p.MaxLength != nil && *p.MaxLength < 0 {
+		errs.add(field+".maxLength", "must not be negative")
+	}
+	if len(p.Pattern) > maxPattern {
+		errs.add(field+".pattern", fmt.Sprintf("has %d bytes; at most %d are allowed", len(p.Pattern), maxPattern))
+	} else if _, err := p.pattern(); err != nil {
+		errs.add(field+".pattern", err.Error())
+	}
+}
+
+// checkValues checks that default and enum are values of the type, and that the
+// default is one that a request could have given.
+func (p Parameter) checkValues(errs *FieldErrors, field string) {
+	if len(p.Enum) > maxEnum {
+		errs.add(field+".enum", fmt.Sprintf("has %d values; at most %d are allowed", len(p.Enum), maxEnum))
+		return
+	}
+	single := p
+	single.Enum = nil
+	for i, value := range p.Enum {
+		if _, detail := single.accept(value); detail != "" {
+			errs.add(fmt.Sprintf("%s.enum[%d]", field, i), detail)
+		}
+	}
+	if p.Default == nil {
+		return
+	}
+	if p.Required {
+		errs.add(field+".default", "a required parameter has no default")
+	}
+	if _, detail := p.accept(p.Default); detail != "" {
+		errs.add(field+".default", detail)
+	}
+}
+
+// pattern compiles the pattern so that it must match the whole value. The
+// pattern is compiled alone first: "a)(b" would be one that closes the group.
+func (p Parameter) pattern() (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(p.Pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`^(?:` + p.Pattern + `)$`)
+}
+
+// accept returns the value in the form it is stored in, or says what is wrong.
+func (p Parameter) accept(value any) (stored any, wrong string) {
+	stored, ok := scalar(p.Type, value)
+	if !ok {
+		return nil, fmt.Sprintf("must be of type %s, is %s", p.Type, describe(value))
+	}
+	if len(p.Enum) > 0 && !slices.ContainsFunc(p.Enum, func(e any) bool {
+		allowed, ok := scalar(p.Type, e)
+		return ok && allowed == stored
+	}) {
+		return nil, fmt.Sprintf("must be one of %v", p.Enum)
+	}
+	switch v := stored.(type) {
+	case string:
+		return stored, p.wrongString(v)
+	case int64:
+		return stored, p.wrongNumber(float64(v))
+	case float64:
+		return stored, p.wrongNumber(v)
+	}
+	return stored, ""
+}
+
+func (p Parameter) wrongNumber(v float64) string {
+	switch {
+	case p.Minimum != nil && v < *p.Minimum:
+		return fmt.Sprintf("must be at least %v", *p.Minimum)
+	case p.Maximum != nil && v > *p.Maximum:
+		return fmt.Sprintf("must be at most %v", *p.Maximum)
+	}
+	return ""
+}
+
+func (p Parameter) wrongString(v string) string {
+	switch {
+	case len(v) > maxStringBytes:
+		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(v), maxStringBytes)
+	case !utf8.ValidString(v) || bytes.IndexByte([]byte(v), 0) >= 0:
+		return "must be valid UTF-8 without NUL"
+	case p.MaxLength != nil && utf8.RuneCountInString(v) > *p.MaxLength:
+		return fmt.Sprintf("must have at most %d characters", *p.MaxLength)
+	}
+	if p.Pattern == "" {
+		return ""
+	}
+	pattern, err := p.pattern()
+	if err != nil {
+		return fmt.Sprintf("cannot be checked: %v", err)
+	}
+	if !pattern.MatchString(v) {
+		return fmt.Sprintf("must match %q", p.Pattern)
+	}
+	return ""
+}
+
+func isJSONObject(data []byte) bool {
+	trimmed := bytes.TrimSpace(data)
+	return len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+
+	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
+)
+
+// target is where the server is that a command asks, and the namespace that it
+// asks about.
+type target struct {
+	kubeconfig, namespace string
+}
+
+func (t *target) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig)")
+	f.StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
+}
+
+// config reads the kubeconfig that the flags, the environment or the directory
+// lead to.
+func (t *target) config() (clientcmd.ClientConfig, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: t.kubeconfig}
+	local := filepath.Join("data", "kubeconfig")
+	switch env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
+	case t.kubeconfig != "":
+	case env != "":
+		rules.Precedence = filepath.SplitList(env)
+	default:
+		if _, err := os.Stat(local); err != nil {
+			return nil, errors.New("no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig")
+		}
+		rules.ExplicitPath = local
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil), nil
+}
+
+// client asks a server. Names are resolved as it knows them.
+type client struct {
+	rest      rest.Interface
+	mapper    meta.RESTMapper
+	namespace string
+}
+
+// open connects to the server and learns its kinds.
+func (t *target) open() (*client, error) {
+	loader, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	c := &client{namespace: t.namespace}
+	if c.namespace == "" {
+		if c.namespace, _, err = loader.Namespace(); err != nil {
+			return nil, fmt.Errorf("read kubeconfig: %w", err)
+		}
+	}
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := restmapper.GetAPIGroupResources(kinds)
+	if err != nil {
+		return nil, fmt.Errorf("learn the server's kinds: %w", err)
+	}
+	c.mapper = restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), kinds, nil)
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	c.rest, err = rest.UnversionedRESTClientFor(config)
+	return c, err
+}
+
+// resolve reads KIND/NAME, where KIND is any name that kubectl would take:
+// "deploy", "deployments", "Deployment", "deployments.v1.apps".
+func (c *client) resolve(argument string) (foresightv1.ObjectReference, error) {
+	var ref foresightv1.ObjectReference
+	kind, name, found := strings.Cut(argument, "/")
+	if !found || kind == "" || name == "" || strings.Contains(name, "/") {
+		return ref, fmt.Errorf("%q is not KIND/NAME", argument)
+	}
+	gvk, err := c.kindFor(strings.ToLower(kind))
+	if err != nil {
+		return ref, err
+	}
+	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return ref, err
+	}
+	ref.APIVersion, ref.Kind, ref.Name = gvk.GroupVersion().String(), gvk.Kind, name
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		ref.Namespace = c.namespace
+	}
+	return ref, nil
+}
+
+func (c *client) kindFor(name string) (schema.GroupVersionKind, error) {
+	full, resource := schema.ParseResourceArg(name)
+	if full != nil {
+		if gvk, err := c.mapper.KindFor(*full); err == nil {
+			return gvk, nil
+		}
+	}
+	gvk, err := c.mapper.KindFor(resource.WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		return gvk, fmt.Errorf("the server has no kind %q", name)
+	}
+	return gvk, err
+}
+
+// ask creates a question and reads the answer into the same object.
+func (c *client) ask(ctx context.Context, resource string, question any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	path := "/apis/" + foresightv1.GroupVersion.String() + "/" + resource
+	result := c.rest.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
+		SetHeader("Accept", "application/json").Body(body).Do(ctx)
+	if err := result.Error(); err != nil {
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, question)
+}
+
+// checkOutput refuses what -o does not know.
+func checkOutput(format string) error {
+	if format != "" && format != "json" {
+		return fmt.Errorf("-o %q: want json, or nothing", format)
+	}
+	return nil
+}
+
+// named is an object as people say it: "Deployment web in namespace shop".
+func named(ref foresightv1.ObjectReference) string {
+	text := ref.Kind + " " + ref.Name
+	if ref.Namespace != "" {
+		text += " in namespace " + ref.Namespace
+	}
+	return text
+}

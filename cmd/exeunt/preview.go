@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
+)
+
+// previewPage is how many items are asked for at once: the most there are. Each
+// page is worked out anew.
+const previewPage = 10_000
+
+func newPreview() *cobra.Command {
+	var t target
+	var cascade, output string
+	var q previewQuery
+	cmd := &cobra.Command{
+		Use:   "preview KIND/NAME",
+		Short: "Show what deleting an object would take with it",
+		Long: `Show what deleting an object would take with it, without deleting anything: first
+what would block, then everything that is touched, as a tree.
+
+  Delete  it will be gone
+  Orphan  it stays, and forgets its owner
+  Keep    it stays, because another owner keeps it
+  Block   it stays, being deleted, until somebody removes its finalizers or its
+          grace period is over
+  Wait    it goes after something else that blocks or waits
+
+A question mark behind an action means that the order in which the collector
+comes to things decides.`,
+		Example: `  exeunt preview deployment/web -n shop
+  exeunt preview namespace/shop --counts
+  exeunt preview deploy/web --cascade=foreground -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			var err error
+			if q.policy, err = parseCascade(cascade); err != nil {
+				return err
+			}
+			if output == "json" {
+				q.lines = 0
+			}
+			c, err := t.open()
+			if err != nil {
+				return err
+			}
+			p, err := askPreview(cmd.Context(), c, args[0], q)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return writeIndented(cmd.OutOrStdout(), p)
+			}
+			return writePreview(cmd.OutOrStdout(), p)
+		},
+	}
+	t.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cascade, "cascade", "", "what becomes of dependents: background, foreground or orphan (default: what the kind does)")
+	f.BoolVar(&q.counts, "counts", false, "counts only")
+	f.IntVar(&q.lines, "lines", 200, "the most objects to show as a tree, the oldest first; 0: all")
+	f.StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	return cmd
+}
+
+func parseCascade(word string) (*metav1.DeletionPropagation, error) {
+	var p metav1.DeletionPropagation
+	switch strings.ToLower(word) {
+	case "":
+		return nil, nil
+	case "background":
+		p = metav1.DeletePropagationBackground
+	case "foreground":
+		p = metav1.DeletePropagationForeground
+	case "orphan":
+		p = metav1.DeletePropagationOrphan
+	default:
+		return nil, fmt.Errorf("--cascade %q: want background, foreground or orphan", word)
+	}
+	return &p, nil
+}
+
+// previewQuery is what the flags say.
+type previewQuery struct {
+	policy *metav1.DeletionPropagation
+	counts bool
+	lines  int // the most items that are wanted; 0: all
+}
+
+// askPreview asks for as many pages as are wanted and puts them together.
+func askPreview(ctx context.Context, c *client, argument string, q previewQuery) (*foresightv1.DeletionPreview, error) {
+	ref, err := c.resolve(argument)
+	if err != nil {
+		return nil, err
+	}
+	spec := foresightv1.DeletionPreviewSpec{Object: ref, PropagationPolicy: q.policy, CountsOnly: q.counts}
+	if !q.counts {
+		spec.Limit = previewPage
+		if q.lines > 0 {
+			spec.Limit = min(spec.Limit, int64(q.lines))
+		}
+	}
+	var items []foresightv1.Item
+	for {
+		p := &foresightv1.DeletionPreview{Spec: spec}
+		p.SetGroupVersionKind(foresightv1.GroupVersion.WithKind("DeletionPreview"))
+		if err := c.ask(ctx, "deletionpreviews", p); err != nil {
+			return nil, err
+		}
+		items = append(items, p.Status.Items...)
+		if p.Status.Continue == "" || q.lines > 0 && len(items) >= q.lines {
+			p.Spec.Continue, p.Spec.Limit = "", 0
+			p.Status.Items = items
+			return p, nil
+		}
+		spec.Continue = p.Status.Continue
+	}
+}
+
+func writeIndented(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+// actions are told in this order: what needs a person first.
+var actions = []struct {
+	action foresightv1.Action
+	means  string
+}{
+	{foresightv1.Block, "will block"},
+	{foresightv1.Wait, "will wait for others"},
+	{foresightv1.Delete, "will be deleted"},
+	{foresightv1.Orphan, "will be orphaned"},
+	{foresightv1.Keep, "will be kept"},
+}
+
+func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
+	var b strings.Builder
+	s := &p.Status
+	fmt.Fprintf(&b, "Deleting %s", named(s.Object))
+	if policy := p.Spec.PropagationPolicy; policy != nil {
+		fmt.Fprintf(&b, " (%s)", strings.ToLower(string(*policy)))
+	}
+	fmt.Fprintf(&b, " touches %d %s. Nothing has been deleted.\n\n", s.Total, objects(s.Total))
+	for _, a := range actions {
+		writeCounts(&b, s.Counts, a.action, a.means)
+	}
+	if s.Truncated {
+		b.WriteString("  There are more objects than a preview follows: these are the least there are.\n")
+	}
+	writeBlockers(&b, s)
+	if len(s.Items) > 0 {
+		b.WriteString("\n")
+		writeItems(&b, s)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func objects(n int64) string {
+	if n == 1 {
+		return "object"
+	}
+	return "objects"
+}
+
+func writeCounts(b *strings.Builder, counts []foresightv1.Count, action foresightv1.Action, means string) {
+	total := int64(0)
+	var kinds []string
+	for _, c := range counts {
+		if c.Action == action {
+			total += c.Count
+			kinds = append(kinds, fmt.Sprintf("%d %s", c.Count, c.Kind))
+		}
+	}
+	if total > 0 {
+		fmt.Fprintf(b, "  %6d %-21s%s\n", total, means, strings.Join(kinds, ", "))
+	}
+}
+
+func writeBlockers(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
+	if len(s.Blockers) == 0 {
+		return
+	}
+	b.WriteString("\nWhat blocks:\n")
+	for _, item := range s.Blockers {
+		fmt.Fprintf(b, "  %s: %s\n", named(item.ObjectReference), item.Reason)
+	}
+	if more := s.BlockersTotal - int64(len(s.Blockers)); more > 0 {
+		fmt.Fprintf(b, "  and %d more\n", more)
+	}
+}
+
+// writeItems draws the items below the ones they follow.
+func writeItems(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
+	known := map[types.UID]bool{}
+	for i := range s.Items {
+		known[s.Items[i].UID] = true
+	}
+	below := map[types.UID][]*foresightv1.Item{}
+	for i := range s.Items {
+		item := &s.Items[i]
+		owner := item.Owner
+		if !known[owner] || owner == item.UID || item.UID == s.Object.UID {
+			owner = ""
+		}
+		below[owner] = append(below[owner], item)
+	}
+	tree := &itemTree{b: b, below: below, namespace: s.Object.Namespace}
+	tree.write("", "", false)
+	for i := range s.Items { // what follows itself in a circle hangs below nothing
+		if len(tree.below) == 0 {
+			break
+		}
+		tree.write(s.Items[i].UID, "", false)
+	}
+	if more := s.Total - int64(len(s.Items)); more > 0 {
+		fmt.Fprintf(b, "and %d more; --lines 0 shows all\n", more)
+	}
+}
+
+type itemTree struct {
+	b         *strings.Builder
+	below     map[types.UID][]*foresightv1.Item
+	namespace string // need not be said
+}
+
+func (t *itemTree) write(of types.UID, indent string, branches bool) {
+	items := t.below[of]
+	delete(t.below, of) // whoever follows in a circle is drawn once
+	for i, item := range items {
+		branch, next := "", indent
+		if branches {
+			branch, next = "├─ ", indent+"│  "
+			if i == len(items)-1 {
+				branch, next = "└─ ", indent+"   "
+			}
+		}
+		name := item.Kind + " " + item.Name
+		if item.Namespace != "" && item.Namespace != t.namespace {
+			name = item.Kind + " " + item.Namespace + "/" + item.Name
+		}
+		mark := ""
+		if item.Uncertain {
+			mark = "?"
+		}
+		fmt.Fprintf(t.b, "%s%s%s  %s%s: %s\n", indent, branch, name, item.Action, mark, item.Reason)
+		t.write(item.UID, next, true)
+	}
+}

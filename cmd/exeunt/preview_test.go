@@ -1,0 +1,160 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
+)
+
+func item(kind, name string, uid, owner types.UID, action foresightv1.Action, reason string) foresightv1.Item {
+	return foresightv1.Item{
+		ObjectReference: foresightv1.ObjectReference{Kind: kind, Namespace: "shop", Name: name, UID: uid},
+		Owner:           owner, Action: action, Reason: reason,
+	}
+}
+
+func TestWritePreview(t *testing.T) {
+	t.Parallel()
+	policy := metav1.DeletePropagationForeground
+	held := item("ConfigMap", "state", "3", "1", foresightv1.Block, "held by finalizer example.com/x")
+	shaky := item("ReplicaSet", "web-1", "2", "1", foresightv1.Wait, "waits for dependents that block it")
+	shaky.Uncertain = true
+	elsewhere := item("Secret", "s", "5", "4", foresightv1.Delete, "owned by Pod p")
+	elsewhere.Namespace = "other"
+	p := &foresightv1.DeletionPreview{
+		Spec: foresightv1.DeletionPreviewSpec{PropagationPolicy: &policy},
+		Status: foresightv1.DeletionPreviewStatus{
+			Object: foresightv1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web", UID: "1"}, Total: 7,
+			Counts: []foresightv1.Count{
+				{Kind: "ConfigMap", Action: foresightv1.Block, Count: 1}, {Kind: "Deployment", Action: foresightv1.Wait, Count: 1},
+				{Kind: "ReplicaSet", Action: foresightv1.Wait, Count: 1}, {Kind: "Pod", Action: foresightv1.Delete, Count: 4},
+			},
+			Blockers: []foresightv1.Item{held}, BlockersTotal: 3,
+			Items: []foresightv1.Item{
+				item("Deployment", "web", "1", "2", foresightv1.Wait, "waits for dependents that block it"), // in a circle
+				shaky, held, item("Pod", "p", "4", "2", foresightv1.Delete, "owned by ReplicaSet web-1"), elsewhere,
+			},
+		},
+	}
+	want := `Deleting Deployment web in namespace shop (foreground) touches 7 objects. Nothing has been deleted.
+
+       1 will block           1 ConfigMap
+       2 will wait for others 1 Deployment, 1 ReplicaSet
+       4 will be deleted      4 Pod
+
+What blocks:
+  ConfigMap state in namespace shop: held by finalizer example.com/x
+  and 2 more
+
+Deployment web  Wait: waits for dependents that block it
+├─ ReplicaSet web-1  Wait?: waits for dependents that block it
+│  └─ Pod p  Delete: owned by ReplicaSet web-1
+│     └─ Secret other/s  Delete: owned by Pod p
+└─ ConfigMap state  Block: held by finalizer example.com/x
+and 2 more; --lines 0 shows all
+`
+	var b strings.Builder
+	if err := writePreview(&b, p); err != nil || b.String() != want {
+		t.Errorf("got %v\n%s\nwant\n%s", err, b.String(), want)
+	}
+}
+
+func TestReportText(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	since := metav1.NewTime(now.Add(-90 * time.Second))
+	object := foresightv1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web"}
+	for name, test := range map[string]struct {
+		status foresightv1.DeletionReportStatus
+		want   string
+	}{
+		"a tree": {
+			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Deleting, Remaining: 1, Truncated: true, Reasons: []foresightv1.Reason{
+				{Type: foresightv1.ReasonBlockingDependents, Message: "blocked by 1 dependent", Resolve: "see below", Children: []foresightv1.Reason{
+					{Type: foresightv1.ReasonDependent, Message: "Pod p is being deleted", Since: &since},
+				}},
+				{Type: foresightv1.ReasonReview, Message: "the collector is at work on it"},
+			}},
+			`Deployment web in namespace shop is DELETING.
+1 object to go first.
+├─ BlockingDependents: blocked by 1 dependent
+│  to resolve: see below
+│  └─ Dependent: Pod p is being deleted (since 1m30s)
+└─ Review: the collector is at work on it
+There is more below that is not shown.
+`,
+		},
+		"nothing holds it": {
+			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Deleting},
+			"Deployment web in namespace shop is DELETING.\nNothing holds it: it is about to go.\n",
+		},
+		"gone": {
+			foresightv1.DeletionReportStatus{Object: object, State: foresightv1.DoesNotExist},
+			"Deployment web in namespace shop does not exist.\n",
+		},
+		"active": {
+			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Active},
+			"Deployment web in namespace shop is ACTIVE.\n",
+		},
+	} {
+		if got := reportText(&test.status, now); got != test.want {
+			t.Errorf("%s: got\n%swant\n%s", name, got, test.want)
+		}
+	}
+}
+
+// TestReportTextWithoutTime: --watch compares texts in which no time passes.
+func TestReportTextWithoutTime(t *testing.T) {
+	t.Parallel()
+	text := func(left string, since time.Time) string {
+		at := metav1.NewTime(since)
+		return reportText(&foresightv1.DeletionReportStatus{State: foresightv1.Deleting, Reasons: []foresightv1.Reason{
+			{Type: foresightv1.ReasonGracePeriod, Message: left + " left", Since: &at},
+		}}, time.Time{})
+	}
+	if a, b := text("20s", time.Unix(1, 0)), text("19s", time.Unix(2, 0)); a != b {
+		t.Errorf("%q differs from %q", a, b)
+	}
+}
+
+func TestParseCascade(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]metav1.DeletionPropagation{"background": "Background", "Foreground": "Foreground", "orphan": "Orphan"} {
+		if got, err := parseCascade(word); err != nil || *got != want {
+			t.Errorf("%s: got %v, %v", word, got, err)
+		}
+	}
+	if got, err := parseCascade(""); got != nil || err != nil {
+		t.Errorf("nothing: got %v, %v", got, err)
+	}
+	if _, err := parseCascade("true"); err == nil || err.Error() != `--cascade "true": want background, foreground or orphan` {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNoKubeconfig(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Chdir(t.TempDir())
+	for _, cmd := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pod/a"}, "no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig"},
+		{[]string{"pod/a", "-o", "yaml"}, `-o "yaml": want json, or nothing`},
+	} {
+		for _, c := range []interface {
+			SetArgs([]string)
+			Execute() error
+		}{newPreview(), newWhy()} {
+			c.SetArgs(cmd.args)
+			if err := c.Execute(); err == nil || err.Error() != cmd.want {
+				t.Errorf("%v: got %v, want %s", cmd.args, err, cmd.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
+)
+
+func newWhy() *cobra.Command {
+	var t target
+	var output string
+	var watch bool
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use:   "why KIND/NAME",
+		Short: "Show why an object or namespace is still here, and what to do about it",
+		Long: `Show every reason why an object, or a namespace, is still here, as a tree, each
+with what would resolve it: finalizers and who set them, dependents that block,
+grace that is left, content that is left, and the collector's own troubles.`,
+		Example: `  exeunt why deployment/web -n shop
+  exeunt why namespace/shop --watch`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if watch && output != "" {
+				return fmt.Errorf("--watch is for people: leave out -o")
+			}
+			if interval <= 0 {
+				return fmt.Errorf("--interval %v: must be positive", interval)
+			}
+			c, err := t.open()
+			if err != nil {
+				return err
+			}
+			ref, err := c.resolve(args[0])
+			if err != nil {
+				return err
+			}
+			if watch {
+				return watchReport(cmd.Context(), c, ref, interval, cmd.OutOrStdout())
+			}
+			r, err := askReport(cmd.Context(), c, ref)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return writeIndented(cmd.OutOrStdout(), r)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), reportText(&r.Status, time.Now()))
+			return err
+		},
+	}
+	t.addFlags(cmd)
+	f := cmd.Flags()
+	f.BoolVarP(&watch, "watch", "w", false, "go on until it is gone, and show what changes")
+	f.DurationVar(&interval, "interval", time.Second, "how often --watch looks")
+	f.StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	return cmd
+}
+
+func askReport(ctx context.Context, c *client, ref foresightv1.ObjectReference) (*foresightv1.DeletionReport, error) {
+	r := &foresightv1.DeletionReport{Spec: foresightv1.DeletionReportSpec{Object: ref}}
+	r.SetGroupVersionKind(foresightv1.GroupVersion.WithKind("DeletionReport"))
+	return r, c.ask(ctx, "deletionreports", r)
+}
+
+// watchReport shows the report whenever it changes, and how far a cascade has
+// come, until the object and what it has to take with it are gone.
+func watchReport(ctx context.Context, c *client, ref foresightv1.ObjectReference, interval time.Duration, w io.Writer) error {
+	var told string
+	most, last := int64(0), int64(0)
+	for {
+		r, err := askReport(ctx, c, ref)
+		if err != nil {
+			return err
+		}
+		s := &r.Status
+		ref.UID = s.Object.UID // another object of that name is another object
+		// Times pass without anything happening: the text to compare has none.
+		if text := reportText(s, time.Time{}); text != told {
+			told = text
+			if _, err := io.WriteString(w, reportText(s, time.Now())); err != nil {
+				return err
+			}
+		}
+		if s.Remaining < last {
+			if _, err := fmt.Fprintf(w, "%d gone, %d remaining\n", most-s.Remaining, s.Remaining); err != nil {
+				return err
+			}
+		}
+		most, last = max(most, s.Remaining), s.Remaining
+		if !s.Exists && s.Remaining == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+	}
+}
+
+// reportText is a report for people. Without a time, nothing in it depends on
+// one.
+func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
+	var b strings.Builder
+	switch s.State {
+	case foresightv1.Active:
+		fmt.Fprintf(&b, "%s is ACTIVE.\n", named(s.Object))
+	case foresightv1.Deleting:
+		fmt.Fprintf(&b, "%s is DELETING.\n", named(s.Object))
+	default:
+		fmt.Fprintf(&b, "%s does not exist.\n", named(s.Object))
+	}
+	if s.Remaining > 0 {
+		fmt.Fprintf(&b, "%d %s to go first.\n", s.Remaining, objects(s.Remaining))
+	}
+	writeReasons(&b, s.Reasons, "", now)
+	if s.State == foresightv1.Deleting && len(s.Reasons) == 0 {
+		b.WriteString("Nothing holds it: it is about to go.\n")
+	}
+	if s.Truncated {
+		b.WriteString("There is more below that is not shown.\n")
+	}
+	return b.String()
+}
+
+func writeReasons(b *strings.Builder, reasons []foresightv1.Reason, indent string, now time.Time) {
+	for i := range reasons {
+		r := &reasons[i]
+		branch, next := "├─ ", indent+"│  "
+		if i == len(reasons)-1 {
+			branch, next = "└─ ", indent+"   "
+		}
+		message := r.Message
+		if now.IsZero() && (r.Type == foresightv1.ReasonGracePeriod || r.Type == foresightv1.ReasonReview) {
+			message = ""
+		}
+		fmt.Fprintf(b, "%s%s%s: %s", indent, branch, r.Type, message)
+		if r.Since != nil && !now.IsZero() {
+			fmt.Fprintf(b, " (since %v)", now.Sub(r.Since.Time).Round(time.Second))
+		}
+		b.WriteString("\n")
+		if r.Resolve != "" {
+			fmt.Fprintf(b, "%sto resolve: %s\n", next, r.Resolve)
+		}
+		writeReasons(b, r.Children, next, now)
+	}
+}

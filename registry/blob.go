@@ -1,0 +1,183 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// blob is a blob that a repository may hand out.
+type blob struct {
+	path string
+	size int64
+}
+
+// blobGet hands out a blob, a range of it, or only its size.
+//
+// A client that asks with HEAD will not push what it finds, so the answer is a
+// promise.
+func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request) error {
+	find := r.findBlob
+	if to.Kind == BlobHead {
+		find = r.promiseBlob
+	}
+	b, found, err := find(req.Context(), to)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return r.blobUnknown(req.Context(), to)
+	}
+	content, err := r.content(req, to, b)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Docker-Content-Digest", to.Digest.String())
+	h.Set("ETag", etag(to.Digest))
+	// What a digest names never changes.
+	h.Set("Cache-Control", "max-age=31536000, immutable")
+	if to.Kind == BlobHead {
+		h.Set("Accept-Ranges", "bytes")
+		h.Set("Content-Length", strconv.FormatInt(b.size, 10))
+	}
+	http.ServeContent(w, req, "", time.Time{}, content)
+	return nil
+}
+
+// findBlob finds a blob in its repository.
+func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
+	found, err = r.db.Row(ctx, findBlob, []any{to.Repository, to.Digest.String()}, &b.path, &b.size)
+	if err != nil {
+		return blob{}, false, fmt.Errorf("find blob: %w", err)
+	}
+	return b, found, nil
+}
+
+// blobUnknown says whether it is the blob or the repository that is missing.
+func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
+	if _, err := r.existing(ctx, to.Repository); err != nil {
+		return err
+	}
+	e := errorf(BlobUnknown, "the repository has no such blob")
+	e.Details = []any{map[string]digest.Digest{"digest": to.Digest}}
+	return e
+}
+
+// content opens a blob's bytes, so that the kernel can send them where it is
+// able to.
+func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCloser, error) {
+	lazy := &lazyContent{ctx: req.Context(), blobs: r.blobs, blob: b}
+	if to.Kind == BlobHead {
+		return lazy, nil
+	}
+	f, err := r.blobs.Open(req.Context(), b.path, 0)
+	if errors.Is(err, blobstore.ErrNotFound) {
+		// Collected between the two: the row is gone as well, or there is
+		// another one by now.
+		again, found, lookup := r.findBlob(req.Context(), to)
+		switch {
+		case lookup != nil:
+			return nil, lookup
+		case !found:
+			return nil, r.blobUnknown(req.Context(), to)
+		}
+		lazy.blob = again
+		f, err = r.blobs.Open(req.Context(), again.path, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read blob %s: %w", to.Digest, err)
+	}
+	if seeker, ok := f.(io.ReadSeekCloser); ok {
+		return seeker, nil
+	}
+	lazy.open = f
+	return lazy, nil
+}
+
+// lazyContent is the bytes of a blob in a store that reads only forward. It
+// opens them where they are first read.
+type lazyContent struct {
+	ctx    context.Context
+	blobs  blobstore.Store
+	blob   blob
+	offset int64
+	open   io.ReadCloser // at offset; nil: not open
+}
+
+func (c *lazyContent) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += c.offset
+	case io.SeekEnd:
+		offset += c.blob.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the beginning")
+	}
+	if offset != c.offset {
+		if err := c.Close(); err != nil {
+			return 0, err
+		}
+		c.offset = offset
+	}
+	return offset, nil
+}
+
+func (c *lazyContent) Read(p []byte) (int, error) {
+	if c.offset >= c.blob.size {
+		return 0, io.EOF
+	}
+	if c.open == nil {
+		f, err := c.blobs.Open(c.ctx, c.blob.path, c.offset)
+		if err != nil {
+			return 0, err
+		}
+		c.open = f
+	}
+	n, err := c.open.Read(p)
+	c.offset += int64(n)
+	return n, err
+}
+
+func (c *lazyContent) Close() error {
+	if c.open == nil {
+		return nil
+	}
+	err := c.open.Close()
+	c.open = nil
+	return err
+}
+
+func etag(d digest.Digest) string { return `"` + d.String() + `"` }
+
+// blobDelete takes a blob out of a repository. The bytes stay while a manifest,
+// of this repository or another, holds them.
+func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Request) error {
+	ctx := req.Context()
+	var found bool
+	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+		var n int64
+		found, err = one(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &n)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete blob: %w", err)
+	}
+	if !found {
+		return r.blobUnknown(ctx, to)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}

@@ -1,0 +1,143 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Code is an error code of distribution-spec.
+type Code string
+
+// The codes: the specification's list, closed, and one for our own faults.
+const (
+	BlobUnknown         Code = "BLOB_UNKNOWN"
+	BlobUploadInvalid   Code = "BLOB_UPLOAD_INVALID"
+	BlobUploadUnknown   Code = "BLOB_UPLOAD_UNKNOWN"
+	DigestInvalid       Code = "DIGEST_INVALID"
+	ManifestBlobUnknown Code = "MANIFEST_BLOB_UNKNOWN"
+	ManifestInvalid     Code = "MANIFEST_INVALID"
+	ManifestUnknown     Code = "MANIFEST_UNKNOWN"
+	NameInvalid         Code = "NAME_INVALID"
+	NameUnknown         Code = "NAME_UNKNOWN"
+	SizeInvalid         Code = "SIZE_INVALID"
+	Unauthorized        Code = "UNAUTHORIZED"
+	Denied              Code = "DENIED"
+	Unsupported         Code = "UNSUPPORTED"
+	TooManyRequests     Code = "TOOMANYREQUESTS"
+	Unknown             Code = "UNKNOWN"
+)
+
+// statuses is what each code answers, unless an error says otherwise.
+var statuses = map[Code]int{
+	BlobUnknown:         http.StatusNotFound,
+	BlobUploadInvalid:   http.StatusBadRequest,
+	BlobUploadUnknown:   http.StatusNotFound,
+	DigestInvalid:       http.StatusBadRequest,
+	ManifestBlobUnknown: http.StatusNotFound,
+	ManifestInvalid:     http.StatusBadRequest,
+	ManifestUnknown:     http.StatusNotFound,
+	NameInvalid:         http.StatusBadRequest,
+	NameUnknown:         http.StatusNotFound,
+	SizeInvalid:         http.StatusBadRequest,
+	Unauthorized:        http.StatusUnauthorized,
+	Denied:              http.StatusForbidden,
+	Unsupported:         http.StatusBadRequest,
+	TooManyRequests:     http.StatusTooManyRequests,
+	Unknown:             http.StatusInternalServerError,
+}
+
+// Error is an error for the caller. Any other error is ours: it is logged, and
+// the caller is only told that there was one.
+type Error struct {
+	Code    Code
+	Message string
+	Details []any // one entry of the answer for each; none: one entry without
+
+	status int    // 0: the code's
+	allow  string // methods, with 405
+}
+
+// Error says what went wrong.
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+func errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// as answers with another status than the code's.
+func (e *Error) as(status int) *Error {
+	e.status = status
+	return e
+}
+
+// Status is the HTTP status.
+func (e *Error) Status() int {
+	if e.status != 0 {
+		return e.status
+	}
+	return statuses[e.Code]
+}
+
+type errorBody struct {
+	Errors []errorEntry `json:"errors"`
+}
+
+type errorEntry struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Detail  any    `json:"detail,omitempty"`
+}
+
+func (e *Error) body() errorBody {
+	if len(e.Details) == 0 {
+		return errorBody{[]errorEntry{{e.Code, e.Message, nil}}}
+	}
+	var b errorBody
+	for _, detail := range e.Details {
+		b.Errors = append(b.Errors, errorEntry{e.Code, e.Message, detail})
+	}
+	return b
+}
+
+// errGone: the caller has gone; there is nobody to answer, and no fault of
+// ours.
+var errGone = errors.New("the caller has gone")
+
+// gone marks an error of writing to, or reading from, the caller.
+func gone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
+}
+
+// fail answers with an error. A handler that has begun its answer must not
+// return one, but for errGone.
+func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
+	var e *Error
+	if !errors.As(err, &e) {
+		if errors.Is(err, errGone) || errors.Is(err, context.Canceled) && req.Context().Err() != nil {
+			r.log.Debug("registry: caller gone", "method", req.Method, "path", req.URL.Path, "error", err)
+			return
+		}
+		r.log.Error("registry: request failed", "method", req.Method, "path", req.URL.Path, "error", err)
+		e = errorf(Unknown, "internal error; the server's log says more")
+	} else if err != error(e) {
+		// What went wrong after it is not for the caller.
+		r.log.Warn("registry: refusal", "method", req.Method, "path", req.URL.Path, "error", err)
+	}
+	if e.allow != "" {
+		w.Header().Set("Allow", e.allow)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status())
+	if req.Method == http.MethodHead {
+		return
+	}
+	if err := json.NewEncoder(w).Encode(e.body()); err != nil {
+		r.log.Debug("registry: error not delivered", "error", err)
+	}
+}

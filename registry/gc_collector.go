@@ -1,0 +1,284 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The events that put something under review, and the two that say how long
+// what was promised stays. SetReviewAfter takes them.
+const (
+	EventBlobUpload         = "blob_upload"
+	EventManifestUpload     = "manifest_upload"
+	EventManifestDelete     = "manifest_delete"
+	EventLayerDelete        = "layer_delete"
+	EventManifestListDelete = "manifest_list_delete"
+	EventTagDelete          = "tag_delete"
+	EventTagSwitch          = "tag_switch"
+	EventSubjectDelete      = "subject_delete"
+	EventBlobDelete         = "blob_delete"   // until its bytes are removed
+	EventUploadDelete       = "upload_delete" // until its bytes are removed
+	// EventExistenceCheck is how long a blob or manifest stays that a client
+	// was told of. No event has a blob or manifest reviewed sooner.
+	EventExistenceCheck = "existence_check"
+)
+
+// Options are what a Collector can be given. What is zero has a
+// default.
+type Options struct {
+	// ReviewAfter sets, when Run begins, how long after an event its subject is
+	// reviewed. Events that are not named keep what the database says, which is
+	// a day at first.
+	ReviewAfter map[string]time.Duration
+	// KeepManifests stops the collection of manifests, KeepBlobs that of blobs.
+	// Both go on being queued.
+	KeepManifests, KeepBlobs bool
+	// KeepSignatures leaves alone the tags that cosign made for an image
+	// (sha256-….sig, .att, .sbom) when the image goes.
+	KeepSignatures bool
+	// UploadExpiry is when an upload that gave no sign of life is abandoned.
+	// Default a day.
+	UploadExpiry time.Duration
+	// SweepEvery is how often the blob store is looked through for bytes that
+	// the database does not know. Default a day; negative: never.
+	SweepEvery time.Duration
+	// Paused is asked before each turn. Default: never.
+	Paused func(ctx context.Context) (bool, error)
+	// Now is the clock. The triggers use the database's. Default time.Now.
+	Now func() time.Time
+	// Logger gets failures. Default slog.Default.
+	Logger *slog.Logger
+}
+
+const (
+	// Recheck times of reviews that came to no decision.
+	busyRecheck = time.Second // somebody has the subject locked: it is in use
+	holdRecheck = time.Hour   // its repository is on hold
+
+	uploadPoll = time.Minute
+	// firstSweep is soon, because processes may not live for long.
+	firstSweep = time.Hour
+	// unlinks is how many removals run at once: each waits for the disk.
+	unlinks = 16
+)
+
+// Collector removes what nothing uses any more: manifests, then the rows of
+// their blobs, then the bytes; and uploads that nobody goes on with. Any number
+// of them, in any number of processes, may share a database.
+//
+// Begin with review_manifest.go, review_blob.go and unlink.go. The triggers in
+// schema fill the queues.
+type Collector struct {
+	db      *sqldb.DB
+	blobs   blobstore.Store
+	options Options
+	metrics *gcMetrics
+	sql     gcStatements
+
+	manifests, blobRows, unlinks *review.Engine
+}
+
+// NewCollector makes a Collector. It does no I/O.
+func NewCollector(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
+	if db == nil || blobs == nil {
+		return nil, errors.New("registry collector: needs a database and a blob store")
+	}
+	for event, after := range o.ReviewAfter {
+		if err := validReviewAfter(event, after); err != nil {
+			return nil, fmt.Errorf("registry collector: %w", err)
+		}
+	}
+	if o.UploadExpiry < 0 {
+		return nil, fmt.Errorf("registry collector: uploads cannot expire after %v", o.UploadExpiry)
+	}
+	if o.UploadExpiry == 0 {
+		o.UploadExpiry = 24 * time.Hour
+	}
+	if o.SweepEvery == 0 {
+		o.SweepEvery = 24 * time.Hour
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	c := &Collector{db: db, blobs: blobs, options: o, metrics: newGCMetrics(), sql: newGCStatements(db.Engine())}
+	var errs [3]error
+	c.manifests, errs[0] = c.engine(manifestQueue, &manifestReviewer{c})
+	c.blobRows, errs[1] = c.engine(blobQueue, &blobReviewer{c})
+	c.unlinks, errs[2] = c.engine(unlinkQueue, &unlinker{c})
+	return c, errors.Join(errs[:]...)
+}
+
+// The queues, and their tables.
+var (
+	manifestQueue = review.Queue{Name: "registry-manifests", Table: "gc_manifest_review_queue", Key: "manifest"}
+	blobQueue     = review.Queue{Name: "registry-blobs", Table: "gc_blob_review_queue", Key: "digest"}
+	unlinkQueue   = review.Queue{Name: "registry-unlinks", Table: "gc_unlink_queue", Key: "path", Effects: unlinks}
+)
+
+func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
+	return review.New(c.db, q, r, review.Options{
+		Transactor: c.transact, Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger,
+	})
+}
+
+// engines lists those that are to run.
+func (c *Collector) engines() []*review.Engine {
+	running := []*review.Engine{c.unlinks}
+	if !c.options.KeepManifests {
+		running = append(running, c.manifests)
+	}
+	if !c.options.KeepBlobs {
+		running = append(running, c.blobRows)
+	}
+	return running
+}
+
+// Run collects until ctx ends, and then returns nil. It returns early only when
+// the settings cannot be written.
+func (c *Collector) Run(ctx context.Context) error {
+	if err := c.configure(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	var running sync.WaitGroup
+	for _, e := range c.engines() {
+		running.Go(func() { _ = e.Run(ctx) }) // returns nil
+	}
+	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
+	if every := c.options.SweepEvery; every > 0 {
+		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
+	}
+	running.Wait()
+	return nil
+}
+
+// configure writes the settings that the triggers read.
+func (c *Collector) configure(ctx context.Context) error {
+	for _, event := range slices.Sorted(maps.Keys(c.options.ReviewAfter)) {
+		if err := c.SetReviewAfter(ctx, event, c.options.ReviewAfter[event]); err != nil {
+			return err
+		}
+	}
+	return c.write(ctx, "set what goes with an image", setSetting, "signatures", !c.options.KeepSignatures)
+}
+
+// repeat runs a step, again and again. A failure is logged: the next run tries
+// again.
+func (c *Collector) repeat(ctx context.Context, what string, first, every time.Duration, step func(context.Context) (int, error)) {
+	for wait := first; ; wait = every {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		paused, err := c.paused(ctx)
+		if err == nil && !paused {
+			_, err = step(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.options.Logger.Warn("registry collector", "step", what, "error", err)
+		}
+	}
+}
+
+func (c *Collector) paused(ctx context.Context) (bool, error) {
+	if c.options.Paused == nil {
+		return false, nil
+	}
+	return c.options.Paused(ctx)
+}
+
+// Turn is what one turn of each worker did.
+type Turn struct {
+	Manifests, Blobs, Unlinks review.Result
+	Uploads                   int // abandoned ones, removed
+}
+
+// Idle reports whether there was nothing to do.
+func (t Turn) Idle() bool {
+	return t.Manifests.Claimed+t.Blobs.Claimed+t.Unlinks.Claimed+t.Uploads == 0
+}
+
+// RunOne has each worker take one turn, in the order in which things go. It is
+// for tests, and for a run on demand.
+func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
+	var t Turn
+	paused, err := c.paused(ctx)
+	if err != nil || paused {
+		return t, err
+	}
+	if !c.options.KeepManifests {
+		if t.Manifests, err = c.manifests.RunOne(ctx); err != nil {
+			return t, err
+		}
+	}
+	if !c.options.KeepBlobs {
+		if t.Blobs, err = c.blobRows.RunOne(ctx); err != nil {
+			return t, err
+		}
+	}
+	if t.Uploads, err = c.RemoveAbandoned(ctx); err != nil {
+		return t, err
+	}
+	t.Unlinks, err = c.unlinks.RunOne(ctx)
+	return t, err
+}
+
+// Wake says that something may be due.
+func (c *Collector) Wake() {
+	for _, e := range c.engines() {
+		e.Wake()
+	}
+}
+
+// transact is the review.Transactor: what a review counted is counted when it
+// has been committed.
+func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) error {
+	tx, err := c.db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after a commit
+	counting := &countingTx{Tx: tx}
+	if err := fn(counting); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	c.metrics.count(counting.reviews)
+	return nil
+}
+
+// write runs one statement in a transaction of its own.
+func (c *Collector) write(ctx context.Context, what, statement string, args ...any) error {
+	tx, err := c.db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	defer tx.Rollback() // does nothing after a commit
+	if err := exec(ctx, tx, statement, args...); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

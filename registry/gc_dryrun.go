@@ -1,0 +1,294 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Plan is what would go if every review that is queued, and every one that
+// follows from it, came now, and nothing else happened.
+type Plan struct {
+	Manifests []PlannedManifest
+	Tags      []PlannedTag // of cosign, that go with their image
+	Blobs     []PlannedBlob
+	Uploads   int   // abandoned ones
+	Bytes     int64 // of blobs, of abandoned uploads, and of what waits for the unlinker
+}
+
+// PlannedManifest is a manifest that would go.
+type PlannedManifest struct{ Repository, Digest string }
+
+// PlannedTag is a tag that would go.
+type PlannedTag struct{ Repository, Name string }
+
+// PlannedBlob is a blob that would go.
+type PlannedBlob struct {
+	Digest string
+	Size   int64
+}
+
+// The statements of a dry run. They ask what the reviews ask, one by one, of a
+// snapshot: what is already planned counts as gone, which SQL does not know.
+const (
+	planQueuedManifests = `
+SELECT m.id FROM gc_manifest_review_queue q JOIN manifests m ON m.id = q.manifest_id
+WHERE q.manifest = m.repository_id || '@' || m.digest ORDER BY m.id`
+	planManifest = `
+SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_digest, ''), r.gc_hold
+FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
+	planTags      = `SELECT t.name FROM tags t WHERE t.manifest_id = $1`
+	planParents   = `SELECT f.parent_id FROM manifest_references f WHERE f.child_id = $1`
+	planChildren  = `SELECT f.child_id FROM manifest_references f WHERE f.parent_id = $1`
+	planSubject   = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
+	planReferrers = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.subject_digest = $2`
+	planSigned    = `SELECT t.manifest_id FROM tags t WHERE t.repository_id = $1 AND t.name = $2`
+	planLayers    = `SELECT l.digest FROM layers l WHERE l.manifest_id = $1`
+
+	planQueuedBlobs = `SELECT b.digest FROM gc_blob_review_queue q JOIN blobs b ON b.digest = q.digest`
+	planUsers       = `
+SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.digest = $1
+UNION ALL
+SELECT l.manifest_id FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id WHERE g.digest = $1`
+	planBlob = `
+SELECT b.size, EXISTS (
+    SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
+    WHERE l.blob_digest = b.digest AND r.gc_hold)
+FROM blobs b WHERE b.digest = $1`
+	planUploads = `
+SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint) FROM blob_uploads
+WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)`
+)
+
+// signatureSuffixes are those of the tags that cosign makes for an image.
+var signatureSuffixes = []string{".att", ".sbom", ".sig"}
+
+// DryRun says what would go. It reads one snapshot and locks nothing.
+func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
+	tx, err := c.db.Snapshot(ctx)
+	if err != nil {
+		return Plan{}, fmt.Errorf("dry run: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // it has written nothing
+	p := &planner{c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[string]bool{}}
+	for _, step := range []func() error{p.planManifests, p.planBlobs, p.planBytes} {
+		if err := step(); err != nil {
+			return Plan{}, fmt.Errorf("dry run: %w", err)
+		}
+	}
+	p.sort()
+	return p.plan, nil
+}
+
+type taggedName struct {
+	repository int64
+	name       string
+}
+
+// planner works out a plan.
+type planner struct {
+	c    *Collector
+	ctx  context.Context
+	tx   *sql.Tx
+	plan Plan
+
+	gone       map[int64]bool      // manifests that are planned
+	goneTags   map[taggedName]bool // tags that go with their image
+	candidates map[string]bool     // blobs that may have become unused
+}
+
+// plannedManifest is what has to be known of a manifest.
+type plannedManifest struct {
+	id, repository                int64
+	path, digest, subject, config string
+	onHold                        bool
+}
+
+// planManifests follows each manifest that goes to those that it kept.
+func (p *planner) planManifests() error {
+	if p.c.options.KeepManifests {
+		return nil
+	}
+	todo, err := values[int64](p, planQueuedManifests)
+	for err == nil && len(todo) > 0 {
+		m := plannedManifest{id: todo[0]}
+		todo = todo[1:]
+		var keep bool
+		if keep, err = p.keeps(&m); err != nil || keep {
+			continue
+		}
+		var next []int64
+		next, err = p.remove(&m)
+		todo = append(todo, next...)
+	}
+	return err
+}
+
+// keeps is the decision of manifestReviewer.
+func (p *planner) keeps(m *plannedManifest) (bool, error) {
+	if p.gone[m.id] {
+		return true, nil // planned already
+	}
+	row := p.tx.QueryRowContext(p.ctx, planManifest, m.id)
+	if err := row.Scan(&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold); err != nil || m.onHold {
+		return m.onHold, err
+	}
+	tags, err := values[string](p, planTags, m.id)
+	if err != nil {
+		return false, err
+	}
+	for _, tag := range tags {
+		if !p.goneTags[taggedName{m.repository, tag}] {
+			return true, nil
+		}
+	}
+	keepers, err := values[int64](p, planParents, m.id)
+	if err == nil && m.subject != "" {
+		var subjects []int64
+		subjects, err = values[int64](p, planSubject, m.repository, m.subject)
+		keepers = append(keepers, subjects...)
+	}
+	for _, keeper := range keepers {
+		if !p.gone[keeper] {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// remove plans a manifest, and returns those that have to be looked at then.
+func (p *planner) remove(m *plannedManifest) (next []int64, err error) {
+	p.gone[m.id] = true
+	p.plan.Manifests = append(p.plan.Manifests, PlannedManifest{m.path, m.digest})
+	if m.config != "" {
+		p.candidates[m.config] = true
+	}
+	layers, err := values[string](p, planLayers, m.id)
+	if err != nil {
+		return nil, err
+	}
+	for _, digest := range layers {
+		p.candidates[digest] = true
+	}
+	if next, err = values[int64](p, planChildren, m.id); err != nil {
+		return nil, err
+	}
+	referrers, err := values[int64](p, planReferrers, m.repository, m.digest)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := p.removeSignatures(m)
+	return slices.Concat(next, referrers, signed), err
+}
+
+func (p *planner) removeSignatures(m *plannedManifest) (next []int64, err error) {
+	if p.c.options.KeepSignatures {
+		return nil, nil
+	}
+	for _, suffix := range signatureSuffixes {
+		name := strings.ReplaceAll(m.digest, ":", "-") + suffix
+		signed, err := values[int64](p, planSigned, m.repository, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(signed) == 0 {
+			continue
+		}
+		next = append(next, signed...)
+		p.goneTags[taggedName{m.repository, name}] = true
+		p.plan.Tags = append(p.plan.Tags, PlannedTag{m.path, name})
+	}
+	return next, nil
+}
+
+// planBlobs is the decision of blobReviewer.
+func (p *planner) planBlobs() error {
+	if p.c.options.KeepBlobs {
+		return nil
+	}
+	queued, err := values[string](p, planQueuedBlobs)
+	if err != nil {
+		return err
+	}
+	for _, digest := range queued {
+		p.candidates[digest] = true
+	}
+	for digest := range p.candidates {
+		used, err := p.used(digest)
+		if err != nil {
+			return err
+		}
+		b := PlannedBlob{Digest: digest}
+		var onHold bool
+		if err := p.tx.QueryRowContext(p.ctx, planBlob, digest).Scan(&b.Size, &onHold); err != nil {
+			return err
+		}
+		if !used && !onHold {
+			p.plan.Blobs = append(p.plan.Blobs, b)
+			p.plan.Bytes += b.Size
+		}
+	}
+	return nil
+}
+
+// used stops at the first user that stays: a blob can have very many.
+func (p *planner) used(digest string) (bool, error) {
+	rows, err := p.tx.QueryContext(p.ctx, planUsers, digest)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil || !p.gone[id] {
+			return true, err
+		}
+	}
+	return false, rows.Err()
+}
+
+// planBytes adds what is not a blob.
+func (p *planner) planBytes() error {
+	now := p.c.options.Now()
+	var uploads, queued int64
+	row := p.tx.QueryRowContext(p.ctx, planUploads, now.Add(-p.c.options.UploadExpiry).UnixMilli(), now.UnixMilli())
+	if err := row.Scan(&p.plan.Uploads, &uploads); err != nil {
+		return err
+	}
+	if err := p.tx.QueryRowContext(p.ctx, unlinkBytes).Scan(&queued); err != nil {
+		return err
+	}
+	p.plan.Bytes += uploads + queued
+	return nil
+}
+
+func (p *planner) sort() {
+	slices.SortFunc(p.plan.Manifests, func(a, b PlannedManifest) int {
+		return cmp.Or(cmp.Compare(a.Repository, b.Repository), cmp.Compare(a.Digest, b.Digest))
+	})
+	slices.SortFunc(p.plan.Tags, func(a, b PlannedTag) int {
+		return cmp.Or(cmp.Compare(a.Repository, b.Repository), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(p.plan.Blobs, func(a, b PlannedBlob) int { return cmp.Compare(a.Digest, b.Digest) })
+}
+
+// values reads one column.
+func values[T int64 | string](p *planner, statement string, args ...any) ([]T, error) {
+	rows, err := p.tx.QueryContext(p.ctx, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []T
+	for rows.Next() {
+		var value T
+		if err := rows.Scan(&value); err != nil {
+			return nil, err
+		}
+		out = append(out, value)
+	}
+	return out, rows.Err()
+}

@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// The workers and what a review came to, in metrics.
+const (
+	workerManifest = "manifest"
+	workerBlob     = "blob"
+	workerUnlink   = "unlink"
+
+	outcomeKept      = "kept"
+	outcomeDeleted   = "deleted"
+	outcomePostponed = "postponed"
+	outcomeFailed    = "failed"
+)
+
+// counted is a review that is to be counted.
+type counted struct{ worker, event, outcome string }
+
+// countingTx remembers what was reviewed until it is committed.
+type countingTx struct {
+	review.Tx
+	reviews []counted
+}
+
+// note has a review counted, if the transaction counts.
+func note(tx review.Tx, worker, event, outcome string) {
+	if t, ok := tx.(*countingTx); ok {
+		t.reviews = append(t.reviews, counted{worker, event, outcome})
+	}
+}
+
+// gcMetrics are those of this process. The engines have their own: depth,
+// overdue and durations of each queue.
+type gcMetrics struct {
+	reviews *prometheus.CounterVec // by worker, event and outcome
+	bytes   prometheus.Counter
+	uploads prometheus.Counter
+}
+
+func newGCMetrics() *gcMetrics {
+	return &gcMetrics{
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_reviews_total",
+			Help: "Reviews of the registry's collector, by worker, by the event that caused them, and by outcome.",
+		}, []string{"worker", "event", "outcome"}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_deleted_bytes_total", Help: "Bytes given back by the registry's collector.",
+		}),
+		uploads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_abandoned_uploads_total", Help: "Uploads that were abandoned and removed.",
+		}),
+	}
+}
+
+func (m *gcMetrics) count(reviews []counted) {
+	for _, r := range reviews {
+		m.reviews.WithLabelValues(r.worker, r.event, r.outcome).Inc()
+	}
+}
+
+func (c *Collector) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.bytes, c.metrics.uploads}
+}
+
+// Describe makes a Collector a prometheus.Collector of its metrics.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, part := range c.collectors() {
+		part.Describe(out)
+	}
+}
+
+// Collect is the other half of Describe.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	for _, part := range c.collectors() {
+		part.Collect(out)
+	}
+}

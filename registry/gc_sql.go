@@ -1,0 +1,171 @@
+package registry
+
+import (
+	"encoding/json"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The statements of the collector. A review on PostgreSQL never waits for
+// whoever uses its subject: it passes over what is locked (SKIP LOCKED) and
+// comes back later. What it cannot pass over, rows of the queues, it waits for
+// less long than PostgreSQL takes to look for a deadlock, so that of two who
+// wait for each other it is always the review that gives way.
+const reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
+
+// lookManifest finds a manifest under review; reviewManifest takes it for the
+// review. Whoever makes a tag, a list or a pushed manifest of it has a lock on
+// it: then it is found, but not taken.
+const (
+	lookManifest = `
+SELECT m.id, coalesce(m.subject_digest, ''), r.gc_hold
+FROM manifests m JOIN repositories r ON r.id = m.repository_id
+WHERE m.repository_id = $1 AND m.digest = $2`
+	reviewManifestSQLite   = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
+	reviewManifestPostgres = reviewManifestSQLite + ` FOR UPDATE SKIP LOCKED`
+)
+
+// subjectHeld finds a subject and keeps it: were it being deleted, its referrer
+// would have to be looked at again.
+const (
+	subjectHeldSQLite   = reviewManifestSQLite
+	subjectHeldPostgres = reviewManifestSQLite + ` FOR KEY SHARE SKIP LOCKED`
+)
+
+// manifestKept says what keeps a manifest that was taken: a tag, a list, or a
+// review that was postponed since it was claimed. Each is one look into an
+// index.
+const manifestKept = `
+SELECT EXISTS (SELECT 1 FROM tags t WHERE t.manifest_id = $1),
+    EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = $1),
+    EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = $2 AND q.review_after > $3)`
+
+// deleteManifests deletes by a list of ids. On PostgreSQL the rows that the
+// triggers write are taken in order first.
+const (
+	deleteManifestsSQLite   = `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each($1))`
+	deleteManifestsPostgres = `DELETE FROM manifests WHERE id = ANY ($1::bigint[])`
+	orderDeletedManifests   = `SELECT gc_order_deleted_manifests($1::bigint[])`
+)
+
+// lookBlob and reviewBlob are the same for blobs. A push holds the blobs of its
+// manifest.
+const (
+	lookBlob           = `SELECT digest FROM blobs WHERE digest = $1`
+	reviewBlobPostgres = lookBlob + ` FOR UPDATE SKIP LOCKED`
+)
+
+// blobKept says what keeps a blob that was taken: a manifest of any repository,
+// a repository on hold, or a review that was postponed since it was claimed.
+const blobKept = `
+SELECT EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = $1)
+        OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = $1),
+    EXISTS (
+        SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
+        WHERE l.blob_digest = $1 AND r.gc_hold),
+    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = $1 AND q.review_after > $2)`
+
+// deleteBlobs deletes by a list of digests; a trigger leaves their paths to the
+// unlinker.
+const (
+	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))`
+	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])`
+)
+
+// pathKnown says whether a row names a path, and how many bytes it is said to
+// hold.
+const pathKnown = `
+SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1) OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1),
+    coalesce((SELECT q.size FROM gc_unlink_queue q WHERE q.path = $1), 0)`
+
+// isAbandoned looks, without a lock, whether there is an upload that has given
+// no sign of life since $1 and that nobody has at $2. removeAbandoned takes
+// some, the oldest first; a trigger leaves their paths to the unlinker.
+const (
+	isAbandoned = `
+SELECT 1 FROM blob_uploads
+WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2) LIMIT 1`
+	removeAbandonedSQLite = `
+DELETE FROM blob_uploads WHERE id IN (
+    SELECT id FROM blob_uploads
+    WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)
+    ORDER BY updated_at LIMIT $3)
+RETURNING id`
+	removeAbandonedPostgres = `
+DELETE FROM blob_uploads WHERE id = ANY (ARRAY(
+    SELECT id FROM blob_uploads
+    WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)
+    ORDER BY updated_at LIMIT $3
+    FOR UPDATE SKIP LOCKED))
+RETURNING id`
+)
+
+// enqueueUnknown leaves a path that no row names, and that is not queued, to
+// the unlinker.
+const enqueueUnknown = `
+INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
+SELECT CAST($1 AS text), CAST($2 AS bigint), CAST($3 AS bigint), 0, 'unknown_bytes', CAST($3 AS bigint)
+WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1)
+    AND NOT EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1)
+ON CONFLICT (path) DO NOTHING
+RETURNING path`
+
+// enqueueUnlink has bytes removed that were never named by a row.
+const enqueueUnlink = `
+INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
+VALUES ($1, $2, $3, 0, 'upload_delete', $3)
+ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL`
+
+// The settings.
+const (
+	setReviewAfter = `
+INSERT INTO gc_review_after_defaults (event, value) VALUES ($1, $2)
+ON CONFLICT (event) DO UPDATE SET value = excluded.value`
+	listReviewAfter = `SELECT event, value FROM gc_review_after_defaults ORDER BY event`
+	setSetting      = `
+INSERT INTO gc_settings (name, value) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value`
+	setHold  = `UPDATE repositories SET gc_hold = $2 WHERE path = $1 RETURNING id`
+	setDelay = `UPDATE repositories SET gc_delay = $2 WHERE path = $1 RETURNING id`
+)
+
+// unlinkBytes is how many bytes wait for the unlinker; countUploads how many
+// uploads are open, and of them abandoned.
+const (
+	unlinkBytes  = `SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM gc_unlink_queue`
+	countUploads = `
+SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)) FROM blob_uploads`
+)
+
+// gcStatements are those that differ between the engines.
+type gcStatements struct {
+	postgres                                     bool
+	reviewManifest, subjectHeld, deleteManifests string
+	reviewBlob, deleteBlobs, removeAbandoned     string
+}
+
+func newGCStatements(engine sqldb.Engine) gcStatements {
+	if engine == sqldb.Postgres {
+		return gcStatements{
+			postgres:       true,
+			reviewManifest: reviewManifestPostgres, subjectHeld: subjectHeldPostgres, deleteManifests: deleteManifestsPostgres,
+			reviewBlob: reviewBlobPostgres, deleteBlobs: deleteBlobsPostgres, removeAbandoned: removeAbandonedPostgres,
+		}
+	}
+	return gcStatements{
+		reviewManifest: reviewManifestSQLite, subjectHeld: subjectHeldSQLite, deleteManifests: deleteManifestsSQLite,
+		reviewBlob: lookBlob, deleteBlobs: deleteBlobsSQLite, removeAbandoned: removeAbandonedSQLite,
+	}
+}
+
+// gcList is a list as the statements take it: an array, or JSON on SQLite.
+func gcList[T int64 | string](s gcStatements, list []T) any {
+	if s.postgres {
+		return list
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // numbers and strings can always be marshalled
+	}
+	return string(text)
+}

@@ -1,0 +1,38 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// Stats is the state of the collection, for people.
+type Stats struct {
+	Manifests, Blobs, Unlinks review.Stats
+	// UnlinkBytes are those that wait for the unlinker.
+	UnlinkBytes int64
+	// Uploads are those that have begun, Abandoned those of them that will be
+	// removed.
+	Uploads, Abandoned int
+}
+
+// Stats counts the queues. It reads all of them.
+func (c *Collector) Stats(ctx context.Context) (Stats, error) {
+	var s Stats
+	var err error
+	if s.Manifests, err = c.manifests.Stats(ctx); err != nil {
+		return Stats{}, err
+	}
+	if s.Blobs, err = c.blobRows.Stats(ctx); err != nil {
+		return Stats{}, err
+	}
+	if s.Unlinks, err = c.unlinks.Stats(ctx); err != nil {
+		return Stats{}, err
+	}
+	if _, err := c.db.Row(ctx, unlinkBytes, nil, &s.UnlinkBytes); err != nil {
+		return Stats{}, wrap("count bytes to be removed", err)
+	}
+	now := c.options.Now()
+	_, err = c.db.Row(ctx, countUploads, []any{now.Add(-c.options.UploadExpiry).UnixMilli(), now.UnixMilli()}, &s.Uploads, &s.Abandoned)
+	return s, wrap("count uploads", err)
+}

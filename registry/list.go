@@ -1,0 +1,96 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// The longest lists that are answered at once.
+const (
+	mostTags         = 10_000
+	mostRepositories = 1_000
+)
+
+// tagList lists a repository's tags, in the order of their bytes.
+func (r *Registry) tagList(w http.ResponseWriter, req *http.Request, to Request) error {
+	query := req.URL.Query()
+	p, err := parsePage(query, mostTags)
+	if err != nil {
+		return err
+	}
+	repo, err := r.existing(req.Context(), to.Repository)
+	if err != nil {
+		return err
+	}
+	names, more, err := r.names(req.Context(), p, listTags, repo.id, p.last, p.size+1)
+	if err != nil {
+		return fmt.Errorf("list tags: %w", err)
+	}
+	if more {
+		link(w, to, query, names[len(names)-1], p.size)
+	}
+	// Names and tags need no escaping: the grammar leaves nothing to escape.
+	body := append(make([]byte, 0, 64+32*len(names)), `{"name":"`+to.Repository+`","tags":[`...)
+	return writeNames(w, body, names)
+}
+
+// catalog lists the repositories that have content.
+func (r *Registry) catalog(w http.ResponseWriter, req *http.Request, to Request) error {
+	query := req.URL.Query()
+	p, err := parsePage(query, mostRepositories)
+	if err != nil {
+		return err
+	}
+	names, more, err := r.names(req.Context(), p, listRepositories, p.last, p.size+1)
+	if err != nil {
+		return fmt.Errorf("list repositories: %w", err)
+	}
+	if more {
+		link(w, to, query, names[len(names)-1], p.size)
+	}
+	return writeNames(w, []byte(`{"repositories":[`), names)
+}
+
+// names reads one entry more than the page holds, to know whether there is one.
+func (r *Registry) names(ctx context.Context, p page, statement string, args ...any) (names []string, more bool, err error) {
+	if p.size == 0 {
+		return nil, false, nil
+	}
+	rows, err := r.db.Query(ctx, statement, args...)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, false, err
+		}
+		names = append(names, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, false, err
+	}
+	if len(names) > p.size {
+		return names[:p.size], true, nil
+	}
+	return names, false, nil
+}
+
+func writeNames(w http.ResponseWriter, body []byte, names []string) error {
+	for i, name := range names {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, '"')
+		body = append(body, name...)
+		body = append(body, '"')
+	}
+	body = append(body, "]}\n"...)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, err := w.Write(body)
+	return gone(err)
+}

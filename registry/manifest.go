@@ -1,0 +1,186 @@
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	// maxManifest is how large a manifest may be, in bytes.
+	maxManifest = 4 << 20
+	// maxDescriptors bounds the rows of one manifest. Lists can be nested, but
+	// not in a circle: a digest cannot contain itself.
+	maxDescriptors = 10_000
+)
+
+// The media types of manifests that are understood, but for OCI's own.
+const (
+	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
+	// schema1Prefix begins the types of Docker's schema 1, signed or not.
+	schema1Prefix = "application/vnd.docker.distribution.manifest.v1+"
+	foreignLayer  = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+	// notDistributable is in the types of OCI layers that are not pushed.
+	notDistributable = ".nondistributable."
+)
+
+// manifest is what the registry has to know of a manifest or list.
+type manifest struct {
+	mediaType    string
+	artifactType string         // what referrers are filtered by; empty: none
+	subject      digest.Digest  // empty: none
+	config       *v1.Descriptor // nil: none
+	layers       []v1.Descriptor
+	children     []v1.Descriptor // of a list
+}
+
+// document is any manifest or list. Which parts are allowed, its type says.
+type document struct {
+	SchemaVersion int               `json:"schemaVersion"`
+	MediaType     string            `json:"mediaType"`
+	ArtifactType  string            `json:"artifactType"`
+	Config        *v1.Descriptor    `json:"config"`
+	Layers        *[]v1.Descriptor  `json:"layers"`
+	Manifests     *[]v1.Descriptor  `json:"manifests"`
+	Subject       *v1.Descriptor    `json:"subject"`
+	Annotations   map[string]string `json:"annotations"`
+	FSLayers      []json.RawMessage `json:"fsLayers"` // schema 1
+}
+
+// parseManifest reads a manifest that came with a Content-Type, or with none.
+// It is pure. Its errors are for the caller.
+func parseManifest(contentType string, payload []byte) (*manifest, error) {
+	mediaType := baseMediaType(contentType)
+	if strings.HasPrefix(mediaType, schema1Prefix) {
+		return nil, errSchema1()
+	}
+	var doc document
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	if err := decoder.Decode(&doc); err != nil {
+		return nil, errorf(ManifestInvalid, "the manifest is not the JSON of one: %v", err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errorf(ManifestInvalid, "there is more after the manifest")
+	}
+	if doc.SchemaVersion == 1 || doc.FSLayers != nil {
+		return nil, errSchema1()
+	}
+	if doc.SchemaVersion != 2 {
+		return nil, errorf(ManifestInvalid, "schemaVersion is %d, not 2", doc.SchemaVersion)
+	}
+	if mediaType == "" || mediaType == "application/json" {
+		mediaType = doc.MediaType
+	}
+	if doc.MediaType != "" && doc.MediaType != mediaType {
+		return nil, errorf(ManifestInvalid, "Content-Type is %s, but the manifest says %s", mediaType, doc.MediaType)
+	}
+	if doc.ArtifactType != "" && !checkMediaType(doc.ArtifactType) {
+		return nil, errorf(ManifestInvalid, "artifactType is not a media type")
+	}
+	m := &manifest{mediaType: mediaType, artifactType: doc.ArtifactType}
+	if err := m.take(&doc); err != nil {
+		return nil, err
+	}
+	return m, m.check()
+}
+
+func errSchema1() error {
+	return errorf(ManifestInvalid, "manifests of schema 1 are not supported: push schema 2 or an OCI manifest")
+}
+
+// take accepts the parts that the type allows. A document that could be read
+// as either type is refused: two clients would see two images in it.
+func (m *manifest) take(doc *document) error {
+	switch m.mediaType {
+	case v1.MediaTypeImageManifest, dockerManifest:
+		if doc.Config == nil || doc.Layers == nil || doc.Manifests != nil {
+			return errorf(ManifestInvalid, "a manifest of type %s needs config and layers, and no manifests", m.mediaType)
+		}
+		m.config, m.layers = doc.Config, *doc.Layers
+		if m.artifactType == "" {
+			m.artifactType = doc.Config.MediaType
+		}
+	case v1.MediaTypeImageIndex, dockerList:
+		if doc.Manifests == nil || doc.Config != nil || doc.Layers != nil {
+			return errorf(ManifestInvalid, "a list of type %s needs manifests, and no config or layers", m.mediaType)
+		}
+		m.children = *doc.Manifests
+	case "":
+		return errorf(ManifestInvalid, "the manifest has neither a Content-Type nor a mediaType")
+	default:
+		return errorf(ManifestInvalid, "manifests of type %q are not supported", m.mediaType)
+	}
+	if doc.Subject != nil {
+		m.subject = doc.Subject.Digest
+		return checkDescriptor("subject", doc.Subject)
+	}
+	return nil
+}
+
+// check holds the descriptors against what can be stored.
+func (m *manifest) check() error {
+	if n := len(m.layers) + len(m.children); n > maxDescriptors {
+		return errorf(ManifestInvalid, "the manifest refers to %d others, more than %d", n, maxDescriptors)
+	}
+	if m.config != nil {
+		if err := checkDescriptor("config", m.config); err != nil {
+			return err
+		}
+	}
+	for i := range m.layers {
+		if err := checkDescriptor("layer", &m.layers[i]); err != nil {
+			return err
+		}
+	}
+	for i := range m.children {
+		if err := checkDescriptor("manifest", &m.children[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkDescriptor(what string, d *v1.Descriptor) error {
+	if _, err := parseDigest(d.Digest.String()); err != nil {
+		return errorf(ManifestInvalid, "%s: %q is not the digest of anything here", what, d.Digest)
+	}
+	if !checkMediaType(d.MediaType) {
+		return errorf(ManifestInvalid, "%s %s: %q is not a media type", what, d.Digest, d.MediaType)
+	}
+	if d.Size < 0 {
+		return errorf(ManifestInvalid, "%s %s: size is negative", what, d.Digest)
+	}
+	return nil
+}
+
+// optional says that a layer need not be in the repository: clients do not push
+// it, and pull it from elsewhere.
+func optional(layer *v1.Descriptor) bool {
+	return layer.MediaType == foreignLayer || strings.Contains(layer.MediaType, notDistributable)
+}
+
+// blobDigests lists the blobs of a manifest.
+func (m *manifest) blobDigests() []string {
+	var list []string
+	if m.config != nil {
+		list = append(list, m.config.Digest.String())
+	}
+	for _, layer := range m.layers {
+		list = append(list, layer.Digest.String())
+	}
+	return list
+}
+
+// childDigests lists the manifests of a list.
+func (m *manifest) childDigests() []string {
+	var list []string
+	for _, child := range m.children {
+		list = append(list, child.Digest.String())
+	}
+	return list
+}

@@ -1,0 +1,315 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// maxTags bounds the tags of one push.
+const maxTags = 100
+
+// manifestPut stores a manifest, byte for byte, and tags it.
+func (r *Registry) manifestPut(w http.ResponseWriter, req *http.Request, to Request) error {
+	payload, err := readManifest(req)
+	if err != nil {
+		return err
+	}
+	m, err := parseManifest(req.Header.Get("Content-Type"), payload)
+	if err != nil {
+		return err
+	}
+	p := push{r: r, name: to.Repository, manifest: m, payload: payload}
+	if p.digest, p.tags, err = pushedAs(req, to, payload); err != nil {
+		return err
+	}
+	if err := p.store(req.Context()); err != nil {
+		return err
+	}
+	if m.subject != "" {
+		w.Header().Set("OCI-Subject", m.subject.String())
+	}
+	if to.Tag == "" && len(p.tags) > 0 {
+		w.Header().Set("OCI-Tag", strings.Join(p.tags, ", "))
+	}
+	for _, layer := range p.absent {
+		warn(w, fmt.Sprintf("layer %s is not distributable and was not pushed: whoever pulls needs another source for it", layer))
+	}
+	at := Request{Kind: ManifestGet, Repository: to.Repository, Tag: to.Tag, Digest: p.digest}
+	created(w, at, p.digest)
+	return nil
+}
+
+// readManifest reads the body, up to a limit.
+func readManifest(req *http.Request) ([]byte, error) {
+	if req.ContentLength > maxManifest {
+		return nil, errManifestSize()
+	}
+	payload, err := io.ReadAll(io.LimitReader(req.Body, maxManifest+1))
+	if err != nil {
+		return nil, errorf(SizeInvalid, "the body ended before the length that was announced")
+	}
+	if len(payload) > maxManifest {
+		return nil, errManifestSize()
+	}
+	return payload, nil
+}
+
+func errManifestSize() error {
+	return errorf(SizeInvalid, "the manifest is larger than %d bytes", maxManifest).as(http.StatusRequestEntityTooLarge)
+}
+
+// pushedAs says what the manifest will be known as: its digest, and its tags,
+// from the path or from the query.
+func pushedAs(req *http.Request, to Request, payload []byte) (digest.Digest, []string, error) {
+	if to.Tag != "" {
+		return digest.FromBytes(payload), []string{to.Tag}, nil
+	}
+	if got := to.Digest.Algorithm().FromBytes(payload); got != to.Digest {
+		return "", nil, errorf(DigestInvalid, "the manifest has digest %s, not %s", got, to.Digest)
+	}
+	tags := req.URL.Query()["tag"]
+	if len(tags) > maxTags {
+		return "", nil, errorf(Unsupported, "%d tags at once are more than %d", len(tags), maxTags).as(http.StatusRequestURITooLong)
+	}
+	for _, tag := range tags {
+		if err := checkTag(tag); err != nil {
+			return "", nil, err
+		}
+	}
+	// In order, so that two pushes cannot wait for each other.
+	slices.Sort(tags)
+	return to.Digest, slices.Compact(tags), nil
+}
+
+// warn adds a Warning for the person at the client. All of them together stay
+// below what the specification allows.
+func warn(w http.ResponseWriter, text string) {
+	const most = 4096
+	size := len(text) + len(`299 - ""`)
+	for _, other := range w.Header().Values("Warning") {
+		size += len(other)
+	}
+	if size <= most {
+		w.Header().Add("Warning", `299 - "`+text+`"`)
+	}
+}
+
+// push is a manifest on its way into a repository.
+type push struct {
+	r        *Registry
+	name     string
+	manifest *manifest
+	payload  []byte
+	digest   digest.Digest
+	tags     []string
+	absent   []digest.Digest // layers that need not be here, and are not; set by store
+
+	repo  repository
+	types map[string]int64 // ids of media types
+}
+
+// store writes the manifest and everything about it in one transaction, which
+// first makes sure of what the manifest refers to, and holds on to it.
+func (p *push) store(ctx context.Context) (err error) {
+	if p.repo, err = p.r.ensure(ctx, p.name); err != nil {
+		return err
+	}
+	if err := p.findTypes(ctx); err != nil {
+		return err
+	}
+	err = p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		p.absent = nil
+		blobs, err := p.shareBlobs(ctx, tx)
+		if err != nil {
+			return err
+		}
+		children, err := p.shareManifests(ctx, tx)
+		if err != nil {
+			return err
+		}
+		layers, size, err := p.layers(blobs, children)
+		if err != nil {
+			return err
+		}
+		return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
+	})
+	var refused *Error
+	if err != nil && !errors.As(err, &refused) {
+		return fmt.Errorf("store manifest: %w", err)
+	}
+	return err
+}
+
+// findTypes finds the ids of all media types, before the transaction.
+func (p *push) findTypes(ctx context.Context) error {
+	m := p.manifest
+	names := []string{m.mediaType}
+	if m.config != nil {
+		names = append(names, m.config.MediaType)
+	}
+	for _, d := range append(slices.Clone(m.layers), m.children...) {
+		names = append(names, d.MediaType)
+	}
+	slices.Sort(names)
+	p.types = map[string]int64{}
+	for _, name := range slices.Compact(names) {
+		id, err := p.r.types.id(ctx, &p.r.writer, name)
+		if err != nil {
+			return err
+		}
+		p.types[name] = id
+	}
+	return nil
+}
+
+// shareBlobs finds which of the manifest's blobs the repository has, with their
+// sizes. A list may name blobs as well.
+func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]int64, error) {
+	statement := shareBlobsSQLite
+	if p.r.db.Engine() == sqldb.Postgres {
+		statement = shareBlobsPostgres
+	}
+	return p.share(ctx, tx, statement, append(p.manifest.blobDigests(), p.manifest.childDigests()...))
+}
+
+// shareManifests finds which manifests of the list the repository has, with
+// their ids.
+func (p *push) shareManifests(ctx context.Context, tx *sqldb.Tx) (map[string]int64, error) {
+	statement := shareManifestsSQLite
+	if p.r.db.Engine() == sqldb.Postgres {
+		statement = shareManifestsPostgres
+	}
+	return p.share(ctx, tx, statement, p.manifest.childDigests())
+}
+
+func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digests []string) (map[string]int64, error) {
+	if len(digests) == 0 {
+		return nil, nil
+	}
+	list, err := json.Marshal(digests)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]int64{}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var d string
+		var n int64
+		err := row.Scan(&d, &n)
+		found[d] = n
+		return err
+	}, statement, p.repo.id, string(list))
+	return found, tx.Send(ctx, &b)
+}
+
+// layer is a row of layers, as insertLayers takes it: digest, media type, size.
+type layer [3]any
+
+// layers says which blobs the manifest holds besides its configuration, and the
+// size of all. What is missing, and may not be, is an error.
+func (p *push) layers(blobs, children map[string]int64) (list []layer, size int64, err error) {
+	var missing []any
+	hold := func(d *v1.Descriptor, needed bool) {
+		n, ok := blobs[d.Digest.String()]
+		switch {
+		case ok:
+			list = append(list, layer{d.Digest, p.types[d.MediaType], n})
+			size += n
+		case needed:
+			missing = append(missing, map[string]digest.Digest{"digest": d.Digest})
+		default:
+			p.absent = append(p.absent, d.Digest)
+		}
+	}
+	m := p.manifest
+	if m.config != nil {
+		hold(m.config, true)
+		list = nil // it has a column of its own
+	}
+	for i := range m.layers {
+		hold(&m.layers[i], !optional(&m.layers[i]))
+	}
+	for i := range m.children {
+		if _, ok := children[m.children[i].Digest.String()]; !ok {
+			hold(&m.children[i], true)
+		}
+	}
+	if len(missing) > 0 {
+		e := errorf(ManifestBlobUnknown, "the manifest refers to content that the repository does not have")
+		e.Details = missing
+		return nil, 0, e
+	}
+	return list, size, nil
+}
+
+// rows is what a manifest brings with it.
+type rows struct {
+	layers   []layer
+	children map[string]int64 // ids by digest
+	size     int64
+}
+
+// insert writes the rows. Those that are there stay: the same manifest may be
+// pushed again, with another tag.
+func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
+	m, now := p.manifest, p.r.now().UnixMilli()
+	var configType, config any
+	if m.config != nil {
+		configType, config = p.types[m.config.MediaType], m.config.Digest.String()
+	}
+	var id int64
+	found, err := one(ctx, tx, insertManifest, []any{p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType],
+		null(m.artifactType), null(m.subject.String()), configType, config, has.size, p.payload, now}, &id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("no row was returned")
+	}
+	insertLayers, insertReferences := insertLayersSQLite, insertReferencesSQLite
+	if p.r.db.Engine() == sqldb.Postgres {
+		insertLayers, insertReferences = insertLayersPostgres, insertReferencesPostgres
+	}
+	var b sqldb.Batch
+	if len(has.layers) > 0 {
+		list, err := json.Marshal(has.layers)
+		if err != nil {
+			return err
+		}
+		b.Exec(insertLayers, p.repo.namespace, p.repo.id, id, string(list))
+	}
+	if len(has.children) > 0 {
+		ids := make([]int64, 0, len(has.children))
+		for _, child := range has.children {
+			ids = append(ids, child)
+		}
+		list, err := json.Marshal(ids)
+		if err != nil {
+			return err
+		}
+		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, string(list))
+	}
+	for _, tag := range p.tags {
+		b.Exec(putTag, p.repo.namespace, p.repo.id, tag, id, now)
+	}
+	return tx.Send(ctx, &b)
+}
+
+// null is NULL for what is empty.
+func null(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,94 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// A client that is told that something exists does not push it, and relies on
+// it a little later. If a collector were to take it in between, that push would
+// be refused. So what is soon to be reviewed is put off before the answer is
+// given. The usual existence check finds nothing due and stays a read.
+
+// promised is how long something must stay after it was said to exist.
+const promised = time.Hour
+
+// promiseBlob finds a blob that stays.
+func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
+	due := false
+	horizon := r.now().Add(promised).UnixMilli()
+	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), horizon}, &b.path, &b.size, &due)
+	if err == nil && found && due {
+		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+			found, err = one(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size)
+			return err
+		})
+	}
+	if err != nil {
+		return blob{}, false, fmt.Errorf("find blob: %w", err)
+	}
+	return b, found, nil
+}
+
+// promiseManifest finds a manifest that stays.
+func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, found bool, err error) {
+	m, found, err = r.findManifest(ctx, to)
+	if err != nil || !found {
+		return m, found, err
+	}
+	var n int64
+	key := strconv.FormatInt(m.repo, 10) + "@" + m.digest.String()
+	due, err := r.db.Row(ctx, manifestDue, []any{key, r.now().Add(promised).UnixMilli()}, &n)
+	if err == nil && due {
+		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+			found, err = one(ctx, tx, keepManifest, []any{m.id}, &n)
+			return err
+		})
+	}
+	if err != nil {
+		return stored{}, false, fmt.Errorf("find manifest: %w", err)
+	}
+	return m, found, nil
+}
+
+// mount makes a blob of another repository one of this repository as well. It
+// returns no digest when there is no such blob: then the client has to upload
+// it. Without from, any repository will do: whoever knows the digest has seen
+// the content.
+func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.Digest, error) {
+	want, err := parseDigest(what)
+	if err != nil {
+		return "", err
+	}
+	if from != "" {
+		if err := checkName(from); err != nil {
+			return "", err
+		}
+	}
+	repo, err := r.ensure(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var found bool
+	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+		var b blob
+		found, err = one(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size)
+		if err != nil || !found {
+			return err
+		}
+		return exec(ctx, tx, linkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
+	})
+	if err != nil {
+		return "", fmt.Errorf("mount blob: %w", err)
+	}
+	if !found {
+		return "", nil
+	}
+	return want, nil
+}

@@ -1,0 +1,126 @@
+// Package registry is the OCI registry: distribution-spec 1.1 over HTTP, its
+// metadata in SQL, its bytes in a blob store. It promises:
+//
+//   - What was answered with 201 survives a power cut. Bytes are synced before
+//     the row that names them is committed, so no row ever points at missing
+//     bytes.
+//   - A digest is computed from the bytes as they pass through, and is checked
+//     before anybody can see them. What does not match is not kept.
+//   - A manifest is kept byte for byte, and only if what it refers to is in its
+//     repository. Its subject may be missing, as the specification asks.
+//   - Memory is bounded: blobs are streamed, manifests are at most 4 MiB.
+//   - No transaction is held while bytes are read or written.
+//
+// Nothing is deleted from the blob store here. A row that goes leaves its path
+// to the collector, by a trigger.
+//
+// Begin with route.go, which says what every request means. Each of its kinds
+// has a handler, in a file of the same name. sql.go holds the statements.
+package registry
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Config is what a Registry needs. The zero value of a field is its default.
+type Config struct {
+	DB    *sqldb.DB
+	Blobs blobstore.Store
+	// Known says whether the registry may serve a caller at all. Default:
+	// everybody.
+	Known func(*http.Request) bool
+	// ChunkMinLength is the size below which a client should not make chunks.
+	// Smaller ones are accepted. 0: no advice is given.
+	ChunkMinLength int64
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Logger gets what callers are not told. Default slog.Default.
+	Logger *slog.Logger
+}
+
+// Registry answers requests below /v2/. It is safe for concurrent use, and
+// any number of them, in any number of processes, may share a PostgreSQL
+// database and a blob store.
+type Registry struct {
+	db       *sqldb.DB
+	blobs    blobstore.Store
+	known    func(*http.Request) bool
+	chunkMin int64
+	now      func() time.Time
+	log      *slog.Logger
+	writer   writer
+	types    mediaTypes
+	handlers [kinds]handler
+}
+
+// handler answers a request, or returns an error for the caller.
+type handler func(w http.ResponseWriter, req *http.Request, to Request) error
+
+// New makes a Registry. It does no I/O.
+func New(c Config) *Registry {
+	if c.Known == nil {
+		c.Known = func(*http.Request) bool { return true }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	r := &Registry{
+		db: c.DB, blobs: c.Blobs, known: c.Known, chunkMin: c.ChunkMinLength,
+		now: c.Now, log: c.Logger, writer: writer{db: c.DB}, types: mediaTypes{db: c.DB},
+	}
+	r.handlers = [kinds]handler{
+		Ping:           r.ping,
+		Catalog:        r.catalog,
+		TagList:        r.tagList,
+		Referrers:      r.referrers,
+		BlobGet:        r.blobGet,
+		BlobHead:       r.blobGet,
+		BlobDelete:     r.blobDelete,
+		UploadStart:    r.uploadStart,
+		UploadStatus:   r.uploadStatus,
+		UploadPatch:    r.uploadPatch,
+		UploadPut:      r.uploadPut,
+		UploadCancel:   r.uploadCancel,
+		ManifestGet:    r.manifestGet,
+		ManifestHead:   r.manifestGet,
+		ManifestPut:    r.manifestPut,
+		ManifestDelete: r.manifestDelete,
+	}
+	return r
+}
+
+// ServeHTTP answers one request.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	// Old docker clients take a server without this for one that speaks v1.
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := r.serve(w, req); err != nil {
+		r.fail(w, req, err)
+	}
+}
+
+func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
+	if !r.known(req) {
+		return errorf(Unauthorized, "a client certificate of this server's authority is needed")
+	}
+	to, err := Parse(req.Method, req.URL)
+	if err != nil {
+		return err
+	}
+	return r.handlers[to.Kind](w, req, to)
+}
+
+// ping says that this is a registry.
+func (r *Registry) ping(w http.ResponseWriter, _ *http.Request, _ Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	_, err := w.Write([]byte("{}"))
+	return gone(err)
+}

@@ -1,0 +1,113 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// blobReviewer deletes the rows of blobs that no manifest of any repository
+// uses. A trigger leaves the path to the unlinker in the same transaction, so
+// bytes are removed after their row, and never inside a transaction. The same
+// content may be pushed at once: it gets a row, and a path, of its own.
+//
+// On PostgreSQL a push has locks on the rows of the blobs that its manifest
+// uses, and on that of a blob which it uploads. The review takes a row FOR
+// UPDATE before it looks who uses the blob, and passes over one that it does
+// not get: the argument is that of manifestReviewer.
+type blobReviewer struct{ c *Collector }
+
+// blobReview is what is known of one blob.
+type blobReview struct {
+	digest                  string
+	exists, taken           bool
+	used, onHold, postponed bool
+}
+
+// Review is review.Reviewer.
+func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	reviews := make([]*blobReview, len(tasks))
+	for i, task := range tasks {
+		reviews[i] = &blobReview{digest: task.Key}
+	}
+	if err := r.take(ctx, tx, reviews); err != nil {
+		return nil, err
+	}
+	if err := r.verify(ctx, tx, now, reviews); err != nil {
+		return nil, err
+	}
+	verdicts := make([]review.Verdict, len(tasks))
+	var garbage []string
+	for i, blob := range reviews {
+		var outcome string
+		verdicts[i], outcome = blob.decide()
+		if outcome == outcomeDeleted {
+			garbage = append(garbage, blob.digest)
+		}
+		note(tx, workerBlob, tasks[i].Event, outcome)
+	}
+	return verdicts, r.delete(ctx, tx, garbage)
+}
+
+// take finds the blobs, and takes those that nobody has.
+func (r *blobReviewer) take(ctx context.Context, tx review.Tx, reviews []*blobReview) error {
+	var b sqldb.Batch
+	if r.c.sql.postgres {
+		b.Exec(reviewLockTimeout)
+	}
+	for _, blob := range reviews {
+		b.Query(func(row sqldb.Row) error { blob.exists = true; return row.Scan(new(string)) }, lookBlob, blob.digest)
+		b.Query(func(row sqldb.Row) error { blob.taken = true; return row.Scan(new(string)) }, r.c.sql.reviewBlob, blob.digest)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("take blobs: %w", err)
+	}
+	return nil
+}
+
+// verify looks who uses the blobs, after take has answered.
+func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews []*blobReview) error {
+	var b sqldb.Batch
+	for _, blob := range reviews {
+		if blob.taken {
+			b.Query(func(row sqldb.Row) error { return row.Scan(&blob.used, &blob.onHold, &blob.postponed) },
+				blobKept, blob.digest, now.UnixMilli())
+		}
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("verify blobs: %w", err)
+	}
+	return nil
+}
+
+// decide is pure.
+func (b *blobReview) decide() (review.Verdict, string) {
+	switch {
+	case !b.exists:
+		return review.Kept(), outcomeKept
+	case !b.taken, b.postponed:
+		return review.Again(busyRecheck), outcomePostponed
+	case b.used:
+		return review.Kept(), outcomeKept
+	case b.onHold:
+		return review.Again(holdRecheck), outcomePostponed
+	}
+	return review.Acted(), outcomeDeleted
+}
+
+func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, digests []string) error {
+	if len(digests) == 0 {
+		return nil
+	}
+	slices.Sort(digests)
+	var b sqldb.Batch
+	b.Exec(r.c.sql.deleteBlobs, gcList(r.c.sql, digests))
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("delete blobs: %w", err)
+	}
+	return nil
+}

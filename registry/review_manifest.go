@@ -1,0 +1,190 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// manifestReviewer deletes manifests that nothing keeps. What keeps one, in its
+// repository: a tag, a list, or its subject. The triggers put under review what
+// a deletion leaves without a keeper.
+//
+// # Why nothing is lost and nothing is forgotten, on PostgreSQL
+//
+// Whoever gives a manifest a keeper has a lock on its row: a tag or a list by
+// its foreign key, a push by its upsert. The review takes the row FOR UPDATE
+// before it looks for keepers, and passes over a row that it does not get. So
+// while it looks, no keeper can come; one that wants to, waits, and then finds
+// no manifest.
+//
+// Whoever takes a keeper away enqueues the manifest, which clears the claim: a
+// review that saw the keeper then settles nothing, and is repeated. The one
+// keeper that need not be a row of its own is the subject: a referrer pushed
+// while its subject is being deleted is not seen by the subject's trigger. So
+// the review keeps the subject, FOR KEY SHARE, or comes back when it cannot.
+//
+// A review that was postponed after its claim (a push, an existence check) is
+// found in the queue after the row has been taken, and not before.
+type manifestReviewer struct{ c *Collector }
+
+// manifestKey names a manifest in its queue.
+func manifestKey(repository int64, digest string) string {
+	return strconv.FormatInt(repository, 10) + "@" + digest
+}
+
+func parseManifestKey(key string) (repository int64, digest string, err error) {
+	number, digest, ok := strings.Cut(key, "@")
+	repository, err = strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || digest == "" {
+		return 0, "", fmt.Errorf("%q is not a repository's id, @ and a digest", key)
+	}
+	return repository, digest, nil
+}
+
+// manifestReview is what is known of one manifest.
+type manifestReview struct {
+	key        string
+	repository int64
+	digest     string
+	invalid    error // of the key
+
+	id      int64 // 0: there is no such manifest
+	subject string
+	onHold  bool
+	taken   bool
+
+	tagged, listed, postponed   bool
+	subjectExists, subjectTaken bool
+}
+
+// Review is review.Reviewer.
+func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	reviews := make([]*manifestReview, len(tasks))
+	for i, task := range tasks {
+		m := &manifestReview{key: task.Key}
+		m.repository, m.digest, m.invalid = parseManifestKey(task.Key)
+		reviews[i] = m
+	}
+	if err := r.take(ctx, tx, reviews); err != nil {
+		return nil, err
+	}
+	if err := r.verify(ctx, tx, now, reviews); err != nil {
+		return nil, err
+	}
+	verdicts := make([]review.Verdict, len(tasks))
+	var garbage []int64
+	for i, m := range reviews {
+		var gone bool
+		verdicts[i], gone = m.decide()
+		if gone {
+			garbage = append(garbage, m.id)
+		}
+		note(tx, workerManifest, tasks[i].Event, m.outcome(gone))
+	}
+	return verdicts, r.delete(ctx, tx, garbage)
+}
+
+// take finds the manifests, and takes those that nobody has.
+func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews []*manifestReview) error {
+	var b sqldb.Batch
+	if r.c.sql.postgres {
+		b.Exec(reviewLockTimeout)
+	}
+	for _, m := range reviews {
+		if m.invalid != nil {
+			continue
+		}
+		b.Query(func(row sqldb.Row) error { return row.Scan(&m.id, &m.subject, &m.onHold) },
+			lookManifest, m.repository, m.digest)
+		b.Query(func(row sqldb.Row) error { m.taken = true; return row.Scan(new(int64)) },
+			r.c.sql.reviewManifest, m.repository, m.digest)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("take manifests: %w", err)
+	}
+	return nil
+}
+
+// verify looks for keepers. It is sent after take has answered: each statement
+// sees what was committed before it began.
+func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews []*manifestReview) error {
+	var b sqldb.Batch
+	for _, m := range reviews {
+		if !m.taken || m.onHold {
+			continue
+		}
+		b.Query(func(row sqldb.Row) error { return row.Scan(&m.tagged, &m.listed, &m.postponed) },
+			manifestKept, m.id, m.key, now.UnixMilli())
+		if m.subject == "" {
+			continue
+		}
+		b.Query(func(row sqldb.Row) error { m.subjectTaken = true; return row.Scan(new(int64)) },
+			r.c.sql.subjectHeld, m.repository, m.subject)
+		b.Query(func(row sqldb.Row) error { m.subjectExists = true; return row.Scan(new(int64)) },
+			reviewManifestSQLite, m.repository, m.subject)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("verify manifests: %w", err)
+	}
+	return nil
+}
+
+// decide is pure. gone says that the manifest is to be deleted.
+func (m *manifestReview) decide() (v review.Verdict, gone bool) {
+	switch {
+	case m.invalid != nil:
+		return review.Failed(m.invalid), false
+	case m.id == 0:
+		return review.Kept(), false
+	case m.onHold:
+		return review.Again(holdRecheck), false
+	case !m.taken, m.postponed:
+		return review.Again(busyRecheck), false
+	case m.tagged, m.listed:
+		return review.Kept(), false
+	case m.subjectTaken:
+		return review.Kept(), false
+	case m.subjectExists:
+		return review.Again(busyRecheck), false
+	}
+	return review.Acted(), true
+}
+
+// outcome is decide for the metrics.
+func (m *manifestReview) outcome(gone bool) string {
+	switch {
+	case gone:
+		return outcomeDeleted
+	case m.invalid != nil:
+		return outcomeFailed
+	case m.onHold, m.id != 0 && !m.taken, m.postponed:
+		return outcomePostponed
+	}
+	return outcomeKept
+}
+
+// delete deletes manifests. Tags, layers and references go by their foreign
+// keys; the triggers do the rest.
+func (r *manifestReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	list := gcList(r.c.sql, ids)
+	var b sqldb.Batch
+	if r.c.sql.postgres {
+		b.Exec(orderDeletedManifests, list)
+	}
+	b.Exec(r.c.sql.deleteManifests, list)
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("delete manifests: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package registry
+
+// All statements of the package. They are the same on both engines but where a
+// name ends in SQLite or Postgres. Text compares by bytes on both. Lists are
+// given as JSON.
+
+// findRepository is by its unique path.
+const findRepository = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
+
+// insertNamespace and insertRepository do nothing for what is there.
+const (
+	insertNamespace = `
+INSERT INTO top_level_namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`
+	insertRepository = `
+INSERT INTO repositories (top_level_namespace_id, path, created_at)
+SELECT id, CAST($2 AS text), CAST($3 AS bigint) FROM top_level_namespaces WHERE name = $1
+ON CONFLICT (path) DO NOTHING`
+)
+
+// listRepositories lists those that have content, in order of their path.
+const listRepositories = `
+SELECT r.path FROM repositories r
+WHERE r.path > $1 AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+ORDER BY r.path LIMIT $2`
+
+const (
+	findMediaType   = `SELECT id FROM media_types WHERE media_type = $1`
+	insertMediaType = `INSERT INTO media_types (media_type) VALUES ($1) ON CONFLICT (media_type) DO NOTHING`
+)
+
+// findBlob finds what a repository may hand out: three primary keys.
+const findBlob = `
+SELECT b.path, b.size
+FROM repositories r
+JOIN repository_blobs l ON l.repository_id = r.id
+JOIN blobs b ON b.digest = l.blob_digest
+WHERE r.path = $1 AND l.blob_digest = $2`
+
+// findBlobDue is findBlob, and says whether the blob is reviewed before $3.
+const findBlobDue = `
+SELECT b.path, b.size,
+    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < $3)
+FROM repositories r
+JOIN repository_blobs l ON l.repository_id = r.id
+JOIN blobs b ON b.digest = l.blob_digest
+WHERE r.path = $1 AND l.blob_digest = $2`
+
+// keepBlob changes nothing, but it locks the row, and a trigger has the blob
+// reviewed as late as one that was just uploaded. Without $2, the blob of any
+// repository will do.
+const keepBlob = `
+UPDATE blobs SET size = size
+WHERE digest = $1 AND (CAST($2 AS text) = '' OR EXISTS (
+    SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
+    WHERE l.blob_digest = $1 AND r.path = $2))
+RETURNING path, size`
+
+// insertBlob writes the blob, or finds that it is there and keeps it there: the
+// row is locked on both ways, so it cannot be collected before the commit.
+const insertBlob = `
+INSERT INTO blobs (digest, path, size, media_type_id, created_at) VALUES ($1, $2, $3, 1, $4)
+ON CONFLICT (digest) DO UPDATE SET size = excluded.size`
+
+const linkBlob = `
+INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_digest, created_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (repository_id, blob_digest) DO NOTHING`
+
+const unlinkBlob = `
+DELETE FROM repository_blobs
+WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_digest = $2
+RETURNING 1`
+
+const insertUpload = `
+INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
+VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)`
+
+// findUpload finds an upload in its own repository, and in no other.
+const findUpload = `
+SELECT r.id, r.top_level_namespace_id, u.path, u.algorithm, u.size, u.hash_state
+FROM blob_uploads u JOIN repositories r ON r.id = u.repository_id
+WHERE u.id = $1 AND r.path = $2`
+
+// claimUpload takes an upload that nobody has, or whose holder has died.
+const claimUpload = `
+UPDATE blob_uploads SET claim_token = $3, claim_until = $4, updated_at = $5
+WHERE id = $1 AND repository_id = (SELECT id FROM repositories WHERE path = $2)
+  AND (claim_token IS NULL OR claim_until < $5 OR claim_token = $3)
+RETURNING 1`
+
+// saveUpload records what has been synced, and gives the upload free. The token
+// is empty where the engine needs none.
+const saveUpload = `
+UPDATE blob_uploads SET size = $3, hash_state = $4, updated_at = $5, algorithm = $6, claim_token = NULL, claim_until = NULL
+WHERE id = $1 AND coalesce(claim_token, '') = $2
+RETURNING 1`
+
+// releaseUpload gives an upload free without a change.
+const releaseUpload = `UPDATE blob_uploads SET claim_token = NULL, claim_until = NULL WHERE id = $1 AND claim_token = $2`
+
+// deleteUpload ends an upload that is ours. Its path is in blobs by now, or
+// goes to the collector by a trigger.
+const deleteUpload = `
+DELETE FROM blob_uploads WHERE id = $1 AND coalesce(claim_token, '') = $2
+RETURNING 1`
+
+// findManifest is by digest, findTagged by tag.
+const (
+	findManifest = `
+SELECT m.id, m.repository_id, m.digest, t.media_type, m.payload
+FROM repositories r
+JOIN manifests m ON m.repository_id = r.id
+JOIN media_types t ON t.id = m.media_type_id
+WHERE r.path = $1 AND m.digest = $2`
+	findTagged = `
+SELECT m.id, m.repository_id, m.digest, t.media_type, m.payload
+FROM repositories r
+JOIN tags g ON g.repository_id = r.id
+JOIN manifests m ON m.id = g.manifest_id
+JOIN media_types t ON t.id = m.media_type_id
+WHERE r.path = $1 AND g.name = $2`
+)
+
+// manifestDue says whether a manifest is reviewed before $2; keepManifest is
+// keepBlob for manifests.
+const (
+	manifestDue  = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < $2`
+	keepManifest = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
+)
+
+// shareBlobs finds which of some blobs a repository has, and keeps them until
+// the transaction ends. In digest order, so that two pushes cannot wait for
+// each other.
+const (
+	shareBlobsSQLite = `
+SELECT b.digest, b.size
+FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
+WHERE l.repository_id = $1 AND l.blob_digest IN (SELECT value FROM json_each($2))
+ORDER BY b.digest`
+	shareBlobsPostgres = `
+SELECT b.digest, b.size
+FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
+WHERE l.repository_id = $1 AND l.blob_digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)))
+ORDER BY b.digest
+FOR KEY SHARE OF b`
+)
+
+// shareManifests is shareBlobs for the manifests of a list.
+const (
+	shareManifestsSQLite = `
+SELECT digest, id FROM manifests
+WHERE repository_id = $1 AND digest IN (SELECT value FROM json_each($2))
+ORDER BY digest`
+	shareManifestsPostgres = `
+SELECT digest, id FROM manifests
+WHERE repository_id = $1 AND digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)))
+ORDER BY digest
+FOR KEY SHARE`
+)
+
+// insertManifest writes a manifest, or locks the one that is there: the same
+// bytes may come with another Content-Type.
+const insertManifest = `
+INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, subject_digest,
+    configuration_media_type_id, configuration_blob_digest, total_size, payload, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (repository_id, digest) DO UPDATE SET media_type_id = excluded.media_type_id
+RETURNING id`
+
+// insertLayers takes a list of [digest, media type, size], in digest order,
+// because triggers upsert one row for each.
+const (
+	insertLayersSQLite = `
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size)
+SELECT $1, $2, $3, value ->> 0, value ->> 1, value ->> 2 FROM json_each($4) WHERE true ORDER BY value ->> 0
+ON CONFLICT (manifest_id, digest) DO NOTHING`
+	insertLayersPostgres = `
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size)
+SELECT $1::bigint, $2::bigint, $3::bigint, value ->> 0, (value ->> 1)::bigint, (value ->> 2)::bigint
+FROM jsonb_array_elements($4::jsonb) ORDER BY (value ->> 0) COLLATE "C"
+ON CONFLICT (manifest_id, digest) DO NOTHING`
+)
+
+// insertReferences takes a list of ids of manifests, in order.
+const (
+	insertReferencesSQLite = `
+INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id)
+SELECT $1, $2, $3, value FROM json_each($4) WHERE true ORDER BY value
+ON CONFLICT (parent_id, child_id) DO NOTHING`
+	insertReferencesPostgres = `
+INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id)
+SELECT $1::bigint, $2::bigint, $3::bigint, value::bigint FROM jsonb_array_elements_text($4::jsonb) ORDER BY value::bigint
+ON CONFLICT (parent_id, child_id) DO NOTHING`
+)
+
+// putTag makes a tag, or points it at another manifest.
+const putTag = `
+INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $5)
+ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at`
+
+const deleteTag = `
+DELETE FROM tags
+WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND name = $2
+RETURNING 1`
+
+// lockManifest keeps a manifest from becoming part of a list until it is
+// deleted.
+const (
+	lockManifestSQLite   = `SELECT m.id FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE r.path = $1 AND m.digest = $2`
+	lockManifestPostgres = lockManifestSQLite + ` FOR UPDATE OF m`
+)
+
+// listParents names some of the lists that a manifest is in.
+const listParents = `
+SELECT p.digest FROM manifest_references f JOIN manifests p ON p.id = f.parent_id
+WHERE f.child_id = $1 ORDER BY p.digest LIMIT 10`
+
+// deleteManifest takes its tags, layers and references with it.
+const deleteManifest = `DELETE FROM manifests WHERE id = $1`
+
+// listTags is a run of a repository's tags, from the primary key.
+const listTags = `SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3`
+
+// listReferrers is a run of the manifests that have a subject, from
+// manifests_repository_id_subject_digest_idx. $4 is empty, or what to filter by.
+const listReferrers = `
+SELECT m.digest, t.media_type, coalesce(m.artifact_type, ''), m.payload
+FROM manifests m JOIN media_types t ON t.id = m.media_type_id
+WHERE m.repository_id = $1 AND m.subject_digest = $2 AND m.digest > $3
+  AND ($4 = '' OR m.artifact_type = $4)
+ORDER BY m.digest`

@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// unlinker removes bytes that no row names. The row went in the transaction
+// that queued the path; a path is never used again; so whenever this runs, and
+// however often, it removes the right bytes. When the process dies in between,
+// the path is still in the queue.
+type unlinker struct{ c *Collector }
+
+// Review is review.Reviewer. It asks once more whether a row names the path,
+// although none can.
+func (u *unlinker) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	known := make([]bool, len(tasks))
+	sizes := make([]int64, len(tasks))
+	var b sqldb.Batch
+	for i, task := range tasks {
+		b.Query(func(row sqldb.Row) error { return row.Scan(&known[i], &sizes[i]) }, pathKnown, task.Key)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("look up paths: %w", err)
+	}
+	verdicts := make([]review.Verdict, len(tasks))
+	for i, task := range tasks {
+		if known[i] {
+			verdicts[i] = review.Kept()
+			note(tx, workerUnlink, task.Event, outcomeKept)
+			continue
+		}
+		verdicts[i] = review.Acted().Then(u.remove(task, sizes[i]))
+	}
+	return verdicts, nil
+}
+
+// remove is the effect. What it removed is counted here, because it is nothing
+// that could be rolled back.
+func (u *unlinker) remove(task review.Task, size int64) review.Effect {
+	return func(ctx context.Context) error {
+		if err := u.c.blobs.Remove(ctx, task.Key); err != nil {
+			u.c.metrics.count([]counted{{workerUnlink, task.Event, outcomeFailed}})
+			return err
+		}
+		u.c.metrics.count([]counted{{workerUnlink, task.Event, outcomeDeleted}})
+		u.c.metrics.bytes.Add(float64(size))
+		return nil
+	}
+}
+
+// Unlink adds to a batch the statement that has the bytes at a path removed. It
+// is for bytes that no row ever named; where a row goes, a trigger does it.
+func Unlink(b *sqldb.Batch, path string, size int64, now time.Time) {
+	b.Exec(enqueueUnlink, path, size, now.UnixMilli())
+}

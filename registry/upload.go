@@ -1,0 +1,270 @@
+package registry
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+const (
+	// lease is how long an upload stays with a request that gives no sign of
+	// life; renewAfter is when the sign is given. The difference is how long a
+	// process may be paused between the sign and the write that follows it.
+	lease      = time.Minute
+	renewAfter = 15 * time.Second
+	// copyBuffer is the memory of an upload.
+	copyBuffer = 256 << 10
+)
+
+var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+// upload is an upload that this request writes to. No other request does.
+//
+// The blob store keeps the writers of one process apart. On PostgreSQL there
+// may be other processes, so there the row is claimed as well: two writers at
+// one path could store bytes that neither of them hashed.
+type upload struct {
+	r         *Registry
+	id        string
+	name      string // of the repository
+	repo      repository
+	token     string // of the claim; empty on SQLite
+	renewed   time.Time
+	algorithm digest.Algorithm
+	hash      hash.Hash // of all bytes so far
+	writer    blobstore.Writer
+	dirty     bool // something was written that is not synced
+}
+
+// errTruncated: the caller sent less than it announced.
+var errTruncated = errors.New("the body ended early")
+
+// begin makes an upload, and keeps it if this request will write to it. The row
+// is written before the first byte, so a crash leaves no bytes that nobody
+// knows of.
+func (r *Registry) begin(ctx context.Context, name string, algorithm digest.Algorithm, keep bool) (*upload, error) {
+	repo, err := r.ensure(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.blobs.Create(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin upload: %w", err)
+	}
+	now := r.now()
+	u := &upload{
+		r: r, id: uuid.NewString(), name: name, repo: repo, renewed: now,
+		algorithm: algorithm, hash: algorithm.Hash(), writer: w,
+	}
+	if keep {
+		u.token = r.newToken()
+	}
+	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		token, until := u.claim(now)
+		return exec(ctx, tx, insertUpload, u.id, repo.id, w.Path(), string(algorithm), now.UnixMilli(), token, until)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), w.Close())
+	}
+	return u, nil
+}
+
+// newToken is empty where the blob store is enough.
+func (r *Registry) newToken() string {
+	if r.db.Engine() == sqldb.SQLite {
+		return ""
+	}
+	return uuid.NewString()
+}
+
+// claim is what the row's claim columns are set to.
+func (u *upload) claim(now time.Time) (token, until any) {
+	if u.token == "" {
+		return nil, nil
+	}
+	return u.token, now.Add(lease).UnixMilli()
+}
+
+// resume takes an upload for this request, at the end of what is stored of it.
+func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
+	u := &upload{r: r, id: to.Upload, name: to.Repository, token: r.newToken()}
+	if err := u.renew(ctx); err != nil {
+		return nil, err
+	}
+	if err := u.open(ctx, to); err != nil {
+		u.release(ctx)
+		return nil, err
+	}
+	return u, nil
+}
+
+func (u *upload) open(ctx context.Context, to Request) error {
+	state, found, err := u.r.findUpload(ctx, to)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errUploadUnknown()
+	}
+	w, err := u.r.blobs.Resume(ctx, state.path)
+	if errors.Is(err, blobstore.ErrBusy) {
+		return errUploadBusy()
+	}
+	if err != nil {
+		return fmt.Errorf("resume upload: %w", err)
+	}
+	u.repo, u.algorithm, u.writer = state.repo, state.algorithm, w
+	if err := u.restore(ctx, state); err != nil {
+		return errors.Join(fmt.Errorf("resume upload %s: %w", u.id, err), w.Close())
+	}
+	return nil
+}
+
+func errUploadUnknown() error {
+	return errorf(BlobUploadUnknown, "this repository has no such upload")
+}
+
+func errUploadBusy() error {
+	return errorf(BlobUploadInvalid, "another request is writing to this upload").as(http.StatusConflict)
+}
+
+// uploadState is the row of an upload.
+type uploadState struct {
+	repo      repository
+	path      string
+	algorithm digest.Algorithm
+	size      int64
+	hash      []byte
+}
+
+func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, found bool, err error) {
+	var algorithm string
+	found, err = r.db.Row(ctx, findUpload, []any{to.Upload, to.Repository},
+		&s.repo.id, &s.repo.namespace, &s.path, &algorithm, &s.size, &s.hash)
+	if err != nil {
+		return s, false, fmt.Errorf("find upload: %w", err)
+	}
+	s.algorithm = digest.Algorithm(algorithm)
+	if found && !supported(s.algorithm) {
+		return s, false, fmt.Errorf("upload %s is hashed with %q", to.Upload, algorithm)
+	}
+	return s, found, nil
+}
+
+// renew claims the upload, for the first time or again. It must come before
+// writing, never after.
+func (u *upload) renew(ctx context.Context) error {
+	now := u.r.now()
+	if u.token == "" || now.Sub(u.renewed) < renewAfter {
+		return nil
+	}
+	var claimed bool
+	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+		var n int64
+		token, until := u.claim(now)
+		claimed, err = one(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("claim upload: %w", err)
+	}
+	if !claimed {
+		_, found, err := u.r.findUpload(ctx, Request{Repository: u.name, Upload: u.id})
+		if err == nil && found {
+			return errUploadBusy()
+		}
+		return errors.Join(err, errUploadUnknown())
+	}
+	u.renewed = now
+	return nil
+}
+
+// restore brings the hash to where the bytes are. They are ahead of the row
+// when a process died between writing and recording.
+func (u *upload) restore(ctx context.Context, state uploadState) error {
+	u.hash = u.algorithm.Hash()
+	if state.hash != nil {
+		h, ok := u.hash.(encoding.BinaryUnmarshaler)
+		if !ok {
+			return fmt.Errorf("the state of %s cannot be restored", u.algorithm)
+		}
+		if err := h.UnmarshalBinary(state.hash); err != nil {
+			return fmt.Errorf("restore the hash: %w", err)
+		}
+	}
+	stored := u.writer.Size()
+	if stored < state.size {
+		return fmt.Errorf("%d bytes are stored, but %d were recorded", stored, state.size)
+	}
+	if stored == state.size {
+		return nil
+	}
+	u.dirty = true // written, and perhaps never synced
+	return u.rehash(ctx, state.size)
+}
+
+// rehash adds the stored bytes from an offset on to the hash.
+func (u *upload) rehash(ctx context.Context, offset int64) error {
+	content, err := u.r.blobs.Open(ctx, u.writer.Path(), offset)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(u.hash, io.LimitReader(content, u.writer.Size()-offset))
+	return errors.Join(err, content.Close())
+}
+
+// append stores what the caller sends, and hashes it on the way. It returns
+// errTruncated when the caller stopped early; what came is stored.
+func (u *upload) append(ctx context.Context, body io.Reader) error {
+	buffer := buffers.Get().(*[copyBuffer]byte)
+	defer buffers.Put(buffer)
+	for {
+		n, readErr := fill(body, buffer[:])
+		if n > 0 {
+			if err := u.write(ctx, buffer[:n]); err != nil {
+				return err
+			}
+		}
+		if readErr == io.EOF {
+			return nil
+		}
+		if readErr != nil {
+			return fmt.Errorf("%w: %w", errTruncated, readErr)
+		}
+	}
+}
+
+// fill reads until the buffer is full. Other than with io.ReadFull, io.EOF is
+// the end that was announced, and io.ErrUnexpectedEOF one that was not.
+func fill(body io.Reader, buffer []byte) (n int, err error) {
+	for n < len(buffer) && err == nil {
+		var m int
+		m, err = body.Read(buffer[n:])
+		n += m
+	}
+	return n, err
+}
+
+func (u *upload) write(ctx context.Context, p []byte) error {
+	if err := u.renew(ctx); err != nil {
+		return err
+	}
+	u.dirty = true
+	if _, err := u.writer.Write(p); err != nil {
+		return fmt.Errorf("store upload: %w", err)
+	}
+	_, err := u.hash.Write(p)
+	return err
+}

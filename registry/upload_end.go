@@ -1,0 +1,147 @@
+package registry
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// How an upload ends for a request: it is saved for the next one, it becomes a
+// blob, or it is discarded. All three give it free.
+
+// errLost: the lease ended and somebody else has the upload.
+var errLost = errorf(BlobUploadInvalid, "another request has taken this upload over").as(http.StatusConflict)
+
+// save keeps the upload for the next request. The order is: bytes synced, then
+// the row; so the row never promises more than there is.
+func (u *upload) save(ctx context.Context) error {
+	if err := u.sync(); err != nil {
+		return err
+	}
+	h, ok := u.hash.(encoding.BinaryMarshaler)
+	if !ok {
+		return fmt.Errorf("save upload: the state of %s cannot be kept", u.algorithm)
+	}
+	state, err := h.MarshalBinary()
+	if err != nil {
+		return fmt.Errorf("save upload: %w", err)
+	}
+	// A caller that has gone will ask how much arrived.
+	ctx = context.WithoutCancel(ctx)
+	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		return u.settle(ctx, tx, saveUpload, u.id, u.token, u.writer.Size(), state, u.r.now().UnixMilli(), string(u.algorithm))
+	})
+	return u.ended("save", err)
+}
+
+// finish makes the upload a blob of its repository. The order is: the digest is
+// verified, the bytes are synced, then one transaction makes the blob visible
+// and ends the upload. If the content is there already, that row and its path
+// stay, and ours is left to the collector.
+func (u *upload) finish(ctx context.Context, want digest.Digest) error {
+	got, err := u.digest(ctx, want.Algorithm())
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return errors.Join(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
+	}
+	if u.writer.Size() == 0 {
+		u.dirty = true // an empty upload exists only once it is synced
+	}
+	if err := u.sync(); err != nil {
+		return err
+	}
+	path, size, now := u.writer.Path(), u.writer.Size(), u.r.now()
+	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli())
+		b.Exec(linkBlob, u.repo.namespace, u.repo.id, want.String(), now.UnixMilli())
+		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
+	})
+	return u.ended("finish", err)
+}
+
+// digest is that of all bytes. They are read again only when the client hashes
+// with another algorithm than it said, or than most do.
+func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest.Digest, error) {
+	if algorithm != u.algorithm {
+		u.algorithm, u.hash = algorithm, algorithm.Hash()
+		if u.writer.Size() > 0 {
+			if err := u.rehash(ctx, 0); err != nil {
+				return "", fmt.Errorf("hash upload: %w", err)
+			}
+		}
+	}
+	return digest.NewDigest(algorithm, u.hash), nil
+}
+
+// discard forgets the upload. A trigger leaves its bytes to the collector.
+func (u *upload) discard(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
+	})
+	return u.ended("discard", err)
+}
+
+func (u *upload) sync() error {
+	if !u.dirty {
+		return nil
+	}
+	if err := u.writer.Sync(); err != nil {
+		return fmt.Errorf("sync upload: %w", err)
+	}
+	u.dirty = false
+	return nil
+}
+
+// settle changes the row if it is still ours.
+func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
+	var n int64
+	ours, err := one(ctx, tx, statement, args, &n)
+	if err == nil && !ours {
+		return errLost
+	}
+	return err
+}
+
+// ended notes that the row is no longer ours to give free.
+func (u *upload) ended(what string, err error) error {
+	if err != nil && !errors.Is(err, errLost) {
+		return fmt.Errorf("%s upload: %w", what, err)
+	}
+	u.token = ""
+	return err
+}
+
+// close gives the upload free, whatever has become of it. It is deferred, and
+// has nobody to tell: what fails here ends with the lease.
+func (u *upload) close(ctx context.Context) {
+	if err := u.writer.Close(); err != nil {
+		u.r.log.Warn("registry: close upload", "upload", u.id, "error", err)
+	}
+	u.release(ctx)
+}
+
+func (u *upload) release(ctx context.Context) {
+	if u.token == "" {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		return exec(ctx, tx, releaseUpload, u.id, u.token)
+	})
+	if err != nil {
+		u.r.log.Warn("registry: release upload", "upload", u.id, "error", err)
+	}
+}

@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// uploadStart begins an upload. With mount it tries to do without, with digest
+// it takes the whole blob.
+func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Request) error {
+	ctx, query := req.Context(), req.URL.Query()
+	if query.Has("mount") {
+		mounted, err := r.mount(ctx, to.Repository, query.Get("from"), query.Get("mount"))
+		if err != nil {
+			return err
+		}
+		if mounted != "" {
+			created(w, Request{Kind: BlobGet, Repository: to.Repository, Digest: mounted}, mounted)
+			return nil
+		}
+	}
+	if query.Has("digest") {
+		want, err := parseDigest(query.Get("digest"))
+		if err != nil {
+			return err
+		}
+		return r.uploadWhole(w, req, to, want)
+	}
+	algorithm := digest.Canonical
+	if query.Has("digest-algorithm") {
+		if algorithm = digest.Algorithm(query.Get("digest-algorithm")); !supported(algorithm) {
+			return errorf(DigestInvalid, "digest algorithm %q is not supported: want sha256 or sha512", algorithm)
+		}
+	}
+	u, err := r.begin(ctx, to.Repository, algorithm, false)
+	if err != nil {
+		return err
+	}
+	defer u.close(ctx)
+	if r.chunkMin > 0 {
+		w.Header().Set("OCI-Chunk-Min-Length", strconv.FormatInt(r.chunkMin, 10))
+	}
+	u.describe(w)
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// uploadWhole is an upload in one request. If it fails there is nothing to
+// resume.
+func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
+	ctx := req.Context()
+	u, err := r.begin(ctx, to.Repository, want.Algorithm(), true)
+	if err != nil {
+		return err
+	}
+	defer u.close(ctx)
+	if err := u.append(ctx, req.Body); err != nil {
+		return errors.Join(truncated(err), u.discard(ctx))
+	}
+	return u.publish(ctx, w, want)
+}
+
+// publish finishes the upload and says where the blob is.
+func (u *upload) publish(ctx context.Context, w http.ResponseWriter, want digest.Digest) error {
+	if err := u.finish(ctx, want); err != nil {
+		return err
+	}
+	created(w, Request{Kind: BlobGet, Repository: u.name, Digest: want}, want)
+	return nil
+}
+
+// created says where something new is. Locations have no host: the caller
+// knows one that works for it.
+func created(w http.ResponseWriter, at Request, d digest.Digest) {
+	w.Header().Set("Location", at.Path())
+	w.Header().Set("Docker-Content-Digest", d.String())
+	w.WriteHeader(http.StatusCreated)
+}
+
+// describe says where the upload is, and how far.
+func (u *upload) describe(w http.ResponseWriter) {
+	describe(w, Request{Kind: UploadStatus, Repository: u.name, Upload: u.id}, u.writer.Size())
+}
+
+func describe(w http.ResponseWriter, at Request, size int64) {
+	w.Header().Set("Location", at.Path())
+	w.Header().Set("Docker-Upload-UUID", at.Upload)
+	// The form has no way to say "nothing": clients take 0-0 for that.
+	w.Header().Set("Range", "0-"+strconv.FormatInt(max(size-1, 0), 10))
+}
+
+// truncated turns what append found into an answer.
+func truncated(err error) error {
+	if errors.Is(err, errTruncated) {
+		return errorf(SizeInvalid, "the body ended before the length that was announced")
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// registryServer serves the OCI registry, at an address of its own: clients
+// expect it at the root of a host. A nil one is a registry that is off.
+type registryServer struct {
+	config   Config
+	listener net.Listener
+	plain    bool
+	settings registry.Config
+}
+
+// openRegistry opens the address and the bytes. The address comes first: it is
+// what may be taken, and then nothing has been written yet.
+func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
+	if c.RegistryListen == "" {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(c.RegistryListen)
+	if err != nil {
+		return nil, fmt.Errorf("--registry-listen %q: want HOST:PORT: %w", c.RegistryListen, err)
+	}
+	listener, err := net.Listen("tcp", c.RegistryListen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("the registry's address %s is taken: give it another with --registry-listen, or none with --registry-listen=", c.RegistryListen)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
+	}
+	blobs, err := blobstore.OpenDir(filepath.Join(c.Data, "blobs"))
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return &registryServer{
+		config: c, listener: listener, plain: loopback(host),
+		settings: registry.Config{DB: db, Blobs: blobs, Logger: c.Logger},
+	}, nil
+}
+
+// loopback says whether only this machine can reach a host. A name other than
+// localhost may mean anything.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// run serves until the context ends. On loopback it is plain HTTP and for
+// everybody, as clients expect of a registry on localhost. Anywhere else it is
+// TLS, and only for callers that the server knows.
+func (s *registryServer) run(ctx context.Context, identity *access.Identity) error {
+	if s == nil {
+		return nil
+	}
+	if !s.plain {
+		s.settings.Known = func(req *http.Request) bool {
+			_, known := new(access.Authenticator).Caller(req)
+			return known
+		}
+	}
+	web := &http.Server{
+		Handler: registry.New(s.settings), TLSConfig: identity.TLSConfig(),
+		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
+		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() {
+		if s.plain {
+			ended <- web.Serve(s.listener)
+			return
+		}
+		ended <- web.ServeTLS(s.listener, "", "")
+	}()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve the registry: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := web.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		// Uploads can take hours; they are resumed.
+		err = web.Close()
+	}
+	<-ended
+	if err != nil {
+		return fmt.Errorf("stop the registry: %w", err)
+	}
+	return nil
+}
+
+// close gives the address free when run will not.
+func (s *registryServer) close() {
+	if s != nil {
+		_ = s.listener.Close() // run may have closed it
+	}
+}
+
+// url is where clients find the registry; empty: nowhere.
+func (s *registryServer) url() string {
+	switch {
+	case s == nil:
+		return ""
+	case s.plain:
+		return "http://" + s.listener.Addr().String()
+	}
+	return "https://" + s.listener.Addr().String()
+}
+
+// registryNames are names that the serving certificate has to have for the
+// registry.
+func registryNames(c Config) []string {
+	host, _, err := net.SplitHostPort(c.RegistryListen)
+	if ip := net.ParseIP(host); err != nil || host == "" || loopback(host) || ip != nil && ip.IsUnspecified() {
+		return nil
+	}
+	return []string{host}
+}

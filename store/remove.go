@@ -1,0 +1,71 @@
+package store
+
+import (
+	"strconv"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// minSet is how many removals make a set: fewer are cheaper one by one.
+const minSet = 4
+
+// queueRemovals adds the statements of the removals that wait: three for each
+// run of them that has one cause, where one by one would take three for each.
+// Their revisions follow each other, because any other change ends the run.
+func (t *Tx) queueRemovals() {
+	for rest := t.removals; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].actor == rest[0].actor && rest[n].cascade == rest[0].cascade {
+			n++
+		}
+		if n < minSet {
+			for _, f := range rest[:n] {
+				t.archived += f.queue(&t.queued, t.archive)
+			}
+		} else {
+			t.queueSet(rest[:n])
+		}
+		rest = rest[n:]
+	}
+	t.removals = t.removals[:0]
+}
+
+func (t *Tx) queueSet(run []*effect) {
+	archive, bury, remove := archiveSetSQLite, burySetSQLite, deleteSetSQLite
+	if t.engine == sqldb.Postgres {
+		archive, bury, remove = archiveSetPostgres, burySetPostgres, deleteSetPostgres
+	}
+	ids, first := t.ids(run), run[0]
+	if t.archive.on {
+		actor, cascade := first.actor, any(nil)
+		if actor == "" {
+			actor = nobody
+		}
+		if first.cascade != "" {
+			cascade = first.cascade
+		}
+		t.queued.Exec(archive, ids, first.revision, first.at, actor, cascade, t.archive.secrets)
+		for _, f := range run {
+			t.archived += t.archive.size(f)
+		}
+	}
+	t.queued.Exec(bury, ids, first.revision)
+	t.queued.Exec(remove, ids)
+}
+
+// ids is the list as the statements take it.
+func (t *Tx) ids(run []*effect) any {
+	if t.engine == sqldb.Postgres {
+		ids := make([]int64, len(run))
+		for i, f := range run {
+			ids[i] = f.id
+		}
+		return ids
+	}
+	list := make([]byte, 0, 8*len(run))
+	for i, f := range run {
+		list = append(list, "[,"[min(i, 1)])
+		list = strconv.AppendInt(list, f.id, 10)
+	}
+	return string(append(list, ']'))
+}
