@@ -19,7 +19,7 @@ func yesNo(name string, set func(*broker.ObservedXR, bool)) fact {
 	return fact{name, []string{"no", "yes"}, func(o *broker.ObservedXR, v string) { set(o, v == "yes") }}
 }
 
-// facts are all there are; combinations goes through every one of their 3,584
+// facts are all there are; combinations goes through every one of their 1,792
 // combinations.
 var facts = map[string]fact{
 	"namespace": yesNo("namespace", func(o *broker.ObservedXR, v bool) { o.NamespaceReady = v }),

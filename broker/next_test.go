@@ -42,7 +42,7 @@ var groups = []group{
 	{
 		"On the way up",
 		[]broker.ProvisionedResourcePhase{broker.PhasePending, broker.PhaseProvisioning, broker.PhaseEnrolling, broker.PhaseReady, unknown},
-		[]string{"xr", "failed", "deleting", "ready", "node", "token", "overdue", "namespace", "config"},
+		[]string{"xr", "failed", "deleting", "ready", "overdue", "node", "token", "namespace", "config"},
 	},
 	{
 		"Failed",

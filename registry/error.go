@@ -114,6 +114,14 @@ func gone(err error) error {
 	return fmt.Errorf("%w: %w", errGone, err)
 }
 
+// also is a refusal after which something else went wrong, or nothing.
+func also(refusal, after error) error {
+	if after == nil {
+		return refusal
+	}
+	return errors.Join(refusal, after)
+}
+
 // fail answers with an error. A handler that has begun its answer must not
 // return one, but for errGone.
 func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {

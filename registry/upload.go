@@ -24,6 +24,9 @@ const (
 	// process may be paused between the sign and the write that follows it.
 	lease      = time.Minute
 	renewAfter = 15 * time.Second
+	// livelyAfter is how often an upload that needs no lease gives a sign of
+	// life, so that it is not taken for abandoned.
+	livelyAfter = 10 * time.Minute
 	// copyBuffer is the memory of an upload.
 	copyBuffer = 256 << 10
 )
@@ -100,6 +103,9 @@ func (u *upload) claim(now time.Time) (token, until any) {
 // resume takes an upload for this request, at the end of what is stored of it.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	u := &upload{r: r, id: to.Upload, name: to.Repository, token: r.newToken()}
+	if u.token == "" {
+		u.renewed = r.now()
+	}
 	if err := u.renew(ctx); err != nil {
 		return nil, err
 	}
@@ -110,6 +116,9 @@ func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	return u, nil
 }
 
+// open takes the writer, and then reads the row again: before, another request
+// could have made the upload a blob, and what is written now would be added to
+// that. Nobody ends an upload while another has its writer.
 func (u *upload) open(ctx context.Context, to Request) error {
 	state, found, err := u.r.findUpload(ctx, to)
 	if err != nil {
@@ -124,6 +133,13 @@ func (u *upload) open(ctx context.Context, to Request) error {
 	}
 	if err != nil {
 		return fmt.Errorf("resume upload: %w", err)
+	}
+	state, found, err = u.r.findUpload(ctx, to)
+	if err == nil && !found {
+		err = errUploadUnknown()
+	}
+	if err != nil {
+		return also(err, w.Close())
 	}
 	u.repo, u.algorithm, u.writer = state.repo, state.algorithm, w
 	if err := u.restore(ctx, state); err != nil {
@@ -167,25 +183,32 @@ func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, f
 // writing, never after.
 func (u *upload) renew(ctx context.Context) error {
 	now := u.r.now()
-	if u.token == "" || now.Sub(u.renewed) < renewAfter {
+	token, until := u.claim(now)
+	after := renewAfter
+	if u.token == "" {
+		after = livelyAfter
+	}
+	if now.Sub(u.renewed) < after {
 		return nil
 	}
-	var claimed bool
+	var ours bool
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var n int64
-		token, until := u.claim(now)
-		claimed, err = one(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
+		ours, err = one(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("claim upload: %w", err)
 	}
-	if !claimed {
+	if !ours {
 		_, found, err := u.r.findUpload(ctx, Request{Repository: u.name, Upload: u.id})
-		if err == nil && found {
+		if err != nil {
+			return err
+		}
+		if found {
 			return errUploadBusy()
 		}
-		return errors.Join(err, errUploadUnknown())
+		return errUploadUnknown()
 	}
 	u.renewed = now
 	return nil

@@ -50,7 +50,7 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 		return err
 	}
 	if got != want {
-		return errors.Join(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
+		return also(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
 	}
 	if u.writer.Size() == 0 {
 		u.dirty = true // an empty upload exists only once it is synced

@@ -53,13 +53,13 @@ func (u *upload) chunk(ctx context.Context, w http.ResponseWriter, req *http.Req
 	before := u.writer.Size()
 	err := u.append(ctx, body)
 	if errors.Is(err, errTruncated) {
-		return errors.Join(truncated(err), u.save(ctx))
+		return also(truncated(err), u.save(ctx))
 	}
 	if err != nil {
 		return err
 	}
 	if got := u.writer.Size() - before; length >= 0 && got != length {
-		return errors.Join(errorf(SizeInvalid, "Content-Range is for %d bytes, %d came", length, got), u.save(ctx))
+		return also(errorf(SizeInvalid, "Content-Range is for %d bytes, %d came", length, got), u.save(ctx))
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Requ
 	}
 	defer u.close(ctx)
 	if err := u.append(ctx, req.Body); err != nil {
-		return errors.Join(truncated(err), u.discard(ctx))
+		return also(truncated(err), u.discard(ctx))
 	}
 	return u.publish(ctx, w, want)
 }

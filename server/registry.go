@@ -24,6 +24,7 @@ type registryServer struct {
 	listener net.Listener
 	plain    bool
 	settings registry.Config
+	garbage  *registry.Collector
 }
 
 // openRegistry opens the address and the bytes. The address comes first: it is
@@ -47,8 +48,12 @@ func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
+	garbage, err := registry.NewCollector(db, blobs, registry.Options{Logger: c.Logger})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	return &registryServer{
-		config: c, listener: listener, plain: loopback(host),
+		config: c, listener: listener, plain: loopback(host), garbage: garbage,
 		settings: registry.Config{DB: db, Blobs: blobs, Logger: c.Logger},
 	}, nil
 }
@@ -58,6 +63,14 @@ func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// collect removes what nothing uses any more, until the context ends.
+func (s *registryServer) collect(ctx context.Context) error {
+	if s == nil || s.config.NoCollector {
+		return nil
+	}
+	return s.garbage.Run(ctx)
 }
 
 // run serves until the context ends. On loopback it is plain HTTP and for

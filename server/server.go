@@ -207,6 +207,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(groupCtx) })
 	group.Go(func() error { return images.run(groupCtx, identity) })
+	group.Go(func() error { return images.collect(groupCtx) })
 	if !c.NoCollector {
 		group.Go(func() error { return p.collector.Run(groupCtx) })
 	}

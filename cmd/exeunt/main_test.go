@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// asProgram in the environment makes the test binary the program itself.
+const asProgram = "EXEUNT_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// run runs the program in a directory of its own.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG=/nowhere")
+	cmd.Dir = t.TempDir()
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		t.Fatalf("exeunt %v: %v", args, err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
+}
+
+// each visits every command that people see.
+func each(root *cobra.Command, visit func(*cobra.Command)) {
+	visit(root)
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			each(c, visit)
+		}
+	}
+}
+
+// TestHelp: each command's help says what it is for and names every flag, and
+// each flag says what it does.
+func TestHelp(t *testing.T) {
+	each(newRoot(), func(c *cobra.Command) {
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		t.Run(c.CommandPath(), func(t *testing.T) {
+			var out bytes.Buffer
+			root := newRoot()
+			root.SetOut(&out)
+			root.SetArgs(args)
+			if err := root.Execute(); err != nil {
+				t.Fatal(err)
+			}
+			if c.Short == "" || strings.HasSuffix(c.Short, ".") {
+				t.Errorf("short description is %q", c.Short)
+			}
+			for _, sub := range c.Commands() {
+				if sub.IsAvailableCommand() && !strings.Contains(out.String(), sub.Short) {
+					t.Errorf("help does not tell of %s", sub.Name())
+				}
+			}
+			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden && (!strings.Contains(out.String(), "--"+f.Name) || f.Usage == "") {
+					t.Errorf("help does not explain --%s", f.Name)
+				}
+			})
+		})
+	})
+}
+
+// TestMistakes: each ends with 1, nothing on the standard output, and one line
+// that says what was wrong.
+func TestMistakes(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"nonsense"}, `unknown command "nonsense"`},
+		{[]string{"--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"serve", "--nonsense"}, "unknown flag: --nonsense"},
+		{[]string{"serve", "argument"}, `"argument"`},
+		{[]string{"serve", "--log-level", "loud"}, "--log-level"},
+		{[]string{"serve", "--enable-garbage-collector=perhaps"}, "enable-garbage-collector"},
+		{[]string{"serve", "--listen", "nonsense"}, `--listen "nonsense": want HOST:PORT`},
+		{[]string{"serve", "--data"}, "--data"},
+		{[]string{"bench", "nonsense"}, `no workload "nonsense"`},
+		{[]string{"bench", "--clients", "many"}, "--clients"},
+		{[]string{"bench", "get", "--kubeconfig", "/nowhere/kubeconfig"}, "read kubeconfig: "},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			code, stdout, stderr := run(t, test.args...)
+			if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "exeunt: ") || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit %d, stdout %q, stderr %q; want 1 and %q", code, stdout, stderr, test.want)
+			}
+			if lines := strings.Count(stderr, "\n"); lines != 1 {
+				t.Errorf("%d lines: %s", lines, stderr)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, stderr := run(t, "--version")
+	if want := "exeunt version " + version() + "\n"; code != 0 || stdout != want || stderr != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q; want %q", code, stdout, stderr, want)
+	}
+	if version() == "" {
+		t.Error("no version")
+	}
+}
+
+// TestHelpIsNoMistake: without a command, people are told what there is.
+func TestHelpIsNoMistake(t *testing.T) {
+	code, stdout, _ := run(t)
+	if code != 0 || !strings.Contains(stdout, "serve") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+}

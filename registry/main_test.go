@@ -1,0 +1,9 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
