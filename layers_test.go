@@ -35,6 +35,7 @@ var layers = map[string][]string{
 	"registry":                         {"registry/blobstore", "review", "sqldb"},
 	"registry/blobstore":               {},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
+	"broker":                           {},
 	"openapi":                          {"kind"},
 	"access":                           {"object"},
 	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
@@ -45,7 +46,7 @@ var layers = map[string][]string{
 }
 
 // pure packages decide; they touch no disk, no network and no database.
-var pure = []string{"object", "lifecycle"}
+var pure = []string{"object", "lifecycle", "broker"}
 
 // effects is what pure packages must not import, with everything below it.
 var effects = []string{"database/sql", "net", "os", "syscall"}

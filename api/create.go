@@ -58,11 +58,15 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 }
 
 func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor metav1.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
-	warnings, err := lifecycle.BeforeCreate(ctx, r.strategy, obj, lifecycle.Creation{
-		Namespace: genericrequest.NamespaceValue(ctx),
-		Now:       r.api.now(),
-		UID:       types.UID(uuid.NewString()),
-		Suffix:    nameSuffix(),
+	var warnings []string
+	err := r.attempt(func() (err error) {
+		warnings, err = lifecycle.BeforeCreate(ctx, r.strategy, obj, lifecycle.Creation{
+			Namespace: genericrequest.NamespaceValue(ctx),
+			Now:       r.api.now(),
+			UID:       types.UID(uuid.NewString()),
+			Suffix:    nameSuffix(),
+		})
+		return err
 	})
 	if err != nil {
 		return object.Object{}, err

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -39,12 +41,14 @@ var seeds = [][5]string{
 	{"POST", widgets, "", "application/json", `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"b"},"spec":{"replicas":1e400}}`},
 	{"POST", widgets, "", "application/vnd.kubernetes.protobuf", "k8s\x00\x0a\x00"},
 	{"POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", "", "application/json", widgetDefinition},
+	{"POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "", `{"spec":{"versions":[{"selectableFields":[{"jsonPath":".0"}],"schema":{}}]}}`},
 	{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", "application/json", `{"spec":{"resourceAttributes":{}}}`},
 	{"POST", "/apis/batch/v1/namespaces/shop/cronjobs", "", "application/json", `{"metadata":{"name":"c"},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`},
 	{"PUT", configMaps + "/a", "", "application/json", `{"metadata":{"name":"a","resourceVersion":"1","finalizers":["x/y"]}}`},
 	{"PUT", "/apis/coordination.k8s.io/v1/namespaces/shop/leases/l", "", "application/json", `{"metadata":{"name":"l"},"spec":{"renewTime":"2030-01-01T00:00:00.000000Z"}}`},
 	{"PUT", "/api/v1/namespaces/shop/finalize", "", "application/json", `{"metadata":{"name":"shop"},"spec":{"finalizers":["a/b"]}}`},
 	{"PATCH", configMaps + "/a", "", "application/json-patch+json", `[{"op":"copy","from":"/metadata","path":"/data"},{"op":"test","path":"","value":null}]`},
+	{"PATCH", configMaps + "/a", "", "application/json-patch+json", `[{"op":"test","path":""}]`},
 	{"PATCH", configMaps + "/a", "", "application/strategic-merge-patch+json", `{"$patch":"replace","metadata":{"$deleteFromPrimitiveList/finalizers":["a"]}}`},
 	{"PATCH", widgets + "/a?fieldManager=m&force=true", "", "application/apply-patch+yaml", "apiVersion: test.dev/v1\nkind: Widget\nspec: {parts: [a, a]}"},
 	{"PATCH", widgets + "/a/scale", "", "application/merge-patch+json", `{"spec":{"replicas":99999999999}}`},
@@ -63,6 +67,8 @@ func FuzzRequest(f *testing.F) {
 		f.Add(s[0], s[1], s[2], s[3], s[4])
 	}
 	w := newWorld(f, store.Options{})
+	var log bytes.Buffer // says why, when the answer does not
+	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
 	w.define()
 	w.configMap("a", "")
 	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"replicas":1}}`)
@@ -78,6 +84,7 @@ func FuzzRequest(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		recorder := httptest.NewRecorder()
+		log.Reset()
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				t.Errorf("panic: %v", p)
@@ -85,7 +92,7 @@ func FuzzRequest(f *testing.F) {
 		}()
 		w.api.ServeHTTP(recorder, req.WithContext(ctx))
 		if recorder.Code == http.StatusInternalServerError {
-			t.Errorf("%s %s answered %s", method, target, recorder.Body)
+			t.Errorf("%s %s answered %s\n%s", method, target, recorder.Body, &log)
 		}
 	})
 }

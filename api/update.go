@@ -77,7 +77,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	if err := checkUID(info.Preconditions(), current.UID); err != nil {
 		return nil, stale(err)
 	}
-	obj, err := info.UpdatedObject(ctx, existing)
+	obj, err := r.change(ctx, info, existing)
 	if err != nil {
 		return nil, badChange(err)
 	}
@@ -88,7 +88,11 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	if err := lifecycle.CheckVersion(accessor.GetResourceVersion(), current.ResourceVersion(), r.strategy.AllowUnconditionalUpdate(ctx)); err != nil {
 		return nil, stale(err)
 	}
-	updated, err := lifecycle.BeforeUpdate(ctx, r.strategy, obj, existing, lifecycle.Change{Namespace: genericrequest.NamespaceValue(ctx)})
+	var updated lifecycle.Updated
+	err = r.attempt(func() error {
+		updated, err = lifecycle.BeforeUpdate(ctx, r.strategy, obj, existing, lifecycle.Change{Namespace: genericrequest.NamespaceValue(ctx)})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +109,15 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		}
 	}
 	return r.swap(ctx, key, current, obj, updated.Remove, dryRun)
+}
+
+// change computes the new object.
+func (r *resource) change(ctx context.Context, info rest.UpdatedObjectInfo, existing runtime.Object) (obj runtime.Object, err error) {
+	err = r.attempt(func() error {
+		obj, err = info.UpdatedObject(ctx, existing)
+		return err
+	})
+	return obj, err
 }
 
 // badChange is why a change cannot be computed. The library words most of it;
@@ -154,9 +167,9 @@ func (r *resource) createByUpdate(ctx context.Context, key object.Key, info rest
 	if p := info.Preconditions(); p != nil && p.UID != nil {
 		return nil, r.statusError(object.Errorf(object.Conflict, "Precondition failed: UID in precondition: %v, UID in object meta: ", *p.UID), key)
 	}
-	obj, err := info.UpdatedObject(ctx, r.v.New())
+	obj, err := r.change(ctx, info, r.v.New())
 	if err != nil {
-		return nil, err
+		return nil, r.statusError(badChange(err), key)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {

@@ -19,12 +19,13 @@ func yesNo(name string, set func(*broker.ObservedXR, bool)) fact {
 	return fact{name, []string{"no", "yes"}, func(o *broker.ObservedXR, v string) { set(o, v == "yes") }}
 }
 
-// facts are all there are; combinations goes through every one of their 1,792
+// facts are all there are; combinations goes through every one of their 3,584
 // combinations.
 var facts = map[string]fact{
 	"namespace": yesNo("namespace", func(o *broker.ObservedXR, v bool) { o.NamespaceReady = v }),
 	"node":      yesNo("node", func(o *broker.ObservedXR, v bool) { o.NodeRegistered = v }),
 	"config":    yesNo("config", func(o *broker.ObservedXR, v bool) { o.ProviderConfigExists = v }),
+	"secret":    yesNo("secret", func(o *broker.ObservedXR, v bool) { o.SecretExists = v }),
 	"xr":        yesNo("xr", func(o *broker.ObservedXR, v bool) { o.XRExists = v }),
 	"deleting":  yesNo("deleting", func(o *broker.ObservedXR, v bool) { o.XRDeleting = v }),
 	"ready":     yesNo("ready", func(o *broker.ObservedXR, v bool) { o.XRReady = v }),

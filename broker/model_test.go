@@ -21,6 +21,7 @@ type world struct {
 	xr        string // "", "creating", "ready", "failed", "deleting"
 	ours      bool   // the XR is being deleted by us
 	config    bool
+	secret    bool // an object that carries some token's secret
 	overdue   bool
 
 	round round
@@ -103,7 +104,7 @@ func (w world) step(check func(string, bool)) world {
 		w.act(check)
 	case 5:
 		if w.round.action == broker.ActionMintToken {
-			w.delivered = true
+			w.delivered, w.secret = true, true
 		}
 	case 6:
 		if w.phase == r.from {
@@ -120,7 +121,7 @@ func (w world) observed(token broker.TokenState, node bool) broker.ObservedXR {
 	}
 	return broker.ObservedXR{
 		NamespaceReady: true, Token: token, NodeRegistered: node,
-		ProviderConfigExists: w.config, XRExists: w.xr != "", XRDeleting: w.xr == "deleting",
+		ProviderConfigExists: w.config, SecretExists: w.secret, XRExists: w.xr != "", XRDeleting: w.xr == "deleting",
 		XRReady: w.xr == "ready", XRFailed: w.xr == "failed", Overdue: w.overdue,
 	}
 }
@@ -156,7 +157,7 @@ func (w *world) act(check func(string, bool)) {
 	case broker.ActionDeleteProviderConfig:
 		check("the ProviderConfig is deleted before the XR", w.xr == "")
 		check("the ProviderConfig is deleted under a node", !w.node)
-		w.config = false
+		w.config, w.secret, w.delivered = false, false, false
 	}
 }
 
@@ -182,7 +183,7 @@ func TestEveryHistory(t *testing.T) {
 		}
 		check("a node enrols while its substrate is deleted by us", !w.ours || !w.node)
 		check("something is left behind a Deleted resource",
-			w.phase != broker.PhaseDeleted || (!w.node && w.xr == "" && !w.config && w.token != broker.TokenIssued))
+			w.phase != broker.PhaseDeleted || (!w.node && w.xr == "" && !w.config && !w.secret && w.token != broker.TokenIssued))
 		if slices.Contains(goingDown, w.phase) {
 			check("the teardown does not end", w.ends())
 		}

@@ -25,7 +25,8 @@ const tableHead = `# What Next answers, for every combination of facts in every 
 #   deleting   it is being deleted        token      the state of the bootstrap token
 #   ready      it is ready                namespace  the namespace is ready
 #   failed     it has failed for good     config     the ProviderConfig exists
-#   overdue    the deadline has passed    other      a value that we do not know
+#   overdue    the deadline has passed    secret     the token's secret lies there
+#   other      a value that we do not know
 #
 # Written by: go test ./broker -run TestNext -update. Read the diff.
 `
@@ -42,22 +43,22 @@ var groups = []group{
 	{
 		"On the way up",
 		[]broker.ProvisionedResourcePhase{broker.PhasePending, broker.PhaseProvisioning, broker.PhaseEnrolling, broker.PhaseReady, unknown},
-		[]string{"xr", "failed", "deleting", "ready", "overdue", "node", "token", "namespace", "config"},
+		[]string{"xr", "failed", "deleting", "ready", "overdue", "node", "token", "namespace", "config", "secret"},
 	},
 	{
 		"Failed",
 		[]broker.ProvisionedResourcePhase{broker.PhaseFailed},
-		[]string{"node", "token", "xr", "config", "failed", "deleting", "ready", "overdue", "namespace"},
+		[]string{"node", "token", "xr", "config", "secret", "failed", "deleting", "ready", "overdue", "namespace"},
 	},
 	{
 		"On the way down",
 		[]broker.ProvisionedResourcePhase{broker.PhaseDeregistering, broker.PhaseDeprovisioning},
-		[]string{"node", "token", "xr", "config", "failed", "deleting", "ready", "overdue", "namespace"},
+		[]string{"node", "token", "xr", "config", "secret", "failed", "deleting", "ready", "overdue", "namespace"},
 	},
 	{
 		"The end",
 		[]broker.ProvisionedResourcePhase{broker.PhaseDeleted},
-		[]string{"node", "token", "xr", "config", "failed", "deleting", "ready", "overdue", "namespace"},
+		[]string{"node", "token", "xr", "config", "secret", "failed", "deleting", "ready", "overdue", "namespace"},
 	},
 }
 

@@ -17,9 +17,12 @@ type ObservedXR struct {
 	Token TokenState
 	// NodeRegistered: a node that used the token is in the mesh.
 	NodeRegistered bool
-	// ProviderConfigExists: the ProviderConfig is there, or anything else that
-	// was applied beside the XR, or either is still being deleted.
+	// ProviderConfigExists: the ProviderConfig is there, being deleted or not.
 	ProviderConfigExists bool
+	// SecretExists: an object that carries a token's secret is there, being
+	// deleted or not. It can be there without a ProviderConfig, since the token
+	// is delivered first.
+	SecretExists bool
 	// XRExists: the XR is there, being deleted or not. The three below count
 	// only with it.
 	XRExists bool
@@ -89,6 +92,7 @@ func (o ObservedXR) needsToken() bool {
 // ObservedSubstrate is what Substrate.Observe has seen.
 type ObservedSubstrate struct {
 	ProviderConfigExists bool
+	SecretExists         bool
 	XRExists             bool
 	XRDeleting           bool
 	XRReady              bool
@@ -125,6 +129,7 @@ func Fold(r ProvisionedResource, reads Reads) ObservedXR {
 		Token:                token,
 		NodeRegistered:       reads.NodeRegistered,
 		ProviderConfigExists: reads.Substrate.ProviderConfigExists,
+		SecretExists:         reads.Substrate.SecretExists,
 		XRExists:             reads.Substrate.XRExists,
 		XRDeleting:           reads.Substrate.XRDeleting,
 		XRReady:              reads.Substrate.XRReady,

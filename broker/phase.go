@@ -76,8 +76,8 @@ const (
 	ActionRevokeToken Action = "RevokeToken"
 	// ActionDeleteSubstrate deletes the XR with foreground propagation.
 	ActionDeleteSubstrate Action = "DeleteSubstrate"
-	// ActionDeleteProviderConfig deletes the ProviderConfig and what else was
-	// applied beside the XR. It follows only when the XR is observed gone.
+	// ActionDeleteProviderConfig deletes the ProviderConfig and the object that
+	// carries the token's secret. It follows only when the XR is observed gone.
 	ActionDeleteProviderConfig Action = "DeleteProviderConfig"
 )
 
@@ -122,7 +122,7 @@ func teardown(o ObservedXR) (Action, ProvisionedResourcePhase) {
 		return ActionRevokeToken, PhaseDeregistering
 	case o.XRExists:
 		return ActionDeleteSubstrate, PhaseDeprovisioning
-	case o.ProviderConfigExists:
+	case o.ProviderConfigExists || o.SecretExists:
 		return ActionDeleteProviderConfig, PhaseDeprovisioning
 	}
 	return ActionNoop, PhaseDeleted

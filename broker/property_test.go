@@ -49,7 +49,7 @@ var rules = []struct {
 		func(d decision) bool { return d.to == broker.PhaseDeleted && d.phase != broker.PhaseDeleted },
 		func(d decision) bool {
 			o := d.observed
-			return d.down() && !o.NodeRegistered && !o.XRExists && !o.ProviderConfigExists && slices.Contains(spent, o.Token)
+			return d.down() && !o.NodeRegistered && !o.XRExists && !o.ProviderConfigExists && !o.SecretExists && slices.Contains(spent, o.Token)
 		}},
 	{"Failed stays, and does nothing",
 		func(d decision) bool { return d.phase == broker.PhaseFailed },

@@ -90,10 +90,11 @@ func (p Parameter) checkBounds(errs *FieldErrors, field string) {
 	if !numeric && (p.Minimum != nil || p.Maximum != nil) {
 		errs.add(field, fmt.Sprintf("minimum and maximum are not for type %s", p.Type))
 	}
-	for name, bound := range map[string]*float64{"minimum": p.Minimum, "maximum": p.Maximum} {
-		if bound != nil && (math.IsNaN(*bound) || math.IsInf(*bound, 0)) {
-			errs.add(field+"."+name, "must be a finite number")
-		}
+	if !finite(p.Minimum) {
+		errs.add(field+".minimum", "must be a finite number")
+	}
+	if !finite(p.Maximum) {
+		errs.add(field+".maximum", "must be a finite number")
 	}
 	if p.Minimum != nil && p.Maximum != nil && *p.Minimum > *p.Maximum {
 		errs.add(field+".maximum", "is less than minimum")
@@ -109,6 +110,10 @@ func (p Parameter) checkBounds(errs *FieldErrors, field string) {
 	} else if _, err := p.pattern(); err != nil {
 		errs.add(field+".pattern", err.Error())
 	}
+}
+
+func finite(bound *float64) bool {
+	return bound == nil || !math.IsNaN(*bound) && !math.IsInf(*bound, 0)
 }
 
 // checkValues checks that default and enum are values of the type, and that the

@@ -93,7 +93,7 @@ func held(o ObservedXR, phase ProvisionedResourcePhase) string {
 		if o.XRExists {
 			return "waiting for the XR to be gone"
 		}
-		return "waiting for the ProviderConfig to be gone"
+		return "waiting for the ProviderConfig and the token's secret to be gone"
 	}
 	return ""
 }

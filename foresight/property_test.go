@@ -19,7 +19,7 @@ import (
 )
 
 // graphs is how many random graphs are tried on each engine.
-const graphs = 150
+const graphs = 250
 
 // unserved is a kind that nobody knows any more.
 const unserved = "widgets.example.com"

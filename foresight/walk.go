@@ -40,6 +40,7 @@ type node struct {
 	kind  int32 // index of walk.names
 	state state
 
+	inside  bool // lives in a namespace
 	holds   bool // others must act before it can leave: finalizers, grace
 	stuck   bool // a container whose content does not leave
 	was     bool // DELETING already
@@ -156,7 +157,8 @@ func (w *walk) put(h *head, n node) int32 {
 		w.nodes = append(w.nodes, node{})
 		w.index[h.uid] = i
 	}
-	n.uid, n.id, n.kind, n.later = h.uid, h.id, w.name(h.Kind), w.later && n.state >= gone
+	n.uid, n.id, n.kind, n.inside = h.uid, h.id, w.name(h.Kind), h.Namespace != ""
+	n.later = w.later && n.leaving()
 	w.nodes[i] = n
 	switch n.state {
 	case foreground, orphaning, emptying:
@@ -286,17 +288,11 @@ func (w *walk) connect(rows []dependent) {
 			continue
 		}
 		w.circle = w.circle || from == 0
-		if d.Namespace == "" && w.namespaced(to) {
+		if d.Namespace == "" && w.nodes[to].inside {
 			continue // it cannot be resolved, and would block for ever
 		}
 		w.edges = append(w.edges, edge{from, to})
 	}
-}
-
-// namespaced says whether a node's kind lives in namespaces.
-func (w *walk) namespaced(i int32) bool {
-	k, ok := w.kinds.Stored(w.names[w.nodes[i].kind])
-	return ok && k.Namespaced
 }
 
 func (w *walk) find(uid types.UID) *node {

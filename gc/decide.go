@@ -32,6 +32,7 @@ type Owner struct {
 	Namespace  string // of the owner; empty: cluster-scoped
 	Namespaced bool   // of an owner that does not exist: the reference names a namespaced kind
 	Foreground bool   // being deleted, and waiting for its dependents
+	Leaving    bool   // as good as gone: it only passes its grace period on
 }
 
 // Classify judges one reference of a dependent in a namespace (empty: the
@@ -46,6 +47,8 @@ func Classify(namespace string, o Owner) Standing {
 		return Dangling
 	case o.Foreground:
 		return Waiting
+	case o.Leaving:
+		return Dangling
 	default:
 		return Solid
 	}

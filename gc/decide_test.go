@@ -26,6 +26,7 @@ func TestClassify(t *testing.T) {
 		{"cluster-scoped dependent, owner gone", "", Owner{}, Dangling},
 		{"owner waits", "n", Owner{Exists: true, Namespace: "n", Foreground: true}, Waiting},
 		{"cluster-scoped owner waits", "n", Owner{Exists: true, Foreground: true}, Waiting},
+		{"owner passes its grace period on", "n", Owner{Exists: true, Namespace: "n", Leaving: true}, Dangling},
 		{"owner in another namespace waits", "n", Owner{Exists: true, Namespace: "m", Foreground: true}, Dangling},
 		{"unresolvable owner waits", "", Owner{Exists: true, Namespace: "m", Foreground: true}, Unresolvable},
 	} {

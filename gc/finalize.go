@@ -73,6 +73,9 @@ func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) err
 // for each other in a circle do not wait for ever: the one that is looked at
 // goes first.
 func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, error) {
+	if err := s.passOn(o); err != nil {
+		return review.Verdict{}, err
+	}
 	v, err := s.collect(ctx, string(o.UID), dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
@@ -115,7 +118,10 @@ func (s *session) finalized(ctx context.Context, uid types.UID, finalizer string
 	}
 	m.Finalizers = slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool { return f == finalizer })
 	if lifecycle.RemoveNow(o.Body, m, s.rules(o.Kind)) {
-		s.remove(o)
+		if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
+			return review.Verdict{}, err
+		}
+		s.remove(o, &m)
 	} else if err := s.rewrite(o, &m); err != nil {
 		return review.Verdict{}, err
 	}

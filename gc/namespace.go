@@ -149,7 +149,7 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 		return review.Verdict{}, err
 	}
 	if lifecycle.RemoveNow(body, ns.ObjectMeta, s.rules(o.Kind)) {
-		s.remove(o)
+		s.remove(o, &ns.ObjectMeta)
 		return review.Acted(), s.tx.Flush(ctx)
 	}
 	if string(body) == string(o.Body) {

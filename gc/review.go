@@ -27,16 +27,18 @@ type item struct {
 	parent     bool // it had dependents when it was read
 }
 
-// session is one review transaction. It follows a cascade downwards as far as
-// its budget goes, so that a chain costs a few transactions and not one per
-// link; what it leaves is in the queue, put there by the triggers.
+// session is one review transaction. It follows a cascade as far as its budget
+// goes, so that a chain costs a few transactions and not one per link; what it
+// leaves is in the queue, put there by the triggers.
 type session struct {
 	c      *Collector
 	tx     *store.Tx
 	now    time.Time
 	budget int                 // objects that may still be changed
 	owners map[types.UID]Owner // what was looked up, or done since
-	below  []string            // removed in this transaction, with dependents
+	grace  map[types.UID]int64 // what owners under review pass on, in seconds
+	next   []types.UID         // reviewable because of this transaction
+	queued map[types.UID]bool  // those in next
 	events []warningEvent
 }
 
@@ -46,7 +48,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if !ok {
 		return nil, fmt.Errorf("review objects: the transaction is a %T", tx)
 	}
-	s := &session{c: c, tx: stx, now: now, budget: c.opts.Budget, owners: map[types.UID]Owner{}}
+	s := &session{c: c, tx: stx, now: now, budget: c.opts.Budget, owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		if s.budget <= 0 {
@@ -59,7 +61,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 		}
 		verdicts[i] = v
 	}
-	if err := s.descend(ctx); err != nil {
+	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
 	return verdicts, s.writeEvents(ctx)
@@ -96,6 +98,8 @@ func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err 
 		v, err = s.orphan(ctx, o)
 	case o.finalizing&store.FinalizeForeground != 0:
 		v, err = s.foreground(ctx, o)
+	case o.finalizing&store.FinalizeGrace != 0:
+		v, err = s.propagate(ctx, o)
 	}
 	if err != nil || o.finalizing&store.FinalizeNamespace == 0 || s.budget <= 0 {
 		return v, err
@@ -138,25 +142,53 @@ func (s *session) collect(ctx context.Context, uid, statement string, judge func
 	return review.Progressed(0), nil
 }
 
-// descend reviews what this transaction made reviewable, while there is
-// budget. The rows that the triggers wrote for it are taken back.
-func (s *session) descend(ctx context.Context) error {
-	for len(s.below) > 0 && s.budget > 0 {
-		uid := s.below[0]
-		s.below = s.below[1:]
-		if _, err := s.collect(ctx, uid, dependents, s.judge); err != nil {
+// then notes something that this transaction made reviewable.
+func (s *session) then(uid types.UID) {
+	if !s.queued[uid] {
+		s.queued[uid] = true
+		s.next = append(s.next, uid)
+	}
+}
+
+// follow reviews what this transaction made reviewable, down a cascade and, for
+// owners that wait, up again, while there is budget. The rows that the triggers
+// wrote for it are taken back first: what a review enqueues itself stays.
+func (s *session) follow(ctx context.Context) error {
+	for len(s.next) > 0 && s.budget > 0 {
+		uid := s.next[0]
+		s.next = s.next[1:]
+		delete(s.queued, uid)
+		if err := s.followOne(ctx, string(uid)); err != nil {
 			return fmt.Errorf("review %s: %w", uid, err)
-		}
-		if s.budget <= 0 {
-			return nil // there may be more: its row stays in the queue
-		}
-		var b sqldb.Batch
-		b.Exec(settled, uid)
-		if err := s.tx.Send(ctx, &b); err != nil {
-			return fmt.Errorf("settle %s: %w", uid, err)
 		}
 	}
 	return nil
+}
+
+func (s *session) followOne(ctx context.Context, uid string) error {
+	found, err := s.query(ctx, objectByUID, uid)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 && (!found[0].Deleting || found[0].finalizing != store.FinalizeForeground) {
+		return nil // its row stays in the queue
+	}
+	var b sqldb.Batch
+	b.Exec(settled, uid)
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		_, err = s.collect(ctx, uid, dependents, s.judge)
+	} else {
+		_, err = s.foreground(ctx, found[0])
+	}
+	if err != nil || s.budget > 0 {
+		return err
+	}
+	b = sqldb.Batch{} // there may be more
+	s.c.engine.Enqueue(&b, uid, "continued", s.now)
+	return s.tx.Send(ctx, &b)
 }
 
 // judge decides about dependents and does it. Those of one batch are decided
@@ -204,17 +236,22 @@ func (s *session) standing(o *item, r *metav1.OwnerReference) Standing {
 
 // delete sends an object on its way by the rules of its kind.
 func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPropagation) error {
+	options := metav1.DeleteOptions{PropagationPolicy: &policy}
+	if seconds, ok := s.inherited(&m); ok {
+		options.GracePeriodSeconds = &seconds
+		if o.parent {
+			lifecycle.WithPropagatedGrace(&m, seconds)
+		}
+	}
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now,
-		Options: metav1.DeleteOptions{PropagationPolicy: &policy},
-		Rules:   s.rules(o.Kind),
+		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.rules(o.Kind),
 	})
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", o.Key, err)
 	}
 	switch d.Outcome {
 	case lifecycle.Remove:
-		s.remove(o)
+		s.remove(o, &m)
 	case lifecycle.Mark:
 		return s.replace(o, &d.Meta, d.Body)
 	}
@@ -230,12 +267,19 @@ func (s *session) rules(storage string) lifecycle.Rules {
 	return lifecycle.Rules{}
 }
 
-func (s *session) remove(o *item) {
+// remove lets an object go. Its dependents have lost an owner, and its own
+// owners may have waited for it.
+func (s *session) remove(o *item, m *metav1.ObjectMeta) {
 	s.budget--
 	s.tx.Remove(&o.Stored)
 	s.owners[o.UID] = Owner{}
 	if o.parent {
-		s.below = append(s.below, string(o.UID))
+		s.then(o.UID)
+	}
+	for i := range m.OwnerReferences {
+		if owner := m.OwnerReferences[i].UID; s.owners[owner].Foreground {
+			s.then(owner)
+		}
 	}
 }
 
@@ -250,9 +294,14 @@ func (s *session) rewrite(o *item, m *metav1.ObjectMeta) error {
 
 func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 	s.budget--
+	deleting := m.DeletionTimestamp != nil
 	s.owners[o.UID] = Owner{
 		Exists: true, Namespace: o.Namespace,
-		Foreground: m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
+		Foreground: deleting && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
+		Leaving:    deleting && slices.Contains(m.Finalizers, lifecycle.PropagateGrace),
+	}
+	if s.owners[o.UID].Foreground && o.parent {
+		s.then(o.UID)
 	}
 	next, err := s.tx.Rewrite(&o.Stored, m, body)
 	if err != nil {
@@ -289,6 +338,7 @@ func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
 		}
 		o.Exists = true
 		o.Foreground = deletion != 0 && finalizing&store.FinalizeForeground != 0
+		o.Leaving = deletion != 0 && finalizing&store.FinalizeGrace != 0
 		s.owners[uid] = o
 		return nil
 	}, ownerByUID, string(uid))

@@ -76,7 +76,10 @@ func BeforeDelete(d Deletion) (Decision, error) {
 	if manner == pending {
 		return asStored, nil
 	}
-	m.Finalizers = finalizersOnDelete(d)
+	if first {
+		settleGrace(&m, d)
+	}
+	m.Finalizers = finalizersOnDelete(d.with(m))
 
 	body := d.Body
 	if first && d.Rules.MarkDeleting != nil {
@@ -101,6 +104,12 @@ func BeforeDelete(d Deletion) (Decision, error) {
 		return Decision{}, fmt.Errorf("mark as deleting: %w", err)
 	}
 	return Decision{Outcome: Mark, Meta: m, Body: body}, nil
+}
+
+// with is the deletion of an object with these annotations.
+func (d Deletion) with(m metav1.ObjectMeta) Deletion {
+	d.Meta.Annotations = m.Annotations
+	return d
 }
 
 // RemoveNow says whether a DELETING object has nothing left to wait for. It is

@@ -19,9 +19,12 @@ func finalizersOnDelete(d Deletion) []string {
 		added = d.Rules.DeleteFinalizers
 	}
 	wanted := policyFinalizer(policy(d))
+	if _, ok := PropagatedGrace(&d.Meta); ok && wanted == "" {
+		wanted = PropagateGrace
+	}
 	out := make([]string, 0, len(d.Meta.Finalizers)+len(added)+1)
 	for _, f := range d.Meta.Finalizers {
-		if f == wanted || policyOf(f) == "" {
+		if f == wanted || policyOf(f) == "" && f != PropagateGrace {
 			out = append(out, f)
 		}
 	}

@@ -239,7 +239,7 @@ func (w *gcWorld) share(tx *sqldb.Tx, repo int64, children []string) (ids []int6
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		var id int64
-		err := row.Scan(&id, new(string))
+		err := row.Scan(new(string), &id)
 		ids = append(ids, id)
 		return err
 	}, statement, repo, w.digests(children))
@@ -352,7 +352,8 @@ func (w *gcWorld) wantQueue(table, key, want string) {
 	w.Helper()
 	// Rounded to minutes: what chance adds to delays of tests is less than one,
 	// or the tests say so.
-	statement := fmt.Sprintf(`SELECT %s || ' ' || event || ' ' || CAST((review_after - $1 + 60000) / 120000 * 2 AS text) || 'm' ||
+	statement := fmt.Sprintf(`SELECT %s || ' ' || event || ' ' ||
+		CASE WHEN review_after < CAST($1 AS bigint) + 1000 THEN 'due' ELSE CAST((review_after - $1 + 60000) / 120000 * 2 AS text) || 'm' END ||
 		CASE WHEN claim_token IS NULL THEN '' ELSE ' claimed' END FROM %s`, key, table)
 	w.wantLines(table, want, statement, time.Now().UnixMilli())
 }

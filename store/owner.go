@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -60,6 +61,7 @@ const (
 	FinalizeOrphan     = 1 // let go of its dependents
 	FinalizeForeground = 2 // delete its dependents first
 	FinalizeNamespace  = 4 // empty the namespace
+	FinalizeGrace      = 8 // send its dependents on their way, with its grace period
 )
 
 // describe sets what a head says about deletion.
@@ -80,6 +82,8 @@ func (f *effect) describe(m *metav1.ObjectMeta) {
 			f.finalizing |= FinalizeOrphan
 		case metav1.FinalizerDeleteDependents:
 			f.finalizing |= FinalizeForeground
+		case lifecycle.PropagateGrace:
+			f.finalizing |= FinalizeGrace
 		}
 	}
 }

@@ -1,0 +1,47 @@
+package gc
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
+)
+
+// propagate is the finalizer of an owner that passes its grace period on: its
+// dependents are sent on their way, and then it may go.
+func (s *session) propagate(ctx context.Context, o *item) (review.Verdict, error) {
+	if err := s.passOn(o); err != nil {
+		return review.Verdict{}, err
+	}
+	v, err := s.collect(ctx, string(o.UID), dependents, s.judge)
+	if err != nil || s.budget <= 0 {
+		return v, err
+	}
+	return s.finalized(ctx, o.UID, lifecycle.PropagateGrace)
+}
+
+// passOn notes the grace period that an owner under review passes on.
+func (s *session) passOn(o *item) error {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return err
+	}
+	if seconds, ok := lifecycle.PropagatedGrace(&m); ok {
+		s.grace[o.UID] = seconds
+	}
+	return nil
+}
+
+// inherited is the grace period that a dependent gets from its owners: the
+// longest of those under review.
+func (s *session) inherited(m *metav1.ObjectMeta) (seconds int64, ok bool) {
+	for i := range m.OwnerReferences {
+		if g, passed := s.grace[m.OwnerReferences[i].UID]; passed {
+			seconds, ok = max(seconds, g), true
+		}
+	}
+	return seconds, ok
+}

@@ -1,0 +1,45 @@
+package lifecycle
+
+import (
+	"maps"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PropagateGrace is an annotation by which an owner passes a grace period on to
+// its dependents when it is deleted (spec 1's open question 2): a number of
+// seconds, or "true" for the grace period of the delete request. Other values,
+// and "true" when the request names none, mean nothing.
+//
+// It is also the name of the finalizer that holds an owner, deleted in the
+// background, until all its dependents are on their way: after that nobody could
+// say how long they may take. The collector removes it.
+const PropagateGrace = "lifecycle.exeunt.dev/propagate-grace-period"
+
+// PropagatedGrace is the grace period that an owner passes on.
+func PropagatedGrace(m *metav1.ObjectMeta) (seconds int64, ok bool) {
+	seconds, err := strconv.ParseInt(m.Annotations[PropagateGrace], 10, 64)
+	if err != nil || seconds < 0 {
+		return 0, false
+	}
+	return min(seconds, maxGrace), true
+}
+
+// WithPropagatedGrace makes an object pass a grace period on. The annotations it
+// had are not changed.
+func WithPropagatedGrace(m *metav1.ObjectMeta, seconds int64) {
+	annotations := maps.Clone(m.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[PropagateGrace] = strconv.FormatInt(seconds, 10)
+	m.Annotations = annotations
+}
+
+// settleGrace writes the request's grace period where the owner says "true".
+func settleGrace(m *metav1.ObjectMeta, d Deletion) {
+	if g := d.Options.GracePeriodSeconds; g != nil && m.Annotations[PropagateGrace] == "true" {
+		WithPropagatedGrace(m, boundGrace(*g))
+	}
+}

@@ -1,0 +1,431 @@
+package registry_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// streamed hides a string's length, so that it is sent in HTTP chunks.
+func streamed(s string) io.Reader { return io.MultiReader(strings.NewReader(s)) }
+
+func TestPushBlob(t *testing.T) {
+	content := strings.Repeat("content ", 100_000) // more than one buffer
+	const third = 300_000
+	for name, push := range map[string]func(w *world, repo string) string{
+		"one POST": func(w *world, repo string) string {
+			return w.push(repo, content)
+		},
+		"one POST, streamed": func(w *world, repo string) string {
+			w.want(201, "POST", "/v2/"+repo+"/blobs/uploads/?digest="+sha256(content), nil, streamed(content))
+			return sha256(content)
+		},
+		"POST and PUT": func(w *world, repo string) string {
+			at := w.begin(repo)
+			w.want(201, "PUT", at+"?digest="+sha256(content), nil, content)
+			return sha256(content)
+		},
+		"one PATCH, streamed": func(w *world, repo string) string {
+			at := w.begin(repo)
+			a := w.want(202, "PATCH", at, nil, streamed(content))
+			w.want(201, "PUT", a.header.Get("Location")+"?digest="+sha256(content), nil, nil)
+			return sha256(content)
+		},
+		"chunks, the last with PUT": func(w *world, repo string) string {
+			at := w.begin(repo)
+			for first := 0; first < 2*third; first += third {
+				last := first + third - 1
+				a := w.want(202, "PATCH", at, headers{"Content-Range": fmt.Sprintf("%d-%d", first, last)}, content[first:last+1])
+				if got := a.header.Get("Range"); got != fmt.Sprintf("0-%d", last) {
+					w.Errorf("Range is %q after byte %d", got, last)
+				}
+				at = a.header.Get("Location")
+			}
+			w.want(201, "PUT", at+"?digest="+sha256(content), headers{"Content-Range": fmt.Sprintf("%d-%d", 2*third, len(content)-1)}, content[2*third:])
+			return sha256(content)
+		},
+		"sha512, said at the start": func(w *world, repo string) string {
+			at := w.want(202, "POST", "/v2/"+repo+"/blobs/uploads/?digest-algorithm=sha512", nil, nil).header.Get("Location")
+			w.want(202, "PATCH", at, nil, content)
+			w.want(201, "PUT", at+"?digest="+sha512(content), nil, nil)
+			return sha512(content)
+		},
+		"sha512, said at the end": func(w *world, repo string) string {
+			at := w.begin(repo)
+			w.want(202, "PATCH", at, nil, content[:third])
+			w.want(201, "PUT", at+"?digest="+sha512(content), nil, content[third:])
+			return sha512(content)
+		},
+		"sha512 in one PUT": func(w *world, repo string) string {
+			w.want(201, "PUT", w.begin(repo)+"?digest="+sha512(content), nil, content)
+			return sha512(content)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(w *world) {
+				d := push(w, "shop/web")
+				w.blob("shop/web", d, content)
+				w.absent("shop/other", d)
+				w.wantCounts("blobs 1, blob_uploads 0, manifests 0, tags 0")
+				// The same again: kept once, and both repositories have it.
+				push(w, "shop/other")
+				w.blob("shop/other", d, content)
+				w.wantCounts("blobs 1, blob_uploads 0, manifests 0, tags 0")
+			})
+		})
+	}
+}
+
+func TestPushEmptyBlob(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("a", "")
+		w.blob("a", sha256(""), "")
+		w.want(201, "PUT", w.begin("a")+"?digest="+sha512(""), nil, nil)
+		w.blob("a", sha512(""), "")
+	})
+}
+
+func TestPushAnswers(t *testing.T) {
+	each(t, func(w *world) {
+		start := w.want(202, "POST", "/v2/shop/web/blobs/uploads/", nil, nil)
+		at, id := start.header.Get("Location"), start.header.Get("Docker-Upload-UUID")
+		if at != "/v2/shop/web/blobs/uploads/"+id || start.header.Get("Range") != "0-0" || start.header.Get("OCI-Chunk-Min-Length") != "" {
+			w.Errorf("POST: %v", start.header)
+		}
+		end := w.want(201, "PUT", at+"?digest="+sha256("x"), nil, "x")
+		if end.header.Get("Location") != "/v2/shop/web/blobs/"+sha256("x") || end.header.Get("Docker-Content-Digest") != sha256("x") {
+			w.Errorf("PUT: %v", end.header)
+		}
+	})
+	t.Run("chunk minimum", func(t *testing.T) {
+		w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{ChunkMinLength: 5 << 20})
+		a := w.want(202, "POST", "/v2/a/blobs/uploads/", nil, nil)
+		if got := a.header.Get("OCI-Chunk-Min-Length"); got != "5242880" {
+			t.Errorf("OCI-Chunk-Min-Length is %q", got)
+		}
+	})
+}
+
+func TestUploadRefuses(t *testing.T) {
+	wrong := sha256("something else")
+	each(t, func(w *world) {
+		post := "/v2/a/blobs/uploads/"
+		w.refuses(400, registry.DigestInvalid, "POST", post+"?digest="+wrong, nil, "content")
+		w.refuses(400, registry.DigestInvalid, "POST", post+"?digest=sha256:12", nil, "content")
+		w.refuses(400, registry.DigestInvalid, "POST", post+"?digest=", nil, "content")
+		w.refuses(400, registry.DigestInvalid, "POST", post+"?digest-algorithm=md5", nil, nil)
+		w.refuses(400, registry.DigestInvalid, "PUT", w.begin("a")+"?digest="+wrong, nil, "content")
+		w.wantCounts("blobs 0, blob_uploads 0, manifests 0, tags 0")
+
+		at := w.begin("a")
+		w.refuses(400, registry.DigestInvalid, "PUT", at, nil, "content")
+		w.refuses(400, registry.DigestInvalid, "PUT", at+"?digest=sha384:00", nil, "content")
+		for _, header := range []string{"x", "0", "1-0", "-1-5", "bytes=0-6", "0-6/7", "99999999999999999999-99999999999999999999"} {
+			w.refuses(400, registry.BlobUploadInvalid, "PATCH", at, headers{"Content-Range": header}, "content")
+		}
+		w.refuses(400, registry.SizeInvalid, "PATCH", at, headers{"Content-Range": "0-7"}, "content")
+		w.refuses(400, registry.SizeInvalid, "PATCH", at, headers{"Content-Range": "0-5"}, "content")
+		w.refuses(416, registry.BlobUploadInvalid, "PATCH", at, headers{"Content-Range": "1-7"}, "content")
+		w.want(202, "PATCH", at, headers{"Content-Range": "0-6"}, "content")
+		for _, method := range []string{"PATCH", "PUT"} {
+			a := w.refuses(416, registry.BlobUploadInvalid, method, at+"?digest="+wrong, headers{"Content-Range": "0-6"}, "content")
+			if a.header.Get("Range") != "0-6" || a.header.Get("Location") != at {
+				w.Errorf("%s out of order: %v", method, a.header)
+			}
+		}
+		if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != "0-6" {
+			w.Errorf("status after refusals: %v", a.header)
+		}
+		w.want(201, "PUT", at+"?digest="+sha256("content!"), headers{"Content-Range": "7-7"}, "!")
+		w.blob("a", sha256("content!"), "content!")
+	})
+}
+
+// TestUploadBelongsToItsRepository: the id of an upload is no key to it in
+// another repository, and none at all once it has ended.
+func TestUploadBelongsToItsRepository(t *testing.T) {
+	each(t, func(w *world) {
+		at := w.begin("mine")
+		w.push("yours", "x") // it exists
+		foreign := strings.Replace(at, "/mine/", "/yours/", 1)
+		nowhere := strings.Replace(at, "/mine/", "/nowhere/", 1)
+		forged := at[:len(at)-36] + "00000000-0000-4000-8000-000000000000"
+		for _, path := range []string{foreign, nowhere, forged} {
+			for _, method := range []string{"GET", "PATCH", "PUT", "DELETE"} {
+				w.refuses(404, registry.BlobUploadUnknown, method, path+"?digest="+sha256("content"), nil, "content")
+			}
+		}
+		w.want(201, "PUT", at+"?digest="+sha256("content"), nil, "content")
+		for _, method := range []string{"GET", "PATCH", "PUT", "DELETE"} {
+			w.refuses(404, registry.BlobUploadUnknown, method, at+"?digest="+sha256("content"), nil, "content")
+		}
+		w.absent("yours", sha256("content"))
+		w.blob("mine", sha256("content"), "content")
+	})
+}
+
+func TestUploadCancel(t *testing.T) {
+	each(t, func(w *world) {
+		at := w.begin("a")
+		w.want(202, "PATCH", at, nil, "content")
+		w.want(204, "DELETE", at, nil, nil)
+		w.refuses(404, registry.BlobUploadUnknown, "DELETE", at, nil, nil)
+		w.refuses(404, registry.BlobUploadUnknown, "GET", at, nil, nil)
+		w.wantCounts("blobs 0, blob_uploads 0, manifests 0, tags 0")
+		if paths := w.strings(`SELECT path FROM gc_unlink_queue`); len(paths) != 1 {
+			w.Errorf("left to the collector: %v", paths)
+		}
+	})
+}
+
+// TestUploadBreaksOff: what arrived before the connection broke is kept, and
+// the client goes on after it.
+func TestUploadBreaksOff(t *testing.T) {
+	each(t, func(w *world) {
+		for _, method := range []string{"PATCH", "PUT"} {
+			at := w.begin("a")
+			w.breakOff(method, at+"?digest="+sha256("hello, world"), 12, "hello,")
+			a := w.awaitRange(at, "0-5")
+			at = a.header.Get("Location")
+			w.want(202, "PATCH", at, headers{"Content-Range": "6-11"}, " world")
+			w.want(201, "PUT", at+"?digest="+sha256("hello, world"), nil, nil)
+			w.blob("a", sha256("hello, world"), "hello, world")
+		}
+		w.breakOff("POST", "/v2/a/blobs/uploads/?digest="+sha256("hello, again"), 12, "hello,")
+		deadline := time.Now().Add(10 * time.Second)
+		for w.counts() != "blobs 1, blob_uploads 0, manifests 0, tags 0" && time.Now().Before(deadline) {
+			time.Sleep(5 * time.Millisecond)
+		}
+		w.wantCounts("blobs 1, blob_uploads 0, manifests 0, tags 0")
+	})
+}
+
+// breakOff sends a request whose body ends before its length, and hangs up.
+func (w *world) breakOff(method, path string, length int, body string) {
+	w.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: registry\r\nContent-Length: %d\r\n\r\n%s", method, path, length, body)
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		w.Fatal(err)
+	}
+	// An answer, or a closed connection: the request has ended.
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+		if resp.StatusCode < 400 {
+			w.Errorf("%s that broke off: %s", method, resp.Status)
+		}
+		resp.Body.Close()
+	}
+	if err := conn.Close(); err != nil {
+		w.Error(err)
+	}
+}
+
+// awaitRange waits until so much has arrived.
+func (w *world) awaitRange(at, want string) answer {
+	w.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		a := w.want(204, "GET", at, nil, nil)
+		if a.header.Get("Range") == want {
+			return a
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("Range is %q, not %q", a.header.Get("Range"), want)
+		}
+	}
+}
+
+// TestUploadAfterDeath: a process died after it had stored bytes and before it
+// recorded them.
+func TestUploadAfterDeath(t *testing.T) {
+	each(t, func(w *world) {
+		for _, asked := range []bool{true, false} {
+			at := w.begin("a")
+			w.want(202, "PATCH", at, nil, "hello")
+			path := w.strings(`SELECT path FROM blob_uploads`)[0]
+			lost, err := w.dir.Resume(w.Context(), path)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if _, err := io.WriteString(lost, ", world"); err != nil {
+				w.Fatal(err)
+			}
+			if err := lost.Close(); err != nil {
+				w.Fatal(err)
+			}
+			if asked {
+				if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != "0-11" {
+					w.Errorf("Range is %q", a.header.Get("Range"))
+				}
+			}
+			w.want(201, "PUT", at+"?digest="+sha256("hello, world!"), headers{"Content-Range": "12-12"}, "!")
+			w.blob("a", sha256("hello, world!"), "hello, world!")
+		}
+	})
+}
+
+// TestUploadBusy: while one request writes to an upload, no other does.
+func TestUploadBusy(t *testing.T) {
+	each(t, func(w *world) {
+		at := w.begin("a")
+		body, feed := io.Pipe()
+		done := make(chan answer)
+		go func() { done <- w.send("PATCH", at, nil, body) }()
+		content := strings.Repeat("x", 1<<20) // more than is held in memory
+		if _, err := io.WriteString(feed, content); err != nil {
+			w.Fatal(err)
+		}
+		path := w.strings(`SELECT path FROM blob_uploads`)[0]
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			if size, err := w.dir.Stat(w.Context(), path); err == nil && size > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				w.Fatal("nothing is stored")
+			}
+		}
+		w.refuses(409, registry.BlobUploadInvalid, "PATCH", at, nil, "y")
+		w.refuses(409, registry.BlobUploadInvalid, "PUT", at+"?digest="+sha256("x"), nil, "x")
+		w.refuses(409, registry.BlobUploadInvalid, "DELETE", at, nil, nil)
+		w.want(204, "GET", at, nil, nil)
+		if err := feed.Close(); err != nil {
+			w.Fatal(err)
+		}
+		if a := <-done; a.status != 202 {
+			w.Fatalf("the first request: %d %s", a.status, a.body)
+		}
+		w.want(201, "PUT", at+"?digest="+sha256(content), nil, nil)
+	})
+}
+
+// TestUploadTakenOver: on PostgreSQL a request whose lease has ended loses its
+// upload to another, and cannot end it any more.
+func TestUploadTakenOver(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{})
+	at := w.begin("a")
+	body, feed := io.Pipe()
+	done := make(chan answer)
+	go func() { done <- w.send("PUT", at+"?digest="+sha256("hello"), nil, body) }()
+	if _, err := io.WriteString(feed, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	for len(w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.exec(`UPDATE blob_uploads SET claim_token = 'another'`)
+	if err := feed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-done; a.status != 409 || a.code() != registry.BlobUploadInvalid {
+		t.Errorf("the request that lost its lease: %d %s", a.status, a.body)
+	}
+	w.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
+	// The other one has died as well.
+	w.exec(`UPDATE blob_uploads SET claim_until = 0`)
+	w.want(201, "PUT", at+"?digest="+sha256("hello"), nil, nil)
+	w.check()
+}
+
+func TestMount(t *testing.T) {
+	each(t, func(w *world) {
+		d := w.push("from", "content")
+		a := w.want(201, "POST", "/v2/to/blobs/uploads/?mount="+d+"&from=from", nil, nil)
+		if a.header.Get("Location") != "/v2/to/blobs/"+d || a.header.Get("Docker-Content-Digest") != d {
+			w.Errorf("mount: %v", a.header)
+		}
+		w.blob("to", d, "content")
+		w.want(201, "POST", "/v2/any/blobs/uploads/?mount="+d, nil, nil)
+		w.blob("any", d, "content")
+		for _, query := range []string{"mount=" + d + "&from=nowhere", "mount=" + sha256("never pushed") + "&from=from", "mount=" + sha256("never pushed")} {
+			at := w.want(202, "POST", "/v2/late/blobs/uploads/?"+query, nil, nil).header.Get("Location")
+			w.absent("late", d)
+			w.want(204, "DELETE", at, nil, nil)
+		}
+		w.refuses(400, registry.DigestInvalid, "POST", "/v2/to/blobs/uploads/?mount=x&from=from", nil, nil)
+		w.refuses(400, registry.NameInvalid, "POST", "/v2/to/blobs/uploads/?mount="+d+"&from=../from", nil, nil)
+	})
+}
+
+// brokenStore fails when it is told to.
+type brokenStore struct {
+	blobstore.Store
+	mu  sync.Mutex
+	err error // guarded by mu
+}
+
+func (s *brokenStore) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *brokenStore) Create(ctx context.Context) (blobstore.Writer, error) {
+	w, err := s.Store.Create(ctx)
+	return &brokenWriter{w, s}, err
+}
+
+func (s *brokenStore) Resume(ctx context.Context, path string) (blobstore.Writer, error) {
+	w, err := s.Store.Resume(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return &brokenWriter{w, s}, nil
+}
+
+type brokenWriter struct {
+	blobstore.Writer
+	store *brokenStore
+}
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	if w.store.err == nil {
+		return w.Writer.Write(p)
+	}
+	n, err := w.Writer.Write(p[:len(p)/2]) // as a full disk would
+	return n, errors.Join(err, w.store.err)
+}
+
+// TestDiskFull: the push fails, nothing is promised, and it goes on when there
+// is space again.
+func TestDiskFull(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		store := &brokenStore{}
+		w := newWorld(t, db, registry.Config{})
+		store.Store = w.dir
+		w2 := newWorld(t, db, registry.Config{Blobs: store})
+		w2.dir = w.dir
+		at := w2.begin("a")
+		w2.want(202, "PATCH", at, nil, "hello")
+		store.fail(errors.New("no space left on device"))
+		w2.refuses(500, registry.Unknown, "PATCH", at, nil, ", world")
+		w2.refuses(500, registry.Unknown, "POST", "/v2/a/blobs/uploads/?digest="+sha256("more"), nil, "more")
+		store.fail(nil)
+		w2.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
+		// Half of the chunk was stored: the client is told.
+		a := w2.want(204, "GET", at, nil, nil)
+		if a.header.Get("Range") != "0-7" {
+			t.Errorf("Range is %q", a.header.Get("Range"))
+		}
+		w2.want(201, "PUT", at+"?digest="+sha256("hello, world"), headers{"Content-Range": "8-11"}, "orld")
+		w2.blob("a", sha256("hello, world"), "hello, world")
+		w2.check()
+	})
+}

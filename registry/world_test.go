@@ -1,0 +1,350 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// world is a registry behind a real listener.
+type world struct {
+	*testing.T
+	db  *sqldb.DB
+	dir *blobstore.Dir
+	url string
+}
+
+// each runs a test on a registry of each engine, and checks all that must hold
+// of what it leaves behind.
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db, registry.Config{})
+		test(w)
+		w.check()
+	})
+}
+
+func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
+	t.Helper()
+	dir, err := blobstore.OpenDir(filepath.Join(t.TempDir(), "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.DB = db
+	if c.Blobs == nil {
+		c.Blobs = dir
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	}
+	server := httptest.NewServer(registry.New(c))
+	t.Cleanup(server.Close)
+	return &world{T: t, db: db, dir: dir, url: server.URL}
+}
+
+// testWriter puts the registry's log where the test's is.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	if w.t.Context().Err() == nil {
+		w.t.Log(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}
+
+// headers are what a request has besides its body.
+type headers map[string]string
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// send sends a request. A body that is a string has a length, a reader is
+// streamed.
+func (w *world) send(method, path string, h headers, body any) answer {
+	w.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case string:
+		reader = strings.NewReader(b)
+	case io.Reader:
+		reader = b
+	}
+	target := path
+	if strings.HasPrefix(path, "/") {
+		target = w.url + path
+	}
+	req, err := http.NewRequestWithContext(w.Context(), method, target, reader)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for name, value := range h {
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.Fatalf("%s %s: %v", method, path, err)
+	}
+	if v := resp.Header.Get("Docker-Distribution-Api-Version"); v != "registry/2.0" {
+		w.Errorf("%s %s: Docker-Distribution-Api-Version is %q", method, path, v)
+	}
+	return answer{resp.StatusCode, resp.Header, string(content)}
+}
+
+// want sends a request that must be answered with a status.
+func (w *world) want(status int, method, path string, h headers, body any) answer {
+	w.Helper()
+	a := w.send(method, path, h, body)
+	if a.status != status {
+		w.Fatalf("%s %s: status %d, not %d: %s", method, path, a.status, status, a.body)
+	}
+	return a
+}
+
+// refuses sends a request that must be answered with a status and a code.
+func (w *world) refuses(status int, code registry.Code, method, path string, h headers, body any) answer {
+	w.Helper()
+	a := w.send(method, path, h, body)
+	if a.status != status || method != http.MethodHead && a.code() != code {
+		w.Errorf("%s %s: status %d %s, not %d %s: %s", method, path, a.status, a.code(), status, code, a.body)
+	}
+	return a
+}
+
+// code is the error code of an answer, if it is the same in all its errors.
+func (a answer) code() registry.Code {
+	var body struct {
+		Errors []struct {
+			Code    registry.Code
+			Message string
+		}
+	}
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil || len(body.Errors) == 0 {
+		return ""
+	}
+	for _, e := range body.Errors {
+		if e.Code != body.Errors[0].Code || e.Message == "" {
+			return ""
+		}
+	}
+	return body.Errors[0].Code
+}
+
+func sha256(content string) string { return digest.FromString(content).String() }
+
+func sha512(content string) string { return digest.SHA512.FromString(content).String() }
+
+// begin begins an upload and returns where it is.
+func (w *world) begin(repo string) string {
+	w.Helper()
+	return w.want(202, "POST", "/v2/"+repo+"/blobs/uploads/", nil, nil).header.Get("Location")
+}
+
+// push pushes a blob and returns its digest.
+func (w *world) push(repo, content string) string {
+	w.Helper()
+	d := sha256(content)
+	w.want(201, "POST", "/v2/"+repo+"/blobs/uploads/?digest="+d, nil, content)
+	return d
+}
+
+// blob expects a blob to be there, whole.
+func (w *world) blob(repo, d, content string) {
+	w.Helper()
+	path := "/v2/" + repo + "/blobs/" + d
+	for _, method := range []string{"GET", "HEAD"} {
+		a := w.want(200, method, path, nil, nil)
+		if method == "GET" && a.body != content {
+			w.Errorf("GET %s: %d bytes, not the %d that were pushed", path, len(a.body), len(content))
+		}
+		if a.header.Get("Docker-Content-Digest") != d || a.header.Get("Content-Length") != fmt.Sprint(len(content)) {
+			w.Errorf("%s %s: headers %v", method, path, a.header)
+		}
+	}
+}
+
+// absent expects a blob not to be there.
+func (w *world) absent(repo, d string) {
+	w.Helper()
+	w.want(404, "HEAD", "/v2/"+repo+"/blobs/"+d, nil, nil)
+}
+
+const (
+	ociManifest    = "application/vnd.oci.image.manifest.v1+json"
+	ociIndex       = "application/vnd.oci.image.index.v1+json"
+	ociConfig      = "application/vnd.oci.image.config.v1+json"
+	ociLayer       = "application/vnd.oci.image.layer.v1.tar+gzip"
+	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
+)
+
+// descriptor is the JSON of one.
+func descriptor(mediaType, d string, size int) string {
+	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, mediaType, d, size)
+}
+
+// manifestOf is a manifest with one layer. more goes before its end.
+func manifestOf(config, layer, more string) string {
+	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]%s}`, ociManifest,
+		descriptor(ociConfig, sha256(config), len(config)), descriptor(ociLayer, sha256(layer), len(layer)), more)
+}
+
+// indexOf is a list of manifests.
+func indexOf(more string, manifests ...string) string {
+	var list []string
+	for _, m := range manifests {
+		list = append(list, descriptor(ociManifest, sha256(m), len(m)))
+	}
+	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]%s}`, ociIndex, strings.Join(list, ","), more)
+}
+
+// image pushes a manifest with what it needs, under a tag or, if that is empty,
+// its digest. It returns the manifest.
+func (w *world) image(repo, tag, layer, more string) string {
+	w.Helper()
+	w.push(repo, "{}")
+	w.push(repo, layer)
+	m := manifestOf("{}", layer, more)
+	w.tag(repo, tag, ociManifest, m)
+	return m
+}
+
+// tag pushes a manifest under a tag, or its digest.
+func (w *world) tag(repo, tag, mediaType, manifest string) answer {
+	w.Helper()
+	if tag == "" {
+		tag = sha256(manifest)
+	}
+	return w.want(201, "PUT", "/v2/"+repo+"/manifests/"+tag, headers{"Content-Type": mediaType}, manifest)
+}
+
+// counts is how much the database holds.
+func (w *world) counts() string {
+	w.Helper()
+	var out []string
+	for _, table := range []string{"blobs", "blob_uploads", "manifests", "tags"} {
+		var n int
+		if _, err := w.db.Row(w.Context(), "SELECT count(*) FROM "+table, nil, &n); err != nil {
+			w.Fatal(err)
+		}
+		out = append(out, fmt.Sprint(table, " ", n))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (w *world) wantCounts(want string) {
+	w.Helper()
+	if got := w.counts(); got != want {
+		w.Errorf("the database has %s; want %s", got, want)
+	}
+}
+
+// strings reads a column.
+func (w *world) strings(statement string) (list []string) {
+	w.Helper()
+	rows, err := w.db.Query(w.Context(), statement)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			w.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	if err := rows.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return list
+}
+
+// check holds the registry's promises against what there is.
+func (w *world) check() {
+	w.Helper()
+	for _, line := range w.strings(`SELECT path || ' ' || digest || ' ' || size FROM blobs`) {
+		var path, want string
+		var size int64
+		if _, err := fmt.Sscan(line, &path, &want, &size); err != nil {
+			w.Fatal(err)
+		}
+		content := w.read(path)
+		if got := digest.Digest(want).Algorithm().FromString(content); got.String() != want || int64(len(content)) != size {
+			w.Errorf("blob %s of %d bytes is really %s of %d", want, size, got, len(content))
+		}
+	}
+	known := map[string]bool{}
+	for _, path := range w.strings(`SELECT path FROM blobs UNION ALL SELECT path FROM blob_uploads UNION ALL SELECT path FROM gc_unlink_queue`) {
+		known[path] = true
+	}
+	err := w.dir.Walk(w.Context(), func(path string, _ int64, _ time.Time) error {
+		if !known[path] {
+			w.Errorf("nobody knows of the bytes at %s", path)
+		}
+		return nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, id := range w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`) {
+		w.Errorf("upload %s is still claimed", id)
+	}
+}
+
+// read reads bytes from the blob store.
+func (w *world) read(path string) string {
+	w.Helper()
+	f, err := w.dir.Open(context.Background(), path, 0)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return string(content)
+}
+
+// exec changes the database behind the registry's back.
+func (w *world) exec(statement string, args ...any) {
+	w.Helper()
+	tx, err := w.db.Begin(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(statement, args...)
+	if err := tx.Send(w.Context(), &b); err != nil {
+		w.Fatal(err)
+	}
+	if err := tx.Commit(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
