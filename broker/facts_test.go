@@ -3,7 +3,9 @@ package broker_test
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/exeunt/exeunt/broker"
 )
@@ -85,17 +87,21 @@ func combine(names []string, fixed combination, yield func(combination) bool) bo
 	return true
 }
 
+// snapshots are all combinations, made once.
+var snapshots = sync.OnceValue(func() []broker.ObservedXR {
+	var all []broker.ObservedXR
+	for c := range combinations(slices.Sorted(maps.Keys(facts)), nil) {
+		all = append(all, c.observed())
+	}
+	return all
+})
+
 // everything yields every snapshot with every phase.
 func everything() iter.Seq2[broker.ObservedXR, broker.ProvisionedResourcePhase] {
-	names := make([]string, 0, len(facts))
-	for name := range facts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	return func(yield func(broker.ObservedXR, broker.ProvisionedResourcePhase) bool) {
-		for c := range combinations(names, nil) {
+		for _, o := range snapshots() {
 			for _, phase := range phases() {
-				if !yield(c.observed(), phase) {
+				if !yield(o, phase) {
 					return
 				}
 			}

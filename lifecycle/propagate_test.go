@@ -11,7 +11,9 @@ import (
 )
 
 func TestPropagateGrace(t *testing.T) {
-	policy := func(p metav1.DeletionPropagation) metav1.DeleteOptions { return metav1.DeleteOptions{PropagationPolicy: &p} }
+	policy := func(p metav1.DeletionPropagation) metav1.DeleteOptions {
+		return metav1.DeleteOptions{PropagationPolicy: &p}
+	}
 	withGrace := func(seconds int64) metav1.DeleteOptions { return metav1.DeleteOptions{GracePeriodSeconds: &seconds} }
 	for _, tt := range []struct {
 		name, value string

@@ -34,6 +34,7 @@ type world struct {
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		t.Parallel()
 		w := newWorld(t, db, registry.Config{})
 		test(w)
 		w.check()

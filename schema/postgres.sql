@@ -1,5 +1,33 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.gc_enqueue_blobs(digests text[], e text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    INSERT INTO gc_blob_review_queue AS q (digest, review_after, review_count, event, created_at)
+    SELECT d, gc_review_after(e), 0, e, gc_now()
+    FROM (SELECT DISTINCT x COLLATE "C" AS d FROM unnest(digests) AS x WHERE x IS NOT NULL ORDER BY 1) AS s
+    ON CONFLICT (digest) DO UPDATE SET
+        review_after = greatest(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_enqueue_manifests(ids bigint[], e text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    INSERT INTO gc_manifest_review_queue AS q
+        (manifest, top_level_namespace_id, repository_id, manifest_id, review_after, review_count, event, created_at)
+    SELECT s.key, s.top_level_namespace_id, s.repository_id, s.id, gc_review_after(e, s.gc_delay), 0, e, gc_now()
+    FROM (
+        SELECT (m.repository_id || '@' || m.digest) COLLATE "C" AS key, m.top_level_namespace_id, m.repository_id, m.id, r.gc_delay
+        FROM manifests m JOIN repositories r ON r.id = m.repository_id
+        WHERE m.id = ANY (ids) ORDER BY 1) AS s
+    ON CONFLICT (manifest) DO UPDATE SET
+        review_after = greatest(q.review_after, excluded.review_after), manifest_id = excluded.manifest_id,
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
 CREATE OR REPLACE FUNCTION public.gc_enqueue_object(subject text, cause text)
  RETURNS void
  LANGUAGE sql
@@ -9,6 +37,191 @@ AS $function$
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_jitter(delay bigint)
+ RETURNS bigint
+ LANGUAGE sql
+AS $function$
+    SELECT delay + floor(random() * least(delay / 10, 60000))::bigint
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_now()
+ RETURNS bigint
+ LANGUAGE sql
+AS $function$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_order_deleted_manifests(ids bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_blobs(ARRAY(
+        SELECT l.digest FROM layers l WHERE l.manifest_id = ANY (ids)
+        UNION ALL
+        SELECT m.configuration_blob_digest FROM manifests m WHERE m.id = ANY (ids)), 'layer_delete');
+    PERFORM gc_enqueue_manifests(ARRAY(
+        SELECT c.child_id FROM manifest_references c WHERE c.parent_id = ANY (ids)
+        UNION ALL
+        SELECT r.id FROM manifests m JOIN manifests r ON r.repository_id = m.repository_id AND r.subject_digest = m.digest
+        WHERE m.id = ANY (ids)), 'manifest_list_delete');
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_review_after(e text, delay bigint DEFAULT NULL::bigint)
+ RETURNS bigint
+ LANGUAGE sql
+AS $function$
+    SELECT gc_now() + gc_jitter(greatest(
+        coalesce(delay, (SELECT value FROM gc_review_after_defaults WHERE event = e), 86400000),
+        coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)))
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_blob_uploads()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_blobs(ARRAY[NEW.digest], 'blob_upload');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_configuration_blobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.configuration_blob_digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (digest, manifest_id) DO NOTHING;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_blobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO gc_unlink_queue AS q (path, size, review_after, review_count, event, created_at)
+    SELECT s.path, s.size, gc_unlink_after('blob_delete'), 0, 'blob_delete', gc_now()
+    FROM (SELECT r.path, r.size FROM removed r ORDER BY r.path) AS s
+    ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_layers()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM gc_blobs_layers g USING removed r WHERE g.digest = r.digest AND g.layer_id = r.id;
+    PERFORM gc_enqueue_blobs(array_agg(r.digest), 'layer_delete') FROM removed r HAVING count(*) > 0;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifest_lists()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_manifests(array_agg(r.child_id), 'manifest_list_delete') FROM removed r HAVING count(*) > 0;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifests()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM gc_blobs_configurations g USING removed r
+    WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id;
+    PERFORM gc_enqueue_blobs(array_agg(r.configuration_blob_digest), 'manifest_delete')
+    FROM removed r HAVING count(r.configuration_blob_digest) > 0;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_subjects()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_manifests(array_agg(m.id), 'subject_delete')
+    FROM removed r JOIN manifests m ON m.repository_id = r.repository_id AND m.subject_digest = r.digest
+    HAVING count(*) > 0;
+    IF EXISTS (SELECT 1 FROM gc_settings WHERE name = 'signatures' AND value) THEN
+        DELETE FROM tags t USING removed r
+        WHERE t.repository_id = r.repository_id AND t.name IN (
+            replace(r.digest, ':', '-') || '.att', replace(r.digest, ':', '-') || '.sbom', replace(r.digest, ':', '-') || '.sig');
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_tags()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_manifests(array_agg(r.manifest_id), 'tag_delete') FROM removed r HAVING count(*) > 0;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_deleted_uploads()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO gc_unlink_queue AS q (path, size, review_after, review_count, event, created_at)
+    SELECT s.path, s.size, gc_unlink_after('upload_delete'), 0, 'upload_delete', gc_now()
+    FROM (
+        SELECT r.path, r.size FROM removed r
+        WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.path = r.path) ORDER BY r.path) AS s
+    ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_layer_blobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
+    SELECT a.digest, a.id, a.top_level_namespace_id, a.repository_id FROM added a
+    ON CONFLICT (digest, layer_id) DO NOTHING;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_manifest_uploads()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_manifests(ARRAY[NEW.id], 'manifest_upload');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_moved_blobs()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO gc_unlink_queue AS q (path, size, review_after, review_count, event, created_at)
+    VALUES (OLD.path, OLD.size, gc_unlink_after('blob_delete'), 0, 'blob_delete', gc_now())
+    ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
+    RETURN NULL;
+END
 $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_track_object_deleting()
@@ -53,7 +266,8 @@ BEGIN
     SELECT * INTO owner FROM objects WHERE uid = NEW.owner_uid;
     IF NOT FOUND OR owner.deletion_time IS NOT NULL AND owner.finalizing & 2 <> 0 THEN
         PERFORM gc_enqueue_object(NEW.owner_uid, 'owner_absent');
-    ELSIF owner.namespace <> '' THEN
+    END IF;
+    IF owner.namespace <> '' THEN
         PERFORM gc_enqueue_object(d.uid, 'owner_foreign') FROM objects d
         WHERE d.id = NEW.dependent AND d.namespace <> owner.namespace;
     END IF;
@@ -70,6 +284,23 @@ BEGIN
     WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0;
     RETURN NULL;
 END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_track_switched_tags()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM gc_enqueue_manifests(ARRAY[OLD.manifest_id], 'tag_switch');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.gc_unlink_after(e text)
+ RETURNS bigint
+ LANGUAGE sql
+AS $function$
+    SELECT gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000))
 $function$;
 
 CREATE TABLE archive (
@@ -110,6 +341,73 @@ COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the c
 
 COMMENT ON COLUMN archive.size IS 'bytes of the body';
 
+CREATE TABLE blob_uploads (
+    id text COLLATE "C" NOT NULL,
+    repository_id bigint NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    algorithm text COLLATE "C" NOT NULL,
+    size bigint NOT NULL,
+    hash_state bytea,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    claim_token text COLLATE "C",
+    claim_until bigint,
+    CONSTRAINT blob_uploads_path_key UNIQUE (path),
+    CONSTRAINT blob_uploads_pkey PRIMARY KEY (id),
+    CONSTRAINT blob_uploads_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX blob_uploads_repository_id_idx ON public.blob_uploads USING btree (repository_id);
+
+CREATE INDEX blob_uploads_updated_at_idx ON public.blob_uploads USING btree (updated_at);
+
+CREATE TRIGGER gc_track_deleted_uploads_trigger AFTER DELETE ON public.blob_uploads REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_uploads();
+
+COMMENT ON TABLE blob_uploads IS 'Uploads that have begun. The row is written before the first byte, and goes when the upload becomes a blob, or is cancelled or abandoned; its path is then in blobs, or left to the collector.';
+
+COMMENT ON COLUMN blob_uploads.id IS 'random; the client''s handle';
+
+COMMENT ON COLUMN blob_uploads.path IS 'in the blob store';
+
+COMMENT ON COLUMN blob_uploads.algorithm IS 'of hash_state: sha256 or sha512';
+
+COMMENT ON COLUMN blob_uploads.size IS 'bytes that were received and synced';
+
+COMMENT ON COLUMN blob_uploads.hash_state IS 'of the first size bytes; null: of none';
+
+COMMENT ON COLUMN blob_uploads.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN blob_uploads.updated_at IS 'Unix milliseconds; the last sign of life';
+
+COMMENT ON COLUMN blob_uploads.claim_token IS 'of the request that writes; null: none does';
+
+COMMENT ON COLUMN blob_uploads.claim_until IS 'Unix milliseconds';
+
+CREATE TABLE blobs (
+    digest text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    size bigint NOT NULL,
+    media_type_id bigint NOT NULL,
+    created_at bigint NOT NULL,
+    CONSTRAINT blobs_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
+    CONSTRAINT blobs_path_key UNIQUE (path),
+    CONSTRAINT blobs_pkey PRIMARY KEY (digest)
+);
+
+CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT OR UPDATE ON public.blobs FOR EACH ROW EXECUTE FUNCTION gc_track_blob_uploads();
+
+CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON public.blobs REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_blobs();
+
+CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN ((old.path <> new.path)) EXECUTE FUNCTION gc_track_moved_blobs();
+
+COMMENT ON TABLE blobs IS 'Content that was uploaded and verified, once for all repositories. A row is written after the bytes have been synced, and goes before they do.';
+
+COMMENT ON COLUMN blobs.digest IS 'sha256:… or sha512:…';
+
+COMMENT ON COLUMN blobs.path IS 'in the blob store; one for each upload';
+
+COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
+
 CREATE TABLE changes (
     revision bigint NOT NULL,
     object bigint NOT NULL,
@@ -136,6 +434,63 @@ COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: creat
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
 
+CREATE TABLE gc_blob_review_queue (
+    digest text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_blob_review_queue_pkey PRIMARY KEY (digest)
+) WITH (fillfactor=50);
+
+CREATE INDEX gc_blob_review_queue_review_after_idx ON public.gc_blob_review_queue USING btree (review_after);
+
+COMMENT ON TABLE gc_blob_review_queue IS 'Blobs that may be unused: every blob that nothing uses is here. See package review for the columns.';
+
+CREATE TABLE gc_blobs_configurations (
+    digest text COLLATE "C" NOT NULL,
+    manifest_id bigint NOT NULL,
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    CONSTRAINT gc_blobs_configurations_pkey PRIMARY KEY (digest, manifest_id)
+);
+
+COMMENT ON TABLE gc_blobs_configurations IS 'Which manifests, of any repository, use a blob as their configuration. Kept by triggers.';
+
+CREATE TABLE gc_blobs_layers (
+    digest text COLLATE "C" NOT NULL,
+    layer_id bigint NOT NULL,
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    CONSTRAINT gc_blobs_layers_pkey PRIMARY KEY (digest, layer_id)
+);
+
+COMMENT ON TABLE gc_blobs_layers IS 'Which layers, of any repository, are a blob. Kept by triggers.';
+
+CREATE TABLE gc_manifest_review_queue (
+    manifest text COLLATE "C" NOT NULL,
+    top_level_namespace_id bigint DEFAULT 0 NOT NULL,
+    repository_id bigint DEFAULT 0 NOT NULL,
+    manifest_id bigint DEFAULT 0 NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_manifest_review_queue_pkey PRIMARY KEY (manifest)
+) WITH (fillfactor=50);
+
+CREATE INDEX gc_manifest_review_queue_review_after_idx ON public.gc_manifest_review_queue USING btree (review_after);
+
+COMMENT ON TABLE gc_manifest_review_queue IS 'Manifests that nothing may keep: every manifest that nothing keeps is here. See package review for the columns.';
+
+COMMENT ON COLUMN gc_manifest_review_queue.manifest IS 'repository id, @, digest; the ids beside it are for people';
+
 CREATE TABLE gc_object_reviews (
     uid text COLLATE "C" NOT NULL,
     review_after bigint NOT NULL,
@@ -152,6 +507,25 @@ CREATE INDEX gc_object_reviews_review_after_idx ON public.gc_object_reviews USIN
 
 COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must look at: see package review for the columns, package gc for the events.';
 
+CREATE TABLE gc_review_after_defaults (
+    event text COLLATE "C" NOT NULL,
+    value bigint NOT NULL,
+    CONSTRAINT gc_review_after_defaults_pkey PRIMARY KEY (event),
+    CONSTRAINT gc_review_after_defaults_value_check CHECK ((value >= 0))
+);
+
+COMMENT ON TABLE gc_review_after_defaults IS 'How long after an event its subject is reviewed. existence_check is the least there is for blobs and manifests: what a client was told exists stays for so long.';
+
+COMMENT ON COLUMN gc_review_after_defaults.value IS 'milliseconds; a tenth of it, a minute at most, is added by chance';
+
+CREATE TABLE gc_settings (
+    name text COLLATE "C" NOT NULL,
+    value boolean NOT NULL,
+    CONSTRAINT gc_settings_pkey PRIMARY KEY (name)
+);
+
+COMMENT ON TABLE gc_settings IS 'Switches that the triggers read. signatures: the tags of cosign go with their image.';
+
 CREATE TABLE gc_state (
     one integer NOT NULL,
     paused boolean NOT NULL,
@@ -161,6 +535,126 @@ CREATE TABLE gc_state (
 );
 
 COMMENT ON TABLE gc_state IS 'The collector''s persisted switch: one row.';
+
+CREATE TABLE gc_unlink_queue (
+    path text COLLATE "C" NOT NULL,
+    size bigint DEFAULT 0 NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_unlink_queue_pkey PRIMARY KEY (path)
+) WITH (fillfactor=50);
+
+CREATE INDEX gc_unlink_queue_review_after_idx ON public.gc_unlink_queue USING btree (review_after);
+
+COMMENT ON TABLE gc_unlink_queue IS 'Paths of the blob store that no row names any more: their bytes are to be removed. See package review for the columns.';
+
+COMMENT ON COLUMN gc_unlink_queue.size IS 'bytes, as far as known';
+
+CREATE TABLE layers (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    manifest_id bigint NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    media_type_id bigint NOT NULL,
+    size bigint NOT NULL,
+    CONSTRAINT layers_digest_fkey FOREIGN KEY (digest) REFERENCES blobs(digest),
+    CONSTRAINT layers_manifest_id_digest_key UNIQUE (manifest_id, digest),
+    CONSTRAINT layers_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
+    CONSTRAINT layers_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
+    CONSTRAINT layers_pkey PRIMARY KEY (id),
+    CONSTRAINT layers_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX layers_digest_idx ON public.layers USING btree (digest);
+
+CREATE INDEX layers_repository_id_idx ON public.layers USING btree (repository_id);
+
+CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON public.layers REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_layers();
+
+CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON public.layers REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION gc_track_layer_blobs();
+
+COMMENT ON TABLE layers IS 'Which blobs a manifest holds, its configuration apart. A layer that must not be distributed is here only if its blob is.';
+
+CREATE TABLE manifest_references (
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    parent_id bigint NOT NULL,
+    child_id bigint NOT NULL,
+    CONSTRAINT manifest_references_child_id_fkey FOREIGN KEY (child_id) REFERENCES manifests(id) DEFERRABLE INITIALLY DEFERRED,
+    CONSTRAINT manifest_references_parent_id_fkey FOREIGN KEY (parent_id) REFERENCES manifests(id) ON DELETE CASCADE,
+    CONSTRAINT manifest_references_pkey PRIMARY KEY (parent_id, child_id),
+    CONSTRAINT manifest_references_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX manifest_references_child_id_idx ON public.manifest_references USING btree (child_id);
+
+CREATE INDEX manifest_references_repository_id_idx ON public.manifest_references USING btree (repository_id);
+
+CREATE TRIGGER gc_track_deleted_manifest_lists_trigger AFTER DELETE ON public.manifest_references REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifest_lists();
+
+COMMENT ON TABLE manifest_references IS 'Which manifests a list holds.';
+
+CREATE TABLE manifests (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    media_type_id bigint NOT NULL,
+    artifact_type text COLLATE "C",
+    subject_digest text COLLATE "C",
+    configuration_media_type_id bigint,
+    configuration_blob_digest text COLLATE "C",
+    total_size bigint NOT NULL,
+    payload bytea NOT NULL,
+    created_at bigint NOT NULL,
+    CONSTRAINT manifests_configuration_blob_digest_fkey FOREIGN KEY (configuration_blob_digest) REFERENCES blobs(digest),
+    CONSTRAINT manifests_configuration_media_type_id_fkey FOREIGN KEY (configuration_media_type_id) REFERENCES media_types(id),
+    CONSTRAINT manifests_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
+    CONSTRAINT manifests_pkey PRIMARY KEY (id),
+    CONSTRAINT manifests_repository_id_digest_key UNIQUE (repository_id, digest),
+    CONSTRAINT manifests_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX manifests_configuration_blob_digest_idx ON public.manifests USING btree (configuration_blob_digest) WHERE (configuration_blob_digest IS NOT NULL);
+
+CREATE INDEX manifests_repository_id_subject_digest_idx ON public.manifests USING btree (repository_id, subject_digest, digest) WHERE (subject_digest IS NOT NULL);
+
+CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON public.manifests FOR EACH ROW WHEN ((new.configuration_blob_digest IS NOT NULL)) EXECUTE FUNCTION gc_track_configuration_blobs();
+
+CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifests();
+
+CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_subjects();
+
+CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT OR UPDATE ON public.manifests FOR EACH ROW EXECUTE FUNCTION gc_track_manifest_uploads();
+
+COMMENT ON TABLE manifests IS 'Manifests and manifest lists, each in its repository.';
+
+COMMENT ON COLUMN manifests.artifact_type IS 'what referrers are filtered by; null: none';
+
+COMMENT ON COLUMN manifests.subject_digest IS 'need not exist; null: none';
+
+COMMENT ON COLUMN manifests.configuration_blob_digest IS 'null: none';
+
+COMMENT ON COLUMN manifests.total_size IS 'of configuration and layers';
+
+COMMENT ON COLUMN manifests.payload IS 'byte for byte as it came';
+
+COMMENT ON COLUMN manifests.created_at IS 'Unix milliseconds';
+
+CREATE TABLE media_types (
+    id bigint GENERATED BY DEFAULT AS IDENTITY NOT NULL,
+    media_type text COLLATE "C" NOT NULL,
+    CONSTRAINT media_types_media_type_key UNIQUE (media_type),
+    CONSTRAINT media_types_pkey PRIMARY KEY (id)
+);
+
+COMMENT ON TABLE media_types IS 'Written once each and never removed: there are few.';
 
 CREATE TABLE migrations (
     number integer NOT NULL,
@@ -224,6 +718,47 @@ COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. 
 
 COMMENT ON COLUMN owners.blocking IS 'blockOwnerDeletion';
 
+CREATE TABLE repositories (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    top_level_namespace_id bigint NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    gc_hold boolean DEFAULT false NOT NULL,
+    gc_delay bigint,
+    CONSTRAINT repositories_gc_delay_check CHECK ((gc_delay >= 0)),
+    CONSTRAINT repositories_path_key UNIQUE (path),
+    CONSTRAINT repositories_pkey PRIMARY KEY (id),
+    CONSTRAINT repositories_top_level_namespace_id_fkey FOREIGN KEY (top_level_namespace_id) REFERENCES top_level_namespaces(id) ON DELETE CASCADE
+);
+
+CREATE INDEX repositories_top_level_namespace_id_idx ON public.repositories USING btree (top_level_namespace_id);
+
+COMMENT ON TABLE repositories IS 'What can be pushed to and pulled from. Everything below goes with it.';
+
+COMMENT ON COLUMN repositories.path IS 'the whole name: shop/web';
+
+COMMENT ON COLUMN repositories.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN repositories.gc_hold IS 'nothing of this repository is collected';
+
+COMMENT ON COLUMN repositories.gc_delay IS 'milliseconds from an event to the review of its manifest, in place of the default of the event; null: the default';
+
+CREATE TABLE repository_blobs (
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    blob_digest text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    CONSTRAINT repository_blobs_blob_digest_fkey FOREIGN KEY (blob_digest) REFERENCES blobs(digest) ON DELETE CASCADE,
+    CONSTRAINT repository_blobs_pkey PRIMARY KEY (repository_id, blob_digest),
+    CONSTRAINT repository_blobs_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX repository_blobs_blob_digest_idx ON public.repository_blobs USING btree (blob_digest);
+
+COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may hand out: pushed or mounted there.';
+
+COMMENT ON COLUMN repository_blobs.created_at IS 'Unix milliseconds';
+
 CREATE TABLE revision (
     one integer NOT NULL,
     current bigint NOT NULL,
@@ -240,3 +775,37 @@ COMMENT ON COLUMN revision.current IS 'the newest revision';
 COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
+
+CREATE TABLE tags (
+    top_level_namespace_id bigint NOT NULL,
+    repository_id bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    manifest_id bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    CONSTRAINT tags_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
+    CONSTRAINT tags_pkey PRIMARY KEY (repository_id, name),
+    CONSTRAINT tags_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX tags_manifest_id_idx ON public.tags USING btree (manifest_id);
+
+CREATE TRIGGER gc_track_deleted_tags_trigger AFTER DELETE ON public.tags REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_tags();
+
+CREATE TRIGGER gc_track_switched_tags_trigger AFTER UPDATE OF manifest_id ON public.tags FOR EACH ROW WHEN ((old.manifest_id <> new.manifest_id)) EXECUTE FUNCTION gc_track_switched_tags();
+
+COMMENT ON COLUMN tags.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN tags.updated_at IS 'Unix milliseconds; when it was last pushed';
+
+CREATE TABLE top_level_namespaces (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    CONSTRAINT top_level_namespaces_name_key UNIQUE (name),
+    CONSTRAINT top_level_namespaces_pkey PRIMARY KEY (id)
+);
+
+COMMENT ON TABLE top_level_namespaces IS 'The first component of the paths of repositories. Goes when the API namespace does.';
+
+COMMENT ON COLUMN top_level_namespaces.created_at IS 'Unix milliseconds';

@@ -23,6 +23,62 @@ CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 
+CREATE TABLE blob_uploads (
+    -- Uploads that have begun. The row is written before the first byte, and
+    -- goes when the upload becomes a blob, or is cancelled or abandoned; its
+    -- path is then in blobs, or left to the collector.
+    id            TEXT PRIMARY KEY,        -- random; the client's handle
+    repository_id INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    path          TEXT NOT NULL UNIQUE,    -- in the blob store
+    algorithm     TEXT NOT NULL,           -- of hash_state: sha256 or sha512
+    size          INTEGER NOT NULL,        -- bytes that were received and synced
+    hash_state    BLOB,                    -- of the first size bytes; null: of none
+    created_at    INTEGER NOT NULL,        -- Unix milliseconds
+    updated_at    INTEGER NOT NULL,        -- Unix milliseconds; the last sign of life
+    claim_token   TEXT,                    -- of the request that writes; null: none does
+    claim_until   INTEGER                  -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX blob_uploads_repository_id_idx ON blob_uploads (repository_id);
+
+CREATE INDEX blob_uploads_updated_at_idx ON blob_uploads (updated_at);
+
+CREATE TRIGGER gc_track_deleted_uploads_trigger AFTER DELETE ON blob_uploads
+WHEN NOT EXISTS (SELECT 1 FROM blobs b WHERE b.path = OLD.path)
+BEGIN
+    INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'upload_delete');
+END;
+
+CREATE TABLE blobs (
+    -- Content that was uploaded and verified, once for all repositories. A row
+    -- is written after the bytes have been synced, and goes before they do.
+    digest        TEXT PRIMARY KEY,        -- sha256:… or sha512:…
+    path          TEXT NOT NULL UNIQUE,    -- in the blob store; one for each upload
+    size          INTEGER NOT NULL,
+    media_type_id INTEGER NOT NULL REFERENCES media_types (id),
+    created_at    INTEGER NOT NULL         -- Unix milliseconds
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
+BEGIN
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
+END;
+
+CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT ON blobs
+BEGIN
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
+END;
+
+CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs
+BEGIN
+    INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
+END;
+
+CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path <> NEW.path
+BEGIN
+    INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
+END;
+
 CREATE TABLE changes (
     -- The log: every change to every object, until compaction.
     revision  INTEGER PRIMARY KEY,
@@ -37,6 +93,103 @@ CREATE TABLE changes (
 ) STRICT;
 
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
+
+CREATE TABLE gc_blob_review_queue (
+    -- Blobs that may be unused: every blob that nothing uses is here. See
+    -- package review for the columns.
+    digest       TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_blob_review_queue_review_after_idx ON gc_blob_review_queue (review_after);
+
+CREATE TABLE gc_blobs_configurations (
+    -- Which manifests, of any repository, use a blob as their configuration.
+    -- Kept by triggers.
+    digest                 TEXT NOT NULL,
+    manifest_id            INTEGER NOT NULL,
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL,
+    PRIMARY KEY (digest, manifest_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gc_blobs_layers (
+    -- Which layers, of any repository, are a blob. Kept by triggers.
+    digest                 TEXT NOT NULL,
+    layer_id               INTEGER NOT NULL,
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL,
+    PRIMARY KEY (digest, layer_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW gc_delays AS
+SELECT e.event, e.value, p.value AS least, CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now
+FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'existence_check';
+
+CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event;
+
+CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
+BEGIN
+    INSERT INTO gc_blob_review_queue (digest, review_after, review_count, event, created_at)
+    SELECT NEW.digest, s.now + s.delay + abs(random() % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    FROM (SELECT d.now, max(d.value, d.least) AS delay FROM gc_delays d WHERE d.event = NEW.event) AS s
+    WHERE true
+    ON CONFLICT (digest) DO UPDATE SET
+        review_after = max(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE VIEW gc_enqueue_manifest AS SELECT 0 AS id, '' AS event;
+
+CREATE TRIGGER gc_enqueue_manifest_trigger INSTEAD OF INSERT ON gc_enqueue_manifest
+BEGIN
+    INSERT INTO gc_manifest_review_queue
+        (manifest, top_level_namespace_id, repository_id, manifest_id, review_after, review_count, event, created_at)
+    SELECT s.repository_id || '@' || s.digest, s.top_level_namespace_id, s.repository_id, NEW.id,
+        s.now + s.delay + abs(random() % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    FROM (
+        SELECT m.digest, m.top_level_namespace_id, m.repository_id, d.now, max(coalesce(r.gc_delay, d.value), d.least) AS delay
+        FROM manifests m JOIN repositories r ON r.id = m.repository_id JOIN gc_delays d ON d.event = NEW.event
+        WHERE m.id = NEW.id) AS s
+    WHERE true
+    ON CONFLICT (manifest) DO UPDATE SET
+        review_after = max(review_after, excluded.review_after), manifest_id = excluded.manifest_id,
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE VIEW gc_enqueue_unlink AS SELECT '' AS path, 0 AS size, '' AS event;
+
+CREATE TRIGGER gc_enqueue_unlink_trigger INSTEAD OF INSERT ON gc_enqueue_unlink
+BEGIN
+    INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
+    SELECT NEW.path, NEW.size, d.now + d.value + abs(random() % (1 + min(d.value / 10, 60000))), 0, NEW.event, d.now
+    FROM gc_delays d WHERE d.event = NEW.event
+    ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TABLE gc_manifest_review_queue (
+    -- Manifests that nothing may keep: every manifest that nothing keeps is
+    -- here. See package review for the columns.
+    manifest               TEXT PRIMARY KEY, -- repository id, @, digest; the ids beside it are for people
+    top_level_namespace_id INTEGER NOT NULL DEFAULT 0,
+    repository_id          INTEGER NOT NULL DEFAULT 0,
+    manifest_id            INTEGER NOT NULL DEFAULT 0,
+    review_after           INTEGER NOT NULL, -- Unix milliseconds
+    review_count           INTEGER NOT NULL,
+    event                  TEXT NOT NULL,
+    created_at             INTEGER NOT NULL, -- Unix milliseconds
+    last_error             TEXT,
+    claim_token            TEXT,
+    claim_until            INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_manifest_review_queue_review_after_idx ON gc_manifest_review_queue (review_after);
 
 CREATE TABLE gc_object_reviews (
     -- Objects, and uids of objects that are gone, that the collector must look
@@ -53,11 +206,167 @@ CREATE TABLE gc_object_reviews (
 
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
 
+CREATE TABLE gc_review_after_defaults (
+    -- How long after an event its subject is reviewed. existence_check is the
+    -- least there is for blobs and manifests: what a client was told exists
+    -- stays for so long.
+    event TEXT PRIMARY KEY,
+    value INTEGER NOT NULL CHECK (value >= 0) -- milliseconds; a tenth of it, a minute at most, is added by chance
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER gc_review_after_defaults_keep BEFORE DELETE ON gc_review_after_defaults
+BEGIN
+    SELECT raise(ABORT, 'an event needs its row: set its value');
+END;
+
+CREATE TRIGGER gc_review_after_defaults_keep_event BEFORE UPDATE OF event ON gc_review_after_defaults
+WHEN OLD.event <> NEW.event
+BEGIN
+    SELECT raise(ABORT, 'an event needs its row: set its value');
+END;
+
+CREATE TABLE gc_settings (
+    -- Switches that the triggers read. signatures: the tags of cosign go with
+    -- their image.
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL -- boolean
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE gc_state (
     -- The collector's persisted switch: one row.
     one    INTEGER PRIMARY KEY CHECK (one = 1),
     paused INTEGER NOT NULL, -- boolean
     reason TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE gc_unlink_queue (
+    -- Paths of the blob store that no row names any more: their bytes are to
+    -- be removed. See package review for the columns.
+    path         TEXT PRIMARY KEY,
+    size         INTEGER NOT NULL DEFAULT 0, -- bytes, as far as known
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_unlink_queue_review_after_idx ON gc_unlink_queue (review_after);
+
+CREATE TABLE layers (
+    -- Which blobs a manifest holds, its configuration apart. A layer that
+    -- must not be distributed is here only if its blob is.
+    id                     INTEGER PRIMARY KEY,
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    digest                 TEXT NOT NULL REFERENCES blobs (digest),
+    media_type_id          INTEGER NOT NULL REFERENCES media_types (id),
+    size                   INTEGER NOT NULL,
+    UNIQUE (manifest_id, digest)
+) STRICT;
+
+CREATE INDEX layers_digest_idx ON layers (digest);
+
+CREATE INDEX layers_repository_id_idx ON layers (repository_id);
+
+CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
+BEGIN
+    DELETE FROM gc_blobs_layers WHERE digest = OLD.digest AND layer_id = OLD.id;
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (OLD.digest, 'layer_delete');
+END;
+
+CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
+BEGIN
+    INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (digest, layer_id) DO NOTHING;
+END;
+
+CREATE TABLE manifest_references (
+    -- Which manifests a list holds.
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    parent_id              INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    -- Deferred: a repository goes with all its manifests, in any order.
+    child_id               INTEGER NOT NULL REFERENCES manifests (id) DEFERRABLE INITIALLY DEFERRED,
+    PRIMARY KEY (parent_id, child_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX manifest_references_child_id_idx ON manifest_references (child_id);
+
+CREATE INDEX manifest_references_repository_id_idx ON manifest_references (repository_id);
+
+CREATE TRIGGER gc_track_deleted_manifest_lists_trigger AFTER DELETE ON manifest_references
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.child_id, 'manifest_list_delete');
+END;
+
+CREATE TABLE manifests (
+    -- Manifests and manifest lists, each in its repository.
+    id                          INTEGER PRIMARY KEY AUTOINCREMENT,
+    top_level_namespace_id      INTEGER NOT NULL,
+    repository_id               INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    digest                      TEXT NOT NULL,
+    media_type_id               INTEGER NOT NULL REFERENCES media_types (id),
+    artifact_type               TEXT,     -- what referrers are filtered by; null: none
+    subject_digest              TEXT,     -- need not exist; null: none
+    configuration_media_type_id INTEGER REFERENCES media_types (id),
+    configuration_blob_digest   TEXT REFERENCES blobs (digest), -- null: none
+    total_size                  INTEGER NOT NULL, -- of configuration and layers
+    payload                     BLOB NOT NULL,    -- byte for byte as it came
+    created_at                  INTEGER NOT NULL, -- Unix milliseconds
+    UNIQUE (repository_id, digest)
+) STRICT;
+
+CREATE INDEX manifests_configuration_blob_digest_idx ON manifests (configuration_blob_digest)
+    WHERE configuration_blob_digest IS NOT NULL;
+
+CREATE INDEX manifests_repository_id_subject_digest_idx ON manifests (repository_id, subject_digest, digest)
+    WHERE subject_digest IS NOT NULL;
+
+CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON manifests
+WHEN NEW.configuration_blob_digest IS NOT NULL
+BEGIN
+    INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.configuration_blob_digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (digest, manifest_id) DO NOTHING;
+END;
+
+CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
+WHEN OLD.configuration_blob_digest IS NOT NULL
+BEGIN
+    DELETE FROM gc_blobs_configurations WHERE digest = OLD.configuration_blob_digest AND manifest_id = OLD.id;
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (OLD.configuration_blob_digest, 'manifest_delete');
+END;
+
+CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event)
+    SELECT m.id, 'subject_delete' FROM manifests m
+    WHERE m.repository_id = OLD.repository_id AND m.subject_digest = OLD.digest;
+    DELETE FROM tags
+    WHERE repository_id = OLD.repository_id
+        AND name IN (replace(OLD.digest, ':', '-') || '.att', replace(OLD.digest, ':', '-') || '.sbom', replace(OLD.digest, ':', '-') || '.sig')
+        AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value);
+END;
+
+CREATE TRIGGER gc_track_manifest_uploads_again_trigger AFTER UPDATE ON manifests
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
+END;
+
+CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT ON manifests
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
+END;
+
+CREATE TABLE media_types (
+    -- Written once each and never removed: there are few.
+    id         INTEGER PRIMARY KEY,
+    media_type TEXT NOT NULL UNIQUE
 ) STRICT;
 
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
@@ -167,9 +476,61 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+CREATE TABLE repositories (
+    -- What can be pushed to and pulled from. Everything below goes with it.
+    id                     INTEGER PRIMARY KEY AUTOINCREMENT,
+    top_level_namespace_id INTEGER NOT NULL REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
+    path                   TEXT NOT NULL UNIQUE, -- the whole name: shop/web
+    created_at             INTEGER NOT NULL      -- Unix milliseconds
+, gc_hold INTEGER NOT NULL DEFAULT 0, gc_delay INTEGER CHECK (gc_delay >= 0)) STRICT;
+
+CREATE INDEX repositories_top_level_namespace_id_idx ON repositories (top_level_namespace_id);
+
+CREATE TABLE repository_blobs (
+    -- Which blobs a repository may hand out: pushed or mounted there.
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    blob_digest            TEXT NOT NULL REFERENCES blobs (digest) ON DELETE CASCADE,
+    created_at             INTEGER NOT NULL, -- Unix milliseconds
+    PRIMARY KEY (repository_id, blob_digest)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX repository_blobs_blob_digest_idx ON repository_blobs (blob_digest);
+
 CREATE TABLE revision (
     -- The counter of the object log: one row.
     one       INTEGER PRIMARY KEY CHECK (one = 1),
     current   INTEGER NOT NULL, -- the newest revision
     compacted INTEGER NOT NULL  -- states before this revision are gone
 , archived INTEGER NOT NULL DEFAULT 0) STRICT;
+
+CREATE TABLE tags (
+    top_level_namespace_id INTEGER NOT NULL,
+    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    name                   TEXT NOT NULL,
+    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    created_at             INTEGER NOT NULL, -- Unix milliseconds
+    updated_at             INTEGER NOT NULL, -- Unix milliseconds; when it was last pushed
+    PRIMARY KEY (repository_id, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX tags_manifest_id_idx ON tags (manifest_id);
+
+CREATE TRIGGER gc_track_deleted_tags_trigger AFTER DELETE ON tags
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.manifest_id, 'tag_delete');
+END;
+
+CREATE TRIGGER gc_track_switched_tags_trigger AFTER UPDATE OF manifest_id ON tags
+WHEN OLD.manifest_id <> NEW.manifest_id
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.manifest_id, 'tag_switch');
+END;
+
+CREATE TABLE top_level_namespaces (
+    -- The first component of the paths of repositories. Goes when the API
+    -- namespace does.
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    name       TEXT NOT NULL UNIQUE,
+    created_at INTEGER NOT NULL -- Unix milliseconds
+) STRICT;

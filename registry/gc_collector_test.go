@@ -1,0 +1,148 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestNewCollectorRefuses(t *testing.T) {
+	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	for want, o := range map[string]Options{
+		"unknown event":     {ReviewAfter: map[string]time.Duration{"lunch": time.Hour}},
+		"must be from 0":    {ReviewAfter: map[string]time.Duration{EventTagDelete: -time.Hour}},
+		"cannot expire":     {UploadExpiry: -time.Second},
+		"to 100 years":      {ReviewAfter: map[string]time.Duration{EventTagDelete: 1 << 62}},
+		"event \"\": known": {ReviewAfter: map[string]time.Duration{"": 0}},
+	} {
+		if _, err := NewCollector(w.db, w.store, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got error %v, want %q", o, err, want)
+		}
+	}
+	if _, err := NewCollector(nil, w.store, Options{}); err == nil {
+		t.Error("made a collector without a database")
+	}
+	if _, err := NewCollector(w.db, nil, Options{}); err == nil {
+		t.Error("made a collector without a blob store")
+	}
+}
+
+func TestManifestKey(t *testing.T) {
+	repository, digest, err := parseManifestKey(manifestKey(42, "sha256:abc"))
+	if repository != 42 || digest != "sha256:abc" || err != nil {
+		t.Errorf("got %d, %q, %v", repository, digest, err)
+	}
+	for _, key := range []string{"", "@", "1", "1@", "x@sha256:a", "@sha256:a", "99999999999999999999@a"} {
+		if _, _, err := parseManifestKey(key); err == nil {
+			t.Errorf("accepted %q", key)
+		}
+	}
+}
+
+// TestGCBadKey: a row that cannot be understood fails, and stops nobody.
+func TestGCBadKey(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.push(image{repo: "r", name: "m"})
+		w.exec(`INSERT INTO gc_manifest_review_queue (manifest, review_after, review_count, event, created_at) VALUES ('nonsense', 0, 0, 'x', 0)`)
+		w.exec(`INSERT INTO gc_unlink_queue (path, review_after, review_count, event, created_at) VALUES ('../../etc/passwd', 0, 0, 'x', 0)`)
+		w.later(25 * time.Hour)
+		turn, err := w.c.RunOne(t.Context())
+		if err != nil || turn.Manifests.Failed != 1 || turn.Manifests.Acted != 1 || turn.Unlinks.Failed != 1 {
+			t.Errorf("%+v, %v", turn, err)
+		}
+		w.wantLines("errors", `"../../etc/passwd": not a path of the blob store; "nonsense" is not a repository's id, @ and a digest`,
+			`SELECT last_error FROM gc_manifest_review_queue WHERE review_count = 1
+			 UNION ALL SELECT replace(last_error, 'effect: remove blob: ', '') FROM gc_unlink_queue WHERE review_count = 1`)
+	})
+}
+
+// TestGCRun: the loop alone, with the real clock and no delays.
+func TestGCRun(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newGCWorld(t, db, Options{})
+		none := map[string]time.Duration{}
+		for _, event := range events {
+			none[event] = 0
+		}
+		c, err := NewCollector(db, w.store, Options{ReviewAfter: none, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w.push(image{repo: "r", name: "kept", layers: []string{"k"}, tags: []string{"1"}})
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		for w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value > 0`) > 0 {
+			time.Sleep(5 * time.Millisecond) // until Run has set the delays
+		}
+		w.upload("r", "old", time.Now().Add(-48*time.Hour))
+		if _, err := c.RemoveAbandoned(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.push(image{repo: "r", name: "gone", layers: []string{"g"}})
+		for w.lines(`SELECT digest FROM manifests UNION ALL SELECT digest FROM blobs UNION ALL SELECT path FROM gc_unlink_queue`) != "k; kept" {
+			if ctx.Err() != nil {
+				t.Fatal("not collected")
+			}
+			c.Wake()
+			time.Sleep(20 * time.Millisecond)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		w.check()
+	})
+}
+
+func TestGCMetrics(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.push(image{repo: "r", name: "m", layers: []string{"layer"}})
+		w.push(image{repo: "r", name: "n", tags: []string{"1"}})
+		w.upload("r", "old", time.Now().Add(-48*time.Hour))
+		w.drain()
+		for counter, want := range map[prometheus.Collector]float64{
+			w.c.metrics.bytes:   8, // layer, old
+			w.c.metrics.uploads: 1,
+			w.c.metrics.reviews.WithLabelValues(workerManifest, EventManifestUpload, outcomeDeleted): 1,
+			w.c.metrics.reviews.WithLabelValues(workerManifest, EventManifestUpload, outcomeKept):    1,
+			w.c.metrics.reviews.WithLabelValues(workerBlob, EventLayerDelete, outcomeDeleted):        1,
+			w.c.metrics.reviews.WithLabelValues(workerUnlink, EventBlobDelete, outcomeDeleted):       1,
+			w.c.metrics.reviews.WithLabelValues(workerUnlink, EventUploadDelete, outcomeDeleted):     1,
+		} {
+			if got := testutil.ToFloat64(counter); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		}
+		registered := prometheus.NewPedanticRegistry()
+		if err := registered.Register(w.c); err != nil {
+			t.Fatal(err)
+		}
+		families, err := registered.Gather()
+		if err != nil || len(families) < 10 {
+			t.Errorf("%d families: %v", len(families), err)
+		}
+	})
+}
+
+// BenchmarkCollect deletes images of three layers, and counts the reviews until
+// nothing of them is left.
+func BenchmarkCollect(b *testing.B) {
+	for _, engine := range dbtest.Engines() {
+		for _, background := range []int{0, 100_000} { // blobs that are in use
+			b.Run(fmt.Sprintf("%s/%d", engine, background), func(b *testing.B) {
+				benchmarkCollect(b, engine, background)
+			})
+		}
+	}
+}
