@@ -91,7 +91,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		return nil, err
 	}
 	if v.Kind.Ephemeral {
-		e.verbs[""] = map[string]http.HandlerFunc{"create": handlers.CreateResource(&review{main}, scope, nil)}
+		e.verbs[""] = map[string]http.HandlerFunc{"create": fresh(func() http.HandlerFunc { return handlers.CreateResource(&review{main}, scope, nil) })}
 		return e, nil
 	}
 	if v.Kind.Source != nil {
@@ -99,7 +99,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		e.verbs[""] = map[string]http.HandlerFunc{
 			"get":    handlers.GetResource(s, scope),
 			"list":   handlers.ListResource(s, nil, scope, false, watchAtLeast),
-			"delete": handlers.DeleteResource(s, true, scope, nil),
+			"delete": fresh(func() http.HandlerFunc { return handlers.DeleteResource(s, true, scope, nil) }),
 		}
 		return e, nil
 	}
@@ -107,11 +107,11 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"get":              handlers.GetResource(main, scope),
 		"list":             handlers.ListResource(main, main, scope, false, watchAtLeast),
 		"watch":            handlers.ListResource(main, main, scope, true, watchAtLeast),
-		"create":           handlers.CreateResource(main, scope, nil),
-		"update":           handlers.UpdateResource(main, scope, nil),
-		"patch":            handlers.PatchResource(main, scope, nil, patchTypes(v)),
-		"delete":           handlers.DeleteResource(main, true, scope, nil),
-		"deletecollection": handlers.DeleteCollection(main, true, scope, nil),
+		"create":           fresh(func() http.HandlerFunc { return handlers.CreateResource(main, scope, nil) }),
+		"update":           fresh(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, nil) }),
+		"patch":            fresh(func() http.HandlerFunc { return handlers.PatchResource(main, scope, nil, patchTypes(v)) }),
+		"delete":           fresh(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
+		"deletecollection": fresh(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
 	}
 	e.json = newJSONCreate(main, e.verbs[""]["create"])
 	if v.Status != nil {
@@ -146,9 +146,16 @@ func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecy
 func readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"get":    handlers.GetResource(r, scope),
-		"update": handlers.UpdateResource(r, scope, nil),
-		"patch":  handlers.PatchResource(r, scope, nil, patchTypes(v)),
+		"update": fresh(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, nil) }),
+		"patch":  fresh(func() http.HandlerFunc { return handlers.PatchResource(r, scope, nil, patchTypes(v)) }),
 	}
+}
+
+// fresh makes a handler for each request. The library's handlers for writes
+// write a variable that they keep between requests (what admits, wrapped once
+// more each time): shared, they race.
+func fresh(handler func() http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) { handler()(w, req) }
 }
 
 func (a *API) newResource(v *kind.Version, s lifecycle.Strategy) *resource {
