@@ -114,6 +114,15 @@ func gone(err error) error {
 	return fmt.Errorf("%w: %w", errGone, err)
 }
 
+// during says what an error of ours was about. A refusal speaks for itself.
+func during(what string, err error) error {
+	var refused *Error
+	if err == nil || errors.As(err, &refused) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // also is a refusal after which something else went wrong, or nothing.
 func also(refusal, after error) error {
 	if after == nil {

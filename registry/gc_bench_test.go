@@ -20,7 +20,7 @@ const benchImages = 500
 const (
 	benchNumbers   = `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < CAST($2 AS bigint)) `
 	benchBlobs     = `INSERT INTO blobs (digest, path, size, media_type_id, created_at) ` + benchNumbers + `SELECT $1 || 'b' || i || '-' || j, $1 || 'p' || i || '-' || j, 1, 1, 0 FROM n, (SELECT 0 AS j UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) AS l`
-	benchManifests = `INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_digest, total_size, payload, created_at) ` + benchNumbers + `SELECT 1, (SELECT min(id) FROM repositories), $1 || 'm' || i, 2, $1 || 'b' || i || '-0', 0, '', 0 FROM n`
+	benchManifests = `INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_digest, total_size, payload, created_at) ` + benchNumbers + `SELECT 1, (SELECT min(id) FROM repositories), $1 || 'm' || i, 2, $1 || 'b' || i || '-0', 0, $3, 0 FROM n`
 	benchLayers    = `INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size) SELECT 1, m.repository_id, m.id, replace(m.digest, 'm', 'b') || '-' || j, 8, 1 FROM manifests m, (SELECT 1 AS j UNION ALL SELECT 2 UNION ALL SELECT 3) AS l WHERE m.digest LIKE $1 || 'm%'`
 	benchTags      = `INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at) SELECT 1, repository_id, digest, id, 0, 0 FROM manifests WHERE digest LIKE $1 || 'm%'`
 )
@@ -54,7 +54,7 @@ func benchmarkCollect(b *testing.B, engine sqldb.Engine, background int) {
 	add := func(prefix string, images int) {
 		send(func(batch *sqldb.Batch) {
 			batch.Exec(benchBlobs, prefix, images)
-			batch.Exec(benchManifests, prefix, images)
+			batch.Exec(benchManifests, prefix, images, []byte("{}"))
 			batch.Exec(benchLayers, prefix)
 		})
 	}

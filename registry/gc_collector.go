@@ -128,7 +128,14 @@ var (
 	unlinkQueue   = review.Queue{Name: "registry-unlinks", Table: "gc_unlink_queue", Key: "path", Effects: unlinks}
 )
 
+// sqliteBatch is how many reviews one transaction takes on SQLite, where pushes
+// wait for it: about 10 milliseconds.
+const sqliteBatch = 50
+
 func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
+	if c.db.Engine() == sqldb.SQLite {
+		q.Batch = sqliteBatch
+	}
 	return review.New(c.db, q, r, review.Options{
 		Transactor: c.transact, Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger,
 	})

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -24,7 +23,7 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("delete manifest: %w", err)
+		return during("delete manifest", err)
 	}
 	if !found {
 		return r.manifestUnknown(ctx, to)

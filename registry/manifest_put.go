@@ -121,14 +121,14 @@ type push struct {
 
 // store writes the manifest and everything about it in one transaction, which
 // first makes sure of what the manifest refers to, and holds on to it.
-func (p *push) store(ctx context.Context) (err error) {
-	if p.repo, err = p.r.ensure(ctx, p.name); err != nil {
+func (p *push) store(ctx context.Context) error {
+	if err := p.findRepository(ctx); err != nil {
 		return err
 	}
 	if err := p.findTypes(ctx); err != nil {
 		return err
 	}
-	err = p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	err := p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		p.absent = nil
 		blobs, err := p.shareBlobs(ctx, tx)
 		if err != nil {
@@ -144,10 +144,20 @@ func (p *push) store(ctx context.Context) (err error) {
 		}
 		return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
 	})
-	var refused *Error
-	if err != nil && !errors.As(err, &refused) {
-		return fmt.Errorf("store manifest: %w", err)
+	return during("store manifest", err)
+}
+
+// findRepository finds the repository. A new one is made only for a manifest
+// that does not need what a new one cannot have.
+func (p *push) findRepository(ctx context.Context) error {
+	repo, found, err := p.r.repository(ctx, p.name)
+	if err == nil && !found {
+		if _, _, err := p.layers(nil, nil); err != nil {
+			return err
+		}
+		repo, err = p.r.ensure(ctx, p.name)
 	}
+	p.repo = repo
 	return err
 }
 

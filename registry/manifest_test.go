@@ -134,6 +134,9 @@ func TestManifestRefuses(t *testing.T) {
 				}
 			}
 		}
+		if repos := w.strings(`SELECT path FROM repositories ORDER BY path`); len(repos) != 2 {
+			w.Errorf("refused pushes made repositories: %v", repos)
+		}
 		// Streamed, its length is not known before.
 		w.refuses(413, registry.SizeInvalid, "PUT", "/v2/a/manifests/latest", headers{"Content-Type": ociManifest}, streamed(ok+strings.Repeat(" ", 4<<20)))
 		w.wantCounts(before)

@@ -117,11 +117,10 @@ func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, arg
 
 // ended notes that the row is no longer ours to give free.
 func (u *upload) ended(what string, err error) error {
-	if err != nil && !errors.Is(err, errLost) {
-		return fmt.Errorf("%s upload: %w", what, err)
+	if err == nil || errors.Is(err, errLost) {
+		u.token = ""
 	}
-	u.token = ""
-	return err
+	return during(what+" upload", err)
 }
 
 // close gives the upload free, whatever has become of it. It is deferred, and

@@ -119,7 +119,9 @@ CREATE OR REPLACE FUNCTION public.gc_track_deleted_layers()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    DELETE FROM gc_blobs_layers g USING removed r WHERE g.digest = r.digest AND g.layer_id = r.id;
+    DELETE FROM gc_blobs_layers WHERE ctid = ANY (ARRAY(
+        SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
+            SELECT g.ctid FROM gc_blobs_layers g WHERE g.digest = r.digest AND g.layer_id = r.id OFFSET 0) AS f));
     PERFORM gc_enqueue_blobs(array_agg(r.digest), 'layer_delete') FROM removed r HAVING count(*) > 0;
     RETURN NULL;
 END
@@ -140,8 +142,10 @@ CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifests()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    DELETE FROM gc_blobs_configurations g USING removed r
-    WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id;
+    DELETE FROM gc_blobs_configurations WHERE ctid = ANY (ARRAY(
+        SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
+            SELECT g.ctid FROM gc_blobs_configurations g
+            WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id OFFSET 0) AS f));
     PERFORM gc_enqueue_blobs(array_agg(r.configuration_blob_digest), 'manifest_delete')
     FROM removed r HAVING count(r.configuration_blob_digest) > 0;
     RETURN NULL;
@@ -152,15 +156,17 @@ CREATE OR REPLACE FUNCTION public.gc_track_deleted_subjects()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    referrers bigint[] := ARRAY(
+        SELECT m.id FROM manifests m WHERE m.repository_id = OLD.repository_id AND m.subject_digest = OLD.digest);
+    image text := replace(OLD.digest, ':', '-');
 BEGIN
-    PERFORM gc_enqueue_manifests(array_agg(m.id), 'subject_delete')
-    FROM removed r JOIN manifests m ON m.repository_id = r.repository_id AND m.subject_digest = r.digest
-    HAVING count(*) > 0;
-    IF EXISTS (SELECT 1 FROM gc_settings WHERE name = 'signatures' AND value) THEN
-        DELETE FROM tags t USING removed r
-        WHERE t.repository_id = r.repository_id AND t.name IN (
-            replace(r.digest, ':', '-') || '.att', replace(r.digest, ':', '-') || '.sbom', replace(r.digest, ':', '-') || '.sig');
+    IF cardinality(referrers) > 0 THEN
+        PERFORM gc_enqueue_manifests(referrers, 'subject_delete');
     END IF;
+    DELETE FROM tags t
+    WHERE t.repository_id = OLD.repository_id AND t.name IN (image || '.att', image || '.sbom', image || '.sig')
+        AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value);
     RETURN NULL;
 END
 $function$;
@@ -629,7 +635,7 @@ CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON public.manif
 
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifests();
 
-CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_subjects();
+CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON public.manifests FOR EACH ROW EXECUTE FUNCTION gc_track_deleted_subjects();
 
 CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT OR UPDATE ON public.manifests FOR EACH ROW EXECUTE FUNCTION gc_track_manifest_uploads();
 

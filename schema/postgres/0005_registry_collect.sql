@@ -5,6 +5,10 @@
 --
 -- Whoever upserts several rows of a queue does it in the order of the key: two
 -- who did it in different orders could wait for each other.
+--
+-- Where a trigger has a list of rows, it looks each up in an index, by a lateral
+-- subselect that OFFSET keeps as it is. Left to itself, the planner, which knows
+-- nothing of such lists, reads whole tables for a few rows.
 
 ALTER TABLE repositories ADD COLUMN gc_hold boolean NOT NULL DEFAULT false;
 ALTER TABLE repositories ADD COLUMN gc_delay bigint CHECK (gc_delay >= 0);
@@ -247,8 +251,10 @@ CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT OR UPDATE ON manif
 
 CREATE FUNCTION gc_track_deleted_manifests() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM gc_blobs_configurations g USING removed r
-    WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id;
+    DELETE FROM gc_blobs_configurations WHERE ctid = ANY (ARRAY(
+        SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
+            SELECT g.ctid FROM gc_blobs_configurations g
+            WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id OFFSET 0) AS f));
     PERFORM gc_enqueue_blobs(array_agg(r.configuration_blob_digest), 'manifest_delete')
     FROM removed r HAVING count(r.configuration_blob_digest) > 0;
     RETURN NULL;
@@ -259,25 +265,29 @@ CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
     REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifests();
 
 CREATE FUNCTION gc_track_deleted_subjects() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    referrers bigint[] := ARRAY(
+        SELECT m.id FROM manifests m WHERE m.repository_id = OLD.repository_id AND m.subject_digest = OLD.digest);
+    image text := replace(OLD.digest, ':', '-');
 BEGIN
-    PERFORM gc_enqueue_manifests(array_agg(m.id), 'subject_delete')
-    FROM removed r JOIN manifests m ON m.repository_id = r.repository_id AND m.subject_digest = r.digest
-    HAVING count(*) > 0;
-    IF EXISTS (SELECT 1 FROM gc_settings WHERE name = 'signatures' AND value) THEN
-        DELETE FROM tags t USING removed r
-        WHERE t.repository_id = r.repository_id AND t.name IN (
-            replace(r.digest, ':', '-') || '.att', replace(r.digest, ':', '-') || '.sbom', replace(r.digest, ':', '-') || '.sig');
+    IF cardinality(referrers) > 0 THEN
+        PERFORM gc_enqueue_manifests(referrers, 'subject_delete');
     END IF;
+    DELETE FROM tags t
+    WHERE t.repository_id = OLD.repository_id AND t.name IN (image || '.att', image || '.sbom', image || '.sig')
+        AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value);
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION gc_track_deleted_subjects IS 'Not in spec 2: what refers to a manifest that is gone is reviewed, and the tags that cosign made for it go.';
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
-    REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_subjects();
+    FOR EACH ROW EXECUTE FUNCTION gc_track_deleted_subjects();
 
 CREATE FUNCTION gc_track_deleted_layers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM gc_blobs_layers g USING removed r WHERE g.digest = r.digest AND g.layer_id = r.id;
+    DELETE FROM gc_blobs_layers WHERE ctid = ANY (ARRAY(
+        SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
+            SELECT g.ctid FROM gc_blobs_layers g WHERE g.digest = r.digest AND g.layer_id = r.id OFFSET 0) AS f));
     PERFORM gc_enqueue_blobs(array_agg(r.digest), 'layer_delete') FROM removed r HAVING count(*) > 0;
     RETURN NULL;
 END

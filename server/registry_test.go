@@ -1,0 +1,132 @@
+package server
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"k8s.io/client-go/rest"
+)
+
+// registryURL is where the server says that its registry is.
+func (r *running) registryURL() string {
+	r.t.Helper()
+	var found []string
+	until(r.t, "the server announces its registry", func() bool {
+		found = regexp.MustCompile(`OCI registry is at (\S+)`).FindStringSubmatch(r.out.String())
+		return found != nil
+	})
+	return found[1]
+}
+
+func statusOf(t *testing.T, client *http.Client, method, url, body string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+// TestRegistryOnLoopback: plain HTTP, for everybody, and what was pushed is
+// there after a restart.
+func TestRegistryOnLoopback(t *testing.T) {
+	data := t.TempDir()
+	r := start(t, Config{Data: data, RegistryListen: "127.0.0.1:0"})
+	url := r.registryURL()
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("the registry is at %s", url)
+	}
+	d := digest.FromString("content").String()
+	if status := statusOf(t, http.DefaultClient, "POST", url+"/v2/a/blobs/uploads/?digest="+d, "content"); status != 201 {
+		t.Errorf("push: %d", status)
+	}
+	r.stop()
+	r = start(t, Config{Data: data, RegistryListen: "localhost:0"})
+	if status := statusOf(t, http.DefaultClient, "GET", r.registryURL()+"/v2/a/blobs/"+d, ""); status != 200 {
+		t.Errorf("pull after a restart: %d", status)
+	}
+	r.stop()
+}
+
+// TestRegistryElsewhere: TLS, and only for those who have a certificate.
+func TestRegistryElsewhere(t *testing.T) {
+	r := start(t, Config{Data: t.TempDir(), RegistryListen: "0.0.0.0:0"})
+	url := r.registryURL()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "https://"))
+	if err != nil {
+		t.Fatalf("the registry is at %s: %v", url, err)
+	}
+	host := "127.0.0.1:" + port
+	known, err := rest.HTTPClientFor(r.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: r.http.CAData}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		who    string
+		client *http.Client
+		url    string
+		want   int
+	}{
+		{"a known caller", known, "https://" + host + "/v2/", 200},
+		{"a stranger", stranger, "https://" + host + "/v2/", 401},
+		{"a stranger who asks for content", stranger, "https://" + host + "/v2/_catalog", 401},
+		{"plain HTTP", http.DefaultClient, "http://" + host + "/v2/", 400},
+	} {
+		if status := statusOf(t, c.client, "GET", c.url, ""); status != c.want {
+			t.Errorf("%s: %d, not %d", c.who, status, c.want)
+		}
+	}
+	r.stop()
+}
+
+func TestRegistryOff(t *testing.T) {
+	data := t.TempDir()
+	r := start(t, Config{Data: data})
+	r.stop()
+	if strings.Contains(r.out.String(), "registry") {
+		t.Errorf("a server without a registry says:\n%s", r.out)
+	}
+	if _, err := os.Stat(filepath.Join(data, "blobs")); err == nil {
+		t.Error("a server without a registry has made a place for blobs")
+	}
+}
+
+func TestRegistryRefusesToListen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for listen, want := range map[string]string{
+		taken.Addr().String(): "is taken: give it another with --registry-listen",
+		"5000":                "--registry-listen \"5000\": want HOST:PORT",
+		"192.0.2.1:5000":      "listen for the registry on 192.0.2.1:5000",
+	} {
+		err := Run(t.Context(), Config{
+			Data: t.TempDir(), Listen: "127.0.0.1:0", RegistryListen: listen, Out: io.Discard, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", listen, err, want)
+		}
+	}
+}
