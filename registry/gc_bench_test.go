@@ -28,6 +28,18 @@ const (
 // nowhere is a store that has nothing to remove.
 type nowhere struct{ blobstore.Store }
 
+// BenchmarkCollect deletes images of three layers, and counts the reviews until
+// nothing of them is left.
+func BenchmarkCollect(b *testing.B) {
+	for _, engine := range dbtest.Engines() {
+		for _, background := range []int{0, 20_000} { // blobs that are in use
+			b.Run(fmt.Sprintf("%s/%d", engine, background), func(b *testing.B) {
+				benchmarkCollect(b, engine, background)
+			})
+		}
+	}
+}
+
 func benchmarkCollect(b *testing.B, engine sqldb.Engine, background int) {
 	db := dbtest.OpenDB(b, engine)
 	store, err := blobstore.OpenDir(filepath.Join(b.TempDir(), "blobs"))

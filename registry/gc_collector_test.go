@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -133,16 +132,4 @@ func TestGCMetrics(t *testing.T) {
 			t.Errorf("%d families: %v", len(families), err)
 		}
 	})
-}
-
-// BenchmarkCollect deletes images of three layers, and counts the reviews until
-// nothing of them is left.
-func BenchmarkCollect(b *testing.B) {
-	for _, engine := range dbtest.Engines() {
-		for _, background := range []int{0, 20_000} { // blobs that are in use
-			b.Run(fmt.Sprintf("%s/%d", engine, background), func(b *testing.B) {
-				benchmarkCollect(b, engine, background)
-			})
-		}
-	}
 }

@@ -100,7 +100,7 @@ func TestUnlinker(t *testing.T) {
 			},
 			Live: func(*testing.T) string { // its row is there: it was queued by mistake
 				name := next()
-				w.transact(func(b *sqldb.Batch) { Unlink(b, w.paths[name], 4, time.Now()) })
+				w.exec(`INSERT INTO gc_unlink_queue (path, review_after, review_count, event, created_at) VALUES ($1, 0, 0, 'blob_delete', 0)`, w.paths[name])
 				return w.paths[name]
 			},
 			Unknown:   "00/00000000000000000000000000000000",

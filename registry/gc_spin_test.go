@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	spinTime    = 90 * time.Second
+	spinTime    = 10 * time.Second
 	spinClients = 4
 	spinImages  = 300
 	// spinPromise is what a push on a slow machine must not take.

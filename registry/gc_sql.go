@@ -110,12 +110,6 @@ WHERE NOT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1)
 ON CONFLICT (path) DO NOTHING
 RETURNING path`
 
-// enqueueUnlink has bytes removed that were never named by a row.
-const enqueueUnlink = `
-INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
-VALUES ($1, $2, $3, 0, 'upload_delete', $3)
-ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL`
-
 // The settings.
 const (
 	setReviewAfter = `

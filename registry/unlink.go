@@ -52,9 +52,3 @@ func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 		return nil
 	}
 }
-
-// Unlink adds to a batch the statement that has the bytes at a path removed. It
-// is for bytes that no row ever named; where a row goes, a trigger does it.
-func Unlink(b *sqldb.Batch, path string, size int64, now time.Time) {
-	b.Exec(enqueueUnlink, path, size, now.UnixMilli())
-}

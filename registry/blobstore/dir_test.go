@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -73,31 +72,6 @@ func TestRemoveKeepsOffAWriter(t *testing.T) {
 	}
 	if _, err := io.WriteString(w, "late"); err != nil {
 		t.Error(err)
-	}
-	if err := errors.Join(w.Close(), d.Remove(t.Context(), w.Path())); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestFullDisk: the kernel says that /dev/full is.
-func TestFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	d := open(t, dir)
-	w, err := d.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/full", filepath.Join(dir, w.Path())); err != nil {
-		t.Fatal(err)
-	}
-	if w, err = d.Resume(t.Context(), w.Path()); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := io.WriteString(w, strings.Repeat("x", 1000)); err == nil || n != 0 || w.Size() != 0 {
-		t.Errorf("wrote %d bytes to a full disk, size %d: %v", n, w.Size(), err)
 	}
 	if err := errors.Join(w.Close(), d.Remove(t.Context(), w.Path())); err != nil {
 		t.Error(err)
