@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -95,7 +96,12 @@ func (a *API) parse(next http.Handler) http.Handler {
 			return
 		}
 		if seen, ok := w.(*observedWriter); ok {
-			seen.verb, seen.resource = info.Verb, info.Resource
+			seen.verb = knownVerb(info.Verb)
+			// A name that callers make up is not worth a time series.
+			gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+			if _, ok := a.kinds.Snapshot().Lookup(gvr); ok {
+				seen.resource = info.Resource
+			}
 		}
 		ctx := genericrequest.WithRequestInfo(req.Context(), info)
 		if info.Verb != "watch" && info.Verb != "deletecollection" {
@@ -108,6 +114,16 @@ func (a *API) parse(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})
+}
+
+// knownVerb is a verb as the observer is told of it: methods that callers make
+// up are all one.
+func knownVerb(verb string) string {
+	switch verb {
+	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options":
+		return verb
+	}
+	return "other"
 }
 
 // authenticate finds out who calls. Unknown callers get the public paths only.

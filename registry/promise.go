@@ -45,6 +45,11 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	var n int64
 	key := strconv.FormatInt(m.repo, 10) + "@" + m.digest.String()
 	due, err := r.db.Row(ctx, manifestDue, []any{key, r.now().Add(promised).UnixMilli()}, &n)
+	if err == nil && !due {
+		// Nothing is due because nothing was, or because a review took the
+		// manifest after it was found: look again.
+		found, err = r.db.Row(ctx, manifestThere, []any{m.id}, &n)
+	}
 	if err == nil && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 			found, err = one(ctx, tx, keepManifest, []any{m.id}, &n)

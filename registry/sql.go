@@ -121,10 +121,11 @@ WHERE r.path = $1 AND g.name = $2`
 )
 
 // manifestDue says whether a manifest is reviewed before $2; keepManifest is
-// keepBlob for manifests.
+// keepBlob for manifests; manifestThere says whether one still exists.
 const (
-	manifestDue  = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < $2`
-	keepManifest = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
+	manifestThere = `SELECT 1 FROM manifests WHERE id = $1`
+	manifestDue   = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < $2`
+	keepManifest  = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
 )
 
 // shareBlobs finds which of some blobs a repository has, and keeps them until

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -20,7 +19,7 @@ type metrics struct {
 	durations *prometheus.HistogramVec
 }
 
-func newMetrics(st *store.Store, collector *gc.Collector) *metrics {
+func newMetrics(st *store.Store, queues ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -32,12 +31,13 @@ func newMetrics(st *store.Store, collector *gc.Collector) *metrics {
 		}, []string{"verb"}),
 	}
 	m.registry.MustRegister(
-		m.requests, m.durations, collector.Engine(),
+		m.requests, m.durations,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "exeunt_store_revision", Help: "Newest revision that this replica has seen.",
 		}, func() float64 { return float64(st.Revision()) }),
 	)
+	m.registry.MustRegister(queues...)
 	return m
 }
 

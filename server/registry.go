@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -63,6 +65,14 @@ func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// meters are the figures of its collector.
+func (s *registryServer) meters() []prometheus.Collector {
+	if s == nil {
+		return nil
+	}
+	return []prometheus.Collector{s.garbage}
 }
 
 // collect removes what nothing uses any more, until the context ends.

@@ -188,7 +188,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err != nil {
 		return err
 	}
-	meters := newMetrics(st, p.collector)
+	meters := newMetrics(st, append(images.meters(), p.collector.Engine())...)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
 		Metrics: meters.handler(), Extra: p.extra(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
