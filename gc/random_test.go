@@ -21,8 +21,12 @@ import (
 
 var (
 	seedFlag = flag.Uint64("seed", 0, "run only this seed of the random tests")
-	timeFlag = flag.Duration("random", 2*time.Second, "how long each random test tries new seeds on each engine")
+	timeFlag = flag.Duration("random", 0, "how long each random test tries new seeds on each engine, after the usual ones")
 )
+
+// usualSeeds is how many seeds, from 1, every run tries: always the same ones,
+// so that a change is judged by what it does and not by the luck of the draw.
+const usualSeeds = 40
 
 // randomSteps is the length of a script.
 const randomSteps = 60
@@ -252,6 +256,9 @@ func runSeeds(t *testing.T, settled bool) {
 	}
 	for _, seed := range keptSeeds(t) {
 		run(seed)
+	}
+	for seed := range uint64(usualSeeds) {
+		run(seed + 1)
 	}
 	for deadline := time.Now().Add(*timeFlag * time.Duration(len(databases))); time.Now().Before(deadline); {
 		if seed := rand.Uint64N(1_000_000_000); !run(seed) {
