@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,8 +80,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	if page.Limit == 0 {
 		page.Limit = deleteBatch
 	}
-	total := r.v.NewList()
-	collected := listBuilder{list: total}
+	collected := listBuilder{list: r.v.NewList()}
 	cascade := uuid.NewString()
 	for {
 		listed, err := r.list(ctx, &page)
@@ -100,9 +98,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			if err != nil {
 				return nil, err
 			}
-			if err := collected.add(obj); err != nil {
-				return nil, r.internalError(err)
-			}
+			collected.items = append(collected.items, obj)
 		}
 		if listed.next == "" || list.Limit > 0 {
 			return collected.finish(listed)
@@ -115,8 +111,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 // no error; the options' preconditions hold for each.
 func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string) error {
 	_, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

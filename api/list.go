@@ -27,9 +27,7 @@ func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) 
 		if err != nil {
 			return nil, err
 		}
-		if err := builder.add(obj); err != nil {
-			return nil, r.internalError(err)
-		}
+		builder.items = append(builder.items, obj)
 	}
 	return builder.finish(listed)
 }
@@ -195,11 +193,6 @@ func appendListMeta(buf []byte, revision int64, next string) []byte {
 type listBuilder struct {
 	list  runtime.Object
 	items []runtime.Object
-}
-
-func (b *listBuilder) add(obj runtime.Object) error {
-	b.items = append(b.items, obj)
-	return nil
 }
 
 func (b *listBuilder) finish(from listed) (runtime.Object, error) {

@@ -33,7 +33,7 @@ func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObj
 		current, err := r.api.store.Get(ctx, key)
 		if object.Is(err, object.NotFound) && (forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
 			obj, err := r.createByUpdate(ctx, key, info, createValidate, dryRun)
-			if err != nil && isTaken(err) && ctx.Err() == nil {
+			if apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
 				continue // somebody created it meanwhile: it is an update after all
 			}
 			return obj, true, err

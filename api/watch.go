@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -195,9 +194,4 @@ func watchTimeout(options *metainternal.ListOptions) time.Duration {
 		return time.Duration(*options.TimeoutSeconds) * time.Second
 	}
 	return watchAtLeast + rand.N(watchAtLeast)
-}
-
-// endState is the annotation that closes the initial state.
-func endState() map[string]string {
-	return map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 }

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -77,7 +78,7 @@ func (w *objectWatch) bookmark(revision int64, initial bool) error {
 	}
 	accessor.SetResourceVersion(strconv.FormatInt(revision, 10))
 	if initial {
-		accessor.SetAnnotations(endState())
+		accessor.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
 	obj.GetObjectKind().SetGroupVersionKind(w.r.v.GVK)
 	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
@@ -95,5 +96,3 @@ func statusOf(err error) runtime.Object {
 	s.Kind, s.APIVersion = "Status", "v1"
 	return &s
 }
-
-func isTaken(err error) bool { return apierrors.IsAlreadyExists(err) }
