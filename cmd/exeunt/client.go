@@ -68,11 +68,9 @@ func (t *target) open() (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	c := &client{namespace: t.namespace}
-	if c.namespace == "" {
-		if c.namespace, _, err = loader.Namespace(); err != nil {
-			return nil, fmt.Errorf("read kubeconfig: %w", err)
-		}
+	c := &client{}
+	if c.namespace, err = t.currentNamespace(); err != nil {
+		return nil, err
 	}
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
