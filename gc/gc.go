@@ -39,6 +39,8 @@ type Options struct {
 	OrphanWait time.Duration
 	// Budget bounds the objects that one transaction changes. Default 500.
 	Budget int
+	// Poll is how often the queue is looked at unasked. Default 5 seconds.
+	Poll time.Duration
 }
 
 // Collector reviews what deletions may have made garbage.
@@ -72,8 +74,10 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 		o.Budget = 500
 	}
 	c := &Collector{db: db, store: st, kinds: kinds, opts: o}
+	q := queue
+	q.Idle = o.Poll
 	var err error
-	c.engine, err = review.New(db, queue, c, review.Options{
+	c.engine, err = review.New(db, q, c, review.Options{
 		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
 			return st.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
 		},
@@ -84,7 +88,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if err != nil {
 		return nil, err
 	}
-	st.OnCommit(c.notice)
+	st.OnChange(c.notice)
 	return c, nil
 }
 
@@ -111,9 +115,13 @@ var (
 	ownersMark   = []byte(`"ownerReferences"`)
 )
 
-// notice wakes the engine after commits that can have put something under
-// review. Most writes cannot, and asking the queue costs a query.
+// notice wakes the engine after changes, of any replica, that can have put
+// something under review. Most cannot, and asking the queue costs a query.
 func (c *Collector) notice(events []*store.Event) {
+	if len(events) == 0 { // nobody knows what changed
+		c.engine.Wake()
+		return
+	}
 	for _, e := range events {
 		if e.Type == store.Removed || bytes.Contains(e.Object.Body, deletionMark) || bytes.Contains(e.Object.Body, ownersMark) {
 			c.engine.Wake()

@@ -2,8 +2,12 @@ package gc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 func TestPause(t *testing.T) {
@@ -25,18 +29,7 @@ func TestPause(t *testing.T) {
 		w.want("b<a")
 		w.wantQueue("a owner_removed") // nothing is forgotten
 
-		// Another replica, within a second.
-		deadline := time.Now().Add(time.Second)
-		for paused := false; !paused; {
-			if time.Now().After(deadline) {
-				w.Fatal("the other replica goes on after a second")
-			}
-			time.Sleep(20 * time.Millisecond)
-			var err error
-			if paused, err = other.gc.Paused(ctx); err != nil {
-				w.Fatal(err)
-			}
-		}
+		other.awaitPause()
 		w.restart()
 		if r := w.turn(); !r.Paused {
 			w.Errorf("a turn after a restart: %+v", r)
@@ -50,6 +43,23 @@ func TestPause(t *testing.T) {
 		w.drain()
 		w.want("")
 	})
+}
+
+// awaitPause waits until the collector knows that it is paused: a second at
+// most.
+func (w *world) awaitPause() {
+	w.Helper()
+	deadline := time.Now().Add(time.Second)
+	for paused := false; !paused; {
+		if time.Now().After(deadline) {
+			w.Fatal("the other replica goes on after a second")
+		}
+		time.Sleep(20 * time.Millisecond)
+		var err error
+		if paused, err = w.gc.Paused(context.Background()); err != nil {
+			w.Fatal(err)
+		}
+	}
 }
 
 // TestRun is the loop as a server runs it: it scans first, and a write wakes it.
@@ -81,5 +91,60 @@ func (w *world) eventually(want string) {
 			w.Fatalf("state %q, want %q", w.state(), want)
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestAnotherReplicaWrites: what one replica puts under review wakes the
+// collectors of the others, by notification: nobody looks unasked here.
+func TestAnotherReplicaWrites(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), Options{Poll: time.Hour})
+	other := w.replica()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- other.gc.Run(ctx) }()
+	for i := 0; other.store.Revision() < w.store.Revision() || i == 0; i++ { // until it listens
+		w.add(fmt.Sprintf("hello%d", i))
+		time.Sleep(5 * time.Millisecond)
+	}
+	before := w.state()
+	for i := range 5 { // the first may be found by a look that was under way
+		name := fmt.Sprintf("a%d", i)
+		w.add(name)
+		w.add(name+"-b", owned(name))
+		w.delete(name, background)
+		w.eventually(before)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// TestPauseReachesRunningReplicas: the loops of all replicas stop within a
+// second of a pause, and go on within a second of its end.
+func TestPauseReachesRunningReplicas(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), Options{Poll: time.Hour})
+	other := w.replica()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- other.gc.Run(ctx) }()
+	if err := w.gc.Pause(ctx, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	other.awaitPause()
+	w.add("a")
+	w.add("b", owned("a"))
+	w.delete("a", background)
+	for other.store.Revision() < w.store.Revision() { // its collector is woken then
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.want("b<a")
+	if err := w.gc.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("run: %v", err)
 	}
 }

@@ -16,9 +16,7 @@ const (
 // publish puts a committed batch into the feed. When another process committed
 // before it, the batches in between are read from the log first.
 func (s *Store) publish(events []*Event) {
-	if s.onCommit != nil {
-		defer s.onCommit(events)
-	}
+	defer s.changed(events)
 	s.bodies.add(events)
 	if s.heads != nil {
 		s.heads.add(events)
@@ -102,7 +100,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		return err
 	}
 	if gap := current - s.Revision(); gap > int64(s.opts.RingEvents) || gap > 0 && compacted > s.Revision() {
-		s.feed.skip(current)
+		s.skip(current)
 		return nil
 	}
 	for s.Revision() < current {
@@ -116,14 +114,21 @@ func (s *Store) catchUp(ctx context.Context) error {
 			return err
 		}
 		if compacted > from {
-			s.feed.skip(current)
+			s.skip(current)
 			return nil
 		}
 		if len(events) == 0 || !s.feed.add(events) {
 			return fmt.Errorf("the log has no revision %d", from+1)
 		}
+		s.changed(events)
 	}
 	return nil
+}
+
+// skip moves the feed on without the changes in between.
+func (s *Store) skip(revision int64) {
+	s.feed.skip(revision)
+	s.changed(nil)
 }
 
 // warm fills the feed with the newest changes, so that watchers that come back

@@ -76,7 +76,7 @@ type Store struct {
 	follow sync.Mutex    // held while the feed is moved forward
 	nudged chan struct{} // holds one: look at the log
 
-	onCommit  func([]*Event) // set before Run
+	onChange  func([]*Event) // set before Run
 	ran       atomic.Bool
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -144,9 +144,18 @@ func setDefaults(o *Options) {
 	}
 }
 
-// OnCommit has fn told of this process's changes after each commit. It must be
-// quick, since writes wait for it, and it is set before Run.
-func (s *Store) OnCommit(fn func(events []*Event)) { s.onCommit = fn }
+// OnChange has fn told of changes after their commit: of this process's at
+// once, of other processes' when the feed has them, which notifications see to.
+// No events: there were changes that the feed did not read. fn may hear of a
+// change twice, and from several goroutines. It must be quick, since writes wait
+// for it, and it is set before Run.
+func (s *Store) OnChange(fn func(events []*Event)) { s.onChange = fn }
+
+func (s *Store) changed(events []*Event) {
+	if s.onChange != nil {
+		s.onChange(events)
+	}
+}
 
 // Close ends watchers and refuses further writes. It does not end Run: its
 // context does.
