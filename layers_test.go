@@ -36,6 +36,8 @@ var layers = map[string][]string{
 	"registry/blobstore":               {},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
 	"broker":                           {},
+	"broker/brokertest":                {"broker"},
+	"broker/sqlbroker":                 {"broker", "sqldb"},
 	"openapi":                          {"kind"},
 	"access":                           {"object"},
 	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},

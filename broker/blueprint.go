@@ -44,21 +44,27 @@ const maxDeadline = 7 * 24 * time.Hour
 // BlueprintVersion says how a resource is built. A version never changes: another
 // way of building is another version.
 type BlueprintVersion struct {
-	Ref       BlueprintVersionRef
-	XR        XRTemplate
-	Schema    ParameterSchema
-	Provider  ProviderKind
-	Injection InjectionStrategy
+	Ref BlueprintVersionRef
+	// XR is the composite resource, ProviderConfig what it reaches its cloud by.
+	XR, ProviderConfig Template
+	Schema             ParameterSchema
+	Provider           ProviderKind
+	Injection          InjectionStrategy
 	// Deadline is how long a resource may take to become Ready, up to 7 days.
 	// Zero is DefaultDeadline.
 	Deadline time.Duration
 }
 
-// XRTemplate is the XR before the parameters are filled in.
-type XRTemplate struct {
-	APIVersion string // "group/version"
-	Kind       string
-	// Spec is JSON, an object. The broker passes it on and does not look inside.
+// ObjectType says of which kind an object on the management cluster is.
+type ObjectType struct {
+	APIVersion string `json:"apiVersion"` // "group/version"
+	Kind       string `json:"kind"`
+}
+
+// Template is an object before the parameters are filled in.
+type Template struct {
+	ObjectType
+	// Spec is JSON, an object. Its texts may have placeholders: see Render.
 	Spec []byte
 }
 
@@ -72,15 +78,8 @@ var (
 func (b BlueprintVersion) Validate() error {
 	var errs FieldErrors
 	checkBlueprintRef(&errs, b.Ref)
-	if !validAPIVersion.MatchString(b.XR.APIVersion) {
-		errs.add("xr.apiVersion", `must be "group/version"`)
-	}
-	if !validKind.MatchString(b.XR.Kind) {
-		errs.add("xr.kind", "must be a kind: a capital letter, then letters and digits")
-	}
-	if !isJSONObject(b.XR.Spec) {
-		errs.add("xr.spec", "must be a JSON object")
-	}
+	b.checkTemplate(&errs, "xr", b.XR)
+	b.checkTemplate(&errs, "providerConfig", b.ProviderConfig)
 	if !validLabel.MatchString(string(b.Provider)) {
 		errs.add("provider", labelRule)
 	}
@@ -92,6 +91,24 @@ func (b BlueprintVersion) Validate() error {
 	}
 	b.Schema.check(&errs)
 	return errs.err()
+}
+
+func (b BlueprintVersion) checkTemplate(errs *FieldErrors, field string, t Template) {
+	if !validAPIVersion.MatchString(t.APIVersion) {
+		errs.add(field+".apiVersion", `must be "group/version"`)
+	}
+	if !validKind.MatchString(t.Kind) {
+		errs.add(field+".kind", "must be a kind: a capital letter, then letters and digits")
+	}
+	if !isJSONObject(t.Spec) {
+		errs.add(field+".spec", "must be a JSON object")
+		return
+	}
+	for _, name := range placeholders(t.Spec) {
+		if !b.knows(name) {
+			errs.add(field+".spec", fmt.Sprintf("${%s} is nothing that can be filled in: want ${parameters.NAME} of a declared parameter, or one of %v", name, variables))
+		}
+	}
 }
 
 func checkBlueprintRef(errs *FieldErrors, ref BlueprintVersionRef) {

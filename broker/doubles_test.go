@@ -301,8 +301,15 @@ func ptr[T any](v T) *T { return &v }
 
 func blueprint() broker.BlueprintVersion {
 	return broker.BlueprintVersion{
-		Ref:      broker.BlueprintVersionRef{Name: "node", Version: "1.2.0"},
-		XR:       broker.XRTemplate{APIVersion: "example.org/v1", Kind: "XNode", Spec: []byte(`{"a":1}`)},
+		Ref: broker.BlueprintVersionRef{Name: "node", Version: "1.2.0"},
+		XR: broker.Template{
+			ObjectType: broker.ObjectType{APIVersion: "example.org/v1", Kind: "XNode"},
+			Spec:       []byte(`{"a":1,"b":"${xr.name}"}`),
+		},
+		ProviderConfig: broker.Template{
+			ObjectType: broker.ObjectType{APIVersion: "hetzner.example.org/v1", Kind: "ProviderConfig"},
+			Spec:       []byte(`{"secret":"${credential.name}"}`),
+		},
 		Provider: "hetzner", Injection: broker.InjectCloudInitUserData,
 		Schema: broker.ParameterSchema{
 			{Name: "region", Type: broker.TypeString, Required: true, Enum: []any{"north", "south"}},

@@ -112,10 +112,12 @@ func TestBlueprintValidate(t *testing.T) {
 		fields string
 	}{
 		"nothing at all": {func(b *broker.BlueprintVersion) { *b = broker.BlueprintVersion{} },
-			"blueprint.name blueprint.version xr.apiVersion xr.kind xr.spec provider injection"},
+			"blueprint.name blueprint.version xr.apiVersion xr.kind xr.spec providerConfig.apiVersion providerConfig.kind providerConfig.spec provider injection"},
 		"a version with a line end":     {func(b *broker.BlueprintVersion) { b.Ref.Version = "1\n" }, "blueprint.version"},
 		"the core group":                {func(b *broker.BlueprintVersion) { b.XR.APIVersion = "v1" }, "xr.apiVersion"},
 		"a kind in lower case":          {func(b *broker.BlueprintVersion) { b.XR.Kind = "node" }, "xr.kind"},
+		"a placeholder for nothing":     {func(b *broker.BlueprintVersion) { b.XR.Spec = []byte(`{"a":["${parameters.sise}"]}`) }, "xr.spec"},
+		"a variable that is none":       {func(b *broker.BlueprintVersion) { b.ProviderConfig.Spec = []byte(`{"${resource.uid}":1}`) }, "providerConfig.spec"},
 		"a spec that is a list":         {func(b *broker.BlueprintVersion) { b.XR.Spec = []byte(`[]`) }, "xr.spec"},
 		"a spec that ends early":        {func(b *broker.BlueprintVersion) { b.XR.Spec = []byte(`{"a":`) }, "xr.spec"},
 		"an injection nobody knows":     {func(b *broker.BlueprintVersion) { b.Injection = "pigeon" }, "injection"},

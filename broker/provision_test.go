@@ -26,6 +26,7 @@ func TestProvision(t *testing.T) {
 	want := broker.State{
 		ID: "id-1", Project: "shop", Name: "web", Blueprint: request().Blueprint, Credential: "cloud",
 		Parameters: broker.Parameters{"region": "north", "size": int64(2)}, Deadline: broker.DefaultDeadline,
+		XR: blueprint().XR.ObjectType, ProviderConfig: blueprint().ProviderConfig.ObjectType,
 		Phase: broker.PhasePending, CreatedAt: start, ConvergeStartedAt: start,
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -35,6 +35,9 @@ type State struct {
 	Blueprint  BlueprintVersionRef
 	Credential CloudCredentialRef
 	Parameters Parameters // checked, with defaults filled in
+	// XR and ProviderConfig say of which kinds its substrate is. They are kept
+	// with it, so that it can be torn down whatever has become of its blueprint.
+	XR, ProviderConfig ObjectType
 	// Deadline is how long the resource may take to become Ready.
 	Deadline time.Duration
 	// RequestDigest tells a request that is repeated from another with the same

@@ -141,6 +141,7 @@ func (s *Service) admit(ctx context.Context, request ProvisionRequest) (Provisio
 		ID: request.ID, Project: request.Project, Name: request.Name,
 		Blueprint: request.Blueprint, Credential: request.Credential,
 		Parameters: parameters, Deadline: version.deadline(),
+		XR: version.XR.ObjectType, ProviderConfig: version.ProviderConfig.ObjectType,
 		Phase: PhasePending, CreatedAt: now, ConvergeStartedAt: now,
 	}}, nil
 }

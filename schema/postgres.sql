@@ -1,5 +1,56 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.broker_enqueue(subject text, cause text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    INSERT INTO provisioned_resource_reviews AS q (id, review_after, review_count, event, created_at)
+    VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = least(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
+CREATE OR REPLACE FUNCTION public.broker_track_declaration()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        PERFORM broker_enqueue(OLD.uid, 'declaration_removed');
+    ELSIF TG_OP = 'INSERT' THEN
+        PERFORM broker_enqueue(NEW.uid, 'declared');
+    ELSE
+        PERFORM broker_enqueue(NEW.uid, 'deletion_requested');
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.broker_track_outbox()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO provisioned_resource_outbox_reviews AS q (resource_id, review_after, review_count, event, created_at)
+    VALUES (NEW.resource_id, 0, 0, 'emitted', (extract(epoch FROM now()) * 1000)::bigint)
+    ON CONFLICT (resource_id) DO UPDATE SET
+        review_after = least(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.broker_track_resource()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM broker_enqueue(NEW.id, CASE TG_OP WHEN 'INSERT' THEN 'created' ELSE 'phase_changed' END);
+    RETURN NULL;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION public.gc_enqueue_blobs(digests text[], e text)
  RETURNS void
  LANGUAGE sql
@@ -685,9 +736,15 @@ CREATE TABLE objects (
     CONSTRAINT objects_uid_key UNIQUE (uid)
 );
 
+CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
+
+CREATE TRIGGER objects_declared_track AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
+
 CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN ((new.deletion_time IS NOT NULL)) EXECUTE FUNCTION gc_track_object_deleting();
 
 CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects FOR EACH ROW EXECUTE FUNCTION gc_track_object_removed();
+
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text) AND (old.deletion_time IS NULL) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION broker_track_declaration();
 
 COMMENT ON TABLE objects IS 'The objects that exist: a narrow head each. The body is in changes, at the head''s revision.';
 
@@ -723,6 +780,114 @@ CREATE TRIGGER owners_removed_track AFTER DELETE ON public.owners FOR EACH ROW W
 COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. The owner may not.';
 
 COMMENT ON COLUMN owners.blocking IS 'blockOwnerDeletion';
+
+CREATE TABLE provisioned_resource_outbox (
+    sequence bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    resource_id text COLLATE "C" NOT NULL,
+    event_type text NOT NULL,
+    payload text NOT NULL,
+    occurred_at bigint NOT NULL,
+    CONSTRAINT provisioned_resource_outbox_event_type_check CHECK ((event_type = ANY (ARRAY['broker.ProvisionedResourceRequested'::text, 'broker.ProvisionedResourceReady'::text, 'broker.ProvisionedResourceFailed'::text, 'broker.ProvisionedResourceDeleting'::text, 'broker.ProvisionedResourceDeleted'::text]))),
+    CONSTRAINT provisioned_resource_outbox_pkey PRIMARY KEY (sequence),
+    CONSTRAINT provisioned_resource_outbox_token_key UNIQUE (token)
+);
+
+CREATE INDEX provisioned_resource_outbox_resource_id_idx ON public.provisioned_resource_outbox USING btree (resource_id, sequence);
+
+CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON public.provisioned_resource_outbox FOR EACH ROW EXECUTE FUNCTION broker_track_outbox();
+
+COMMENT ON TABLE provisioned_resource_outbox IS 'Events, in order for each resource: whoever adds one has locked its resource.';
+
+COMMENT ON COLUMN provisioned_resource_outbox.token IS 'at most one event of a sort in a life';
+
+COMMENT ON COLUMN provisioned_resource_outbox.payload IS 'JSON';
+
+CREATE TABLE provisioned_resource_outbox_reviews (
+    resource_id text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT provisioned_resource_outbox_reviews_pkey PRIMARY KEY (resource_id)
+) WITH (fillfactor=50);
+
+CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON public.provisioned_resource_outbox_reviews USING btree (review_after);
+
+COMMENT ON TABLE provisioned_resource_outbox_reviews IS 'Resources that have events to be published: see package review for the columns.';
+
+CREATE TABLE provisioned_resource_published (
+    token text COLLATE "C" NOT NULL,
+    sink text COLLATE "C" NOT NULL,
+    CONSTRAINT provisioned_resource_published_pkey PRIMARY KEY (token, sink),
+    CONSTRAINT provisioned_resource_published_token_fkey FOREIGN KEY (token) REFERENCES provisioned_resource_outbox(token) ON DELETE CASCADE
+);
+
+COMMENT ON TABLE provisioned_resource_published IS 'Which events have reached which sink.';
+
+CREATE TABLE provisioned_resource_reviews (
+    id text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT provisioned_resource_reviews_pkey PRIMARY KEY (id)
+) WITH (fillfactor=50);
+
+CREATE INDEX provisioned_resource_reviews_review_after_idx ON public.provisioned_resource_reviews USING btree (review_after);
+
+COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the loop must look at: see package review for the columns.';
+
+CREATE TABLE provisioned_resources (
+    id text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    blueprint_name text NOT NULL,
+    blueprint_version text NOT NULL,
+    credential text NOT NULL,
+    parameters text NOT NULL,
+    xr_api_version text NOT NULL,
+    xr_kind text NOT NULL,
+    provider_config_api_version text NOT NULL,
+    provider_config_kind text NOT NULL,
+    deadline bigint NOT NULL,
+    request_digest text NOT NULL,
+    phase text NOT NULL,
+    phase_since bigint NOT NULL,
+    token_id text NOT NULL,
+    created_at bigint NOT NULL,
+    converge_started_at bigint NOT NULL,
+    deletion_requested_at bigint,
+    round_token text NOT NULL,
+    round_until bigint NOT NULL,
+    CONSTRAINT provisioned_resources_check CHECK (((deletion_requested_at IS NOT NULL) = (phase = ANY (ARRAY['Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text])))),
+    CONSTRAINT provisioned_resources_phase_check CHECK ((phase = ANY (ARRAY['Pending'::text, 'Provisioning'::text, 'Enrolling'::text, 'Ready'::text, 'Failed'::text, 'Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text]))),
+    CONSTRAINT provisioned_resources_pkey PRIMARY KEY (id)
+);
+
+CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON public.provisioned_resources USING btree (project, name) WHERE (phase <> 'Deleted'::text);
+
+CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON public.provisioned_resources FOR EACH ROW EXECUTE FUNCTION broker_track_resource();
+
+CREATE TRIGGER provisioned_resources_phase_track AFTER UPDATE ON public.provisioned_resources FOR EACH ROW WHEN ((new.phase <> old.phase)) EXECUTE FUNCTION broker_track_resource();
+
+COMMENT ON TABLE provisioned_resources IS 'Provisioned resources. Times are Unix milliseconds.';
+
+COMMENT ON COLUMN provisioned_resources.parameters IS 'JSON';
+
+COMMENT ON COLUMN provisioned_resources.deadline IS 'milliseconds';
+
+COMMENT ON COLUMN provisioned_resources.token_id IS 'empty: none bound yet';
+
+COMMENT ON COLUMN provisioned_resources.deletion_requested_at IS 'null: never';
+
+COMMENT ON COLUMN provisioned_resources.round_token IS 'whose round it is; empty: nobody''s';
 
 CREATE TABLE repositories (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -385,6 +385,26 @@ CREATE TABLE objects (
     UNIQUE (kind, namespace, name)
 ) STRICT;
 
+CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
+WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (OLD.uid, 0, 0, 'declaration_removed', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
+WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev'
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'declared', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
 CREATE TRIGGER objects_deleting_track AFTER UPDATE ON objects
 WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
 BEGIN
@@ -431,6 +451,16 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON objects
+WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'deletion_requested', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
 CREATE TABLE owners (
     -- metadata.ownerReferences of the objects that exist. The owner may not.
     dependent  INTEGER NOT NULL REFERENCES objects (id) ON DELETE CASCADE,
@@ -472,6 +502,111 @@ BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
     VALUES (OLD.owner_uid, 0, 0, 'dependent_removed', unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TABLE provisioned_resource_outbox (
+    -- Events, in order for each resource.
+    sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
+    token       TEXT NOT NULL UNIQUE, -- at most one event of a sort in a life
+    resource_id TEXT NOT NULL,
+    event_type  TEXT NOT NULL CHECK (event_type IN (
+        'broker.ProvisionedResourceRequested', 'broker.ProvisionedResourceReady', 'broker.ProvisionedResourceFailed',
+        'broker.ProvisionedResourceDeleting', 'broker.ProvisionedResourceDeleted')),
+    payload     TEXT NOT NULL,    -- JSON
+    occurred_at INTEGER NOT NULL  -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX provisioned_resource_outbox_resource_id_idx ON provisioned_resource_outbox (resource_id, sequence);
+
+CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON provisioned_resource_outbox
+BEGIN
+    INSERT INTO provisioned_resource_outbox_reviews (resource_id, review_after, review_count, event, created_at)
+    VALUES (NEW.resource_id, 0, 0, 'emitted', unixepoch() * 1000)
+    ON CONFLICT (resource_id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TABLE provisioned_resource_outbox_reviews (
+    -- Resources that have events to be published: see package review.
+    resource_id  TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON provisioned_resource_outbox_reviews (review_after);
+
+CREATE TABLE provisioned_resource_published (
+    -- Which events have reached which sink.
+    token TEXT NOT NULL REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
+    sink  TEXT NOT NULL,
+    PRIMARY KEY (token, sink)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE provisioned_resource_reviews (
+    -- Resources that the loop must look at: see package review for the columns.
+    id           TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX provisioned_resource_reviews_review_after_idx ON provisioned_resource_reviews (review_after);
+
+CREATE TABLE provisioned_resources (
+    id                          TEXT PRIMARY KEY,
+    project                     TEXT NOT NULL,
+    name                        TEXT NOT NULL,
+    blueprint_name              TEXT NOT NULL,
+    blueprint_version           TEXT NOT NULL,
+    credential                  TEXT NOT NULL,
+    parameters                  TEXT NOT NULL, -- JSON
+    xr_api_version              TEXT NOT NULL,
+    xr_kind                     TEXT NOT NULL,
+    provider_config_api_version TEXT NOT NULL,
+    provider_config_kind        TEXT NOT NULL,
+    deadline                    INTEGER NOT NULL, -- milliseconds
+    request_digest              TEXT NOT NULL,
+    phase                       TEXT NOT NULL
+        CHECK (phase IN ('Pending', 'Provisioning', 'Enrolling', 'Ready', 'Failed', 'Deregistering', 'Deprovisioning', 'Deleted')),
+    phase_since                 INTEGER NOT NULL, -- Unix milliseconds
+    token_id                    TEXT NOT NULL,    -- empty: none bound yet
+    created_at                  INTEGER NOT NULL, -- Unix milliseconds
+    converge_started_at         INTEGER NOT NULL, -- Unix milliseconds
+    deletion_requested_at       INTEGER,          -- Unix milliseconds; null: never
+    round_token                 TEXT NOT NULL,    -- whose round it is; empty: nobody's
+    round_until                 INTEGER NOT NULL, -- Unix milliseconds
+    CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
+) STRICT;
+
+CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
+
+CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON provisioned_resources
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.id, 0, 0, 'created', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER provisioned_resources_phase_track AFTER UPDATE ON provisioned_resources
+WHEN NEW.phase <> OLD.phase
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.id, 0, 0, 'phase_changed', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;

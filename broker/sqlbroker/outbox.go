@@ -1,0 +1,54 @@
+package sqlbroker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Envelope is an event as the outbox keeps it.
+type Envelope struct {
+	Token   broker.OutboxToken
+	Type    broker.EventType
+	Payload []byte // JSON of the event
+}
+
+// Unpublished lists the events of a resource that a sink has not been told, in
+// order.
+func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]Envelope, error) {
+	rows, err := r.db.Query(ctx, pending, string(id), sink)
+	if err != nil {
+		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []Envelope
+	for rows.Next() {
+		var e Envelope
+		var payload string
+		if err := rows.Scan((*string)(&e.Token), (*string)(&e.Type), &payload); err != nil {
+			return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
+		}
+		e.Payload = []byte(payload)
+		all = append(all, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
+	}
+	return all, nil
+}
+
+// MarkPublished records that a sink has been told. It follows the telling, so a
+// crash in between tells twice, under one token, and never not at all.
+func (r *Repository) MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error {
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Exec(markPublished, string(token), sink)
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return fmt.Errorf("mark %s published to %s: %w", token, sink, err)
+	}
+	return nil
+}

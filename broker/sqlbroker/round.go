@@ -1,0 +1,92 @@
+package sqlbroker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// ErrRoundTaken: somebody else has the resource's turn.
+var ErrRoundTaken = errors.New("another round is under way")
+
+// Round is the right to work on a resource until a time.
+type Round struct {
+	Resource broker.ProvisionedResource
+	Since    time.Time // when it came into its phase
+	token    string
+}
+
+// BeginRound takes a resource's turn and reads it. A review's claim is not
+// enough for that: whatever is enqueued meanwhile takes the claim away, so that
+// nothing is missed, and the next review begins while this one still works. Two
+// rounds at once would be refused by all comparisons, but one of them could
+// create what the other has just seen gone.
+//
+// Errors: ErrRoundTaken, broker.ErrProvisionedResourceNotFound.
+func (r *Repository) BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (Round, error) {
+	round := Round{token: rand.Text()}
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		taken, err := returned(ctx, tx, beginRound, string(id), round.token, until.UnixMilli(), now.UnixMilli())
+		if err != nil || taken {
+			return err
+		}
+		if err := missed(ctx, tx, id); !errors.Is(err, broker.ErrPhaseConflict) {
+			return err
+		}
+		return ErrRoundTaken
+	})
+	if err != nil {
+		return Round{}, fmt.Errorf("begin round of %s: %w", id, err)
+	}
+	if round.Resource, round.Since, err = r.get(ctx, id); err != nil {
+		return Round{}, errors.Join(err, r.end(ctx, id, round.token))
+	}
+	return round, nil
+}
+
+// EndRound gives the turn back. It is a courtesy: otherwise the time ends it.
+func (r *Repository) EndRound(ctx context.Context, round Round) error {
+	return r.end(ctx, round.Resource.ID(), round.token)
+}
+
+func (r *Repository) end(ctx context.Context, id broker.ProvisionedResourceID, token string) error {
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Exec(endRound, string(id), token)
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return fmt.Errorf("end round of %s: %w", id, err)
+	}
+	return nil
+}
+
+// Forget removes a resource that is Deleted, with its events, if all of them
+// have been published. It reports whether it is gone. The id is never used
+// again, so no event of it can be stored anew.
+func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID) (gone bool, err error) {
+	err = r.write(ctx, func(tx *sqldb.Tx) error {
+		removed, err := returned(ctx, tx, removeDeleted, string(id))
+		if err != nil {
+			return err
+		}
+		if !removed {
+			found, err := returned(ctx, tx, find, string(id))
+			gone = !found
+			return err
+		}
+		gone = true
+		var b sqldb.Batch
+		b.Exec(removeEvents, string(id))
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return false, fmt.Errorf("forget %s: %w", id, err)
+	}
+	return gone, nil
+}

@@ -1,0 +1,223 @@
+// Package sqlbroker keeps provisioned resources and their outbox in SQLite or
+// PostgreSQL. It is the broker's Repository and its Emitter, and keeps who may
+// turn a round.
+//
+// Each method is one transaction, and each comparison that the ports ask for is
+// in the statement that writes, or under the lock of the resource's row. Whoever
+// puts an event into the outbox holds that lock, so the outbox has the events of
+// a resource in the order in which they became true.
+//
+// It knows no cluster and decides nothing. Triggers put what it writes under
+// review: see schema. Begin with [Repository].
+package sqlbroker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Repository implements broker.Repository and broker.Emitter. It is safe for
+// concurrent use.
+type Repository struct {
+	db  *sqldb.DB
+	now func() time.Time
+}
+
+// New makes a repository. now is the clock; nil is time.Now.
+func New(db *sqldb.DB, now func() time.Time) *Repository {
+	if now == nil {
+		now = time.Now
+	}
+	return &Repository{db: db, now: now}
+}
+
+// write runs fn in a transaction and commits it when fn returns nil.
+func (r *Repository) write(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
+	tx, err := r.db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after a commit
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// returned runs one statement and says whether it returned a row.
+func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) (bool, error) {
+	found := false
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found = true
+		var id string
+		return row.Scan(&id)
+	}, statement, args...)
+	return found, tx.Send(ctx, &b)
+}
+
+// missed says why a comparison failed: the resource is another now, or none.
+func missed(ctx context.Context, tx *sqldb.Tx, id broker.ProvisionedResourceID) error {
+	found, err := returned(ctx, tx, find, string(id))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return broker.ErrProvisionedResourceNotFound
+	}
+	return broker.ErrPhaseConflict
+}
+
+// Create stores a new resource with its first event.
+func (r *Repository) Create(ctx context.Context, resource broker.ProvisionedResource) error {
+	s := resource.State()
+	parameters, err := encodeParameters(s.Parameters)
+	if err != nil {
+		return fmt.Errorf("create provisioned resource %s: %w", s.ID, err)
+	}
+	err = r.write(ctx, func(tx *sqldb.Tx) error {
+		created, err := returned(ctx, tx, insert,
+			string(s.ID), string(s.Project), s.Name, s.Blueprint.Name, s.Blueprint.Version, string(s.Credential), parameters,
+			s.XR.APIVersion, s.XR.Kind, s.ProviderConfig.APIVersion, s.ProviderConfig.Kind,
+			s.Deadline.Milliseconds(), s.RequestDigest, string(s.Phase), r.now().UnixMilli(), string(s.TokenID),
+			s.CreatedAt.UnixMilli(), s.ConvergeStartedAt.UnixMilli())
+		if err != nil {
+			return err
+		}
+		if !created {
+			return broker.ErrProvisionedResourceExists
+		}
+		return emit(ctx, tx, resource.RequestedEvent())
+	})
+	if err != nil {
+		return fmt.Errorf("create provisioned resource %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Get reads a resource.
+func (r *Repository) Get(ctx context.Context, id broker.ProvisionedResourceID) (broker.ProvisionedResource, error) {
+	resource, _, err := r.get(ctx, id)
+	return resource, err
+}
+
+// get reads a resource and since when it is in its phase.
+func (r *Repository) get(ctx context.Context, id broker.ProvisionedResourceID) (broker.ProvisionedResource, time.Time, error) {
+	fail := func(err error) (broker.ProvisionedResource, time.Time, error) {
+		return broker.ProvisionedResource{}, time.Time{}, fmt.Errorf("get provisioned resource %s: %w", id, err)
+	}
+	var s broker.State
+	var parameters string
+	var deadline, since, created, started, deletion int64
+	found, err := r.db.Row(ctx, get, []any{string(id)},
+		(*string)(&s.ID), (*string)(&s.Project), &s.Name, &s.Blueprint.Name, &s.Blueprint.Version, (*string)(&s.Credential), &parameters,
+		&s.XR.APIVersion, &s.XR.Kind, &s.ProviderConfig.APIVersion, &s.ProviderConfig.Kind,
+		&deadline, &s.RequestDigest, (*string)(&s.Phase), &since, (*string)(&s.TokenID), &created, &started, &deletion)
+	if err == nil && !found {
+		err = broker.ErrProvisionedResourceNotFound
+	}
+	if err != nil {
+		return fail(err)
+	}
+	if s.Parameters, err = decodeParameters(parameters); err != nil {
+		return fail(err)
+	}
+	s.Deadline = time.Duration(deadline) * time.Millisecond
+	s.CreatedAt, s.ConvergeStartedAt = time.UnixMilli(created).UTC(), time.UnixMilli(started).UTC()
+	if deletion != 0 {
+		s.DeletionRequestedAt = time.UnixMilli(deletion).UTC()
+	}
+	resource, err := broker.Restore(s)
+	return resource, time.UnixMilli(since).UTC(), err
+}
+
+// UpdatePhase writes a phase over the phase that was read.
+func (r *Repository) UpdatePhase(ctx context.Context, from broker.ProvisionedResourcePhase, resource broker.ProvisionedResource) error {
+	s := resource.State()
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		written, err := returned(ctx, tx, updatePhase, string(s.ID), string(from), string(s.Phase), s.ConvergeStartedAt.UnixMilli(), r.now().UnixMilli())
+		if err != nil || written {
+			return err
+		}
+		return missed(ctx, tx, s.ID)
+	})
+	if err != nil {
+		return fmt.Errorf("update phase of %s from %s to %s: %w", s.ID, from, s.Phase, err)
+	}
+	return nil
+}
+
+// BindToken binds a token over the token that was read.
+func (r *Repository) BindToken(ctx context.Context, id broker.ProvisionedResourceID, previous, token broker.BootstrapTokenID) error {
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		bound, err := returned(ctx, tx, bindToken, string(id), string(previous), string(token))
+		if err != nil || bound {
+			return err
+		}
+		return missed(ctx, tx, id)
+	})
+	if err != nil {
+		return fmt.Errorf("bind token to %s: %w", id, err)
+	}
+	return nil
+}
+
+// RecordDeletionIntent begins the teardown, once.
+func (r *Repository) RecordDeletionIntent(ctx context.Context, resource broker.ProvisionedResource) error {
+	s := resource.State()
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		recorded, err := returned(ctx, tx, requestDeletion, string(s.ID), string(s.Phase), s.DeletionRequestedAt.UnixMilli(), r.now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		if recorded {
+			return emit(ctx, tx, resource.DeletingEvent())
+		}
+		found, err := returned(ctx, tx, find, string(s.ID))
+		if err == nil && !found {
+			err = broker.ErrProvisionedResourceNotFound
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("record deletion intent of %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Emit puts an event into the outbox.
+func (r *Repository) Emit(ctx context.Context, from broker.ProvisionedResourcePhase, event broker.Event) error {
+	id := event.Head().ProvisionedResourceID
+	err := r.write(ctx, func(tx *sqldb.Tx) error {
+		same, err := returned(ctx, tx, lockInPhase, string(id), string(from))
+		if err != nil {
+			return err
+		}
+		if !same {
+			return missed(ctx, tx, id)
+		}
+		return emit(ctx, tx, event)
+	})
+	if err != nil {
+		return fmt.Errorf("emit %s of %s: %w", event.EventType(), id, err)
+	}
+	return nil
+}
+
+// emit stores an event, or does nothing if its token is there. The caller has
+// locked the resource's row.
+func emit(ctx context.Context, tx *sqldb.Tx, event broker.Event) error {
+	payload, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	head := event.Head()
+	var b sqldb.Batch
+	b.Exec(insertEvent, string(head.EventID), string(head.ProvisionedResourceID), string(event.EventType()), string(payload), head.OccurredAt.UnixMilli())
+	return tx.Send(ctx, &b)
+}

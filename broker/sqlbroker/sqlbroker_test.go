@@ -1,0 +1,266 @@
+package sqlbroker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/brokertest"
+	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+func TestSuite(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			brokertest.Run(t, func(t *testing.T) brokertest.Ports {
+				r := sqlbroker.New(dbtest.OpenDB(t, engine), nil)
+				return brokertest.Ports{Repository: r, Emitter: r, Outbox: func(t *testing.T, id broker.ProvisionedResourceID) []broker.EventType {
+					return types(unpublished(t, r, id, "nobody"))
+				}}
+			})
+		})
+	}
+}
+
+func unpublished(t *testing.T, r *sqlbroker.Repository, id broker.ProvisionedResourceID, sink string) []sqlbroker.Envelope {
+	t.Helper()
+	events, err := r.Unpublished(t.Context(), id, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+func types(events []sqlbroker.Envelope) (all []broker.EventType) {
+	for _, e := range events {
+		all = append(all, e.Type)
+	}
+	return all
+}
+
+var start = time.UnixMilli(1_800_000_000_000).UTC()
+
+func newResource(t *testing.T, id string) broker.ProvisionedResource {
+	t.Helper()
+	r, err := broker.Restore(broker.State{
+		ID: broker.ProvisionedResourceID(id), Project: "shop", Name: id, Deadline: time.Hour,
+		Phase: broker.PhasePending, CreatedAt: start, ConvergeStartedAt: start,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// exec runs a statement of a person who writes to the database by hand.
+func exec(db *sqldb.DB, statement string, args ...any) error {
+	ctx := context.Background()
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(statement, args...)
+	if err := tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// TestChecks: the database itself refuses what is no phase, no event, or a phase
+// that does not go with deletion_requested_at.
+func TestChecks(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, nil)
+		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
+			t.Fatal(err)
+		}
+		const event = `INSERT INTO provisioned_resource_outbox (token, resource_id, event_type, payload, occurred_at) VALUES ('%s', 'id-1', '%s', '{}', 0)`
+		for _, kind := range broker.EventTypes()[1:] {
+			if err := exec(db, fmt.Sprintf(event, kind, kind)); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		for name, statement := range map[string]string{
+			"a phase that is none":                  `UPDATE provisioned_resources SET phase = 'Sleeping'`,
+			"a phase in lower case":                 `UPDATE provisioned_resources SET phase = 'pending'`,
+			"teardown without a request":            `UPDATE provisioned_resources SET phase = 'Deleted'`,
+			"a request without teardown":            `UPDATE provisioned_resources SET deletion_requested_at = 1`,
+			"an event that is none":                 fmt.Sprintf(event, "t", "broker.ProvisionedResourceRenamed"),
+			"an event's token twice":                fmt.Sprintf(event, broker.NewOutboxToken("id-1", broker.EventRequested), broker.EventRequested),
+			"published without an event to publish": `INSERT INTO provisioned_resource_published (token, sink) VALUES ('nothing', 'log')`,
+		} {
+			if err := exec(db, statement); err == nil {
+				t.Errorf("%s was written", name)
+			}
+		}
+	})
+}
+
+// TestOneWriterOfDeletionRequestedAt: one statement in all our code writes the
+// column, so it moves once, at the one transition that owns it.
+func TestOneWriterOfDeletionRequestedAt(t *testing.T) {
+	writes := regexp.MustCompile(`(?is)\bset\b[^;]*?\bdeletion_requested_at\s*=|insert\s+into\s+provisioned_resources\s*\([^)]*\bdeletion_requested_at\b`)
+	var found []string
+	err := filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." && entry.Name() != "." {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && writes.MatchString(lit.Value) {
+				found = append(found, path)
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || filepath.Base(filepath.Dir(found[0])) != "sqlbroker" {
+		t.Errorf("statements that write deletion_requested_at: %v; want exactly one, here", found)
+	}
+}
+
+// TestRound: one at a time, until it ends or its time is over.
+func TestRound(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, func() time.Time { return start })
+		if _, err := r.BeginRound(t.Context(), "id-1", start, start.Add(time.Minute)); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
+			t.Errorf("a round of nothing: %v", err)
+		}
+		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
+			t.Fatal(err)
+		}
+		begin := func(now time.Time) (sqlbroker.Round, error) {
+			return r.BeginRound(t.Context(), "id-1", now, now.Add(time.Minute))
+		}
+		first, err := begin(start)
+		if err != nil || !first.Since.Equal(start) || first.Resource.ID() != "id-1" {
+			t.Fatalf("first round: %+v, %v", first, err)
+		}
+		if _, err := begin(start.Add(59 * time.Second)); !errors.Is(err, sqlbroker.ErrRoundTaken) {
+			t.Errorf("a second round beside the first: %v", err)
+		}
+		second, err := begin(start.Add(time.Minute))
+		if err != nil {
+			t.Fatalf("after the first's time: %v", err)
+		}
+		// The first wakes up and ends: the second keeps its turn.
+		if err := r.EndRound(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := begin(start.Add(time.Minute)); !errors.Is(err, sqlbroker.ErrRoundTaken) {
+			t.Errorf("a third round beside the second: %v", err)
+		}
+		if err := r.EndRound(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := begin(start.Add(time.Minute)); err != nil {
+			t.Errorf("after the second's end: %v", err)
+		}
+	})
+}
+
+// TestForget: a resource leaves when it is Deleted and everybody was told.
+func TestForget(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, nil)
+		forget := func(want bool, when string) {
+			t.Helper()
+			if gone, err := r.Forget(t.Context(), "id-1"); err != nil || gone != want {
+				t.Errorf("%s: gone is %v, %v", when, gone, err)
+			}
+		}
+		forget(true, "of nothing")
+		resource := newResource(t, "id-1")
+		if err := r.Create(t.Context(), resource); err != nil {
+			t.Fatal(err)
+		}
+		forget(false, "alive")
+		resource, _ = resource.RequestDeletion(start)
+		if err := r.RecordDeletionIntent(t.Context(), resource); err != nil {
+			t.Fatal(err)
+		}
+		state := resource.State()
+		state.Phase = broker.PhaseDeleted
+		deleted, err := broker.Restore(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.UpdatePhase(t.Context(), broker.PhaseDeregistering, deleted); err != nil {
+			t.Fatal(err)
+		}
+		forget(false, "with events to be published")
+		for _, e := range unpublished(t, r, "id-1", "log") {
+			if err := r.MarkPublished(t.Context(), e.Token, "log"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := exec(db, `DELETE FROM provisioned_resource_outbox_reviews`); err != nil {
+			t.Fatal(err)
+		}
+		forget(true, "with nothing left to do")
+		if _, err := r.Get(t.Context(), "id-1"); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
+			t.Errorf("after it was forgotten: %v", err)
+		}
+		if events := unpublished(t, r, "id-1", "nobody"); len(events) != 0 {
+			t.Errorf("events left: %v", events)
+		}
+	})
+}
+
+// TestPublished: each sink has its own place in the outbox.
+func TestPublished(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, nil)
+		resource := newResource(t, "id-1")
+		if err := r.Create(t.Context(), resource); err != nil {
+			t.Fatal(err)
+		}
+		resource, _ = resource.RequestDeletion(start)
+		if err := r.RecordDeletionIntent(t.Context(), resource); err != nil {
+			t.Fatal(err)
+		}
+		first := unpublished(t, r, "id-1", "log")[0]
+		for range 2 { // may be repeated
+			if err := r.MarkPublished(t.Context(), first.Token, "log"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := types(unpublished(t, r, "id-1", "log")); len(got) != 1 || got[0] != broker.EventDeleting {
+			t.Errorf("left for log: %v", got)
+		}
+		if got := types(unpublished(t, r, "id-1", "webhook")); len(got) != 2 {
+			t.Errorf("left for webhook: %v", got)
+		}
+		if got := string(first.Payload); !strings.Contains(got, `"eventID":"broker.ProvisionedResourceRequested/id-1"`) {
+			t.Errorf("payload %s", got)
+		}
+	})
+}
