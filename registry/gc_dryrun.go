@@ -12,23 +12,29 @@ import (
 // Plan is what would go if every review that is queued, and every one that
 // follows from it, came now, and nothing else happened.
 type Plan struct {
-	Manifests []PlannedManifest
-	Tags      []PlannedTag // of cosign, that go with their image
-	Blobs     []PlannedBlob
-	Uploads   int   // abandoned ones
-	Bytes     int64 // of blobs, of abandoned uploads, and of what waits for the unlinker
+	Manifests []PlannedManifest `json:"manifests"`
+	Tags      []PlannedTag      `json:"tags"` // of cosign, that go with their image
+	Blobs     []PlannedBlob     `json:"blobs"`
+	Uploads   int               `json:"uploads"` // abandoned ones
+	Bytes     int64             `json:"bytes"`   // of blobs, of abandoned uploads, and of what waits for the unlinker
 }
 
 // PlannedManifest is a manifest that would go.
-type PlannedManifest struct{ Repository, Digest string }
+type PlannedManifest struct {
+	Repository string `json:"repository"`
+	Digest     string `json:"digest"`
+}
 
 // PlannedTag is a tag that would go.
-type PlannedTag struct{ Repository, Name string }
+type PlannedTag struct {
+	Repository string `json:"repository"`
+	Name       string `json:"name"`
+}
 
 // PlannedBlob is a blob that would go.
 type PlannedBlob struct {
-	Digest string
-	Size   int64
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
 }
 
 // The statements of a dry run. They ask what the reviews ask, one by one, of a

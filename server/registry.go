@@ -16,7 +16,6 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
-	"github.com/exeunt/exeunt/sqldb"
 )
 
 // registryServer serves the OCI registry, at an address of its own: clients
@@ -25,13 +24,13 @@ type registryServer struct {
 	config   Config
 	listener net.Listener
 	plain    bool
-	settings registry.Config
+	images   *registry.Registry
 	garbage  *registry.Collector
 }
 
 // openRegistry opens the address and the bytes. The address comes first: it is
 // what may be taken, and then nothing has been written yet.
-func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
+func openRegistry(c Config, p parts) (*registryServer, error) {
 	if c.RegistryListen == "" {
 		return nil, nil
 	}
@@ -50,14 +49,31 @@ func openRegistry(c Config, db *sqldb.DB) (*registryServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	garbage, err := registry.NewCollector(db, blobs, registry.Options{Logger: c.Logger})
+	garbage, err := registry.NewCollector(p.db, blobs, registry.Options{
+		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
+		Paused: p.collector.Paused, Logger: c.Logger,
+	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return &registryServer{
-		config: c, listener: listener, plain: loopback(host), garbage: garbage,
-		settings: registry.Config{DB: db, Blobs: blobs, Logger: c.Logger},
-	}, nil
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), garbage: garbage}
+	settings := registry.Config{DB: p.db, Blobs: blobs, Logger: c.Logger}
+	if !s.plain {
+		settings.Known = func(req *http.Request) bool {
+			_, known := new(access.Authenticator).Caller(req)
+			return known
+		}
+	}
+	s.images = registry.New(settings)
+	return s, nil
+}
+
+// control steers the collection.
+func (s *registryServer) control() http.Handler {
+	if s == nil {
+		return http.NotFoundHandler()
+	}
+	return registry.NewControl(s.garbage)
 }
 
 // loopback says whether only this machine can reach a host. A name other than
@@ -90,14 +106,8 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	if !s.plain {
-		s.settings.Known = func(req *http.Request) bool {
-			_, known := new(access.Authenticator).Caller(req)
-			return known
-		}
-	}
 	web := &http.Server{
-		Handler: registry.New(s.settings), TLSConfig: identity.TLSConfig(),
+		Handler: s.images, TLSConfig: identity.TLSConfig(),
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
 		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
 	}

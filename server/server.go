@@ -28,6 +28,7 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/openapi"
+	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -44,6 +45,12 @@ type Config struct {
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
 	// Empty: no registry. Only on loopback is it plain HTTP.
 	RegistryListen string
+	// RegistryReviewAfter sets how long after an event of the registry its
+	// subject is reviewed. Events that are not named keep what the database says.
+	RegistryReviewAfter map[string]time.Duration
+	// RegistryKeepManifests and RegistryKeepBlobs stop the collection of the
+	// registry's manifests and blobs. What could go waits in the queues.
+	RegistryKeepManifests, RegistryKeepBlobs bool
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
@@ -161,8 +168,9 @@ type parts struct {
 }
 
 // extra serves what no Kubernetes server has, under /exeunt/.
-func (p parts) extra() http.Handler {
+func (p parts) extra(images *registryServer) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle(registry.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)
 	return mux
@@ -179,7 +187,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err := ensureNamespaces(ctx, st, kinds); err != nil {
 		return err
 	}
-	images, err := openRegistry(c, p.db)
+	images, err := openRegistry(c, p)
 	if err != nil {
 		return err
 	}
@@ -191,7 +199,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	meters := newMetrics(st, append(images.meters(), p.collector.Engine())...)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
-		Metrics: meters.handler(), Extra: p.extra(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
+		Metrics: meters.handler(), Extra: p.extra(images), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
 			defer cancel()

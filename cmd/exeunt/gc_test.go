@@ -27,12 +27,7 @@ func TestGC(t *testing.T) {
 		fmt.Fprint(w, gcAnswer)
 	}))
 	defer server.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	config := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\n"+
-		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n", server.URL)
-	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := kubeconfigFor(t, server.URL)
 	for _, tt := range []struct {
 		args  []string
 		asked string
@@ -65,4 +60,16 @@ func TestGC(t *testing.T) {
 			t.Errorf("%v: asked %q, error %v, output:\n%s\nwant %q", tt.args, asked, err, out.String(), tt.want)
 		}
 	}
+}
+
+// kubeconfigFor leads to a server that knows no certificates.
+func kubeconfigFor(t *testing.T, url string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	config := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\n"+
+		"contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n", url)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(), newPreview(), newWhy(), newArchive(), newRestore(), newGC(), newBench())
+	root.AddCommand(newServe(), newPreview(), newWhy(), newArchive(), newRestore(), newGC(), newRegistry(), newBench())
 	return root
 }
 

@@ -99,6 +99,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{"serve", "--enable-garbage-collector=perhaps"}, "enable-garbage-collector"},
 		{[]string{"serve", "--registry-listen=", "--listen", "nonsense"}, `--listen "nonsense": want HOST:PORT`},
 		{[]string{"serve", "--data"}, "--data"},
+		{[]string{"serve", "--registry-review-after", "tag_delete=soon"}, `tag_delete="soon" is no duration`},
+		{[]string{"serve", "--registry-listen", "127.0.0.1:0", "--registry-review-after", "nonsense=1h"}, `unknown event "nonsense"`},
 		{[]string{"bench", "nonsense"}, `no workload "nonsense"`},
 		{[]string{"bench", "--clients", "many"}, "--clients"},
 		{[]string{"bench", "get", "--kubeconfig", "/nowhere/kubeconfig"}, "read kubeconfig: "},

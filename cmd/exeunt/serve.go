@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +16,8 @@ import (
 func newServe() *cobra.Command {
 	var c server.Config
 	var level slog.Level
-	var collect bool
+	var collect, collectManifests, collectBlobs bool
+	var reviewAfter map[string]string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the Kubernetes API",
@@ -29,6 +33,11 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Version = version()
 			c.NoCollector = !collect
+			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
+			var err error
+			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
+				return err
+			}
 			c.Out = cmd.OutOrStdout()
 			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 			return server.Run(cmd.Context(), c)
@@ -38,6 +47,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
+	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")
+	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests that nothing keeps; false leaves them in their queue")
+	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
@@ -45,4 +57,17 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
 	return cmd
+}
+
+// durations reads the values of a flag that takes several.
+func durations(flag string, texts map[string]string) (map[string]time.Duration, error) {
+	values := map[string]time.Duration{}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		value, err := time.ParseDuration(texts[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s=%q is no duration: say 90m, or 36h", flag, name, texts[name])
+		}
+		values[name] = value
+	}
+	return values, nil
 }

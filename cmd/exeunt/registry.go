@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func newRegistry() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "registry",
+		Short: "Look after the OCI registry",
+		Long:  "Look after the OCI registry of a server that is running.",
+	}
+	cmd.AddCommand(newRegistryGC())
+	return cmd
+}
+
+func newRegistryGC() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "See and steer the registry's collection",
+		Long: `See and steer the collection of what the registry no longer needs.
+
+A manifest that nothing keeps, and a blob that no manifest uses, are reviewed
+some time after the event that made them so, and go when the review finds that
+nothing has changed. "exeunt gc pause" stops this collection too.`,
+	}
+	cmd.AddCommand(
+		newRegistryVerb("stats", "Show the queues, the delays and what is switched off", http.MethodGet, "/gc", writeRegistryStats),
+		newRegistryVerb("run", "Review now what is due, and wait for it", http.MethodPost, "/gc/run", writeRegistryRun),
+		newRegistryVerb("dry-run", "Show what would go if every review came now", http.MethodGet, "/gc/dry-run", writeRegistryPlan),
+		newRegistryReviewAfter(),
+	)
+	return cmd
+}
+
+func newRegistryVerb(name, short, method, path string, write writeAnswer) *cobra.Command {
+	var r registryCommand
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return r.run(cmd.Context(), cmd.OutOrStdout(), registryRequest{method, path, nil}, write)
+		},
+	}
+	r.addFlags(cmd)
+	return cmd
+}
+
+func newRegistryReviewAfter() *cobra.Command {
+	var r registryCommand
+	cmd := &cobra.Command{
+		Use:   "review-after EVENT DURATION",
+		Short: "Set how long after an event its subject is reviewed",
+		Long: `Set how long after an event its subject is reviewed, for all replicas, from now
+on. "exeunt registry gc stats" lists the events. What is in the queues stays as
+it is.`,
+		Example: "  exeunt registry gc review-after tag_delete 72h",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := registryRequest{http.MethodPost, "/gc/review-after", map[string]string{"event": args[0], "after": args[1]}}
+			return r.run(cmd.Context(), cmd.OutOrStdout(), set, writeDelays)
+		},
+	}
+	r.addFlags(cmd)
+	return cmd
+}
+
+// registryCommand is what the verbs have in common.
+type registryCommand struct {
+	target
+	output string
+}
+
+type registryRequest struct {
+	method, path string
+	parameters   map[string]string
+}
+
+// writeAnswer writes what the server answered for a person.
+type writeAnswer func(p *printer, raw []byte) error
+
+func (r *registryCommand) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig)")
+	f.StringVarP(&r.output, "output", "o", "", "json: what the server answers, for programs")
+}
+
+func (r *registryCommand) run(ctx context.Context, out io.Writer, q registryRequest, write writeAnswer) error {
+	if err := checkOutput(r.output); err != nil {
+		return err
+	}
+	server, err := r.connect()
+	if err != nil {
+		return err
+	}
+	request := server.Verb(q.method).AbsPath("/exeunt/registry" + q.path)
+	for name, value := range q.parameters {
+		request = request.Param(name, value)
+	}
+	var raw json.RawMessage
+	if err := answer(request.Do(ctx), &raw); err != nil {
+		return err
+	}
+	p := &printer{out: out}
+	if r.output == "json" {
+		p.line("%s", raw)
+		return p.err
+	}
+	if err := write(p, raw); err != nil {
+		return fmt.Errorf("read the server's answer: %w", err)
+	}
+	return p.err
+}
+
+// reviewQueue is a queue as the server tells it.
+type reviewQueue struct {
+	Depth, Overdue, Claimed, Failing int
+	Due                              *time.Time
+}
+
+func writeRegistryStats(p *printer, raw []byte) error {
+	var s struct {
+		Paused, CollectManifests, CollectBlobs bool
+		Manifests, Blobs, Unlinks              reviewQueue
+		UnlinkBytes                            int64
+		Uploads, AbandonedUploads              int
+		ReviewAfter                            map[string]string
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	switch {
+	case s.Paused:
+		p.line("PAUSED: resume with: exeunt gc resume")
+	case !s.CollectManifests && !s.CollectBlobs:
+		p.line("manifests and blobs are not collected (flags of the server)")
+	case !s.CollectManifests:
+		p.line("manifests are not collected (flag of the server)")
+	case !s.CollectBlobs:
+		p.line("blobs are not collected (flag of the server)")
+	}
+	for _, q := range []struct {
+		name string
+		reviewQueue
+	}{{"manifests", s.Manifests}, {"blobs", s.Blobs}, {"bytes", s.Unlinks}} {
+		text := fmt.Sprintf("%-10s %d queued, of them %d due, %d under review, %d failing", q.name+":", q.Depth, q.Overdue, q.Claimed, q.Failing)
+		if q.Due != nil && q.Overdue == 0 {
+			text += ", next in " + time.Until(*q.Due).Round(time.Second).String()
+		}
+		p.line("%s", text)
+	}
+	p.line("%-10s %s wait to be removed", "", humanBytes(s.UnlinkBytes))
+	p.line("%-10s %d open, of them %d abandoned", "uploads:", s.Uploads, s.AbandonedUploads)
+	p.line("\nreviewed after:")
+	return writeSorted(p, s.ReviewAfter)
+}
+
+func writeDelays(p *printer, raw []byte) error {
+	var delays map[string]string
+	if err := json.Unmarshal(raw, &delays); err != nil {
+		return err
+	}
+	return writeSorted(p, delays)
+}
+
+func writeSorted(p *printer, texts map[string]string) error {
+	var names []string
+	for name := range texts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		p.line("  %-22s %s", name, texts[name])
+	}
+	return nil
+}
+
+func writeRegistryRun(p *printer, raw []byte) error {
+	var r struct {
+		Paused, Complete                 bool
+		Manifests, Blobs, Paths, Uploads int
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return err
+	}
+	if r.Paused {
+		p.line("PAUSED: nothing was done; resume with: exeunt gc resume")
+		return nil
+	}
+	p.line("removed: %d manifests, %d blobs, the bytes of %d, %d abandoned uploads", r.Manifests, r.Blobs, r.Paths, r.Uploads)
+	if !r.Complete {
+		p.line("more is due: run it again")
+	}
+	return nil
+}
+
+func writeRegistryPlan(p *printer, raw []byte) error {
+	var plan struct {
+		Manifests []struct{ Repository, Digest string }
+		Tags      []struct{ Repository, Name string }
+		Blobs     []struct {
+			Digest string
+			Size   int64
+		}
+		Uploads int
+		Bytes   int64
+	}
+	if err := json.Unmarshal(raw, &plan); err != nil {
+		return err
+	}
+	for _, m := range plan.Manifests {
+		p.line("manifest  %s@%s", m.Repository, m.Digest)
+	}
+	for _, t := range plan.Tags {
+		p.line("tag       %s:%s", t.Repository, t.Name)
+	}
+	for _, b := range plan.Blobs {
+		p.line("blob      %s  %s", b.Digest, humanBytes(b.Size))
+	}
+	p.line("%d manifests, %d tags, %d blobs and %d abandoned uploads would go: %s",
+		len(plan.Manifests), len(plan.Tags), len(plan.Blobs), plan.Uploads, humanBytes(plan.Bytes))
+	return nil
+}
+
+// humanBytes is a size as Kubernetes writes them: 12Mi.
+func humanBytes(n int64) string {
+	unit := int64(1)
+	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {
+		if n >= 10*next {
+			unit = next
+		}
+	}
+	return resource.NewQuantity(n/unit*unit, resource.BinarySI).String() + "B"
+}

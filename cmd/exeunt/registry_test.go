@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// registryAnswers are what a server says, by method and path.
+var registryAnswers = map[string]string{
+	"GET /exeunt/registry/gc": `{"paused":true,"collectManifests":true,"manifests":{"depth":3,"overdue":2,"claimed":1,"failing":1},
+"blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,
+	"GET /exeunt/registry/gc/dry-run": `{"manifests":[{"repository":"r","digest":"sha256:1"}],"tags":[{"repository":"r","name":"s.sig"}],
+"blobs":[{"digest":"sha256:2","size":7}],"uploads":1,"bytes":7}`,
+	"POST /exeunt/registry/gc/run":                                    `{"complete":false,"manifests":1,"blobs":2,"paths":3,"uploads":4}`,
+	"POST /exeunt/registry/gc/review-after?after=1h&event=tag_delete": `{"tag_delete":"1h0m0s"}`,
+}
+
+func TestRegistry(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text, known := registryAnswers[req.Method+" "+req.URL.String()]
+		if !known {
+			w.WriteHeader(400)
+			text = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not like this","code":400}`
+		}
+		fmt.Fprint(w, text)
+	}))
+	defer server.Close()
+	kubeconfig := kubeconfigFor(t, server.URL)
+	for _, tt := range []struct {
+		args []string
+		want string // part of the output, or of the error
+		fail bool
+	}{
+		{[]string{"gc", "stats"}, "PAUSED", false},
+		{[]string{"gc", "stats"}, "manifests: 3 queued, of them 2 due, 1 under review, 1 failing\n", false},
+		{[]string{"gc", "stats"}, "30MiB wait to be removed", false},
+		{[]string{"gc", "stats"}, "tag_delete             24h0m0s", false},
+		{[]string{"gc", "stats", "-o", "json"}, `"unlinkBytes":31457280`, false},
+		{[]string{"gc", "stats", "-o", "yaml"}, "want json", true},
+		{[]string{"gc", "dry-run"}, "manifest  r@sha256:1\ntag       r:s.sig\nblob      sha256:2  7B\n1 manifests, 1 tags, 1 blobs and 1 abandoned uploads would go: 7B\n", false},
+		{[]string{"gc", "run"}, "removed: 1 manifests, 2 blobs, the bytes of 3, 4 abandoned uploads\nmore is due", false},
+		{[]string{"gc", "review-after", "tag_delete", "1h"}, "tag_delete             1h0m0s", false},
+		{[]string{"gc", "review-after", "tag_delete", "soon"}, "not like this", true},
+		{[]string{"gc", "review-after", "tag_delete"}, "accepts 2 arg(s)", true},
+	} {
+		var out bytes.Buffer
+		cmd := newRegistry()
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(tt.args, "--kubeconfig", kubeconfig))
+		err := cmd.ExecuteContext(t.Context())
+		text := out.String()
+		if err != nil {
+			text += err.Error()
+		}
+		if (err != nil) != tt.fail || !strings.Contains(text, tt.want) {
+			t.Errorf("%v: error %v, output:\n%s\nwant %q", tt.args, err, out.String(), tt.want)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// ControlPath is where a Control expects to be.
+const ControlPath = "/exeunt/registry"
+
+// runFor bounds a run on demand: it must be answered before clients give up.
+const runFor = 20 * time.Second
+
+// Control shows the collection to operators, and lets them steer it:
+//
+//	GET  /exeunt/registry/gc                              queues, delays, switches
+//	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
+//	POST /exeunt/registry/gc/run                          review now what is due
+//	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
+//
+// Answers are JSON, refusals a Status. The caller of ServeHTTP has seen to it
+// that the client may do this.
+type Control struct {
+	collector *Collector
+	log       *slog.Logger
+	verbs     map[string]verb
+}
+
+// verb is one thing that can be asked for.
+type verb struct {
+	method string
+	answer func(ctx context.Context, query map[string]string) (any, error)
+}
+
+// NewControl makes a Control. It does no I/O.
+func NewControl(c *Collector) *Control {
+	k := &Control{collector: c, log: c.options.Logger}
+	k.verbs = map[string]verb{
+		"/gc":              {http.MethodGet, k.stats},
+		"/gc/dry-run":      {http.MethodGet, k.dryRun},
+		"/gc/run":          {http.MethodPost, k.run},
+		"/gc/review-after": {http.MethodPost, k.reviewAfter},
+	}
+	return k
+}
+
+// ServeHTTP answers one request.
+func (k *Control) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	path, _ := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), ControlPath)
+	v, known := k.verbs[path]
+	switch {
+	case !known:
+		refuse(w, http.StatusNotFound, "there is no "+req.URL.Path)
+		return
+	case req.Method != v.method:
+		w.Header().Set("Allow", v.method)
+		refuse(w, http.StatusMethodNotAllowed, "use "+v.method)
+		return
+	}
+	query := map[string]string{}
+	for name, values := range req.URL.Query() {
+		query[name] = values[0]
+	}
+	answer, err := v.answer(req.Context(), query)
+	var refused *Error
+	switch {
+	case errors.As(err, &refused):
+		refuse(w, refused.Status(), refused.Message)
+	case err != nil:
+		k.log.Error("registry's endpoint", "path", req.URL.Path, "error", err)
+		refuse(w, http.StatusInternalServerError, "internal error; the server's log says more")
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer) // an error is the client's: it has gone
+	}
+}
+
+// refuse answers with a Status, whose text every Kubernetes client shows.
+func refuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error is the client's
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
+	})
+}
+
+// bad is a request that makes no sense.
+func bad(err error) error { return errorf(Unsupported, "%v", err).as(http.StatusBadRequest) }
+
+// queueAnswer is the state of a queue.
+type queueAnswer struct {
+	Depth   int        `json:"depth"`
+	Overdue int        `json:"overdue"`
+	Claimed int        `json:"claimed"`
+	Failing int        `json:"failing"`
+	Oldest  *time.Time `json:"oldest,omitempty"`
+	Due     *time.Time `json:"due,omitempty"` // the first review
+}
+
+func newQueueAnswer(s review.Stats) queueAnswer {
+	a := queueAnswer{Depth: s.Depth, Overdue: s.Overdue, Claimed: s.Claimed, Failing: s.Failing}
+	if !s.Oldest.IsZero() {
+		a.Oldest = &s.Oldest
+	}
+	if !s.Due.IsZero() {
+		a.Due = &s.Due
+	}
+	return a
+}
+
+type statsAnswer struct {
+	Paused           bool              `json:"paused"`
+	CollectManifests bool              `json:"collectManifests"`
+	CollectBlobs     bool              `json:"collectBlobs"`
+	Manifests        queueAnswer       `json:"manifests"`
+	Blobs            queueAnswer       `json:"blobs"`
+	Unlinks          queueAnswer       `json:"unlinks"`
+	UnlinkBytes      int64             `json:"unlinkBytes"`
+	Uploads          int               `json:"uploads"`
+	Abandoned        int               `json:"abandonedUploads"`
+	ReviewAfter      map[string]string `json:"reviewAfter"`
+}
+
+func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
+	s, err := k.collector.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := statsAnswer{
+		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
+		Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
+		UnlinkBytes: s.UnlinkBytes, Uploads: s.Uploads, Abandoned: s.Abandoned,
+	}
+	if a.Paused, err = k.collector.paused(ctx); err != nil {
+		return nil, err
+	}
+	a.ReviewAfter, err = k.delays(ctx)
+	return a, err
+}
+
+// delays are those of all events, as Go writes durations.
+func (k *Control) delays(ctx context.Context) (map[string]string, error) {
+	delays, err := k.collector.ReviewAfter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := map[string]string{}
+	for event, after := range delays {
+		text[event] = after.String()
+	}
+	return text, nil
+}
+
+func (k *Control) dryRun(ctx context.Context, _ map[string]string) (any, error) {
+	return k.collector.DryRun(ctx)
+}
+
+type runAnswer struct {
+	Paused    bool `json:"paused"`
+	Complete  bool `json:"complete"` // nothing more is due
+	Manifests int  `json:"manifests"`
+	Blobs     int  `json:"blobs"`
+	Paths     int  `json:"paths"` // whose bytes were removed
+	Uploads   int  `json:"uploads"`
+}
+
+// run takes turns until nothing is due. It is beside the collector's own loops,
+// and shares the work with them.
+func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
+	var a runAnswer
+	var err error
+	if a.Paused, err = k.collector.paused(ctx); err != nil || a.Paused {
+		return a, err
+	}
+	for end := time.Now().Add(runFor); time.Now().Before(end) && ctx.Err() == nil; {
+		turn, err := k.collector.RunOne(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.Manifests += turn.Manifests.Acted
+		a.Blobs += turn.Blobs.Acted
+		a.Paths += turn.Unlinks.Acted
+		a.Uploads += turn.Uploads
+		if a.Complete = turn.Idle(); a.Complete {
+			break
+		}
+	}
+	return a, nil
+}
+
+func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any, error) {
+	after, err := time.ParseDuration(query["after"])
+	if err != nil {
+		return nil, bad(fmt.Errorf("after %q is no duration: say 90m, or 36h", query["after"]))
+	}
+	if err := validReviewAfter(query["event"], after); err != nil {
+		return nil, bad(err)
+	}
+	if err := k.collector.SetReviewAfter(ctx, query["event"], after); err != nil {
+		return nil, err
+	}
+	return k.delays(ctx)
+}

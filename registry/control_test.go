@@ -1,0 +1,63 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestControl(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.push(image{repo: "r", name: "m", config: "c", layers: []string{"l"}, tags: []string{"t"}})
+		w.ask(http.MethodGet, "/gc", 200, `"paused":false,"collectManifests":true,"collectBlobs":true,"manifests":{"depth":1,"overdue":0`)
+		w.ask(http.MethodGet, "/gc/", 200, `"tag_delete":"24h0m0s"`)
+		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=90m", 200, `"tag_delete":"1h30m0s"`)
+		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":null`)
+		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":0`)
+
+		w.exec(`DELETE FROM tags`)
+		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":[{"repository":"r","digest":"`+w.digestOf("m")+`"}]`)
+		w.later(48 * time.Hour)
+		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":1,"blobs":2`)
+
+		w.ask(http.MethodPost, "/gc", 405, "use GET")
+		w.ask(http.MethodGet, "/gc/run", 405, "use POST")
+		w.ask(http.MethodPost, "/gc/explode", 404, "there is no")
+		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=soon", 400, "is no duration")
+		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=-1s", 400, "from 0 to 100 years")
+		w.ask(http.MethodPost, "/gc/review-after?event=nonsense&after=1s", 400, "unknown event")
+	})
+}
+
+// TestControlSwitches: what is switched off, or paused, is said, and not done.
+func TestControlSwitches(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newGCWorld(t, db, Options{KeepManifests: true, KeepBlobs: true})
+		w.push(image{repo: "r", name: "m", config: "c"})
+		w.later(48 * time.Hour)
+		w.ask(http.MethodGet, "/gc", 200, `"collectManifests":false,"collectBlobs":false`)
+		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":null`)
+		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":0,"blobs":0`)
+		w.with(Options{Paused: func(context.Context) (bool, error) { return true, nil }})
+		w.ask(http.MethodPost, "/gc/run", 200, `"paused":true,"complete":false`)
+	})
+}
+
+func (w *gcWorld) ask(method, target string, code int, want string) {
+	w.Helper()
+	answer := httptest.NewRecorder()
+	NewControl(w.c).ServeHTTP(answer, httptest.NewRequest(method, ControlPath+target, nil))
+	if answer.Code != code || !strings.Contains(answer.Body.String(), want) {
+		w.Errorf("%s %s: %d %s; want %d and %s", method, target, answer.Code, answer.Body, code, want)
+	}
+	if !json.Valid(answer.Body.Bytes()) {
+		w.Errorf("%s %s: not JSON: %s", method, target, answer.Body)
+	}
+}
