@@ -104,6 +104,29 @@ func (db *DB) liteConn(driverConn any) (*liteConn, error) {
 	return db.lite, nil
 }
 
+// closeLite closes the statements that are kept for the writer's connection, if
+// the pool still has it. One whose last statement was interrupted (a vacuum, as
+// the server stops) it has closed, and a statement of a closed connection must
+// not be touched: SQLite would read freed memory.
+func (db *DB) closeLite() error {
+	if db.lite == nil {
+		return nil
+	}
+	conn, err := db.writer.Conn(context.Background())
+	if err != nil {
+		return fmt.Errorf("close statements: %w", err)
+	}
+	err = conn.Raw(func(driverConn any) error {
+		c, err := db.liteConn(driverConn) // a new one, without statements, if it is another
+		if err != nil {
+			return err
+		}
+		return c.close()
+	})
+	db.lite = nil
+	return errors.Join(err, conn.Close())
+}
+
 // close closes the statements; the pool closes the connection.
 func (c *liteConn) close() error {
 	var errs []error

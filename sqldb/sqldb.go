@@ -81,9 +81,7 @@ func (db *DB) Close() error {
 	}
 	clear(db.stmts)
 	db.mu.Unlock()
-	if db.lite != nil {
-		errs = append(errs, db.lite.close())
-	}
+	errs = append(errs, db.closeLite())
 	for _, pool := range []*sql.DB{db.reader, db.writer} {
 		if pool != nil {
 			errs = append(errs, pool.Close())

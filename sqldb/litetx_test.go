@@ -1,0 +1,54 @@
+package sqldb
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestCloseAfterAnInterruption: the pool drops a connection whose statement was
+// interrupted, as a vacuum is when the server stops. The statements that were
+// kept for it are not closed a second time, which would read freed memory.
+func TestCloseAfterAnInterruption(t *testing.T) {
+	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(db.lite.stmts) == 0 {
+		t.Fatal("no statements are kept: this test proves nothing")
+	}
+	// Not every time is the statement running when its time is over.
+	for limit := time.Millisecond; writerConn(t, db) == db.lite.conn; limit *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+		if _, err := db.writer.ExecContext(ctx, endless); err == nil {
+			t.Error("an endless statement ended")
+		}
+		cancel()
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// writerConn is the connection that the pool has now.
+func writerConn(t *testing.T, db *DB) (conn any) {
+	t.Helper()
+	c, err := db.writer.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Raw(func(driverConn any) error { conn = driverConn; return nil }), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
