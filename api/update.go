@@ -42,8 +42,9 @@ func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObj
 			return nil, false, r.statusError(err, key)
 		}
 		obj, err := r.updateOnce(ctx, key, current, info, updateValidate, dryRun)
-		if object.Is(err, object.Conflict) && ctx.Err() == nil && !isStale(err) {
-			continue
+		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound)
+		if overtaken && ctx.Err() == nil {
+			continue // against what is there now; if that is nothing, it may be a create
 		}
 		return obj, false, r.statusError(err, key)
 	}

@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +26,14 @@ import (
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/openapi"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
 // TestMain keeps the libraries' own log out of the tests' output.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
-	os.Exit(m.Run())
+	dbtest.Main(m)
 }
 
 const (
@@ -50,15 +49,24 @@ type world struct {
 	api *API
 }
 
+// newWorld has one namespace. Without a database in the options it gets a
+// SQLite one of its own.
 func newWorld(t testing.TB, options store.Options) *world {
+	t.Helper()
+	if options.DB == nil {
+		options.DB = dbtest.OpenDB(t, sqldb.SQLite)
+	}
+	w := newReplica(t, options)
+	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"shop"}}`)
+	return w
+}
+
+// newReplica is a world on a database that others may use too.
+func newReplica(t testing.TB, options store.Options) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
-	db, err := sqldb.Open(ctx, filepath.Join(t.TempDir(), "test.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.DB, options.Logger = db, log
+	options.Logger = log
 	st, err := store.Open(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -80,14 +88,12 @@ func newWorld(t testing.TB, options store.Options) *world {
 			}
 		}
 		_ = st.Close()
-		_ = db.Close()
 	})
 	w := &world{t, New(Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
 	})}
 	t.Cleanup(w.api.Close)
-	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"shop"}}`)
 	return w
 }
 

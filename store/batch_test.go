@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -298,6 +300,45 @@ func TestBatchSeesItself(t *testing.T) {
 		r.check(s)
 		if n := fmt.Sprint(len(r.objects), s.Revision()); n != "0 6" {
 			t.Errorf("objects and revision: %s", n)
+		}
+	})
+}
+
+// TestDeletesOfOneBatch: each delete finds what the one before it left, as if
+// they had come minutes apart.
+func TestDeletesOfOneBatch(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s := faulty(t, db, func(*faultyTx) {})
+		r := newRequest("a", "one", finalizers("example.com/f"))
+		rules := lifecycle.Rules{Graceful: func(_ []byte, requested *int64) (int64, bool) { return *requested, true }}
+		var results [5]DeleteResult
+		deleting := func(i int, grace int64) func() error {
+			return func() (err error) {
+				results[i], err = s.Delete(t.Context(), DeleteRequest{Key: r.Key, Rules: rules, Options: metav1.DeleteOptions{GracePeriodSeconds: &grace}})
+				return err
+			}
+		}
+		errs := start(t, s,
+			func() error { _, err := s.Create(t.Context(), r); return err },
+			deleting(0, 30),
+			deleting(1, 60), // no later than it was
+			deleting(2, 5),  // sooner
+			deleting(3, 0),  // now, but for the finalizer
+			deleting(4, 0),
+		)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		wantGrace := []int64{30, 30, 5, 0, 0}
+		wantOutcome := []lifecycle.Outcome{lifecycle.Mark, lifecycle.Unchanged, lifecycle.Mark, lifecycle.Mark, lifecycle.Unchanged}
+		for i, result := range results {
+			m, err := object.ParseMeta(result.Object.Body)
+			if err != nil || m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds != wantGrace[i] || result.Outcome != wantOutcome[i] {
+				t.Errorf("delete %d: %v, %v, %s", i, result.Outcome, err, result.Object.Body)
+			}
+		}
+		if s.Revision() != 5 {
+			t.Errorf("the revision is %d: deletes that change nothing wrote", s.Revision())
 		}
 	})
 }

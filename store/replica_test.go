@@ -75,3 +75,40 @@ func TestReplicaFarBehind(t *testing.T) {
 		t.Error("a watcher was not told that it missed something")
 	}
 }
+
+// TestReplicaWaitsForItsFeed: a client lists at one replica and watches at
+// another that has not heard of that revision yet. It is not told of what it
+// has seen, and misses nothing of what follows.
+func TestReplicaWaitsForItsFeed(t *testing.T) {
+	database := dbtest.Open(t, sqldb.Postgres)
+	busy := run(t, Options{DB: dbtest.Connect(t, database)})
+	behind, err := Open(t.Context(), Options{DB: dbtest.Connect(t, database)}) // it does not run: nothing moves its feed but us
+	if err != nil {
+		t.Fatal(err)
+	}
+	churn(t, busy.Store, "listed", 2, 10)
+	listed := busy.Revision()
+	if behind.Revision() >= listed {
+		t.Fatalf("the replica is at %d of %d: this test proves nothing", behind.Revision(), listed)
+	}
+	w := watch(t, behind, WatchRequest{From: listed})
+	var events []*Event
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil && len(events) == 0 {
+			events, _, err = w.Next(t.Context())
+		}
+		done <- err
+	}()
+	if err := behind.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := create(t, busy.Store, newRequest("a", "after"))
+	if err := behind.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || len(events) != 1 || line(events[0].Object) != line(after) {
+		t.Errorf("watched %v, %v, want %s", events, err, line(after))
+	}
+}

@@ -1,0 +1,368 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+// These tests force the races of docs/spec/objects.md through the front door: a
+// request is held at the point where it has read what it starts from and has
+// not been decided yet, and others act meanwhile.
+
+// race is a world whose requests can be overtaken. The others act in the world
+// rival: on PostgreSQL another replica, on SQLite the same process.
+type race struct {
+	*world
+	rival *world
+}
+
+func eachRace(t *testing.T, test func(t *testing.T, r race)) {
+	t.Helper()
+	t.Run(string(sqldb.SQLite), func(t *testing.T) {
+		w := newWorld(t, store.Options{})
+		test(t, race{w, w})
+	})
+	t.Run(string(sqldb.Postgres), func(t *testing.T) {
+		database := dbtest.Open(t, sqldb.Postgres)
+		w := newWorld(t, store.Options{DB: dbtest.Connect(t, database)})
+		test(t, race{w, newReplica(t, store.Options{DB: dbtest.Connect(t, database)})})
+	})
+}
+
+// overtaken is a strategy that lets others act when a request passes it. What
+// they do is not overtaken itself.
+type overtaken struct {
+	lifecycle.Strategy
+	mu      sync.Mutex
+	acts    []func(name string) // one for each pass that is left; guarded by mu
+	passes  int                 // guarded by mu
+	nesting bool                // guarded by mu
+}
+
+func (o *overtaken) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	o.pass(obj)
+	o.Strategy.PrepareForCreate(ctx, obj)
+}
+
+func (o *overtaken) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	o.pass(obj)
+	o.Strategy.PrepareForUpdate(ctx, obj, old)
+}
+
+func (o *overtaken) pass(obj runtime.Object) {
+	o.mu.Lock()
+	if o.nesting {
+		o.mu.Unlock()
+		return
+	}
+	o.passes++
+	var act func(string)
+	if len(o.acts) > 0 {
+		act, o.acts = o.acts[0], o.acts[1:]
+	}
+	o.nesting = act != nil
+	o.mu.Unlock()
+	if act == nil {
+		return
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		panic(err)
+	}
+	act(accessor.GetName())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.nesting = false
+}
+
+// overtake makes each next request for a resource be overtaken, once by each
+// act. The function that it returns says how often a request passed, which is
+// how often it was computed.
+func (r race) overtake(gvr schema.GroupVersionResource, acts ...func(name string)) (passes func() int) {
+	r.t.Helper()
+	v, ok := r.api.kinds.Snapshot().Lookup(gvr)
+	if !ok {
+		r.t.Fatalf("%v is not served", gvr)
+	}
+	e, err := r.api.endpoint(v)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	o := &overtaken{Strategy: v.Strategy, acts: acts}
+	e.main.strategy = o
+	return func() int {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.acts) > 0 {
+			r.t.Errorf("%d acts of others were not played", len(o.acts))
+		}
+		return o.passes
+	}
+}
+
+var (
+	configMapResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	leaseResource     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	widgetResource    = schema.GroupVersionResource{Group: "test.dev", Version: "v1", Resource: "widgets"}
+)
+
+const mergePatch = "Content-Type: application/merge-patch+json"
+
+// TestGeneratedNameIsDrawnAgain: the name that was drawn is taken, by a live
+// object and by one on its way out, before the create is decided.
+func TestGeneratedNameIsDrawnAgain(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		var taken []string
+		take := func(name string) { r.rival.configMap(name, ""); taken = append(taken, name) }
+		hold := func(name string) {
+			r.rival.configMap(name, `,"finalizers":["test.dev/hold"]`)
+			r.rival.want(http.StatusOK, "DELETE", configMaps+"/"+name, "")
+			taken = append(taken, name)
+		}
+		passes := r.overtake(configMapResource, take, hold, take)
+		got := r.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"generateName":"a-"}}`).get("metadata.name")
+		if slices.Contains(taken, got) || !strings.HasPrefix(got, "a-") || passes() != 4 {
+			t.Errorf("created %q in %d passes, after %q", got, passes(), taken)
+		}
+
+		// Somebody who takes every name makes the caller come back, not wait.
+		passes = r.overtake(configMapResource, slices.Repeat([]func(string){take}, generateAttempts)...)
+		refused := r.want(http.StatusConflict, "POST", configMaps, `{"metadata":{"generateName":"b-"}}`)
+		if refused.get("reason") != "AlreadyExists" || passes() != generateAttempts {
+			t.Errorf("after %d passes: %s", passes(), refused.body)
+		}
+	})
+}
+
+// TestCreateIsOvertaken: what happens to the name, to the namespace or to the
+// kind while a create is under way.
+func TestCreateIsOvertaken(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		const body = `{"metadata":{"name":"a"}}`
+		remove := func(string) { r.rival.want(http.StatusOK, "DELETE", configMaps+"/a", "") }
+
+		r.overtake(configMapResource, func(string) { r.rival.configMap("a", "") })
+		refused := r.want(http.StatusConflict, "POST", configMaps, body)
+		if refused.get("reason") != "AlreadyExists" {
+			t.Errorf("the name was taken meanwhile: %s", refused.body)
+		}
+		first := r.want(http.StatusOK, "GET", configMaps+"/a", "").get("metadata.uid")
+
+		r.overtake(configMapResource, remove)
+		if second := r.want(http.StatusCreated, "POST", configMaps, body).get("metadata.uid"); second == first || second == "" {
+			t.Errorf("the name was freed meanwhile; it was %s and is %s", first, second)
+		}
+
+		r.patch(configMaps+"/a", `{"metadata":{"finalizers":["test.dev/hold"]}}`)
+		r.overtake(configMapResource, remove)
+		if got := r.want(http.StatusConflict, "POST", configMaps, body).get("message"); !strings.HasPrefix(got, "object is being deleted") {
+			t.Errorf("the holder of the name began to go: %s", got)
+		}
+	})
+}
+
+func TestCreateIsOvertakenByItsNamespace(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		r.overtake(configMapResource, func(string) { r.rival.want(http.StatusOK, "DELETE", "/api/v1/namespaces/shop", "") })
+		late := r.want(http.StatusForbidden, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+		if late.get("details.causes.0.reason") != "NamespaceTerminating" {
+			t.Errorf("the namespace began to go: %s", late.body)
+		}
+		r.overtake(configMapResource, func(string) {
+			r.rival.want(http.StatusOK, "PUT", "/api/v1/namespaces/shop/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
+		})
+		if late = r.want(http.StatusNotFound, "POST", configMaps, `{"metadata":{"name":"a"}}`); late.get("details.kind") != "namespaces" {
+			t.Errorf("the namespace went: %s", late.body)
+		}
+	})
+}
+
+func TestCreateIsOvertakenByItsDefinition(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		r.define()
+		const definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.test.dev"
+		passes := r.overtake(widgetResource, func(string) {
+			r.rival.patch(definition, `{"metadata":{"finalizers":["test.dev/hold"]}}`)
+			r.rival.want(http.StatusOK, "DELETE", definition, "")
+		})
+		r.want(http.StatusForbidden, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"}}`)
+		if passes() != 1 {
+			t.Errorf("the create passed %d times", passes())
+		}
+	})
+}
+
+// TestUpdateIsOvertaken by another update: nothing is lost, and who named a
+// version is told.
+func TestUpdateIsOvertaken(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		r.configMap("a", "")
+		other := func(string) { r.rival.patch(configMaps+"/a", `{"data":{"theirs":"1"}}`) }
+
+		passes := r.overtake(configMapResource, other)
+		both := r.want(http.StatusOK, "PATCH", configMaps+"/a", `{"data":{"ours":"1"}}`, mergePatch)
+		if data := gjson.Get(both.body, "data").String(); gjson.Get(data, "ours").String() != "1" || gjson.Get(data, "theirs").String() != "1" || passes() != 2 {
+			t.Errorf("after %d passes: %s", passes(), both.body)
+		}
+
+		// A PUT without a version replaces what is there when it is decided.
+		passes = r.overtake(configMapResource, func(string) { r.rival.patch(configMaps+"/a", `{"data":{"theirs":"2"}}`) })
+		replaced := r.want(http.StatusOK, "PUT", configMaps+"/a", `{"metadata":{"name":"a"},"data":{"ours":"2"}}`)
+		if got := gjson.Get(replaced.body, "data").Raw; got != `{"ours":"2"}` || passes() != 2 {
+			t.Errorf("after %d passes: %s", passes(), got)
+		}
+
+		// One with a version that was right when it came is refused.
+		version := replaced.get("metadata.resourceVersion")
+		passes = r.overtake(configMapResource, other)
+		refused := r.want(http.StatusConflict, "PUT", configMaps+"/a", fmt.Sprintf(`{"metadata":{"name":"a","resourceVersion":%q}}`, version))
+		if refused.get("reason") != "Conflict" || passes() != 1 {
+			t.Errorf("after %d passes: %s", passes(), refused.body)
+		}
+		if got := r.want(http.StatusOK, "GET", configMaps+"/a", "").get("data"); got != `{"ours":"2","theirs":"1"}` {
+			t.Errorf("the refused update left %s", got)
+		}
+	})
+}
+
+// TestUpdateIsOvertakenByDelete: it is repeated against the object that is on
+// its way out, by the rules for such objects, or finds nothing.
+func TestUpdateIsOvertakenByDelete(t *testing.T) {
+	const path = configMaps + "/a"
+	for _, test := range []struct {
+		name, finalizers string
+		recreated        bool
+		method, body     string
+		code, passes     int
+		message          string // part of the refusal
+	}{
+		{"a change goes on", `"test.dev/hold"`, false, "PATCH", `{"data":{"k":"v"}}`, 200, 2, ""},
+		{"a finalizer may not come", `"test.dev/hold"`, false, "PATCH", `{"metadata":{"finalizers":["test.dev/hold","test.dev/late"]}}`, 422, 2, "no new finalizers can be added"},
+		{"the last finalizer takes the object along", `"test.dev/hold"`, false, "PATCH", `{"metadata":{"finalizers":null}}`, 200, 2, ""},
+		{"nothing is left to patch", "", false, "PATCH", `{"data":{"k":"v"}}`, 404, 1, "not found"},
+		{"nothing is left to put", "", false, "PUT", `{"metadata":{"name":"a"},"data":{"k":"v"}}`, 404, 1, "not found"},
+		{"another has the name and no uid was named", "", true, "PATCH", `{"data":{"k":"v"}}`, 200, 2, ""},
+		{"another has the name", "", true, "PUT", `{"metadata":{"name":"a","uid":"UID"},"data":{"k":"v"}}`, 409, 1, "Precondition failed"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			eachRace(t, func(t *testing.T, r race) {
+				r.configMap("a", `,"finalizers":[`+test.finalizers+`]`)
+				uid := r.want(http.StatusOK, "GET", path, "").get("metadata.uid")
+				passes := r.overtake(configMapResource, func(string) {
+					r.rival.want(http.StatusOK, "DELETE", path, "")
+					if test.recreated {
+						r.rival.configMap("a", "")
+					}
+				})
+				var headers []string
+				if test.method == "PATCH" {
+					headers = []string{mergePatch}
+				}
+				got := r.want(test.code, test.method, path, strings.ReplaceAll(test.body, "UID", uid), headers...)
+				if passes() != test.passes || !strings.Contains(got.get("message"), test.message) {
+					t.Errorf("after %d passes: %s", passes(), got.body)
+				}
+				if test.code == 200 && !test.recreated && got.get("metadata.deletionTimestamp") == "" {
+					t.Errorf("the object is not on its way out: %s", got.body)
+				}
+				if test.recreated && r.want(http.StatusOK, "GET", path, "").get("metadata.uid") == uid {
+					t.Error("the object that was deleted is back")
+				}
+			})
+		})
+	}
+}
+
+// TestUpdateOfNothingIsAsOfItsRead: an update that changes nothing writes
+// nothing, so it stands where it read, before what overtook it.
+func TestUpdateOfNothingIsAsOfItsRead(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		version := r.configMap("a", "")
+		passes := r.overtake(configMapResource, func(string) { r.rival.want(http.StatusOK, "DELETE", configMaps+"/a", "") })
+		got := r.want(http.StatusOK, "PUT", configMaps+"/a", `{"metadata":{"name":"a"}}`)
+		if got.get("metadata.resourceVersion") != version || passes() != 1 {
+			t.Errorf("after %d passes: %s, and it was at %s", passes(), got.body, version)
+		}
+		r.want(http.StatusNotFound, "GET", configMaps+"/a", "")
+	})
+}
+
+// TestLastFinalizersTwice: two controllers remove the last two finalizers, each
+// its own, at once. A third comes too late.
+func TestLastFinalizersTwice(t *testing.T) {
+	for name, without := range map[string]func(finalizer string) (body, contentType string){
+		// Each sends the list without its own, computed from the list as it is.
+		"json patch": func(finalizer string) (string, string) {
+			at := map[string]int{"test.dev/one": 0, "test.dev/two": 1}[finalizer]
+			return fmt.Sprintf(`[{"op":"test","path":"/metadata/finalizers/%d","value":%q},{"op":"remove","path":"/metadata/finalizers/%d"}]`, at, finalizer, at), "application/json-patch+json"
+		},
+		"strategic patch": func(finalizer string) (string, string) {
+			return fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, finalizer), "application/strategic-merge-patch+json"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachRace(t, func(t *testing.T, r race) {
+				const path = configMaps + "/a"
+				version := r.configMap("a", `,"finalizers":["test.dev/one","test.dev/two"]`)
+				x := r.watch(configMaps + "?watch=true&resourceVersion=" + version)
+				r.want(http.StatusOK, "DELETE", path, "")
+				remove := func(w *world, finalizer string) {
+					body, contentType := without(finalizer)
+					w.want(http.StatusOK, "PATCH", path, body, "Content-Type: "+contentType)
+				}
+				// The one that is overtaken removes the first of the list, so that
+				// its patch means the same on the shorter one.
+				passes := r.overtake(configMapResource, func(string) { remove(r.rival, "test.dev/two") })
+				remove(r.world, "test.dev/one")
+				if passes() != 2 {
+					t.Errorf("the removal was computed %d times", passes())
+				}
+				r.want(http.StatusNotFound, "PATCH", path, `{"metadata":{"finalizers":null}}`, mergePatch)
+				r.configMap("b", "")
+				x.wants("MODIFIED a", "MODIFIED a", "DELETED a", "ADDED b") // it left once
+			})
+		})
+	}
+}
+
+// TestPutThatCreatesIsOvertaken: a PUT of a kind that PUT creates finds the
+// name free and then taken, or taken and then free.
+func TestPutThatCreatesIsOvertaken(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		const path, body = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/l", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"%s"}}`
+		passes := r.overtake(leaseResource, func(string) { r.rival.want(http.StatusCreated, "PUT", path, fmt.Sprintf(body, "them")) })
+		// It is an update after all, and leases are not taken blindly.
+		r.want(http.StatusUnprocessableEntity, "PUT", path, fmt.Sprintf(body, "us"))
+		if holder := r.want(http.StatusOK, "GET", path, ""); holder.get("spec.holderIdentity") != "them" || passes() != 1 {
+			t.Errorf("after %d passes: %s", passes(), holder.body)
+		}
+
+		roles := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+		const role = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles/r"
+		passes = r.overtake(roles, func(string) { r.rival.want(http.StatusCreated, "PUT", role, `{"metadata":{"name":"r"}}`) })
+		first := r.want(http.StatusOK, "PUT", role, `{"metadata":{"name":"r","labels":{"by":"us"}}}`)
+		if first.get("metadata.labels.by") != "us" || passes() != 2 {
+			t.Errorf("after %d passes: %s", passes(), first.body)
+		}
+		passes = r.overtake(roles, func(string) { r.rival.want(http.StatusOK, "DELETE", role, "") })
+		second := r.want(http.StatusCreated, "PUT", role, `{"metadata":{"name":"r","labels":{"by":"us-again"}}}`)
+		if second.get("metadata.uid") == first.get("metadata.uid") || passes() != 2 {
+			t.Errorf("after %d passes: %s", passes(), second.body)
+		}
+	})
+}
