@@ -56,8 +56,9 @@ type Collector struct {
 	pausedAt time.Time // when paused was read; guarded by mu
 }
 
-// queue is the dirty queue.
-var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100}
+// queue is the dirty queue. A review takes a fraction of a second; the lease is
+// how long the cascades of a replica that was killed stand still.
+var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100, Lease: 10 * time.Second}
 
 // New makes a collector and has the store wake it. Call it before store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
@@ -94,6 +95,9 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 
 // Run scans once and then reviews until the context ends.
 func (c *Collector) Run(ctx context.Context) error {
+	if c.db.Engine() == sqldb.SQLite {
+		c.takeOver(ctx)
+	}
 	if _, err := c.Scan(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -102,6 +106,20 @@ func (c *Collector) Run(ctx context.Context) error {
 		c.opts.Logger.Warn("scan for objects without owners failed", "error", err)
 	}
 	return c.engine.Run(ctx)
+}
+
+// takeOver gives back what a process that was killed had claimed: an SQLite
+// database has one process at a time, so there is no lease to wait for. Were
+// there another one after all, its reviews would only be done again.
+func (c *Collector) takeOver(ctx context.Context) {
+	err := c.store.Transact(ctx, func(tx *store.Tx) error {
+		var b sqldb.Batch
+		b.Exec(forgetClaims)
+		return tx.Send(ctx, &b)
+	})
+	if err != nil && ctx.Err() == nil {
+		c.opts.Logger.Warn("claims of the process before are left until their lease ends", "error", err)
+	}
 }
 
 // RunOne reviews at most one batch that is due: for tests.

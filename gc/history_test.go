@@ -1,12 +1,9 @@
 package gc
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/object"
 )
@@ -40,8 +37,8 @@ func (w *world) changes() []change {
 	return out
 }
 
-// checkHistory reads the log again and asks of every change that the collector
-// made whether the rules allowed it at that moment.
+// checkHistory reads the log again: every change that the collector made is a
+// step that the model allows at that moment.
 func (s *script) checkHistory() {
 	s.Helper()
 	at := newModel()
@@ -52,126 +49,58 @@ func (s *script) checkHistory() {
 		name := nameOf(c.key)
 		var next *modelObject
 		if c.kind != 3 {
-			next = s.modelOf(c)
+			next = s.modelOf(c.key, c.body)
 		}
 		if !s.client[c.revision] {
-			if why := at.allows(at.objects[name], next); why != "" {
-				s.Errorf("revision %d, %s: %s\nbefore: %s", c.revision, name, why, at.state())
+			if why := at.refuses(name, next); why != "" {
+				s.Errorf("revision %d: %s\nbefore: %s", c.revision, why, at.state())
 				return
 			}
 		}
-		if next == nil {
-			delete(at.objects, name)
-		} else {
-			at.objects[name] = next
-		}
+		at.become(name, next)
 	}
 }
 
-func (s *script) modelOf(c change) *modelObject {
+// refuses says why the collector must not make this of an object, or nothing.
+func (m *model) refuses(name string, to *modelObject) string {
+	from := m.objects[name]
+	if from == nil {
+		return to.String() + " was created"
+	}
+	if keyOf(name).Kind == "namespaces" && from.String() == to.String() {
+		return "" // its conditions
+	}
+	steps := m.steps(name)
+	if slices.ContainsFunc(steps, func(o *modelObject) bool { return o.String() == to.String() }) {
+		return ""
+	}
+	return fmt.Sprintf("%s became %s; the model allows %v", from, to, steps)
+}
+
+// checkRest: the collector has come to rest, so the model has no step left.
+func (s *script) checkRest() {
 	s.Helper()
-	m, err := object.ParseMeta(c.body)
+	for _, name := range s.model.names() {
+		if steps := s.model.steps(name); len(steps) > 0 {
+			s.Errorf("the collector rests; the model makes of %s: %v\nstate: %s", s.model.objects[name], steps, s.model.state())
+		}
+	}
+	if queue := s.queue(); queue != "" {
+		s.Errorf("the queue is not empty: %s", queue)
+	}
+}
+
+// modelOf is an object as the model has it.
+func (s *script) modelOf(key object.Key, body []byte) *modelObject {
+	s.Helper()
+	m, err := object.ParseMeta(body)
 	if err != nil {
 		s.Fatal(err)
 	}
-	o := &modelObject{name: nameOf(c.key), finalizers: m.Finalizers, deleting: m.DeletionTimestamp != nil}
-	o.namespaced = c.key.Kind == "namespaces" && bytes.Contains(c.body, []byte(`["kubernetes"]`))
+	o := &modelObject{name: nameOf(key), finalizers: m.Finalizers, deleting: m.DeletionTimestamp != nil}
+	o.namespaced = key.Kind == "namespaces" && !s.rules(key.Kind).Removable(body)
 	for _, r := range m.OwnerReferences {
 		o.owners = append(o.owners, modelRef{s.named[r.UID], r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion})
 	}
 	return o
-}
-
-// allows says why the collector must not turn one state of an object into
-// another (nil: gone), or nothing.
-func (m *model) allows(from, to *modelObject) string {
-	switch {
-	case from == nil:
-		return "it was created"
-	case !from.deleting && (to == nil || to.deleting):
-		return m.allowsDeletion(from)
-	case from.namespaced && (to == nil || !to.namespaced) && m.hasContent(from.name):
-		return "the namespace was released with content in it"
-	case to == nil:
-		return m.allowsRelease(from, from.finalizers)
-	}
-	for _, r := range from.owners {
-		if slices.Contains(to.owners, r) {
-			continue
-		}
-		if why := m.allowsDrop(from, to, r.owner); why != "" {
-			return why
-		}
-	}
-	var lost []string
-	for _, f := range from.finalizers {
-		if !to.has(f) {
-			lost = append(lost, f)
-		}
-	}
-	return m.allowsRelease(from, lost)
-}
-
-// allowsDeletion: all owners are gone or wait, or the namespace is going.
-func (m *model) allowsDeletion(o *modelObject) string {
-	if ns := m.objects["namespaces:/"+keyOf(o.name).Namespace]; ns != nil && ns.deleting {
-		return ""
-	}
-	if len(o.owners) == 0 {
-		return "deleted, and it had no owners"
-	}
-	for _, r := range o.owners {
-		if m.standing(o, r.owner) == "solid" {
-			return "deleted, and its owner " + r.owner + " is solid"
-		}
-	}
-	return ""
-}
-
-// allowsDrop: the owner lets go of its dependents, or is no owner any more and
-// another one is.
-func (m *model) allowsDrop(from, to *modelObject, owner string) string {
-	standing := m.standing(from, owner)
-	o := m.objects[owner]
-	if o != nil && o.deleting && o.has(metav1.FinalizerOrphanDependents) {
-		return ""
-	}
-	if standing == "solid" {
-		return "lost its reference to " + owner + ", which is solid"
-	}
-	if standing == "waiting" && len(to.owners) == 0 {
-		return "lost its last reference to " + owner + ", which waits for it"
-	}
-	return ""
-}
-
-// allowsRelease: finalizers leave, or the object with its last ones.
-func (m *model) allowsRelease(o *modelObject, lost []string) string {
-	for _, f := range lost {
-		switch {
-		case f == metav1.FinalizerOrphanDependents && len(m.dependents(o.name)) > 0 && !m.onlyItself(o):
-			return "released, and it still has dependents"
-		case f == metav1.FinalizerOrphanDependents:
-		case f == metav1.FinalizerDeleteDependents && m.blocked(o.name) && !m.waitsForItself(o.name):
-			return "released, and dependents still block it"
-		case f == metav1.FinalizerDeleteDependents:
-		default:
-			return fmt.Sprintf("finalizer %s is not ours to remove", f)
-		}
-	}
-	return ""
-}
-
-func (m *model) onlyItself(o *modelObject) bool {
-	d := m.dependents(o.name)
-	return len(d) == 1 && d[0].name == o.name
-}
-
-func (m *model) hasContent(namespace string) bool {
-	for name := range m.objects {
-		if keyOf(name).Namespace == keyOf(namespace).Name {
-			return true
-		}
-	}
-	return false
 }

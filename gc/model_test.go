@@ -8,9 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// model is spec 1 in memory, as naive as can be: it looks at everything until
-// nothing changes any more. Objects go by the short names of world, which the
-// scripts use once each.
+// model is spec 1 in memory, as naive as can be. Objects go by the short names
+// of world, which the scripts use once each.
+//
+// It says which steps the collector may take at a moment (steps), and not in
+// which order: spec 1 and Kubernetes leave that open, and where an object has
+// several owners that go by different ways the order decides which of them
+// waits for it (docs/spec/deletion.md). So what is tested is that each change
+// of the collector is one of the steps, and that it rests only when there are
+// none left.
 type model struct {
 	objects map[string]*modelObject
 }
@@ -45,30 +51,80 @@ func (m *model) dependents(owner string) []*modelObject {
 
 func (o *modelObject) has(finalizer string) bool { return slices.Contains(o.finalizers, finalizer) }
 
-func (o *modelObject) drop(finalizer string) {
-	o.finalizers = slices.DeleteFunc(slices.Clone(o.finalizers), func(f string) bool { return f == finalizer })
+// without is the object without a finalizer.
+func (o *modelObject) without(finalizer string) *modelObject {
+	next := *o
+	next.finalizers = slices.DeleteFunc(slices.Clone(o.finalizers), func(f string) bool { return f == finalizer })
+	return &next
 }
 
-// delete is the deletion handler.
+// letGo is the object without some owners.
+func (o *modelObject) letGo(drop func(owner string) bool) *modelObject {
+	next := *o
+	next.owners = slices.DeleteFunc(slices.Clone(o.owners), func(r modelRef) bool { return drop(r.owner) })
+	return &next
+}
+
+// String is "a!(orphan)<b,c^": a DELETING a with a finalizer, owned by b and c,
+// and blocking c. A Namespace that we hold has a "#".
+func (o *modelObject) String() string {
+	if o == nil {
+		return "gone"
+	}
+	text := o.name
+	if o.deleting {
+		text += "!"
+	}
+	if o.namespaced {
+		text += "#"
+	}
+	if len(o.finalizers) > 0 {
+		text += "(" + strings.Join(o.finalizers, ",") + ")"
+	}
+	separator := "<"
+	for _, r := range o.owners {
+		text += separator + r.owner
+		if r.blocks {
+			text += "^"
+		}
+		separator = ","
+	}
+	return text
+}
+
+// delete is the deletion handler, for clients.
 func (m *model) delete(name string, policy metav1.DeletionPropagation) {
-	o := m.objects[name]
-	o.drop(metav1.FinalizerOrphanDependents)
-	o.drop(metav1.FinalizerDeleteDependents)
+	m.become(name, m.objects[name].deleted(policy))
+}
+
+// become puts a state of an object in place; nil: it is gone.
+func (m *model) become(name string, o *modelObject) {
+	if o == nil {
+		delete(m.objects, name)
+	} else {
+		m.objects[name] = o
+	}
+}
+
+// deleted is what a deletion makes of an object.
+func (o *modelObject) deleted(policy metav1.DeletionPropagation) *modelObject {
+	next := o.without(metav1.FinalizerOrphanDependents).without(metav1.FinalizerDeleteDependents)
 	switch policy {
 	case orphan:
-		o.finalizers = append(o.finalizers, metav1.FinalizerOrphanDependents)
+		next.finalizers = append(next.finalizers, metav1.FinalizerOrphanDependents)
 	case foreground:
-		o.finalizers = append(o.finalizers, metav1.FinalizerDeleteDependents)
+		next.finalizers = append(next.finalizers, metav1.FinalizerDeleteDependents)
 	}
-	o.deleting = true
-	m.leave(name)
+	next.deleting = true
+	return next.orGone()
 }
 
-// leave removes an object that is DELETING and that nothing holds.
-func (m *model) leave(name string) {
-	if o := m.objects[name]; o.deleting && len(o.finalizers) == 0 && !o.namespaced {
-		delete(m.objects, name)
+// orGone is nil for an object that is DELETING and that nothing holds.
+func (o *modelObject) orGone() *modelObject {
+	if o.deleting && len(o.finalizers) == 0 && !o.namespaced {
+		return nil
 	}
+	return o
 }
 
 // standing of an owner for a dependent; "solid" also for what is not resolved.
@@ -89,104 +145,98 @@ func (m *model) standing(dependent *modelObject, owner string) string {
 	return "dangling"
 }
 
-// settle does what the collector has to do, until there is nothing left.
-func (m *model) settle() {
-	for m.judgeAll() || m.emptyAll() || m.finalizeOne() {
+// steps is what the collector may make of an object now: each is one change,
+// nil is that the object goes. There are none when it has to be left alone.
+func (m *model) steps(name string) []*modelObject {
+	o := m.objects[name]
+	next := m.orphaned(o)
+	if o.deleting {
+		return append(next, m.finalized(o)...)
 	}
+	if m.emptied(o) {
+		next = append(next, o.deleted(background))
+	}
+	return append(next, m.judged(o)...)
 }
 
-// judgeAll is the garbage processor.
-func (m *model) judgeAll() (changed bool) {
-	for _, name := range m.names() {
-		o := m.objects[name]
-		if o == nil || o.deleting || len(o.owners) == 0 {
-			continue
-		}
-		var solid []modelRef
-		waiting := false
-		for _, r := range o.owners {
-			switch m.standing(o, r.owner) {
-			case "solid":
-				solid = append(solid, r)
-			case "waiting":
-				waiting = true
-			}
-		}
-		if len(solid) == len(o.owners) {
-			continue
-		}
-		changed = true
-		switch {
-		case len(solid) > 0:
-			o.owners = solid
-		case o.has(metav1.FinalizerOrphanDependents):
-			m.delete(name, orphan)
-		case o.has(metav1.FinalizerDeleteDependents), waiting && len(m.dependents(name)) > 0:
-			m.delete(name, foreground)
-		default:
-			m.delete(name, background)
+// judged is the garbage processor.
+func (m *model) judged(o *modelObject) []*modelObject {
+	solid, waiting := 0, false
+	for _, r := range o.owners {
+		switch m.standing(o, r.owner) {
+		case "solid":
+			solid++
+		case "waiting":
+			waiting = true
 		}
 	}
-	return changed
-}
-
-// emptyAll is the namespace controller: pods, then the rest, then itself.
-func (m *model) emptyAll() (changed bool) {
-	for _, name := range m.names() {
-		ns := m.objects[name]
-		if ns == nil || !ns.deleting || !ns.namespaced {
-			continue
-		}
-		var pods, rest []string
-		for _, other := range m.names() {
-			switch key := keyOf(other); {
-			case key.Namespace != keyOf(name).Name:
-			case key.Kind == "pods":
-				pods = append(pods, other)
-			default:
-				rest = append(rest, other)
-			}
-		}
-		phase := pods
-		if len(pods) == 0 {
-			phase = rest
-		}
-		for _, other := range phase {
-			if !m.objects[other].deleting {
-				m.delete(other, background)
-				changed = true
-			}
-		}
-		if len(phase) == 0 {
-			ns.namespaced, changed = false, true
-			m.leave(name)
-		}
+	switch {
+	case solid == len(o.owners):
+		return nil
+	case solid > 0:
+		return []*modelObject{o.letGo(func(owner string) bool { return m.standing(o, owner) != "solid" })}
+	case o.has(metav1.FinalizerOrphanDependents):
+		return []*modelObject{o.deleted(orphan)}
+	case o.has(metav1.FinalizerDeleteDependents), waiting && len(m.dependents(o.name)) > 0:
+		return []*modelObject{o.deleted(foreground)}
 	}
-	return changed
+	return []*modelObject{o.deleted(background)}
 }
 
-// finalizeOne runs one of the collector's finalizers, if one can run.
-func (m *model) finalizeOne() bool {
-	for _, name := range m.names() {
-		o := m.objects[name]
-		switch {
-		case !o.deleting:
-		case o.has(metav1.FinalizerOrphanDependents):
-			for _, d := range m.dependents(name) {
-				d.owners = slices.DeleteFunc(d.owners, func(r modelRef) bool {
-					return r.owner == name || m.standing(d, r.owner) == "dangling"
-				})
-			}
-			o.drop(metav1.FinalizerOrphanDependents)
-			m.leave(name)
-			return true
-		case o.has(metav1.FinalizerDeleteDependents) && (!m.blocked(name) || m.waitsForItself(name)):
-			o.drop(metav1.FinalizerDeleteDependents)
-			m.leave(name)
+// emptied says whether the namespace controller deletes the object: its
+// namespace is going, and it is a pod or there are no pods any more.
+func (m *model) emptied(o *modelObject) bool {
+	key := keyOf(o.name)
+	ns := m.objects["namespaces:/"+key.Namespace]
+	return key.Namespace != "" && ns != nil && ns.deleting && ns.namespaced && (key.Kind == pods || !m.hasContent(key.Namespace, pods))
+}
+
+// hasContent says whether objects of a kind, or of any, are in a namespace.
+func (m *model) hasContent(namespace, kind string) bool {
+	for name := range m.objects {
+		if key := keyOf(name); key.Namespace == namespace && (kind == "" || key.Kind == kind) {
 			return true
 		}
 	}
 	return false
+}
+
+// orphaned is what the orphan finalizers of the object's owners do to it.
+func (m *model) orphaned(o *modelObject) []*modelObject {
+	var next []*modelObject
+	for _, r := range o.owners {
+		if owner := m.objects[r.owner]; owner != nil && owner.deleting && owner.has(metav1.FinalizerOrphanDependents) {
+			next = append(next, o.letGo(func(other string) bool { return other == r.owner || m.standing(o, other) == "dangling" }))
+		}
+	}
+	return next
+}
+
+// finalized is what finalizers of ours that have done their work leave behind.
+func (m *model) finalized(o *modelObject) []*modelObject {
+	var next []*modelObject
+	switch {
+	case o.has(metav1.FinalizerOrphanDependents):
+		if len(m.dependents(o.name)) == 0 {
+			next = append(next, o.without(metav1.FinalizerOrphanDependents).orGone())
+		}
+	case o.has(metav1.FinalizerDeleteDependents):
+		if !m.dependentsLeft(o.name) && (!m.blocked(o.name) || m.waitsForItself(o.name)) {
+			next = append(next, o.without(metav1.FinalizerDeleteDependents).orGone())
+		}
+	}
+	if o.namespaced && !m.hasContent(keyOf(o.name).Name, "") {
+		empty := *o
+		empty.namespaced = false
+		next = append(next, empty.orGone())
+	}
+	return next
+}
+
+// dependentsLeft says whether an owner in foreground deletion has dependents
+// that have not been judged yet.
+func (m *model) dependentsLeft(name string) bool {
+	return slices.ContainsFunc(m.dependents(name), func(d *modelObject) bool { return !d.deleting && len(m.judged(d)) > 0 })
 }
 
 func (m *model) blockers(name string) []*modelObject {
@@ -222,31 +272,11 @@ func (m *model) waitsForItself(name string) bool {
 	return seen[name]
 }
 
-// state is what world.state shows, but for dangling references of what is on
-// its way out: those are left where they are, and which ones are left depends
-// on whether their owners went one after the other or together.
+// state is everything.
 func (m *model) state() string {
 	var parts []string
 	for _, name := range m.names() {
-		o := m.objects[name]
-		text := name
-		if o.deleting {
-			text += "!"
-		}
-		if len(o.finalizers) > 0 {
-			text += "(" + strings.Join(o.finalizers, ",") + ")"
-		}
-		var owners []string
-		for _, r := range o.owners {
-			if !o.deleting || m.objects[r.owner] != nil {
-				owners = append(owners, r.owner)
-			}
-		}
-		if len(owners) > 0 {
-			text += "<" + strings.Join(owners, ",")
-		}
-		parts = append(parts, text)
+		parts = append(parts, m.objects[name].String())
 	}
-	slices.Sort(parts)
 	return strings.Join(parts, " ")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -301,5 +302,32 @@ func TestPoisonedObject(t *testing.T) {
 		w.clock.advance(time.Hour)
 		w.drain()
 		w.want("")
+	})
+}
+
+// TestKilledWithClaims: the collector of a process that was killed has claimed
+// reviews. On SQLite the next process has them at once; on PostgreSQL another
+// replica may be at work, and the lease has to end.
+func TestKilledWithClaims(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("a")
+		w.add("b", owned("a"))
+		w.delete("a", background)
+		w.claim()
+		w.restart()
+		if w.db.Engine() == sqldb.Postgres {
+			if r := w.turn(); r.Claimed != 0 {
+				w.Errorf("another replica's claims were taken: %+v", r)
+			}
+			w.clock.advance(time.Hour)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- w.gc.Run(ctx) }()
+		w.eventually("")
+		cancel()
+		if err := <-ended; err != nil {
+			w.Errorf("run: %v", err)
+		}
 	})
 }

@@ -86,6 +86,9 @@ const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2
 // settled takes a review back that was done in the transaction that caused it.
 const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 
+// forgetClaims gives back all claims.
+const forgetClaims = `UPDATE gc_object_reviews SET claim_token = NULL, claim_until = NULL WHERE claim_token IS NOT NULL`
+
 // scanFind is the scanner: an anti-join over the index on owners, and all heads.
 // In order, so that two scans at once lock in the same order.
 const scanFind = `
