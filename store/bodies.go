@@ -87,6 +87,29 @@ func (b *bodies) get(revision int64) []byte {
 	return body
 }
 
+// getAll returns the bodies of all entries, or false if it lacks one.
+func (b *bodies) getAll(entries []entry) ([][]byte, bool) {
+	found := make([][]byte, len(entries))
+	var old []int
+	b.mu.RLock()
+	for i := range entries {
+		body, ok := b.young[entries[i].revision]
+		if !ok {
+			if body, ok = b.old[entries[i].revision]; !ok {
+				b.mu.RUnlock()
+				return nil, false
+			}
+			old = append(old, i)
+		}
+		found[i] = body
+	}
+	b.mu.RUnlock()
+	for _, i := range old {
+		b.put(entries[i].revision, found[i]) // asked for: young again
+	}
+	return found, true
+}
+
 // put keeps a body, which must not be changed afterwards.
 func (b *bodies) put(revision int64, body []byte) { b.keep(revision, body, 0) }
 

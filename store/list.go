@@ -33,7 +33,7 @@ type ListRequest struct {
 const runLength = 512
 
 // Listing streams objects in order of (namespace, name). It holds a database
-// snapshot until Close. It is for one goroutine.
+// snapshot until Close, unless a roll answers it. It is for one goroutine.
 type Listing struct {
 	store    *Store
 	ctx      context.Context // of the request; a Listing does not outlive it
@@ -49,6 +49,12 @@ type Listing struct {
 	last   bool            // run is the last one
 	object object.Object
 
+	// From a roll, there is no transaction, and this is what is left of it.
+	entries     []entry
+	entryBodies [][]byte
+	making      *roll // what is read, for the next time; nil: not wanted
+	makingBytes int   // of bodies
+
 	count int
 	more  bool
 	ended bool
@@ -61,11 +67,17 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	if r.Kind == "" || r.Revision < 0 || r.Limit < 0 {
 		return nil, object.BadRequestf("list of kind %q at version %d with limit %d makes no sense", r.Kind, r.Revision, r.Limit)
 	}
-	tx, err := s.db.Snapshot(ctx)
+	l := &Listing{store: s, ctx: ctx, request: r}
+	called, err := s.callRoll(ctx, l)
+	if err == nil && !called {
+		l.tx, err = s.db.Snapshot(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", r.Kind, err)
 	}
-	l := &Listing{store: s, ctx: ctx, tx: tx, request: r}
+	if called {
+		return l, nil
+	}
 	if err := s.begin(ctx, l); err != nil {
 		_ = l.Close() // the first error says more
 		return nil, err
@@ -96,6 +108,9 @@ func (s *Store) begin(ctx context.Context, l *Listing) error {
 		if afterNamespace < r.Namespace {
 			afterNamespace, afterName = r.Namespace, ""
 		}
+	}
+	if _, ok := r.rolled(); ok {
+		l.making = &roll{}
 	}
 	l.args = []any{r.Kind, afterNamespace, afterName, last, r.Name}
 	l.statement = listHeads
@@ -159,6 +174,10 @@ func (l *Listing) Next() bool {
 
 // read reads the next run.
 func (l *Listing) read() error {
+	if l.tx == nil {
+		l.readEntries()
+		return nil
+	}
 	length := runLength
 	if l.statement == listAt {
 		length *= 16 // each run costs a look through all changes since
@@ -173,7 +192,11 @@ func (l *Listing) read() error {
 	if n := len(l.run); n > 0 {
 		l.args[1], l.args[2] = l.run[n-1].Namespace, l.run[n-1].Name
 	}
-	return l.readBodies()
+	if err := l.readBodies(); err != nil {
+		return err
+	}
+	l.record()
+	return nil
 }
 
 func (l *Listing) readHeads(length int) error {
@@ -264,6 +287,9 @@ func (l *Listing) Err() error {
 // Close gives the snapshot back. It may be called more than once.
 func (l *Listing) Close() error {
 	l.ended = true
+	if l.tx == nil {
+		return nil
+	}
 	var err error
 	// Nothing was written: rolling back and committing are the same.
 	if rollback := l.tx.Rollback(); !errors.Is(rollback, sql.ErrTxDone) {

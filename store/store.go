@@ -72,6 +72,7 @@ type Store struct {
 	feed    *feed
 	bodies  *bodies
 	heads   *heads // nil on PostgreSQL
+	rolls   *rolls
 
 	follow sync.Mutex    // held while the feed is moved forward
 	nudged chan struct{} // holds one: look at the log
@@ -99,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s.bodies = newBodies(o.CacheBytes)
+	s.bodies, s.rolls = newBodies(o.CacheBytes), newRolls(rollEntries)
 	if o.DB.Engine() == sqldb.SQLite {
 		s.heads = newHeads()
 	}

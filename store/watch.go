@@ -14,6 +14,12 @@ const watchEvents = 256
 // for it but the feed has moved.
 const progressEvery = time.Second
 
+// gatherFor is the least time between two returns of Next that carry events. A
+// watcher that was idle hears of a change at once; one that has just been told
+// something waits this long, so that under load one wake-up, one frame and one
+// system call carry several changes instead of one.
+const gatherFor = 5 * time.Millisecond
+
 // WatchRequest says which changes a watcher wants: those after revision From.
 // Empty Namespace or Name: all.
 type WatchRequest struct {
@@ -34,6 +40,7 @@ type Watcher struct {
 	pos      int64 // everything up to here has been delivered, or does not match
 	reported int64 // the upTo that Next returned last
 	returned time.Time
+	paced    bool // Next has just returned all there was: the next ones may gather
 	closed   bool
 }
 
@@ -65,6 +72,12 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 	if w.closed {
 		return nil, w.pos, errClosed
 	}
+	if w.paced {
+		w.paced = false
+		if err := w.gather(ctx); err != nil {
+			return nil, w.pos, err
+		}
+	}
 	for {
 		c := w.store.feed.collect(w.topic, &w.request, w.pos, watchEvents)
 		if c.behind {
@@ -75,6 +88,7 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 		}
 		w.pos = c.upTo
 		if len(c.events) > 0 {
+			w.paced = len(c.events) < watchEvents
 			return c.events, w.report(), nil
 		}
 		if c.behind {
@@ -87,6 +101,20 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 		if progress {
 			return nil, w.report(), nil
 		}
+	}
+}
+
+// gather lets changes come together.
+func (w *Watcher) gather(ctx context.Context) error {
+	timer := time.NewTimer(time.Until(w.returned.Add(gatherFor)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.store.closed:
+		return errClosed
 	}
 }
 
