@@ -32,8 +32,9 @@ var writerPragmas = []string{
 	"cache_size(-8192)", "temp_store(2)",
 }
 
+// Readers need small caches: what is read often is kept by the store.
 var readerPragmas = []string{
-	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-2048)", "temp_store(2)",
+	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-512)", "temp_store(2)",
 }
 
 func openSQLite(ctx context.Context, path string) (*DB, error) {
