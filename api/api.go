@@ -5,8 +5,9 @@
 // (route.go, endpoint.go) and ends in a verb of a resource (create.go,
 // get.go, …), which puts together a kind's strategy, the lifecycle's rules and
 // the store. Decoding, patching, server-side apply and encoding are the
-// Kubernetes library's handlers; plain JSON reads go past them and are served
-// from stored bytes (get.go, list.go, watch_json.go).
+// Kubernetes library's handlers; plain JSON reads and common writes go past
+// them and are served from stored bytes (get.go, list.go, watch_json.go,
+// write_json.go).
 //
 // Begin reading with ServeHTTP below. Only status.go knows which HTTP status a
 // refusal becomes.

@@ -26,7 +26,7 @@ import (
 // and each subresource, a handler per verb.
 type endpoint struct {
 	main  *resource
-	json  *jsonCreate                            // nil: the library creates
+	json  *jsonWrites                            // nil: the library writes
 	verbs map[string]map[string]http.HandlerFunc // by subresource, then verb
 }
 
@@ -113,7 +113,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"delete":           fresh(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
 		"deletecollection": fresh(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
 	}
-	e.json = newJSONCreate(main, e.verbs[""]["create"])
+	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager), e.verbs[""])
 	if v.Status != nil {
 		if err := a.addSubresource(e, v, "status", v.Status, v.StatusResetFields); err != nil {
 			return nil, err
@@ -214,6 +214,6 @@ func newFieldManager(wire *kind.Wire, gvk schema.GroupVersionKind, subresource s
 const (
 	// requestTimeout is how long a request that is not a watch may take.
 	requestTimeout = 60 * time.Second
-	// createTimeout is how long a create may take; the library's is the same.
-	createTimeout = 34 * time.Second
+	// writeTimeout is how long a write may take; the library's is the same.
+	writeTimeout = 34 * time.Second
 )

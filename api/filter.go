@@ -34,6 +34,7 @@ func (a *API) observed(next http.Handler) http.Handler {
 		start := time.Now()
 		seen := &observedWriter{ResponseWriter: w}
 		seen.Header()["Audit-Id"] = []string{auditID(req)}
+		seen.Header()["Cache-Control"] = noCache // unless the answer knows better
 		defer func() {
 			if p := recover(); p != nil {
 				if p == http.ErrAbortHandler {

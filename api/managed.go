@@ -11,19 +11,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/exeunt/exeunt/kind"
 )
 
-// creator says who owns which fields of an object that did not exist before:
-// the one who created it, all of them. It is the library's field manager for
-// that one case, without its detours over the owners and the object before.
-type creator struct {
-	v     *kind.Version
-	empty func() (*typed.TypedValue, error)
-	reset fieldpath.Filter // nil: none
+// fieldOwners says who owns which fields of the objects of one version. For an
+// object that did not exist before that is its creator, for all of them: the
+// library's field manager without its detours over the owners and the object
+// before. Updates are the library's.
+type fieldOwners struct {
+	v       *kind.Version
+	library *managedfields.FieldManager
+	empty   func() (*typed.TypedValue, error)
+	reset   fieldpath.Filter // nil: none
 }
 
 // neverOwned are the fields that belong to the server.
@@ -42,9 +45,10 @@ var neverOwned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
 )
 
-func newCreator(v *kind.Version) *creator {
-	return &creator{
-		v: v,
+func newFieldOwners(v *kind.Version, library *managedfields.FieldManager) *fieldOwners {
+	return &fieldOwners{
+		v:       v,
+		library: library,
 		empty: sync.OnceValues(func() (*typed.TypedValue, error) {
 			obj, err := v.Wire.Creater.New(v.GVK)
 			if err != nil {
@@ -57,9 +61,9 @@ func newCreator(v *kind.Version) *creator {
 	}
 }
 
-// own records the manager as the owner of everything in obj. Like the library,
-// it leaves an object alone whose fields cannot be told.
-func (c *creator) own(obj runtime.Object, m metav1.Object, manager string, now time.Time) {
+// created records the manager as the owner of everything in obj. Like the
+// library, it leaves an object alone whose fields cannot be told.
+func (c *fieldOwners) created(obj runtime.Object, m metav1.Object, manager string, now time.Time) {
 	m.SetManagedFields(nil)
 	obj.GetObjectKind().SetGroupVersionKind(c.v.GVK)
 	empty, err := c.empty()
@@ -93,6 +97,12 @@ func (c *creator) own(obj runtime.Object, m metav1.Object, manager string, now t
 	}})
 }
 
+// updated records the manager as the owner of what it changed. It may change
+// obj, and never live.
+func (c *fieldOwners) updated(live, obj runtime.Object, manager string) runtime.Object {
+	return c.library.UpdateNoErrors(live, obj, manager)
+}
+
 // managerName is who writes: what the caller says, or the beginning of its
 // User-Agent.
 func managerName(option, userAgent string) string {
@@ -109,6 +119,9 @@ func managerName(option, userAgent string) string {
 			break
 		}
 		name.WriteRune(r)
+	}
+	if name.Len() == 0 {
+		return "unknown"
 	}
 	return name.String()
 }

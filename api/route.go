@@ -185,19 +185,15 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 	r.api.fail(w, req, err)
 }
 
-// serveFast answers plain JSON reads and creates. It says false, with nothing written,
+// serveFast answers plain JSON reads and writes. It says false, with nothing written,
 // when the request needs the library: another format, a Table, pretty
 // printing, or options that it cannot read.
 func (a *API) serveFast(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint) bool {
-	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || !wantsJSON(req) {
+	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || !wantsJSON(req) {
 		return false
-	}
-	if info.Verb == "create" && e.json != nil && e.fits(info) && e.json.takes(req) {
-		e.json.serve(w, req, info)
-		return true
 	}
 	if req.Method != http.MethodGet {
-		return false
+		return e.json != nil && e.fits(info) && e.json.serve(w, req, info)
 	}
 	if info.Namespace != "" {
 		req = req.WithContext(genericrequest.WithNamespace(req.Context(), info.Namespace))

@@ -27,26 +27,52 @@ import (
 // transaction and is repeated when another write came between: the store's
 // compare-and-swap on the revision makes that equal to one transaction.
 func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidate rest.ValidateObjectFunc, updateValidate rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	key := r.key(ctx, name)
-	dryRun := dryrun.IsDryRun(options.DryRun)
+	w, created, err := r.update(ctx, r.key(ctx, name), updating{
+		UpdatedObjectInfo: info,
+		createValidate:    createValidate, updateValidate: updateValidate,
+		forceCreate: forceCreate, dryRun: dryrun.IsDryRun(options.DryRun),
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	obj, err := withVersion(w.obj, w.stored)
+	return obj, created, err
+}
+
+// updating is an update to be done.
+type updating struct {
+	rest.UpdatedObjectInfo
+	createValidate rest.ValidateObjectFunc       // nil: all is valid
+	updateValidate rest.ValidateObjectUpdateFunc // nil: all is valid
+	forceCreate    bool                          // an object that is not there is created, whatever its kind
+	dryRun         bool
+}
+
+// written is what a write leaves behind: the object, and how it is stored.
+type written struct {
+	obj    runtime.Object
+	stored object.Object
+}
+
+func (r *resource) update(ctx context.Context, key object.Key, u updating) (w written, created bool, err error) {
 	for {
 		current, err := r.api.store.Get(ctx, key)
-		if object.Is(err, object.NotFound) && (forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
-			obj, err := r.createByUpdate(ctx, key, info, createValidate, dryRun)
+		if object.Is(err, object.NotFound) && (u.forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
+			w, err := r.createByUpdate(ctx, key, u)
 			if apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
 				continue // somebody created it meanwhile: it is an update after all
 			}
-			return obj, true, err
+			return w, true, err
 		}
 		if err != nil {
-			return nil, false, r.statusError(err, key)
+			return written{}, false, r.statusError(err, key)
 		}
-		obj, err := r.updateOnce(ctx, key, current, info, updateValidate, dryRun)
+		w, err := r.updateOnce(ctx, key, current, u)
 		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound)
 		if overtaken && ctx.Err() == nil {
 			continue // against what is there now; if that is nothing, it may be a create
 		}
-		return obj, false, r.statusError(err, key)
+		return w, false, r.statusError(err, key)
 	}
 }
 
@@ -70,24 +96,24 @@ func stale(err error) error {
 	return err
 }
 
-func (r *resource) updateOnce(ctx context.Context, key object.Key, current object.Object, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc, dryRun bool) (runtime.Object, error) {
+func (r *resource) updateOnce(ctx context.Context, key object.Key, current object.Object, u updating) (written, error) {
 	existing, err := r.decode(current)
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
-	if err := checkUID(info.Preconditions(), current.UID); err != nil {
-		return nil, stale(err)
+	if err := checkUID(u.Preconditions(), current.UID); err != nil {
+		return written{}, stale(err)
 	}
-	obj, err := r.change(ctx, info, existing)
+	obj, err := r.change(ctx, u, existing)
 	if err != nil {
-		return nil, badChange(err)
+		return written{}, badChange(err)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	if err := lifecycle.CheckVersion(accessor.GetResourceVersion(), current.ResourceVersion(), r.strategy.AllowUnconditionalUpdate(ctx)); err != nil {
-		return nil, stale(err)
+		return written{}, stale(err)
 	}
 	var updated lifecycle.Updated
 	err = r.attempt(func() error {
@@ -95,21 +121,21 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	for _, w := range updated.Warnings {
 		warning.AddWarning(ctx, "", w)
 	}
 	// A change of nothing but a managed field's time is no change.
 	if obj, err = fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, existing); err != nil {
-		return nil, err
+		return written{}, err
 	}
-	if validate != nil {
-		if err := validate(ctx, obj, existing); err != nil {
-			return nil, err
+	if u.updateValidate != nil {
+		if err := u.updateValidate(ctx, obj, existing); err != nil {
+			return written{}, err
 		}
 	}
-	return r.swap(ctx, key, current, obj, updated.Remove, dryRun)
+	return r.swap(ctx, key, current, obj, updated.Remove, u.dryRun)
 }
 
 // change computes the new object.
@@ -133,21 +159,20 @@ func badChange(err error) error {
 	return object.BadRequestf("the change cannot be applied: %v", err)
 }
 
-func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, remove, dryRun bool) (runtime.Object, error) {
+func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, remove, dryRun bool) (written, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	body, err := r.v.Encode(obj)
 	if err != nil {
-		return nil, err
+		return written{}, err
 	}
 	if removable := r.v.Kind.Rules.Removable; remove && removable != nil {
 		remove = removable(body)
 	}
 	if !remove && bytes.Equal(body, current.Body) {
-		accessor.SetResourceVersion(current.ResourceVersion())
-		return obj, nil
+		return written{obj, current}, nil
 	}
 	o, err := r.api.store.Update(ctx, store.UpdateRequest{
 		Key:        key,
@@ -158,34 +183,28 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 		DryRun:     dryRun,
 		Actor:      callerName(ctx),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return withVersion(obj, o)
+	return written{obj, o}, err
 }
 
-func (r *resource) createByUpdate(ctx context.Context, key object.Key, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
-	if p := info.Preconditions(); p != nil && p.UID != nil {
-		return nil, r.statusError(object.Errorf(object.Conflict, "Precondition failed: UID in precondition: %v, UID in object meta: ", *p.UID), key)
+func (r *resource) createByUpdate(ctx context.Context, key object.Key, u updating) (written, error) {
+	if p := u.Preconditions(); p != nil && p.UID != nil {
+		return written{}, r.statusError(object.Errorf(object.Conflict, "Precondition failed: UID in precondition: %v, UID in object meta: ", *p.UID), key)
 	}
-	obj, err := r.change(ctx, info, r.v.New())
+	obj, err := r.change(ctx, u, r.v.New())
 	if err != nil {
-		return nil, r.statusError(badChange(err), key)
+		return written{}, r.statusError(badChange(err), key)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, r.internalError(err)
+		return written{}, r.internalError(err)
 	}
 	if version := accessor.GetResourceVersion(); version != "" && version != "0" {
 		// The caller updates a version of something that is gone.
-		return nil, r.statusError(object.Errorf(object.NotFound, "%s not found", key), key)
+		return written{}, r.statusError(object.Errorf(object.NotFound, "%s not found", key), key)
 	}
 	accessor.SetResourceVersion("")
-	o, err := r.create(ctx, obj, validate, dryRun)
-	if err != nil {
-		return nil, err
-	}
-	return withVersion(obj, o)
+	o, err := r.create(ctx, obj, u.createValidate, u.dryRun)
+	return written{obj, o}, err
 }
 
 func checkUID(p *metav1.Preconditions, uid types.UID) error {

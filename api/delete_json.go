@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	metainternalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/util/apihelpers"
+
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+// delete is the DELETE of one object. It says false, with nothing done, if the
+// library must answer.
+func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	options, ok := readDeleteOptions(req, body)
+	if !ok {
+		return false
+	}
+	result, err := j.r.delete(ctx, j.r.key(ctx, info.Name), options, "")
+	if err != nil {
+		j.r.fail(w, req, err)
+		return true
+	}
+	gone := result.Outcome == lifecycle.Remove
+	if gone && !j.r.v.Kind.ReturnsDeleted {
+		status := j.r.deletedStatus(result.Object)
+		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		writeJSON(w, http.StatusOK, status)
+		return true
+	}
+	code := http.StatusOK
+	// 202 would be right whenever the object lingers; only those who asked in
+	// the old words get it, as in Kubernetes.
+	if orphan := options.OrphanDependents; !gone && orphan != nil && !*orphan {
+		code = http.StatusAccepted
+	}
+	j.r.writeObject(w, code, result.Object)
+	return true
+}
+
+// readDeleteOptions reads the options of the body or, if there is none, of the
+// query. It says no to all that the library would have something to say about.
+func readDeleteOptions(req *http.Request, body []byte) (*metav1.DeleteOptions, bool) {
+	options := &metav1.DeleteOptions{}
+	switch {
+	case len(body) > 0:
+		kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+		obj, _, err := deleteOptionsDecoder.Decode(body, &kind, options)
+		if err != nil || obj != options {
+			return nil, false
+		}
+	case req.URL.RawQuery != "":
+		if err := metainternalscheme.ParameterCodec.DecodeParameters(req.URL.Query(), metav1.SchemeGroupVersion, options); err != nil {
+			return nil, false
+		}
+	}
+	if options.IgnoreStoreReadErrorWithClusterBreakingPotential != nil || len(validation.ValidateDeleteOptions(options)) > 0 {
+		return nil, false
+	}
+	return options, true
+}
+
+// deleteOptionsDecoder knows the DeleteOptions of every group.
+var deleteOptionsDecoder = func() runtime.Decoder {
+	codecs := apihelpers.GetMetaInternalVersionCodecs()
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON) // every scheme has JSON
+	return codecs.DecoderToVersion(info.Serializer, metav1.SchemeGroupVersion)
+}()

@@ -1,0 +1,33 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// update is the PUT of an object. It says false, with nothing done, if the
+// library must answer.
+func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	s, ok := j.decode(req, info, body)
+	if !ok || s.meta.GetName() != info.Name {
+		return false
+	}
+	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
+		return j.owners.updated(live, obj, s.manager), nil
+	}
+	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
+	if err != nil {
+		j.r.fail(w, req, err)
+		return true
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	j.r.writeObject(w, code, written.stored)
+	return true
+}

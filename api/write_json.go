@@ -1,0 +1,154 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// jsonWrites are the paths of the common writes: JSON in, stored bytes out.
+// They do what the library's handlers do for such requests, with the same
+// decoders, the same lifecycle and the same store, and leave everything else to
+// them: whatever is unusual or wrong is handed over, body and all, before
+// anything was done. So there is one place that words the errors, and
+// TestWritePathsAgree holds the two against each other.
+type jsonWrites struct {
+	r       *resource
+	lenient runtime.Decoder
+	strict  runtime.Decoder
+	owners  *fieldOwners
+	library map[string]http.HandlerFunc // by verb
+}
+
+// newJSONWrites is nil for a kind that the library writes.
+func newJSONWrites(r *resource, owners *fieldOwners, library map[string]http.HandlerFunc) *jsonWrites {
+	v := r.v
+	info, ok := runtime.SerializerInfoForMediaType(v.Wire.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		return nil
+	}
+	return &jsonWrites{
+		r:       r,
+		lenient: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()),
+		strict:  v.Wire.Serializer.DecoderToVersion(info.StrictSerializer, v.GVK.GroupVersion()),
+		owners:  owners,
+		library: library,
+	}
+}
+
+// serve answers the request, or says false, with nothing read, if it is not
+// one of the common ones.
+func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) bool {
+	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
+	switch {
+	case req.ContentLength > MaxBody, j.r.v.Kind.Namespaced && info.Namespace == "":
+		return false
+	case info.Verb == "create" && sendsObject(req):
+		write = j.create
+	case info.Verb == "update" && sendsObject(req):
+		write = j.update
+	case info.Verb == "delete" && (req.ContentLength == 0 || sendsJSON(req)):
+		write = j.delete
+	default:
+		return false
+	}
+	body, err := readBody(req)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(genericrequest.WithNamespace(req.Context(), info.Namespace), writeTimeout)
+		defer cancel()
+		if write(ctx, w, req, info, body) {
+			return true
+		}
+	}
+	j.handOver(w, req, info.Verb, body)
+	return true
+}
+
+func (j *jsonWrites) handOver(w http.ResponseWriter, req *http.Request, verb string, read []byte) {
+	req.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(read), req.Body), req.Body}
+	j.library[verb](w, req)
+}
+
+func sendsJSON(req *http.Request) bool {
+	return req.Header.Get("Content-Type") == runtime.ContentTypeJSON
+}
+
+// sendsObject says whether the body is a JSON object, with options that decode
+// knows.
+func sendsObject(req *http.Request) bool {
+	if !sendsJSON(req) {
+		return false
+	}
+	for name := range req.URL.Query() {
+		if name != "fieldManager" && name != "fieldValidation" {
+			return false
+		}
+	}
+	return true
+}
+
+// sent is an object as a client sent it, and who did.
+type sent struct {
+	obj     runtime.Object
+	meta    metav1.Object
+	manager string
+}
+
+// decode reads the object. It says no to all that the library would have
+// something to say about.
+func (j *jsonWrites) decode(req *http.Request, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
+	query := req.URL.Query()
+	decoder := j.strict
+	switch query.Get("fieldValidation") {
+	case "", metav1.FieldValidationWarn, metav1.FieldValidationStrict:
+	case metav1.FieldValidationIgnore:
+		decoder = j.lenient
+	default:
+		return sent{}, false
+	}
+	manager := query.Get("fieldManager")
+	if len(validation.ValidateFieldManager(manager, nil)) > 0 {
+		return sent{}, false
+	}
+	gvk := j.r.v.GVK
+	obj, got, err := decoder.Decode(body, &gvk, j.r.v.New())
+	if err != nil || *got != gvk {
+		return sent{}, false
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil || len(accessor.GetOwnerReferences()) > 1 {
+		return sent{}, false
+	}
+	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForResource(info.Namespace, j.r.v.Resource()), accessor); err != nil {
+		return sent{}, false
+	}
+	return sent{obj, accessor, managerName(manager, req.UserAgent())}, true
+}
+
+// readBody reads up to one byte more than is allowed.
+func readBody(req *http.Request) ([]byte, error) {
+	if req.ContentLength == 0 {
+		return nil, nil
+	}
+	size := req.ContentLength
+	if size < 0 {
+		size = 512
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	n, err := buf.ReadFrom(io.LimitReader(req.Body, MaxBody+1))
+	if err == nil && n > MaxBody {
+		err = io.ErrShortBuffer
+	}
+	return buf.Bytes(), err
+}
