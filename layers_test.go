@@ -38,12 +38,15 @@ var layers = map[string][]string{
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb"},
+	"mesh":                             {"mesh/v1alpha1", "broker", "store", "review", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
+	"mesh/v1alpha1":                    {},
+	"mesh/agent":                       {"mesh/v1alpha1"},
 	"openapi":                          {"kind"},
 	"access":                           {"object"},
 	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
 	"definition":                       {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "bench", "archive/v1", "foresight/v1"},
+	"cmd/exeunt":                       {"server", "bench", "archive/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1"},
 	"bench":                            {},
 }
 

@@ -360,6 +360,48 @@ AS $function$
     SELECT gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000))
 $function$;
 
+CREATE OR REPLACE FUNCTION public.mesh_enqueue_node(subject text, cause text)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+    INSERT INTO mesh_node_reviews AS q (uid, review_after, review_count, event, created_at)
+    SELECT n.uid, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint
+    FROM mesh_nodes n WHERE n.uid = subject
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = least(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+$function$;
+
+CREATE OR REPLACE FUNCTION public.mesh_track_object_deleting()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM mesh_enqueue_node(NEW.uid, 'deleting');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.mesh_track_object_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    PERFORM mesh_enqueue_node(OLD.uid, 'removed');
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.mesh_track_project_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM bootstrap_tokens WHERE project = OLD.name;
+    RETURN NULL;
+END
+$function$;
+
 CREATE TABLE archive (
     id bigint NOT NULL,
     uid text COLLATE "C" NOT NULL,
@@ -464,6 +506,51 @@ COMMENT ON COLUMN blobs.digest IS 'sha256:… or sha512:…';
 COMMENT ON COLUMN blobs.path IS 'in the blob store; one for each upload';
 
 COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
+
+CREATE TABLE bootstrap_tokens (
+    id text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    resource text COLLATE "C" NOT NULL,
+    hash text NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    created_by text NOT NULL,
+    expires_at bigint NOT NULL,
+    ended_at bigint DEFAULT 0 NOT NULL,
+    nonce text COLLATE "C",
+    node text DEFAULT ''::text NOT NULL,
+    left_at bigint DEFAULT 0 NOT NULL,
+    left_how text DEFAULT ''::text NOT NULL,
+    CONSTRAINT bootstrap_tokens_nonce_key UNIQUE (nonce),
+    CONSTRAINT bootstrap_tokens_pkey PRIMARY KEY (id),
+    CONSTRAINT bootstrap_tokens_state_check CHECK ((state = ANY (ARRAY['issued'::text, 'consumed'::text, 'expired'::text, 'revoked'::text])))
+);
+
+CREATE INDEX bootstrap_tokens_project_idx ON public.bootstrap_tokens USING btree (project, created_at, id);
+
+CREATE INDEX bootstrap_tokens_resource_idx ON public.bootstrap_tokens USING btree (resource) WHERE (resource <> ''::text);
+
+COMMENT ON TABLE bootstrap_tokens IS 'What lets one node into one project, once. Tokens that are over leave when a later one is made in their project, and with their namespace.';
+
+COMMENT ON COLUMN bootstrap_tokens.id IS 'public; part of the token''s text';
+
+COMMENT ON COLUMN bootstrap_tokens.project IS 'a namespace';
+
+COMMENT ON COLUMN bootstrap_tokens.resource IS 'the provisioned resource it was made for; empty: a person''s';
+
+COMMENT ON COLUMN bootstrap_tokens.hash IS 'Argon2id of the secret part';
+
+COMMENT ON COLUMN bootstrap_tokens.created_at IS 'Unix milliseconds, as all times here';
+
+COMMENT ON COLUMN bootstrap_tokens.ended_at IS 'when it ceased to be issued; 0: it is';
+
+COMMENT ON COLUMN bootstrap_tokens.nonce IS 'of the enrolment that consumed it';
+
+COMMENT ON COLUMN bootstrap_tokens.node IS 'name of the node that came by it';
+
+COMMENT ON COLUMN bootstrap_tokens.left_at IS 'when that node left; 0: it has not';
+
+COMMENT ON COLUMN bootstrap_tokens.left_how IS 'and how, in words';
 
 CREATE TABLE changes (
     revision bigint NOT NULL,
@@ -713,6 +800,45 @@ CREATE TABLE media_types (
 
 COMMENT ON TABLE media_types IS 'Written once each and never removed: there are few.';
 
+CREATE TABLE mesh_node_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT mesh_node_reviews_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+CREATE INDEX mesh_node_reviews_review_after_idx ON public.mesh_node_reviews USING btree (review_after);
+
+COMMENT ON TABLE mesh_node_reviews IS 'Nodes that are to be looked at: see package review for the columns, package mesh for the events.';
+
+CREATE TABLE mesh_nodes (
+    uid text COLLATE "C" NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    credential bytea NOT NULL,
+    enrolled_at bigint NOT NULL,
+    last_seen bigint NOT NULL,
+    ready boolean NOT NULL,
+    CONSTRAINT mesh_nodes_pkey PRIMARY KEY (uid),
+    CONSTRAINT mesh_nodes_token_key UNIQUE (token)
+) WITH (fillfactor=50);
+
+COMMENT ON TABLE mesh_nodes IS 'The nodes of the mesh. One that is here is registered.';
+
+COMMENT ON COLUMN mesh_nodes.uid IS 'of its object';
+
+COMMENT ON COLUMN mesh_nodes.token IS 'bootstrap_tokens.id; unique: a token lets in one node';
+
+COMMENT ON COLUMN mesh_nodes.credential IS 'SHA-256 of its secret';
+
+COMMENT ON COLUMN mesh_nodes.ready IS 'what its object says';
+
 CREATE TABLE migrations (
     number integer NOT NULL,
     name text NOT NULL,
@@ -741,6 +867,12 @@ CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects 
 CREATE TRIGGER objects_declared_track AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
 
 CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN ((new.deletion_time IS NOT NULL)) EXECUTE FUNCTION gc_track_object_deleting();
+
+CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'meshnodes.mesh.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION mesh_track_object_deleting();
+
+CREATE TRIGGER objects_mesh_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'meshnodes.mesh.exeunt.dev'::text)) EXECUTE FUNCTION mesh_track_object_removed();
+
+CREATE TRIGGER objects_project_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'namespaces'::text)) EXECUTE FUNCTION mesh_track_project_removed();
 
 CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects FOR EACH ROW EXECUTE FUNCTION gc_track_object_removed();
 

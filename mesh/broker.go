@@ -1,0 +1,100 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/object"
+)
+
+// Ports is the mesh as the broker knows it: by the ids of bootstrap tokens.
+type Ports struct{ mesh *Mesh }
+
+var (
+	_ broker.TokenIssuer     = Ports{}
+	_ broker.NodeDeregistrar = Ports{}
+	_ broker.NodeReporter    = Ports{}
+)
+
+// Ports are the broker's ports onto this mesh.
+func (m *Mesh) Ports() Ports { return Ports{m} }
+
+// brokerActor is who mints and drains for the broker.
+const brokerActor = "system:broker"
+
+// Mint makes a token for a resource: broker.TokenIssuer.
+func (p Ports) Mint(ctx context.Context, r broker.MintRequest) (broker.BootstrapToken, error) {
+	if r.Resource == "" {
+		return broker.BootstrapToken{}, invalid("resource", "is empty")
+	}
+	t, err := p.mesh.Mint(ctx, Order{Project: string(r.Project), Resource: string(r.Resource), TTL: r.TTL, Actor: brokerActor})
+	if err != nil {
+		return broker.BootstrapToken{}, err
+	}
+	return broker.BootstrapToken{ID: broker.BootstrapTokenID(t.ID), Secret: broker.NewTokenSecret(t.Text), ExpiresAt: t.ExpiresAt}, nil
+}
+
+// State reads the state of a token: broker.TokenIssuer.
+func (p Ports) State(ctx context.Context, id broker.BootstrapTokenID) (broker.TokenState, error) {
+	state, err := p.mesh.TokenState(ctx, string(id))
+	if err != nil {
+		return broker.TokenNone, err
+	}
+	if state == "" {
+		return broker.TokenRevoked, nil
+	}
+	return broker.TokenState(state), nil
+}
+
+// Revoke makes an unused token worthless: broker.TokenIssuer.
+func (p Ports) Revoke(ctx context.Context, id broker.BootstrapTokenID) error {
+	_, err := p.mesh.end(ctx, string(id), StateRevoked)
+	return err
+}
+
+// Deregister asks for the drain of the node that used the token:
+// broker.NodeDeregistrar. It does not wait for it.
+func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error {
+	n, err := p.mesh.node(ctx, nodeByToken, string(id))
+	if err != nil || n == nil {
+		return err
+	}
+	err = p.mesh.requestDrain(ctx, Node{UID: n.uid, Project: n.project, Name: n.name}, brokerActor)
+	if err == errUnknownNode { // it left meanwhile, or a review is about to say so
+		return nil
+	}
+	return err
+}
+
+// NodeRegistered says whether the node that used the token is in the mesh:
+// broker.NodeDeregistrar.
+func (p Ports) NodeRegistered(ctx context.Context, id broker.BootstrapTokenID) (bool, error) {
+	n, err := p.mesh.node(ctx, nodeByToken, string(id))
+	return n != nil, err
+}
+
+// Holding says what keeps the node in the mesh: broker.NodeReporter.
+func (p Ports) Holding(ctx context.Context, id broker.BootstrapTokenID) ([]broker.Reason, error) {
+	n, err := p.mesh.node(ctx, nodeByToken, string(id))
+	if err != nil || n == nil {
+		return nil, err
+	}
+	now := p.mesh.opts.Now()
+	message := fmt.Sprintf("heard of %s ago", max(now.Sub(n.seenAt()), 0).Round(time.Second))
+	found, err := p.mesh.store.Get(ctx, object.Key{Kind: storage, Namespace: n.project, Name: n.name})
+	if err != nil && !object.Is(err, object.NotFound) {
+		return nil, fmt.Errorf("read node %s: %w", n.name, err)
+	}
+	if err == nil {
+		o, err := decodeNode(found.Body)
+		if err != nil {
+			return nil, err
+		}
+		if self := selfOf(o, now); self.Draining {
+			message += fmt.Sprintf("; draining, removed without its word in %ds", self.DrainSeconds)
+		}
+	}
+	return []broker.Reason{{Holder: broker.HolderPeer, Name: n.name, Object: "MeshNode/" + n.name, Message: message}}, nil
+}

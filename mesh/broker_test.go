@@ -1,0 +1,82 @@
+package mesh
+
+import (
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// mintFor makes a token for a provisioned resource, a moment after the last.
+func (w *world) mintFor(resource string) v1alpha1.Token {
+	w.Helper()
+	w.clock.advance(time.Millisecond)
+	t, err := w.mesh.Mint(w.Context(), Order{Project: "shop", Resource: resource, TTL: time.Hour, Actor: brokerActor})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return t
+}
+
+// TestPorts walks through the life that the broker gives a node.
+func TestPorts(t *testing.T) {
+	each(t, func(w *world) {
+		p, ctx := w.mesh.Ports(), t.Context()
+		mint := func() (broker.BootstrapToken, error) {
+			return p.Mint(ctx, broker.MintRequest{Resource: "r", Project: "shop", TTL: time.Hour})
+		}
+		expect := func(what string, id broker.BootstrapTokenID, state broker.TokenState, node bool) {
+			t.Helper()
+			got, err := p.State(ctx, id)
+			if err != nil || got != state {
+				t.Errorf("%s: state %q, %v; want %q", what, got, err, state)
+			}
+			registered, err := p.NodeRegistered(ctx, id)
+			if err != nil || registered != node {
+				t.Errorf("%s: registered %t, %v", what, registered, err)
+			}
+		}
+		expect("no such token", "aaaaaaaaaaaaaaaa", broker.TokenRevoked, false)
+		for _, err := range []error{p.Revoke(ctx, "aaaaaaaaaaaaaaaa"), p.Deregister(ctx, "aaaaaaaaaaaaaaaa")} {
+			w.denied("a token that is not known", err, "")
+		}
+		lost, err := mint()
+		w.denied("mint", err, "")
+		token, err := mint()
+		w.denied("mint again", err, "")
+		expect("replaced", lost.ID, broker.TokenRevoked, false)
+		expect("minted", token.ID, broker.TokenIssued, false)
+		w.denied("deregister before anybody came", p.Deregister(ctx, token.ID), "")
+
+		n := w.enrolBy(v1alpha1.Token{ID: string(token.ID), Project: "shop", Text: token.Secret.Reveal()}, "web")
+		expect("enrolled", token.ID, broker.TokenConsumed, true)
+		if got := w.object("web").Spec.ProvisionedResource; got != "r" {
+			t.Errorf("the node is of %q", got)
+		}
+		w.denied("revoke too late", p.Revoke(ctx, token.ID), "")
+		expect("revoked too late", token.ID, broker.TokenConsumed, true)
+		_, err = mint()
+		w.denied("mint while the node is there", err, v1alpha1.ReasonNodeRegistered)
+
+		for range 2 {
+			w.denied("deregister", p.Deregister(ctx, token.ID), "")
+		}
+		w.review()
+		expect("draining", token.ID, broker.TokenConsumed, true)
+		reasons, err := p.Holding(ctx, token.ID)
+		if err != nil || len(reasons) != 1 || reasons[0].Holder != broker.HolderPeer || reasons[0].Name != "web" ||
+			reasons[0].Message != "heard of 0s ago; draining, removed without its word in 30s" {
+			t.Errorf("holding: %+v, %v", reasons, err)
+		}
+		w.denied("drained", w.mesh.Drained(ctx, n.Node), "")
+		expect("gone", token.ID, broker.TokenConsumed, false)
+		w.denied("deregister when it is gone", p.Deregister(ctx, token.ID), "")
+		if reasons, err := p.Holding(ctx, token.ID); err != nil || len(reasons) != 0 {
+			t.Errorf("holding when it is gone: %+v, %v", reasons, err)
+		}
+		_, err = mint()
+		w.denied("mint after the node has left", err, "")
+		w.check()
+	})
+}

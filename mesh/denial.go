@@ -1,0 +1,47 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// Denial is a refusal with a reason for programs (v1alpha1.Reason…) and a text
+// for people. Any other error of this package is a fault of ours, or of the
+// database.
+type Denial struct {
+	Reason  string
+	Message string
+}
+
+func (d *Denial) Error() string { return d.Message }
+
+func deny(reason, format string, args ...any) *Denial {
+	return &Denial{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// invalid refuses a field of a request.
+func invalid(field, format string, args ...any) *Denial {
+	return deny(reasonInvalid, "%s: %s", field, fmt.Sprintf(format, args...))
+}
+
+// Reasons that are not only ours.
+const (
+	reasonInvalid  = "BadRequest"
+	reasonNotFound = "NotFound"
+	reasonBusy     = "TooManyRequests"
+)
+
+// IsDenial reports whether err is a refusal for this reason.
+func IsDenial(err error, reason string) bool {
+	var d *Denial
+	return errors.As(err, &d) && d.Reason == reason
+}
+
+// Refusals that have one text each. The first two say as little as they can.
+var (
+	errUnknownToken = deny(v1alpha1.ReasonUnknownToken, "the bootstrap token is not valid")
+	errUnknownNode  = deny(v1alpha1.ReasonUnknownNode, "no such node: it has left the mesh, or never was in it")
+	errBusy         = deny(reasonBusy, "too many enrolments at once: try again")
+)

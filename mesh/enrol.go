@@ -1,0 +1,152 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Enrol lets a node in: it consumes the token and registers node and object, in
+// one transaction, or does nothing. The same request again gets the same answer
+// while the node is registered.
+//
+// Denials: BadRequest, TooManyRequests, and all of v1alpha1's that name a token,
+// nonce, project or name.
+func (m *Mesh) Enrol(ctx context.Context, r v1alpha1.EnrolRequest) (v1alpha1.EnrolAnswer, error) {
+	if err := checkEnrol(r); err != nil {
+		return v1alpha1.EnrolAnswer{}, err
+	}
+	id, err := m.prove(ctx, r.Token)
+	if err != nil {
+		return v1alpha1.EnrolAnswer{}, err
+	}
+	var n node
+	var denial *Denial
+	err = m.store.Transact(ctx, func(tx *store.Tx) error {
+		var err error
+		n, denial, err = m.enrol(ctx, tx, id, r)
+		return err
+	})
+	if err != nil {
+		return v1alpha1.EnrolAnswer{}, fmt.Errorf("enrol: %w", err)
+	}
+	if denial != nil {
+		m.opts.Logger.Warn("enrolment refused", "token", id, "name", r.Name, "reason", denial.Reason)
+		return v1alpha1.EnrolAnswer{}, denial
+	}
+	return v1alpha1.EnrolAnswer{UID: n.uid, Project: n.project, Name: n.name, HeartbeatSeconds: seconds(m.opts.Heartbeat)}, nil
+}
+
+// prove checks the secret of a token and returns the token's id. A token that
+// does not exist takes as long as one with another secret, and is refused in
+// the same words.
+func (m *Mesh) prove(ctx context.Context, text string) (id string, err error) {
+	id, secret, ok := parseToken(text)
+	if !ok {
+		return "", errUnknownToken
+	}
+	t, err := m.token(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	var hash string
+	if t != nil {
+		hash = t.hash
+	}
+	right, err := m.hasher.matches(ctx, hash, secret)
+	if err != nil {
+		return "", err
+	}
+	if !right {
+		m.opts.Logger.Warn("enrolment refused", "token", id, "reason", v1alpha1.ReasonUnknownToken)
+		return "", errUnknownToken
+	}
+	return id, nil
+}
+
+// enrol reads what admit has to know, and does what it says. The transaction has
+// the lock on the revision: of two enrolments by one token, and of an enrolment
+// and a revocation, one is first and the other sees it.
+func (m *Mesh) enrol(ctx context.Context, tx *store.Tx, id string, r v1alpha1.EnrolRequest) (node, *Denial, error) {
+	a, err := m.application(ctx, tx, id, r)
+	if err != nil {
+		return node{}, nil, err
+	}
+	what, denial := admit(a)
+	switch what {
+	case repeat:
+		return *a.node, nil, nil
+	case welcome:
+		n, err := m.register(ctx, tx, a)
+		return n, nil, err
+	case expire:
+		var b sqldb.Batch
+		b.Exec(endToken, id, StateExpired, a.now.UnixMilli())
+		err = tx.Send(ctx, &b)
+	}
+	return node{}, denial, err
+}
+
+func (m *Mesh) application(ctx context.Context, tx *store.Tx, id string, r v1alpha1.EnrolRequest) (application, error) {
+	a := application{request: r, now: m.opts.Now()}
+	var b sqldb.Batch
+	b.Query(a.token.scan, tokenByID, id)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&a.nonceOf) }, tokenOfNonce, r.Nonce)
+	b.Query(func(row sqldb.Row) error {
+		a.node = new(node)
+		return a.node.scan(row)
+	}, nodeByToken, id)
+	if err := tx.Send(ctx, &b); err != nil {
+		return a, err
+	}
+	if a.token.id == "" { // it went with its project since its secret was checked
+		a.token = token{id: id, project: r.Project, state: StateRevoked, endedAt: a.now.UnixMilli()}
+	}
+	var err error
+	if a.nameTaken, _, err = taken(ctx, tx, storage, a.token.project, r.Name); err != nil {
+		return a, err
+	}
+	a.project = checkProject(ctx, tx, a.token.project)
+	if d := (*Denial)(nil); a.project != nil && !errors.As(a.project, &d) {
+		return a, a.project
+	}
+	return a, nil
+}
+
+// register writes the node, its object and its first review, and consumes the
+// token.
+func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node, error) {
+	n := node{
+		uid: uuid.NewString(), project: a.token.project, name: a.request.Name, token: a.token.id,
+		credential: digest(a.request.Secret), enrolledAt: a.now.UnixMilli(), lastSeen: a.now.UnixMilli(), ready: true,
+	}
+	drain := time.Duration(a.request.DrainTimeoutSeconds) * time.Second
+	if drain == 0 {
+		drain = m.opts.DrainTimeout
+	}
+	var b sqldb.Batch
+	b.Exec(consumeToken, n.token, n.enrolledAt, a.request.Nonce, n.name)
+	b.Exec(insertNode, n.uid, n.project, n.name, n.token, n.credential, n.enrolledAt, n.ready)
+	m.engine.Enqueue(&b, n.uid, "enrolled", a.now.Add(m.opts.UnreachableAfter))
+	if err := tx.Send(ctx, &b); err != nil {
+		return node{}, err
+	}
+	if err := createObject(tx, n, v1alpha1.MeshNodeSpec{
+		TokenID: n.token, ProvisionedResource: a.token.resource,
+		Address: a.request.Address, DrainTimeoutSeconds: seconds(drain),
+	}); err != nil {
+		return node{}, err
+	}
+	m.opts.Logger.Info("node enrolled", "project", n.project, "name", n.name, "token", n.token)
+	return n, nil
+}
+
+// seconds rounds up: a part of a second still counts.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

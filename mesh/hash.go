@@ -1,0 +1,144 @@
+package mesh
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/crypto/argon2"
+)
+
+// The cost of a hash: what OWASP recommends for Argon2id. A stored hash names
+// its own cost, so these can be raised at any time.
+const (
+	hashTime    = 2
+	hashMemory  = 19 * 1024 // KiB
+	hashThreads = 1
+	hashLength  = 32
+	saltLength  = 16
+
+	// maxWaiting bounds the callers that wait for a turn: the ones beyond are
+	// asked to come back.
+	maxWaiting = 64
+)
+
+// hasher hashes secrets and checks them, a few at a time. A flood of tokens,
+// right or wrong, takes no more memory than that.
+type hasher struct {
+	slots   chan struct{}
+	waiting atomic.Int64
+	decoy   string // the hash of nothing that anybody knows; set once
+}
+
+func newHasher(slots int) *hasher {
+	h := &hasher{slots: make(chan struct{}, slots)}
+	key, salt := make([]byte, hashLength), make([]byte, saltLength)
+	_, _ = rand.Read(key) // never fails
+	_, _ = rand.Read(salt)
+	h.decoy = encodeHash(salt, key)
+	return h
+}
+
+// turn waits for a slot. Error: errBusy, or ctx's.
+func (h *hasher) turn(ctx context.Context) (done func(), err error) {
+	if h.waiting.Add(1) > maxWaiting {
+		h.waiting.Add(-1)
+		return nil, errBusy
+	}
+	defer h.waiting.Add(-1)
+	select {
+	case h.slots <- struct{}{}:
+		return func() { <-h.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// hash is what is stored of a secret.
+func (h *hasher) hash(ctx context.Context, secret string) (string, error) {
+	done, err := h.turn(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	salt := make([]byte, saltLength)
+	_, _ = rand.Read(salt) // never fails
+	return encodeHash(salt, argon2.IDKey([]byte(secret), salt, hashTime, hashMemory, hashThreads, hashLength)), nil
+}
+
+// matches says whether a secret is the one that was hashed. An empty hash
+// matches nothing, and takes as long to say so.
+func (h *hasher) matches(ctx context.Context, encoded, secret string) (bool, error) {
+	done, err := h.turn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	known := encoded != ""
+	if !known {
+		encoded = h.decoy
+	}
+	p, err := decodeHash(encoded)
+	if err != nil {
+		return false, err
+	}
+	got := argon2.IDKey([]byte(secret), p.salt, p.time, p.memory, p.threads, uint32(len(p.key)))
+	return subtle.ConstantTimeCompare(got, p.key) == 1 && known, nil
+}
+
+// encodeHash writes a hash in the form that everybody uses for Argon2.
+func encodeHash(salt, key []byte) string {
+	e := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashTime, hashThreads, e(salt), e(key))
+}
+
+type hashParts struct {
+	time, memory uint32
+	threads      uint8
+	salt, key    []byte
+}
+
+// decodeHash reads a stored hash. It refuses costs that no hash of ours has:
+// whoever can write the database should not be able to exhaust the server.
+func decodeHash(encoded string) (hashParts, error) {
+	var p hashParts
+	var version int
+	parts := strings.Split(encoded, "$")
+	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" {
+		return p, fmt.Errorf("read hash: not an Argon2id hash")
+	}
+	if _, err := fmt.Sscanf(parts[2], "v=%d", &version); err != nil || version != argon2.Version {
+		return p, fmt.Errorf("read hash: version %q", parts[2])
+	}
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &p.memory, &p.time, &p.threads); err != nil {
+		return p, fmt.Errorf("read hash: cost %q: %w", parts[3], err)
+	}
+	if p.memory < 8 || p.memory > 64*1024 || p.time < 1 || p.time > 16 || p.threads < 1 || p.threads > 4 {
+		return p, fmt.Errorf("read hash: cost %q is out of bounds", parts[3])
+	}
+	var err error
+	if p.salt, err = base64.RawStdEncoding.DecodeString(parts[4]); err != nil || len(p.salt) < 8 {
+		return p, fmt.Errorf("read hash: bad salt")
+	}
+	if p.key, err = base64.RawStdEncoding.DecodeString(parts[5]); err != nil || len(p.key) < 16 || len(p.key) > 64 {
+		return p, fmt.Errorf("read hash: bad key")
+	}
+	return p, nil
+}
+
+// digest is what is stored of a node's own secret. That secret is 256 bits of
+// chance, which nobody guesses: a fast hash is enough, and heartbeats are many.
+func digest(secret string) []byte {
+	sum := sha256.Sum256([]byte(secret))
+	return sum[:]
+}
+
+// sameDigest compares in constant time.
+func sameDigest(stored []byte, secret string) bool {
+	return subtle.ConstantTimeCompare(stored, digest(secret)) == 1
+}

@@ -1,0 +1,150 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// node is a row of mesh_nodes. Times are Unix milliseconds.
+type node struct {
+	uid, project, name, token string
+	credential                []byte
+	enrolledAt, lastSeen      int64
+	ready                     bool
+}
+
+// scan reads nodeColumns.
+func (n *node) scan(row sqldb.Row) error {
+	return row.Scan(&n.uid, &n.project, &n.name, &n.token, &n.credential, &n.enrolledAt, &n.lastSeen, &n.ready)
+}
+
+func (n *node) seenAt() time.Time { return when(n.lastSeen) }
+
+// Node is a node that has shown its credential.
+type Node struct{ UID, Project, Name string }
+
+// Authenticate finds out which node a credential is of. Denial: UnknownNode,
+// whether it is the node or the secret that is not known.
+func (m *Mesh) Authenticate(ctx context.Context, credential string) (Node, error) {
+	uid, secret, ok := parseCredential(credential)
+	if !ok {
+		return Node{}, errUnknownNode
+	}
+	n, err := m.node(ctx, nodeByUID, uid)
+	if err != nil {
+		return Node{}, err
+	}
+	if n == nil || !sameDigest(n.credential, secret) {
+		return Node{}, errUnknownNode
+	}
+	return Node{UID: n.uid, Project: n.project, Name: n.name}, nil
+}
+
+// maxCredential bounds a credential's text.
+const maxCredential = 200
+
+func parseCredential(text string) (uid, secret string, ok bool) {
+	rest, ok := strings.CutPrefix(text, v1alpha1.CredentialPrefix)
+	if !ok || len(text) > maxCredential {
+		return "", "", false
+	}
+	uid, secret, ok = strings.Cut(rest, "_")
+	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret.MatchString(secret)
+}
+
+// node reads a node outside any transaction; nil: there is none.
+func (m *Mesh) node(ctx context.Context, statement string, key string) (*node, error) {
+	rows, err := m.db.Query(ctx, statement, key)
+	if err != nil {
+		return nil, fmt.Errorf("read node: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var n *node
+	if rows.Next() {
+		n = new(node)
+		if err := n.scan(rows); err != nil {
+			return nil, fmt.Errorf("read node: %w", err)
+		}
+	}
+	return n, rows.Err()
+}
+
+// member is a node and its object, as a transaction found them. Either may be
+// missing.
+type member struct {
+	node   *node
+	object *stored
+}
+
+// stored is the object of a node.
+type stored struct {
+	store.Stored
+	deletion int64 // Unix seconds; 0: not DELETING
+}
+
+// find reads a node and its object, by the uid that they share.
+func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
+	var found member
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found.node = new(node)
+		return found.node.scan(row)
+	}, nodeByUID, uid)
+	b.Query(func(row sqldb.Row) error {
+		o := &stored{}
+		var uid string
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.deletion, &o.Body); err != nil {
+			return err
+		}
+		o.UID, o.Deleting = types.UID(uid), o.deletion != 0
+		found.object = o
+		return nil
+	}, objectByUID, uid)
+	if err := tx.Send(ctx, &b); err != nil {
+		return member{}, fmt.Errorf("read node %s: %w", uid, err)
+	}
+	return found, nil
+}
+
+// checkProject refuses a project whose namespace takes nothing new.
+func checkProject(ctx context.Context, tx *store.Tx, project string) error {
+	exists, deleting, err := taken(ctx, tx, "namespaces", "", project)
+	switch {
+	case err != nil:
+		return err
+	case !exists:
+		return deny(v1alpha1.ReasonProjectGone, "there is no namespace %q", project)
+	case deleting:
+		return deny(v1alpha1.ReasonProjectGone, "namespace %q is terminating", project)
+	}
+	return nil
+}
+
+// taken says whether there is an object of a key, and whether it is DELETING.
+func taken(ctx context.Context, tx *store.Tx, kind, namespace, name string) (exists, deleting bool, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		exists = true
+		return row.Scan(&deleting)
+	}, isTaken, kind, namespace, name)
+	err = tx.Send(ctx, &b)
+	return exists, deleting, err
+}
+
+// checkLabel refuses what is no DNS label.
+func checkLabel(field, value string) error {
+	if problems := validation.IsDNS1123Label(value); len(problems) > 0 {
+		return invalid(field, "%.80q: %s", value, strings.Join(problems, ", "))
+	}
+	return nil
+}
