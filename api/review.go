@@ -12,6 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/exeunt/exeunt/kind"
 )
 
 // review answers the kinds that are questions: who am I, may I. Nothing is
@@ -20,13 +23,13 @@ import (
 type review struct{ *resource }
 
 // Create answers the question.
-func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	caller, ok := genericrequest.UserFrom(ctx)
 	if !ok {
 		return nil, apierrors.NewUnauthorized("no caller is known for this request")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
-		out, err := answer(ctx, obj)
+		out, err := answer(ctx, obj, kind.Call{Caller: caller.GetName(), DryRun: dryrun.IsDryRun(options.DryRun)})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
 	const reason = "every authenticated caller is an administrator"

@@ -36,13 +36,14 @@ func (a *Archive) Kinds() []*kind.Kind {
 		Plural: "restores", Singular: "restore",
 		Storage:   kind.StorageName(v1.GroupVersion.Group, "restores"),
 		Ephemeral: true,
-		Answer: func(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+		Answer: func(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
 			r, ok := obj.(*v1.Restore)
 			if !ok {
 				return nil, fmt.Errorf("answer a %T as a Restore", obj)
 			}
 			r.ManagedFields = nil // of an object that is not stored
 			var err error
+			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
 			r.Status, err = a.Restore(ctx, r.Spec)
 			return r, err
 		},

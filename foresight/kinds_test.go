@@ -10,6 +10,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -27,26 +28,26 @@ func TestAnswers(t *testing.T) {
 	}
 	question := &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref}}
 	question.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	_, err := preview.Answer(t.Context(), question)
+	_, err := preview.Answer(t.Context(), question, kind.Call{})
 	if !apierrors.IsNotFound(err) || err.Error() != `configmaps "a" not found` {
 		t.Errorf("got %v, want that configmap a is not found", err)
 	}
 	o := w.create(thing{namespace: "n", name: "a"})
-	answer, err := preview.Answer(t.Context(), question)
+	answer, err := preview.Answer(t.Context(), question, kind.Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := answer.(*v1.DeletionPreview); p.Status.Total != 1 || p.Status.Object.UID != o.UID || p.ManagedFields != nil || question.Status.Total != 0 {
 		t.Errorf("got %+v", p)
 	}
-	answer, err = report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "nowhere"}})
+	answer, err = report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "nowhere"}}, kind.Call{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := answer.(*v1.DeletionReport); r.Status.Exists || r.Status.State != v1.DoesNotExist || r.Status.Object.Name != "nowhere" {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := report.Answer(t.Context(), question); err == nil {
+	if _, err := report.Answer(t.Context(), question, kind.Call{}); err == nil {
 		t.Error("a report answered a preview")
 	}
 }

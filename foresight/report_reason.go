@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +29,21 @@ func command(ref v1.ObjectReference, verb string, options ...string) string {
 	return text
 }
 
+// forceCommand is what a person types to take a finalizer off.
+func forceCommand(ref v1.ObjectReference, finalizer string) string {
+	resource := strings.ToLower(ref.Kind)
+	if gv := groupVersion(ref.APIVersion); gv != "" {
+		resource += "." + gv
+	} else if strings.Contains(ref.APIVersion, ".") {
+		resource += "." + ref.APIVersion // the group of a kind that nobody serves
+	}
+	text := fmt.Sprintf("exeunt finalizer remove %s/%s %s", resource, ref.Name, finalizer)
+	if ref.Namespace != "" {
+		text += " -n " + ref.Namespace
+	}
+	return text + ` --reason "..."`
+}
+
 // groupVersion is "v1.apps" of "apps/v1", as kubectl takes it behind a kind;
 // empty for the core group, where the kind alone does.
 func groupVersion(apiVersion string) string {
@@ -50,21 +65,19 @@ func (t *teller) finalizers(h *head, m metav1.ObjectMeta) []v1.Reason {
 		reason := v1.Reason{
 			Type: v1.ReasonFinalizer, Message: "finalizer " + f + " has not been removed", Manager: manager, Since: since,
 		}
-		patch := fmt.Sprintf(`-p '[{"op":"test","path":"/metadata/finalizers/%[1]d","value":%[2]q},{"op":"remove","path":"/metadata/finalizers/%[1]d"}]'`,
-			slices.Index(m.Finalizers, f), f)
-		reason.Resolve = "see what keeps its controller from removing it; if there is no controller any more, remove it: " +
-			command(ref, "patch", "--type=json", patch)
+		who, gone := "its controller", "there is none any more"
 		if manager != "" {
 			reason.Message += ", which " + manager + " set"
-			reason.Resolve = "see what keeps " + manager + " from removing it; if that is gone for good, remove it: " +
-				command(ref, "patch", "--type=json", patch)
+			who, gone = manager, "that is gone for good"
 		}
+		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + forceCommand(ref, f)
 		out = append(out, reason)
 	}
 	for _, f := range hold.spec {
 		out = append(out, v1.Reason{
 			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
-			Resolve: fmt.Sprintf("whoever put it there removes it with a PUT to /api/v1/namespaces/%s/finalize", h.Name),
+			Resolve: fmt.Sprintf("whoever put it there removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
+				h.Name, forceCommand(ref, f)),
 		})
 	}
 	return out

@@ -318,8 +318,8 @@ func TestResolveWorks(t *testing.T) {
 	o := w.create(thing{namespace: "n", name: "a", finalizers: []string{"example.com/x", "example.com/y"}})
 	w.delete(o.Key, metav1.DeleteOptions{})
 	reasons := w.report(o).Reasons
-	want := `see what keeps its controller from removing it; if there is no controller any more, remove it: kubectl patch ConfigMap a -n n --type=json ` +
-		`-p '[{"op":"test","path":"/metadata/finalizers/1","value":"example.com/y"},{"op":"remove","path":"/metadata/finalizers/1"}]'`
+	want := `see what keeps its controller from removing it; if there is none any more: ` +
+		`exeunt finalizer remove configmap/a example.com/y -n n --reason "..."`
 	if len(reasons) != 2 || reasons[1].Resolve != want {
 		t.Errorf("got %+v\nwant %s", reasons, want)
 	}

@@ -1,14 +1,11 @@
 package foresight
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
-	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -45,7 +42,7 @@ func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, err
 	if err != nil {
 		return object.Key{}, object.InvalidFields(field.ErrorList{field.Invalid(path.Child("apiVersion"), ref.APIVersion, err.Error())})
 	}
-	k := find(s.kinds.Snapshot(), gv.WithKind(ref.Kind))
+	k := s.kinds.Snapshot().Named(gv.WithKind(ref.Kind))
 	switch {
 	case k == nil:
 		errs = append(errs, field.Invalid(path.Child("kind"), ref.Kind, "no such kind in "+ref.APIVersion))
@@ -62,30 +59,11 @@ func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, err
 	return object.Key{Kind: k.Storage, Namespace: ref.Namespace, Name: ref.Name}, nil
 }
 
-// find looks a kind up by the name that clients use.
-func find(kinds *kind.Snapshot, gvk schema.GroupVersionKind) *kind.Kind {
-	for _, k := range kinds.Kinds {
-		if k.Group != gvk.Group || k.Name != gvk.Kind {
-			continue
-		}
-		for _, v := range k.Versions {
-			if v.GVK.Version == gvk.Version {
-				return k
-			}
-		}
-	}
-	return nil
-}
-
 // reference names a stored object as clients know it. An object of a kind that
 // nobody serves any more is named by its plural and group.
 func (s *Service) reference(key object.Key, uid types.UID) v1.ObjectReference {
 	ref := v1.ObjectReference{Namespace: key.Namespace, Name: key.Name, UID: uid}
-	if k, ok := s.kinds.Snapshot().Stored(key.Kind); ok && len(k.Versions) > 0 {
-		ref.APIVersion, ref.Kind = k.Versions[0].GVK.GroupVersion().String(), k.Name
-		return ref
-	}
-	ref.Kind, ref.APIVersion, _ = strings.Cut(key.Kind, ".")
+	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(key.Kind)
 	return ref
 }
 

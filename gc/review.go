@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/tell"
 )
 
 // actor is who the archive says removed what the collector removed.
@@ -39,7 +40,7 @@ type session struct {
 	grace  map[types.UID]int64 // what owners under review pass on, in seconds
 	next   []types.UID         // reviewable because of this transaction
 	queued map[types.UID]bool  // those in next
-	events []warningEvent
+	events []tell.Event        // told in the same transaction
 }
 
 // Review is the garbage processor and the finalizers: review.Reviewer.
@@ -64,7 +65,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
-	return verdicts, s.writeEvents(ctx)
+	return verdicts, tell.Teller{Kinds: c.kinds}.Tell(ctx, s.tx, s.now, s.events...)
 }
 
 // review deals with one uid: an object, or one that is gone.

@@ -112,9 +112,6 @@ SELECT q.uid, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, 
 FROM gc_object_reviews q LEFT JOIN objects o ON o.uid = q.uid
 WHERE q.review_count > 0 ORDER BY q.review_count DESC, q.uid LIMIT $1`
 
-// isTaken says whether there is an object of a key, and whether it is DELETING.
-const isTaken = `SELECT deletion_time IS NOT NULL FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
-
 const (
 	readPaused  = `SELECT paused, reason FROM gc_state`
 	writePaused = `UPDATE gc_state SET paused = $1, reason = $2`

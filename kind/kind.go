@@ -6,8 +6,6 @@
 package kind
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -59,7 +57,7 @@ type Kind struct {
 	// Ephemeral kinds are answered and never stored (the review kinds): only
 	// create works. Answer makes the reply; nil leaves it to the api package.
 	Ephemeral bool
-	Answer    func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
+	Answer    Answer
 
 	// Source, when set, is where the objects are, instead of the store: get,
 	// list and delete work, and nothing else.

@@ -2,6 +2,7 @@ package kind
 
 import (
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -101,6 +102,31 @@ func (s *Snapshot) Lookup(gvr schema.GroupVersionResource) (*Version, bool) {
 func (s *Snapshot) Stored(storage string) (*Kind, bool) {
 	k, ok := s.storage[storage]
 	return k, ok
+}
+
+// Named finds a kind by the name that clients use; nil: there is none.
+func (s *Snapshot) Named(gvk schema.GroupVersionKind) *Kind {
+	for _, k := range s.Kinds {
+		if k.Group != gvk.Group || k.Name != gvk.Kind {
+			continue
+		}
+		for _, v := range k.Versions {
+			if v.GVK.Version == gvk.Version {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// Names is what clients call the kind with this storage name. One that nobody
+// serves any more is called by its plural and group.
+func (s *Snapshot) Names(storage string) (kind, apiVersion string) {
+	if k, ok := s.storage[storage]; ok && len(k.Versions) > 0 {
+		return k.Name, k.Versions[0].GVK.GroupVersion().String()
+	}
+	kind, apiVersion, _ = strings.Cut(storage, ".")
+	return kind, apiVersion
 }
 
 // GroupVersions lists the served versions of a group, the preferred one first,

@@ -22,6 +22,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/archive"
 	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/force"
 	"github.com/exeunt/exeunt/foresight"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
@@ -131,6 +132,13 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	for _, k := range questions.Kinds() {
+		kinds.Put(k)
+	}
+	overrides, err := force.New(st, kinds, c.Logger)
+	if err != nil {
+		return err
+	}
+	for _, k := range overrides.Kinds() {
 		kinds.Put(k)
 	}
 	collector, err := gc.New(db, st, kinds, gc.Options{Logger: c.Logger})

@@ -118,10 +118,15 @@ func (c *client) kindFor(name string) (schema.GroupVersionKind, error) {
 	}
 	gvk, err := c.mapper.KindFor(resource.WithVersion(""))
 	if meta.IsNoMatchError(err) {
-		return gvk, fmt.Errorf("the server has no kind %q", name)
+		return gvk, noKindError(name)
 	}
 	return gvk, err
 }
+
+// noKindError is the name of a kind that the server does not serve.
+type noKindError string
+
+func (e noKindError) Error() string { return fmt.Sprintf("the server has no kind %q", string(e)) }
 
 // ask creates a question and reads the answer into the same object.
 func (c *client) ask(ctx context.Context, resource string, question any) error {

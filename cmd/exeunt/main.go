@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(), newPreview(), newWhy(), newArchive(), newRestore(), newGC(), newRegistry(), newBench())
+	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newRegistry(), newBench())
 	return root
 }
 

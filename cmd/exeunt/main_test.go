@@ -101,6 +101,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{"serve", "--data"}, "--data"},
 		{[]string{"serve", "--registry-review-after", "tag_delete=soon"}, `tag_delete="soon" is no duration`},
 		{[]string{"serve", "--registry-listen", "127.0.0.1:0", "--registry-review-after", "nonsense=1h"}, `unknown event "nonsense"`},
+		{[]string{"finalizer", "remove", "cm/a"}, "accepts 2 arg(s)"},
+		{[]string{"finalizer", "remove", "cm/a", "f"}, "--reason: say why"},
 		{[]string{"bench", "nonsense"}, `no workload "nonsense"`},
 		{[]string{"bench", "--clients", "many"}, "--clients"},
 		{[]string{"bench", "get", "--kubeconfig", "/nowhere/kubeconfig"}, "read kubeconfig: "},

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,31 @@ var serverPath = sync.OnceValues(func() (string, error) {
 	}
 	return build(root(), filepath.Join(root(), "bin", "exeunt"), "./cmd/exeunt", "-s -w")
 })
+
+// PluginDir is a directory with the program under the names that people type:
+// exeunt, and those by which kubectl finds its plugins.
+func PluginDir() (string, error) {
+	program, err := serverPath()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root(), "test", "bin", "plugin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make plugin directory: %w", err)
+	}
+	for _, name := range []string{"exeunt", "kubectl-exeunt", "kubectl_complete-exeunt"} {
+		link := filepath.Join(dir, name)
+		if to, err := os.Readlink(link); err == nil && to == program {
+			continue
+		}
+		// Made aside and moved into place: others may be about to run it.
+		aside := fmt.Sprintf("%s.%d", link, os.Getpid())
+		if err := errors.Join(os.Symlink(program, aside), os.Rename(aside, link)); err != nil {
+			return "", fmt.Errorf("link plugin: %w", err)
+		}
+	}
+	return dir, nil
+}
 
 // kubectlPath builds kubectl once a test binary and returns its path. The
 // released kubectl gets its version from the linker, and so does ours.

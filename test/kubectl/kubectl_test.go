@@ -4,7 +4,8 @@
 //
 // The scripts are in the testscript language: "exec kubectl ..." must succeed
 // ("! exec" must fail), "stdout" and "stderr" match the last command's output
-// against a regular expression. Two commands are ours:
+// against a regular expression. The binary under test is on the PATH as exeunt
+// and as the plugin kubectl-exeunt. Two commands are ours:
 //
 //	until REGEXP COMMAND...   run the command again until it succeeds and its output matches
 //	gone COMMAND...           run the command again until it fails with NotFound
@@ -49,7 +50,12 @@ func setup(env *testscript.Env, engine, kubectl string) error {
 	s := harness.Start(t, engine)
 	env.Setenv("KUBECONFIG", s.Kubeconfig)
 	env.Setenv("HOME", env.WorkDir)
-	env.Setenv("PATH", filepath.Dir(kubectl)+string(os.PathListSeparator)+env.Getenv("PATH"))
+	plugin, err := harness.PluginDir()
+	if err != nil {
+		return err
+	}
+	path := []string{filepath.Dir(kubectl), plugin, env.Getenv("PATH")}
+	env.Setenv("PATH", strings.Join(path, string(os.PathListSeparator)))
 	return nil
 }
 
