@@ -2,8 +2,8 @@
 // nothing of Exeunt: any server that a kubeconfig leads to can be measured the
 // same way, which is what makes the figures comparable.
 //
-// Every workload is one function in one file: RunCreate, RunGet, RunList,
-// RunWatch and RunStart. Each takes a Config and returns a Result. Load and
+// Every workload is one function: RunCreate, RunGet, RunList, RunWatch,
+// RunUpdate, RunPatch, RunDelete and RunStart. Each takes a Config and returns a Result. Load and
 // server often share a machine, so the load is light: plain net/http over a few
 // HTTP/2 connections, bodies that are never copied, answers that are read but
 // not decoded (except where decoding is the question), no rate limit.
@@ -32,7 +32,8 @@ type Config struct {
 	// Connections is how many TCP connections the clients share, and how many
 	// more the watchers share. Default 8, but no more than Clients.
 	Connections int
-	// Objects is how many ConfigMaps are made, read and listed. Default 10,000.
+	// Objects is how many ConfigMaps are made, read, listed, changed and
+	// deleted. Default 10,000.
 	Objects int
 	// Size is the number of bytes of data in each ConfigMap. Default 1,024.
 	Size int
@@ -48,7 +49,7 @@ type Config struct {
 	// Events ends RunWatch after so many writes instead of after Duration.
 	Events int
 	// Seeded says that the objects are there already, as after RunCreate, so
-	// that RunGet and RunList need not make them.
+	// that other workloads need not make them.
 	Seeded bool
 	// PID names the server's process on this machine: its CPU time and memory
 	// become part of the result. Zero leaves them out.

@@ -27,6 +27,7 @@ const (
 var (
 	plainHeader = http.Header{"Accept": {"application/json"}, "User-Agent": {userAgent}}
 	writeHeader = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {userAgent}}
+	mergeHeader = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/merge-patch+json"}, "User-Agent": {userAgent}}
 	gzipHeader  = http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "User-Agent": {userAgent}}
 )
 

@@ -116,12 +116,16 @@ func (s *fake) serveObject(w http.ResponseWriter, r *http.Request, collection bo
 		s.put(w, path, "ADDED", body)
 	case r.Method == http.MethodPut:
 		s.put(w, r.URL.Path, "MODIFIED", body)
-	case r.Method == http.MethodDelete:
+	case r.Method == http.MethodDelete && collection:
 		clear(s.objects)
 	case collection:
 		s.serveList(w, r)
 	case s.objects[r.URL.Path] == "":
 		http.Error(w, "not found", http.StatusNotFound)
+	case r.Method == http.MethodDelete:
+		delete(s.objects, r.URL.Path)
+	case r.Method == http.MethodPatch:
+		s.put(w, r.URL.Path, "MODIFIED", withData(s.objects[r.URL.Path], body))
 	default:
 		fmt.Fprint(w, s.objects[r.URL.Path])
 	}
@@ -181,6 +185,21 @@ func (s *fake) serveWatch(w http.ResponseWriter, r *http.Request) {
 			flusher.Flush()
 		}
 	}
+}
+
+// withData merges the data of a patch into an object.
+func withData(object string, patch []byte) []byte {
+	var whole, change struct {
+		APIVersion, Kind string
+		Metadata         map[string]any
+		Data             map[string]string
+	}
+	if json.Unmarshal([]byte(object), &whole) != nil || json.Unmarshal(patch, &change) != nil {
+		return nil
+	}
+	maps.Copy(whole.Data, change.Data)
+	merged, _ := json.Marshal(map[string]any{"apiVersion": whole.APIVersion, "kind": whole.Kind, "metadata": whole.Metadata, "data": whole.Data})
+	return merged
 }
 
 func nameOf(body []byte) string {

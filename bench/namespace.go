@@ -150,7 +150,13 @@ func (s *session) seed(ctx context.Context) error {
 	if s.Seeded {
 		return nil
 	}
-	t := s.createAll(ctx, func(err error) bool { return hasCode(err, http.StatusConflict) })
+	t := s.onEach(ctx, func(c client, n int) (int64, error) {
+		bytes, err := s.create(ctx, c, n)
+		if hasCode(err, http.StatusConflict) {
+			err = nil
+		}
+		return bytes, err
+	})
 	if t.errors > 0 {
 		return fmt.Errorf("make objects: %d errors, the first: %w", t.errors, t.firstErr)
 	}

@@ -79,6 +79,39 @@ func TestCreateCountsErrors(t *testing.T) {
 	}
 }
 
+func TestChanges(t *testing.T) {
+	s, config := startFake(t, faults{})
+	c := small(config)
+	seen := map[string]bool{"": true}
+	for i, workload := range []func(context.Context, Config) (Result, error){RunUpdate, RunPatch, RunUpdate} {
+		r := run(t, c, workload)
+		if err := r.Err(); err != nil || r.Measures[0].Operations != 40 {
+			t.Errorf("%s: %d operations, want 40; %v", r.Workload, r.Measures[0].Operations, err)
+		}
+		var object struct{ Data map[string]string }
+		if err := json.Unmarshal([]byte(s.objects["/api/v1/namespaces/bench/configmaps/object-00000039"]), &object); err != nil {
+			t.Fatal(err)
+		}
+		if stamp := object.Data["stamp"]; seen[stamp] || len(object.Data["text"]) != 300 {
+			t.Errorf("run %d left stamp %q, which is not new, or lost the text: %v", i, stamp, object.Data)
+		}
+		seen[object.Data["stamp"]] = true
+	}
+}
+
+func TestDelete(t *testing.T) {
+	s, config := startFake(t, faults{})
+	r := run(t, small(config), RunDelete)
+	if err := r.Err(); err != nil || r.Measures[0].Operations != 40 || len(s.objects) != 0 {
+		t.Errorf("%d operations and %d objects left, want 40 and 0; %v", r.Measures[0].Operations, len(s.objects), err)
+	}
+	c := small(config)
+	c.Seeded = true // a lie
+	if m := run(t, c, RunDelete).Measures[0]; m.Operations != 0 || m.Errors != 40 || !strings.Contains(m.FirstError, "404") {
+		t.Errorf("got %+v, want only 404s", m)
+	}
+}
+
 func TestGet(t *testing.T) {
 	s, config := startFake(t, faults{})
 	r := run(t, small(config), RunGet)

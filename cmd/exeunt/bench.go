@@ -22,13 +22,16 @@ var workloads = []struct {
 	{"get", bench.RunGet},
 	{"list", bench.RunList},
 	{"watch", bench.RunWatch},
+	{"update", bench.RunUpdate},
+	{"patch", bench.RunPatch},
+	{"delete", bench.RunDelete},
 }
 
 func newBench() *cobra.Command {
 	var c bench.Config
 	var asJSON, keep bool
 	cmd := &cobra.Command{
-		Use:   "bench [create|get|list|watch|all] | bench start -- COMMAND [ARGUMENT...]",
+		Use:   "bench [create|get|list|watch|update|patch|delete|all] | bench start -- COMMAND [ARGUMENT...]",
 		Short: "Put load on a Kubernetes API server and measure it",
 		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
 run one after the other.
@@ -37,6 +40,9 @@ run one after the other.
   get     read them at random
   list    list all of them: plain and compressed, read and decoded
   watch   follow writes with many watchers, and account for every event
+  update  replace each of them
+  patch   change a field of each by a merge patch
+  delete  delete them one by one
   start   start COMMAND, and measure the time until it answers /readyz
 
 Everything happens in a namespace of its own, which is removed afterwards. A
@@ -65,7 +71,7 @@ when an operation failed or an event did not arrive.`,
 	f.StringVar(&c.Namespace, "namespace", "bench", "namespace to work in")
 	f.IntVar(&c.Clients, "clients", 32, "requests under way at once")
 	f.IntVar(&c.Connections, "connections", 8, "TCP connections that the clients share, and as many for the watchers")
-	f.IntVar(&c.Objects, "objects", 10_000, "ConfigMaps to create, get and list")
+	f.IntVar(&c.Objects, "objects", 10_000, "ConfigMaps to make and to work on")
 	f.IntVar(&c.Size, "size", 1024, "bytes of data in each object")
 	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to get, and to write for watchers")
 	f.IntVar(&c.Rounds, "rounds", 10, "lists of each sort, and starts")
@@ -111,7 +117,12 @@ func runBench(cmd *cobra.Command, c *bench.Config, args []string, keep bool) (re
 			return results, fmt.Errorf("%s: %w", workloads[i].name, err)
 		}
 		results = append(results, r)
-		c.Seeded = c.Seeded || workloads[i].name == "create" && r.Err() == nil
+		switch workloads[i].name {
+		case "create":
+			c.Seeded = r.Err() == nil
+		case "delete":
+			c.Seeded = false
+		}
 	}
 	return results, nil
 }
@@ -130,7 +141,7 @@ func selectWorkloads(args []string) ([]int, error) {
 			known = known || arg == w.name
 		}
 		if !known {
-			return nil, fmt.Errorf("no workload %q: want create, get, list, watch, all or start", arg)
+			return nil, fmt.Errorf("no workload %q: want create, get, list, watch, update, patch, delete, all or start", arg)
 		}
 	}
 	return chosen, nil
