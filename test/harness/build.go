@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 // kubectlVersion is what the kubectl module stands for; the tests are written
@@ -63,6 +65,18 @@ var kubectlPath = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(root(), "test")
 	return build(dir, filepath.Join(dir, "bin", "kubectl"), "./cmd/kubectl", flags)
 })
+
+// Program builds a program of another project, which test/go.mod must name as
+// a tool, and returns its path.
+func Program(t testing.TB, pkg string) string {
+	t.Helper()
+	dir := filepath.Join(root(), "test")
+	program, err := build(dir, filepath.Join(dir, "bin", path.Base(pkg)), pkg, "-s -w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
 
 // build compiles a program. Go leaves a file alone that is up to date, so the
 // second caller pays almost nothing; a lock keeps test binaries that run side

@@ -27,6 +27,7 @@ type Server struct {
 	t      testing.TB
 	dir    string   // --data
 	listen string   // --listen; a fixed port once the first start chose one
+	images string   // --registry-listen; likewise, once Registry was asked
 	flags  []string // further flags
 	log    string   // path of everything the process printed
 
@@ -59,6 +60,7 @@ func start(t testing.TB, engine, database string, flags []string) *Server {
 		t:          t,
 		dir:        dir,
 		listen:     "127.0.0.1:0",
+		images:     "127.0.0.1:0",
 		flags:      flags,
 		log:        filepath.Join(dir, "test.log"),
 	}
@@ -88,7 +90,7 @@ func (s *Server) Start() {
 		s.t.Fatal(err)
 	}
 	defer out.Close()
-	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--registry-listen", "127.0.0.1:0", "--database", s.Database}, s.flags...)
+	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--registry-listen", s.images, "--database", s.Database}, s.flags...)
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = leash()
@@ -213,6 +215,25 @@ func (s *Server) Config() *rest.Config {
 	}
 	config.QPS = -1
 	return config
+}
+
+// Registry is the address of the OCI registry, HOST:PORT. It stays the same
+// when the process is started again.
+func (s *Server) Registry() string {
+	s.t.Helper()
+	if !strings.HasSuffix(s.images, ":0") {
+		return s.images
+	}
+	data, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(data), "The OCI registry is at http://")
+	if !found {
+		s.t.Fatalf("the server does not say where its registry is:\n%s", data)
+	}
+	s.images, _, _ = strings.Cut(rest, "\n")
+	return s.images
 }
 
 // tail returns the last lines that the process printed.
