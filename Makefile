@@ -14,8 +14,10 @@ help:
 run: build ## start a server on ./data
 	bin/exeunt serve
 
-build: ## build bin/exeunt, a static binary
+build: ## build bin/exeunt, a static binary, and its names as kubectl's plugin
 	go build -trimpath -ldflags '-s -w' -o bin/exeunt ./cmd/exeunt
+	ln -sf exeunt bin/kubectl-exeunt
+	ln -sf exeunt bin/kubectl_complete-exeunt
 
 check: ## the quick gate: format, vet, staticcheck, our own rules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "run gofmt -w on:"; echo "$$files"; exit 1; fi

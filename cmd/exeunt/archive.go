@@ -34,12 +34,15 @@ type archiveFilter struct {
 	target
 	kind, name, actor, cascade string
 	since, olderThan           time.Duration
+	everywhere                 bool // said aloud; so it is without it
 }
 
 func (f *archiveFilter) addFlags(cmd *cobra.Command) {
 	f.target.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.Lookup("namespace").Usage = "namespace to look in (default: all)"
+	flags.BoolVarP(&f.everywhere, "all-namespaces", "A", false, "look in all namespaces, which is the default")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	flags.StringVar(&f.kind, "kind", "", "only objects of this kind: kind, plural or short name")
 	flags.StringVar(&f.name, "name", "", "only objects of this name")
 	flags.StringVar(&f.actor, "actor", "", "only what this user deleted")

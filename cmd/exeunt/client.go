@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/homedir"
 
 	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
@@ -24,12 +25,15 @@ import (
 // target is where the server is that a command asks, and the namespace that it
 // asks about.
 type target struct {
-	kubeconfig, namespace string
+	kubeconfig, context, namespace string
+	plugin                         bool // run by kubectl: its users' files, and none of ours
 }
 
 func (t *target) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig)")
+	t.plugin = program(os.Args) == pluginName
+	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
+	f.StringVar(&t.context, "context", "", "context of the kubeconfig to use")
 	f.StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
 }
 
@@ -37,18 +41,24 @@ func (t *target) addFlags(cmd *cobra.Command) {
 // lead to.
 func (t *target) config() (clientcmd.ClientConfig, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: t.kubeconfig}
-	local := filepath.Join("data", "kubeconfig")
+	local, own := filepath.Join("data", "kubeconfig"), filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
 	switch env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case t.kubeconfig != "":
 	case env != "":
 		rules.Precedence = filepath.SplitList(env)
-	default:
-		if _, err := os.Stat(local); err != nil {
-			return nil, errors.New("no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig")
-		}
+	case !t.plugin && exists(local):
 		rules.ExplicitPath = local
+	case exists(own):
+		rules.ExplicitPath = own
+	default:
+		return nil, errors.New("no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig")
 	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil), nil
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.context}), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // client asks a server. Names are resolved as it knows them.
