@@ -158,8 +158,7 @@ func (a *API) limit(next http.Handler) http.Handler {
 			defer func() { <-a.inFlight }()
 			next.ServeHTTP(w, req)
 		default:
-			w.Header().Set("Retry-After", "1")
-			a.fail(w, req, apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", 1))
+			a.fail(w, req, apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", retryAfter))
 		}
 	})
 }

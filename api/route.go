@@ -2,10 +2,12 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,18 +72,29 @@ func isProbe(path string) bool {
 func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
 
 // serveProbe answers for liveness and readiness: a server is alive while it
-// answers, and ready while its database does.
+// answers, and ready while its database does and nobody has told it to stop.
 func (a *API) serveProbe(w http.ResponseWriter, path string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if !strings.HasPrefix(path, "/livez") && a.ready != nil {
-		if err := a.ready(); err != nil {
+	if !strings.HasPrefix(path, "/livez") {
+		if err := a.checkReady(); err != nil {
 			a.log.Warn("not ready", "error", err)
+			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, "not ready\n")
 			return
 		}
 	}
 	_, _ = io.WriteString(w, "ok")
+}
+
+func (a *API) checkReady() error {
+	if a.closing.Err() != nil {
+		return errors.New("the server is shutting down")
+	}
+	if a.ready == nil {
+		return nil
+	}
+	return a.ready()
 }
 
 func (a *API) serveVersion(w http.ResponseWriter) {

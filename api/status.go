@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // statusError turns a refusal into the Status that Kubernetes answers for it.
@@ -61,7 +62,12 @@ func (r *resource) internalError(err error) error {
 	case errors.As(err, &status):
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 1)
+		// Not with Retry-After: clients would send the request again by
+		// themselves, and a write may have been done, or may yet be.
+		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
+	case store.Unavailable(err):
+		r.api.log.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
+		return unavailable("the server is stopping, or its database does not answer; please try again")
 	}
 	r.api.log.Error("request broke", "resource", r.v.Resource().String(), "error", err)
 	return apierrors.NewInternalError(errors.New("the server could not complete the request; its log says why"))
@@ -77,9 +83,21 @@ func namespaceTerminating(gr schema.GroupResource, key object.Key) error {
 	return status
 }
 
+// retryAfter is how many seconds a client should wait that is asked to come
+// back.
+const retryAfter = 1
+
+// unavailable is a 503 for a request that was not begun, or not done: clients
+// may send it again, and client-go does so by itself because of Retry-After.
+func unavailable(message string) error {
+	status := apierrors.NewServiceUnavailable(message)
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	return status
+}
+
 // versionFromTheFuture is the answer that makes client-go wait and try again.
 func versionFromTheFuture(message string) error {
-	status := apierrors.NewTimeoutError(message, 1)
+	status := apierrors.NewTimeoutError(message, retryAfter)
 	status.ErrStatus.Code = http.StatusGatewayTimeout
 	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return status

@@ -50,6 +50,9 @@ type watchPlan struct {
 // none, or "0", means "the state first", unless sendInitialEvents says otherwise.
 func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, error) {
 	plan := watchPlan{bookmarks: options.AllowWatchBookmarks}
+	if r.api.closing.Err() != nil {
+		return plan, unavailable("the server is shutting down; please try again")
+	}
 	version, err := object.ParseResourceVersion(options.ResourceVersion)
 	if err != nil {
 		return plan, r.statusError(err, object.Key{})

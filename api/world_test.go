@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,8 +46,9 @@ const (
 // world is a whole API on a fresh database: all filters, and definitions that
 // are followed. Its requests come from a caller with a certificate.
 type world struct {
-	t   testing.TB
-	api *API
+	t    testing.TB
+	api  *API
+	stop func() // ends the store and what follows it, once
 }
 
 // newWorld has one namespace. Without a database in the options it gets a
@@ -80,7 +82,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 	done := make(chan error, 2)
 	go func() { done <- st.Run(ctx) }()
 	go func() { done <- controller.Run(ctx) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		for range 2 {
 			if err := <-done; err != nil {
@@ -89,10 +91,12 @@ func newReplica(t testing.TB, options store.Options) *world {
 		}
 		_ = st.Close()
 	})
+	t.Cleanup(stop)
 	w := &world{t, New(Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
-	})}
+		Ready: func() error { return st.Ping(ctx) },
+	}), stop}
 	t.Cleanup(w.api.Close)
 	return w
 }

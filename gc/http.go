@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/exeunt/exeunt/store"
 )
 
 // Path is where ServeHTTP expects to be.
@@ -63,6 +65,11 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if err != nil {
 		c.opts.Logger.Error("collector's endpoint", "path", req.URL.Path, "error", err)
+		if store.Unavailable(err) {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "the server is stopping, or its database does not answer; please try again", http.StatusServiceUnavailable)
+			return
+		}
 		http.Error(w, "internal error, see the server's log", http.StatusInternalServerError)
 		return
 	}

@@ -150,7 +150,7 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	}
 	if err := tx.commit(ctx); err != nil {
 		e.failed(err)
-		return fmt.Errorf("write objects: %w", err)
+		return fmt.Errorf("write objects: %w", &unknownOutcome{err})
 	}
 	e.committed(newEvents(effects))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -139,12 +140,12 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 				if commits.Add(1) > 1 {
 					return nil
 				}
-				return errors.Join(errors.New("connection lost"), f.transaction.commit(context.Background()))
+				return errors.Join(io.ErrUnexpectedEOF, f.transaction.commit(context.Background()))
 			}
 		})
 		w := watch(t, s, WatchRequest{From: 1})
-		if errs := start(t, s, creating(t, s, "one")); errs[0] == nil {
-			t.Error("no error")
+		if errs := start(t, s, creating(t, s, "one")); errs[0] == nil || Unavailable(errs[0]) {
+			t.Errorf("callers would make the write again: %v", errs[0])
 		}
 		events, _, err := w.Next(t.Context())
 		if err != nil || len(events) != 1 || events[0].Object.Name != "one" {

@@ -78,7 +78,7 @@ func (s *Store) finish(ctx context.Context, t *Tx) error {
 	}
 	if err := t.tx.Commit(ctx); err != nil {
 		s.commitFailed(err)
-		return fmt.Errorf("transact: %w", err)
+		return fmt.Errorf("transact: %w", &unknownOutcome{err})
 	}
 	if len(t.effects) > 0 {
 		s.publish(newEvents(t.effects))

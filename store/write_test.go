@@ -372,7 +372,7 @@ func TestWritesWaitForRunAndFailAfterIt(t *testing.T) {
 			t.Errorf("before Run: %v", err)
 		}
 		s.stop()
-		if _, err := s.Create(t.Context(), newRequest("a", "two")); err != errStopped {
+		if _, err := s.Create(t.Context(), newRequest("a", "two")); err != errStopped || !Unavailable(err) {
 			t.Errorf("after Run: %v", err)
 		}
 		if err := s.Run(t.Context()); err == nil {

@@ -1,0 +1,38 @@
+package sqldb
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Unreachable says whether an error is the database's absence and not its
+// answer: no connection, one that broke, a server that starts, stops or has no
+// connections left, a file that another process holds locked. The same
+// statement may work a moment later. It says nothing about whether a commit
+// that broke off took place.
+func Unreachable(err error) bool {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return strings.HasPrefix(answer.Code, "08") || // connection exceptions
+			strings.HasPrefix(answer.Code, "57P0") || // shut down, crashed, starting
+			answer.Code == "53300" // too many connections
+	}
+	var lite interface{ Code() int }
+	if errors.As(err, &lite) {
+		return lite.Code()&0xff == sqliteBusyCode
+	}
+	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone} {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
+	var connect *pgconn.ConnectError
+	var network *net.OpError
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err)
+}
