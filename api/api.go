@@ -36,6 +36,7 @@ type Config struct {
 	OpenAPI  http.Handler // serves /openapi/
 	Metrics  http.Handler // serves /metrics
 	Extra    http.Handler // serves /exeunt/: what no Kubernetes server has; nil: nothing
+	Open     http.Handler // serves OpenPath and finds out by itself who calls; nil: nothing
 	Observer Observer     // is told of every request
 	Logger   *slog.Logger
 	Version  string           // this program's, for /version
@@ -46,6 +47,10 @@ type Config struct {
 // Observer is told of every request when it is answered. Resource is empty for
 // requests outside the API.
 type Observer func(verb, resource string, code int, took time.Duration)
+
+// OpenPath is where callers are let through that this server does not know: they
+// prove themselves to what is there, by means of its own (nodes of the mesh).
+const OpenPath = "/exeunt/mesh/node/"
 
 // MaxBody is the size of the largest request body that is read.
 const MaxBody = 3 << 20
@@ -58,6 +63,7 @@ type API struct {
 	openapi http.Handler
 	metrics http.Handler
 	extra   http.Handler
+	open    http.Handler
 	observe Observer
 	log     *slog.Logger
 	version string
@@ -83,7 +89,7 @@ type API struct {
 // New puts an API together. It does no I/O.
 func New(c Config) *API {
 	a := &API{
-		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra,
+		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{

@@ -51,6 +51,27 @@ func TestAuthentication(t *testing.T) {
 	w.want(http.StatusOK, "GET", configMaps, "", "Authorization: Bearer abc")
 }
 
+// TestOpenPath: below it, and nowhere else, whoever calls reaches what finds out
+// for itself who that is, with the credentials that were sent.
+func TestOpenPath(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.api.open = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		http.Error(w, "you are "+req.Header.Get("Authorization"), http.StatusTeapot)
+	})
+	for path, want := range map[string]int{
+		OpenPath: http.StatusTeapot, OpenPath + "x": http.StatusTeapot, OpenPath + "../../gc": http.StatusTeapot,
+		"/exeunt/mesh/node": http.StatusUnauthorized, "/exeunt/mesh/tokens": http.StatusUnauthorized, "/exeunt/": http.StatusUnauthorized,
+		"/exeunt//mesh/node/x": http.StatusUnauthorized, "/" + OpenPath: http.StatusUnauthorized,
+	} {
+		req := httptest.NewRequest("POST", path, nil)
+		req.Header.Set("Authorization", "Bearer me")
+		r := w.answer(req)
+		if r.code != want || want == http.StatusTeapot && r.body != "you are Bearer me\n" {
+			t.Errorf("%s answered %d %s, want %d", path, r.code, r.body, want)
+		}
+	}
+}
+
 func TestProbes(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping"} {

@@ -31,6 +31,8 @@ const (
 	reasonInvalid  = "BadRequest"
 	reasonNotFound = "NotFound"
 	reasonBusy     = "TooManyRequests"
+	reasonTooLarge = "RequestEntityTooLarge"
+	reasonMethod   = "MethodNotAllowed"
 )
 
 // IsDenial reports whether err is a refusal for this reason.

@@ -28,6 +28,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/mesh"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/openapi"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/sqldb"
@@ -65,6 +67,9 @@ type Config struct {
 	ArchiveMaxBytes int64
 	// ArchiveSecrets: the archive keeps the content of Secrets too.
 	ArchiveSecrets bool
+	// MeshHeartbeat is how often nodes of the mesh are asked to be heard of; one
+	// that is not heard of four times in a row is unreachable. Default 10 seconds.
+	MeshHeartbeat time.Duration
 	// Version is this program's version.
 	Version string
 	// Out is where a person reads the addresses. Default os.Stdout.
@@ -145,13 +150,17 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := newMesh(c, db, st, kinds)
+	if err != nil {
+		return err
+	}
 
 	// The store must outlive the API: requests that are being answered while
 	// the server stops still write.
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector})
+	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector, nodes})
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
@@ -173,6 +182,7 @@ type parts struct {
 	kinds       *kind.Registry
 	definitions *kind.Kind
 	collector   *gc.Collector
+	nodes       *mesh.Mesh
 }
 
 // extra serves what no Kubernetes server has, under /exeunt/.
@@ -181,6 +191,7 @@ func (p parts) extra(images *registryServer) http.Handler {
 	mux.Handle(registry.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)
+	mux.Handle(v1alpha1.Path, p.nodes.TokenHandler())
 	return mux
 }
 
@@ -204,10 +215,10 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err != nil {
 		return err
 	}
-	meters := newMetrics(st, append(images.meters(), p.collector.Engine())...)
+	meters := newMetrics(st, append(images.meters(), p.collector.Engine(), p.nodes.Engine())...)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
-		Metrics: meters.handler(), Extra: p.extra(images), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
+		Metrics: meters.handler(), Extra: p.extra(images), Open: p.nodes.NodeHandler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
 			defer cancel()
@@ -224,6 +235,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	group.Go(func() error { return controller.Run(groupCtx) })
 	group.Go(func() error { return images.run(groupCtx, identity) })
 	group.Go(func() error { return images.collect(groupCtx) })
+	group.Go(func() error { return p.nodes.Run(groupCtx) })
 	if !c.NoCollector {
 		group.Go(func() error { return p.collector.Run(groupCtx) })
 	}

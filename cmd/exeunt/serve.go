@@ -55,6 +55,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
 	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")
+	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "how often nodes of the mesh are to be heard of; after four times as long one is unreachable")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
 	return cmd
 }

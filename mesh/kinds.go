@@ -1,0 +1,57 @@
+package mesh
+
+import (
+	"context"
+	_ "embed" // meshnode.yaml
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+//go:embed meshnode.yaml
+var definition []byte
+
+// Kinds is MeshNode. It is made as custom kinds are, from a definition, and is
+// built in all the same: clients read it, watch it, label it and delete it, but
+// only enrolment makes one, and nobody changes what the mesh says about it.
+func Kinds() ([]*kind.Kind, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
+		return nil, fmt.Errorf("read the definition of MeshNode: %w", err)
+	}
+	crd.Status.AcceptedNames = crd.Spec.Names
+	k, err := custom.New(crd)
+	if err != nil {
+		return nil, err
+	}
+	k.Definition = "" // nobody stores it, so nobody can delete it
+	k.Refuse = "a MeshNode comes about when a node enrols: exeunt node join"
+	for _, v := range k.Versions {
+		v.Strategy = readOnly{v.Strategy}
+	}
+	return []*kind.Kind{k}, nil
+}
+
+// readOnly lets clients change metadata, and nothing else.
+type readOnly struct{ lifecycle.Strategy }
+
+// ValidateUpdate refuses a change of spec or status by its field.
+func (s readOnly) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	errs := s.Strategy.ValidateUpdate(ctx, obj, old)
+	a, b := obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
+	for _, name := range []string{"spec", "status"} {
+		if !equality.Semantic.DeepEqual(a.Object[name], b.Object[name]) {
+			errs = append(errs, field.Forbidden(field.NewPath(name), "is the mesh's to write: delete the object to drain the node"))
+		}
+	}
+	return errs
+}
