@@ -79,6 +79,11 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor 
 			return object.Object{}, err
 		}
 	}
+	if admit := r.v.Kind.Admit; admit != nil {
+		if err := admit(ctx, obj); err != nil {
+			return object.Object{}, err
+		}
+	}
 	body, err := r.v.Encode(obj)
 	if err != nil {
 		return object.Object{}, err

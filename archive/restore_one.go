@@ -105,6 +105,11 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 		return refusal{err}
 	}
 	result.Warnings = append(result.Warnings, warnings...)
+	if admit := v.Kind.Admit; admit != nil {
+		if err := admit(ctx, obj); err != nil {
+			return refusal{err}
+		}
+	}
 	request, err := r.request(c.key, v, obj, body)
 	if err != nil {
 		return refusal{err}

@@ -85,13 +85,7 @@ type ProvisionRequest struct {
 // ErrInvalidRequest, ErrBlueprintNotFound, ErrCloudCredentialNotFound,
 // ErrNamespaceUnavailable, ErrProvisionedResourceExists; any other is a port's.
 func (s *Service) Provision(ctx context.Context, request ProvisionRequest) (ProvisionedResource, error) {
-	var errs FieldErrors
-	checkIdentity(&errs, request.ID, request.Project, request.Name)
-	checkBlueprintRef(&errs, request.Blueprint)
-	if !validLabel.MatchString(string(request.Credential)) {
-		errs.add("credential", labelRule)
-	}
-	if err := errs.err(); err != nil {
+	if err := request.check(); err != nil {
 		return ProvisionedResource{}, err
 	}
 	digest, err := request.digest()
@@ -111,6 +105,27 @@ func (s *Service) Provision(ctx context.Context, request ProvisionRequest) (Prov
 	}
 	resource.state.RequestDigest = digest
 	return s.create(ctx, request, resource)
+}
+
+// Admit says whether Provision would accept a new request now. It stores nothing.
+// Errors are those of Provision.
+func (s *Service) Admit(ctx context.Context, request ProvisionRequest) error {
+	if err := request.check(); err != nil {
+		return err
+	}
+	_, err := s.admit(ctx, request)
+	return err
+}
+
+// check checks what can be seen from the request alone.
+func (r ProvisionRequest) check() error {
+	var errs FieldErrors
+	checkIdentity(&errs, r.ID, r.Project, r.Name)
+	checkBlueprintRef(&errs, r.Blueprint)
+	if !validLabel.MatchString(string(r.Credential)) {
+		errs.add("credential", labelRule)
+	}
+	return errs.err()
 }
 
 // admit checks a request against what it refers to.

@@ -6,6 +6,8 @@
 package kind
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -53,6 +55,10 @@ type Kind struct {
 	// Refuse, when set, is why no object of this kind can be created now (its
 	// CustomResourceDefinition is being deleted). Answered with 403.
 	Refuse string
+
+	// Admit, when set, checks a new object against what no Strategy may ask:
+	// other objects, other servers. An *object.Error is answered as one.
+	Admit func(ctx context.Context, obj runtime.Object) error
 
 	// Ephemeral kinds are answered and never stored (the review kinds): only
 	// create works. Answer makes the reply; nil leaves it to the api package.

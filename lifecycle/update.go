@@ -58,7 +58,7 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 	}
 	warnings := s.WarningsOnUpdate(ctx, obj, old)
 	s.Canonicalize(obj)
-	return Updated{Remove: lastFinalizerGone(m, was), Warnings: warnings}, nil
+	return Updated{Remove: LastFinalizerGone(m, was), Warnings: warnings}, nil
 }
 
 // keepSystemFields restores what an update may leave out but never change. What
@@ -79,7 +79,9 @@ func keepSystemFields(m, was metav1.Object) {
 	}
 }
 
-func lastFinalizerGone(m, was metav1.Object) bool {
+// LastFinalizerGone says whether a change of a DELETING object took its last
+// finalizer when its grace was over, so that the object has to leave with it.
+func LastFinalizerGone(m, was metav1.Object) bool {
 	return len(m.GetFinalizers()) == 0 &&
 		was.GetDeletionTimestamp() != nil &&
 		graceOver(was.GetDeletionGracePeriodSeconds())

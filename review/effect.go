@@ -16,19 +16,15 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 	if len(items) == 0 {
 		return nil
 	}
-	errs := e.runAll(ctx, items)
+	verdicts := e.runAll(ctx, items)
 	var ended []reviewed
 	for i, item := range items {
-		err := errs[i]
-		if errors.Is(err, errNotRun) || (err != nil && ctx.Err() != nil) {
+		v := verdicts[i]
+		if errors.Is(v.err, errNotRun) || (v.outcome == failed && ctx.Err() != nil) {
 			r.Left++ // interrupted: nobody's failure
 			continue
 		}
-		item.verdict.effect = nil
-		if err != nil {
-			item.verdict = Failed(fmt.Errorf("effect: %w", err))
-		}
-		ended = append(ended, item)
+		ended = append(ended, reviewed{item.task, v})
 	}
 	// What ran is recorded also when ctx has ended meanwhile.
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.queue.Lease)
@@ -41,33 +37,34 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 
 var errNotRun = errors.New("effect not run")
 
-// runAll runs the effects, a few at once, while the lease lasts.
-func (e *Engine) runAll(ctx context.Context, items []reviewed) []error {
+// runAll runs the effects, a few at once, while the lease lasts, and returns
+// what each came to.
+func (e *Engine) runAll(ctx context.Context, items []reviewed) []Verdict {
 	ctx, cancel := context.WithTimeout(ctx, e.queue.Lease)
 	defer cancel()
-	errs := make([]error, len(items))
+	verdicts := make([]Verdict, len(items))
 	slots := make(chan struct{}, e.queue.Effects)
 	var running sync.WaitGroup
 	for i, item := range items {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = e.runEffect(ctx, item)
+			verdicts[i] = e.runEffect(ctx, item)
 		})
 	}
 	running.Wait()
-	return errs
+	return verdicts
 }
 
-func (e *Engine) runEffect(ctx context.Context, item reviewed) (err error) {
+func (e *Engine) runEffect(ctx context.Context, item reviewed) (v Verdict) {
 	if ctx.Err() != nil {
-		return errNotRun
+		return Failed(errNotRun)
 	}
 	defer e.metrics.time(stepEffect)()
 	defer func() {
 		if p := recover(); p != nil {
 			e.options.Logger.Error("effect panicked", "key", item.task.Key, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
+			v = Failed(fmt.Errorf("effect: panic: %v", p))
 		}
 	}()
 	return item.verdict.effect(ctx)

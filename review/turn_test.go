@@ -32,6 +32,11 @@ func TestVerdicts(t *testing.T) {
 			"failed has no then": review.Failed(errTest).Then(func(context.Context) error { t.Error("ran"); return nil }),
 			"kept":               review.Kept(),
 			"none":               {},
+			"outside acted":      review.Outside(func(context.Context) review.Verdict { return review.Acted() }),
+			"outside again":      review.Outside(func(context.Context) review.Verdict { return review.Again(time.Hour) }).Then(ok),
+			"outside failed":     review.Outside(func(context.Context) review.Verdict { return review.Failed(errTest) }),
+			"outside panics":     review.Outside(func(context.Context) review.Verdict { panic("no") }),
+			"outside twice":      review.Outside(func(context.Context) review.Verdict { return review.Acted().Then(ok) }),
 			"two effects":        review.Kept().Then(ok).Then(func(context.Context) error { return errTest }).Then(func(context.Context) error { t.Error("ran"); return nil }),
 		}
 		for key := range verdicts {
@@ -40,7 +45,7 @@ func TestVerdicts(t *testing.T) {
 		e := f.engine(queue, by(func(task review.Task) review.Verdict { return verdicts[task.Key] }), review.Options{})
 		f.now = f.now.Add(10 * time.Second)
 		got := f.turn(e)
-		want := review.Result{Claimed: 13, Done: 3, Postponed: 3, Failed: 7, Acted: 3}
+		want := review.Result{Claimed: 18, Done: 4, Postponed: 4, Failed: 10, Acted: 4}
 		if got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -54,6 +59,10 @@ func TestVerdicts(t *testing.T) {
 			"failed for nothing due 11 count 1 test created 0 error the review failed and gave no reason",
 			"failed has no then due 11 count 1 test created 0 error no",
 			"none due 11 count 1 test created 0 error the review came to no verdict",
+			"outside again due 3610 count 0 test created 0 error -",
+			"outside failed due 11 count 1 test created 0 error no",
+			"outside panics due 11 count 1 test created 0 error effect: panic: no",
+			"outside twice due 11 count 1 test created 0 error a verdict that was come to outside the transaction has an effect of its own",
 			"two effects due 11 count 1 test created 0 error effect: no",
 		)
 	})

@@ -3,6 +3,7 @@ package review
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -19,7 +20,7 @@ type Verdict struct {
 	acted   bool
 	after   time.Duration
 	err     error
-	effect  Effect
+	effect  func(context.Context) Verdict // what it comes to outside; nil: nothing to do there
 }
 
 type outcome int
@@ -33,6 +34,7 @@ const (
 var (
 	errNoVerdict = errors.New("the review came to no verdict")
 	errNoReason  = errors.New("the review failed and gave no reason")
+	errTwice     = errors.New("a verdict that was come to outside the transaction has an effect of its own")
 )
 
 // Kept says that there was nothing to do, or no subject. The task is done.
@@ -73,16 +75,34 @@ func (v Verdict) Then(effect Effect) Verdict {
 		return v
 	}
 	first := v.effect
-	v.effect = effect
-	if first != nil {
-		v.effect = func(ctx context.Context) error {
-			if err := first(ctx); err != nil {
-				return err
+	settled := v
+	settled.effect = nil
+	v.effect = func(ctx context.Context) Verdict {
+		result := settled
+		if first != nil {
+			if result = first(ctx); result.outcome == failed {
+				return result
 			}
-			return effect(ctx)
 		}
+		if err := effect(ctx); err != nil {
+			return Failed(fmt.Errorf("effect: %w", err))
+		}
+		return result
 	}
 	return v
+}
+
+// Outside leaves the verdict to fn, which runs like an Effect, after the commit
+// and without a lock: for a review that has to ask others than the database, and
+// knows only then when to look again. What an Effect must be, fn must be.
+func Outside(fn func(ctx context.Context) Verdict) Verdict {
+	return Verdict{outcome: again, effect: func(ctx context.Context) Verdict {
+		v := fn(ctx)
+		if v.effect != nil {
+			return Failed(errTwice)
+		}
+		return v
+	}}
 }
 
 // reason is the error of a failure.

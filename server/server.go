@@ -12,9 +12,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
@@ -70,6 +72,14 @@ type Config struct {
 	// MeshHeartbeat is how often nodes of the mesh are asked to be heard of; one
 	// that is not heard of four times in a row is unreachable. Default 10 seconds.
 	MeshHeartbeat time.Duration
+	// ManagementKubeconfig is the cluster that the broker builds on. Default: this
+	// server.
+	ManagementKubeconfig string
+	// EventsWebhook is a URL that is told the broker's events. Empty: none.
+	EventsWebhook string
+	// EnrolURL is where machines that the broker builds reach this server. Default
+	// the address in the kubeconfig.
+	EnrolURL string
 	// Version is this program's version.
 	Version string
 	// Out is where a person reads the addresses. Default os.Stdout.
@@ -215,7 +225,11 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err != nil {
 		return err
 	}
-	meters := newMetrics(st, append(images.meters(), p.collector.Engine(), p.nodes.Engine())...)
+	provisioner, err := openBroker(c, p)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	meters := newMetrics(st, slices.Concat(images.meters(), provisioner.meters(), []prometheus.Collector{p.collector.Engine(), p.nodes.Engine()})...)
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
 		Metrics: meters.handler(), Extra: p.extra(images), Open: p.nodes.NodeHandler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
@@ -236,6 +250,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	group.Go(func() error { return images.run(groupCtx, identity) })
 	group.Go(func() error { return images.collect(groupCtx) })
 	group.Go(func() error { return p.nodes.Run(groupCtx) })
+	group.Go(func() error { return provisioner.run(groupCtx) })
 	if !c.NoCollector {
 		group.Go(func() error { return p.collector.Run(groupCtx) })
 	}

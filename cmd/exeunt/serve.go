@@ -56,6 +56,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
 	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "how often nodes of the mesh are to be heard of; after four times as long one is unreachable")
+	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
+	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that is told the broker's events, as CloudEvents in JSON")
+	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker builds reach this server (default: the one in its kubeconfig)")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
 	return cmd
 }

@@ -1,0 +1,201 @@
+// Package crossplane is the broker's management cluster: a Kubernetes API on
+// which Crossplane, or something that behaves like it, builds what composite
+// resources (XRs) ask for.
+//
+// It promises what the broker's ports ask for: that something does not exist is
+// said only when the cluster said so; XRs are deleted with foreground
+// propagation, so that "the XR is gone" means "what it was composed of is gone";
+// every write may be repeated. All that it makes carries the resource's id in a
+// label, and it touches nothing that carries another.
+//
+// It reads and writes single objects by name, and watches nothing. Begin with
+// [Cluster].
+package crossplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/exeunt/exeunt/broker"
+)
+
+// What marks the objects that the broker has made, and the Secrets that it may
+// use.
+const (
+	// ResourceLabel is on all that was made for a resource: its id.
+	ResourceLabel = "provisioning.exeunt.dev/resource-id"
+	// ProviderLabel is on a Secret that is a cloud credential: for which provider.
+	ProviderLabel = "provisioning.exeunt.dev/provider"
+	// TokenAnnotation is on the Secret of a bootstrap token: the token's id.
+	TokenAnnotation = "provisioning.exeunt.dev/bootstrap-token-id"
+	// owner is the field manager of what is applied.
+	owner = "exeunt-broker"
+)
+
+// Enrolment is what a machine needs to know to enrol, besides its token.
+type Enrolment struct {
+	Server string // the URL of this server
+	CA     []byte // PEM; empty: a public one
+}
+
+// Cluster implements broker.Substrate, broker.SubstrateDeleter,
+// broker.NamespaceGate and broker.CredentialDirectory. It is safe for concurrent
+// use.
+type Cluster struct {
+	client    client.Client
+	http      *http.Client
+	enrolment Enrolment
+}
+
+// Connect makes a cluster. It does no I/O: which kinds the cluster serves is
+// asked when one is first needed.
+func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the queue bounds what is asked at once
+	config.Timeout = requestTime
+	web, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("management cluster: %w", err)
+	}
+	c, err := client.New(config, client.Options{Scheme: runtime.NewScheme(), HTTPClient: web})
+	if err != nil {
+		return nil, fmt.Errorf("management cluster: %w", err)
+	}
+	return &Cluster{client: c, http: web, enrolment: e}, nil
+}
+
+// requestTime bounds one request: a cluster that does not answer must not keep a
+// round for longer than its time.
+const requestTime = 10 * time.Second
+
+// Close ends connections that nobody uses.
+func (c *Cluster) Close() { c.http.CloseIdleConnections() }
+
+var (
+	secretType    = broker.ObjectType{APIVersion: "v1", Kind: "Secret"}
+	namespaceType = broker.ObjectType{APIVersion: "v1", Kind: "Namespace"}
+)
+
+// find reads an object, or nil if the cluster says that there is none. A path
+// that the cluster does not serve answers "not found" too, in a form that names
+// no object: that is an error.
+func (c *Cluster) find(ctx context.Context, t broker.ObjectType, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	o := empty(t)
+	err := c.client.Get(ctx, key, o)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get %s %s: %w", t.Kind, key.Name, err)
+	}
+	return o, nil
+}
+
+// isGone says whether the cluster has answered that an object does not exist.
+func isGone(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Name != "" && !slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}
+
+func empty(t broker.ObjectType) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(t.APIVersion)
+	o.SetKind(t.Kind)
+	return o
+}
+
+// key is where an object of a resource is: in the project's namespace, if its
+// kind lives in namespaces.
+func (c *Cluster) key(r broker.ProvisionedResource, t broker.ObjectType) (client.ObjectKey, error) {
+	key := client.ObjectKey{Name: r.XRName()}
+	gvk := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
+	mapping, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return key, fmt.Errorf("find out about %s %s: %w", t.APIVersion, t.Kind, err)
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		key.Namespace = string(r.State().Project)
+	}
+	return key, nil
+}
+
+// own reads an object of the resource. One of that name that is somebody else's
+// is an error: it is neither used nor deleted.
+func (c *Cluster) own(ctx context.Context, r broker.ProvisionedResource, t broker.ObjectType) (*unstructured.Unstructured, error) {
+	key, err := c.key(r, t)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.find(ctx, t, key)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	if id := o.GetLabels()[ResourceLabel]; id != string(r.ID()) {
+		return nil, fmt.Errorf("%s %s belongs to %q: it is not this resource's", t.Kind, key.Name, id)
+	}
+	return o, nil
+}
+
+// made is an object of the resource, with a name and a label.
+func (c *Cluster) made(r broker.ProvisionedResource, t broker.ObjectType) (*unstructured.Unstructured, error) {
+	key, err := c.key(r, t)
+	if err != nil {
+		return nil, err
+	}
+	o := empty(t)
+	o.SetName(key.Name)
+	o.SetNamespace(key.Namespace)
+	o.SetLabels(map[string]string{ResourceLabel: string(r.ID())})
+	return o, nil
+}
+
+// State says whether a project's namespace takes new objects:
+// broker.NamespaceGate.
+func (c *Cluster) State(ctx context.Context, project broker.ProjectID) (broker.NamespaceState, error) {
+	ns, err := c.find(ctx, namespaceType, client.ObjectKey{Name: string(project)})
+	switch {
+	case err != nil:
+		return "", err
+	case ns == nil:
+		return broker.NamespaceMissing, nil
+	case ns.GetDeletionTimestamp() != nil:
+		return broker.NamespaceTerminating, nil
+	}
+	if phase, _, _ := unstructured.NestedString(ns.Object, "status", "phase"); phase != "Active" {
+		return broker.NamespacePending, nil
+	}
+	return broker.NamespaceReady, nil
+}
+
+// Find reads a cloud credential: a Secret in the project's namespace that says by
+// its label for which provider it is. Its content is not looked at.
+// broker.CredentialDirectory.
+func (c *Cluster) Find(ctx context.Context, project broker.ProjectID, ref broker.CloudCredentialRef) (broker.CloudCredential, error) {
+	secret, err := c.find(ctx, secretType, client.ObjectKey{Namespace: string(project), Name: string(ref)})
+	if err != nil {
+		return broker.CloudCredential{}, err
+	}
+	if secret == nil || secret.GetDeletionTimestamp() != nil || secret.GetLabels()[ProviderLabel] == "" {
+		return broker.CloudCredential{}, fmt.Errorf("secret %s/%s: %w", project, ref, broker.ErrCloudCredentialNotFound)
+	}
+	return broker.CloudCredential{Ref: ref, Provider: broker.ProviderKind(secret.GetLabels()[ProviderLabel])}, nil
+}

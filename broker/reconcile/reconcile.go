@@ -1,0 +1,242 @@
+// Package reconcile is the broker's loop: a reviewer that looks at one resource
+// and takes it one step further, again and again, until it is Ready, has Failed,
+// or is Deleted and forgotten.
+//
+// A round is four steps, in this order: observe, decide ([broker.Next]), apply,
+// emit and persist ([broker.Service.Advance]). Nothing is remembered between two
+// rounds but what the database has, so one may be cut off anywhere and is taken
+// up by whoever comes next. Leases, backoff, and what became of failures are the
+// review engine's.
+//
+// It decides nothing that the domain could, and knows no cluster and no mesh but
+// by the domain's ports. Begin with [Reconciler.Review].
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/review"
+)
+
+// Errors of wiring: a program that was put together wrongly does not start.
+var (
+	ErrReconcilerServiceRequired         = errors.New("reconciler: a Service is required")
+	ErrReconcilerRoundsRequired          = errors.New("reconciler: Rounds are required")
+	ErrReconcilerDeclarationsRequired    = errors.New("reconciler: Declarations are required")
+	ErrReconcilerBlueprintsRequired      = errors.New("reconciler: a BlueprintCatalog is required")
+	ErrReconcilerNamespacesRequired      = errors.New("reconciler: a NamespaceGate is required")
+	ErrReconcilerTokensRequired          = errors.New("reconciler: a TokenIssuer is required")
+	ErrReconcilerNodeDeregistrarRequired = errors.New("reconciler: a NodeDeregistrar is required")
+	ErrReconcilerSubstrateRequired       = errors.New("reconciler: a Substrate is required")
+)
+
+// Declarations is where people declare resources and look at them.
+type Declarations interface {
+	// Find reads a declaration, and reports whether there is one.
+	Find(ctx context.Context, id broker.ProvisionedResourceID) (Declaration, bool, error)
+	// Show makes the state of a resource visible. It writes nothing if it is
+	// shown already, and does nothing if the declaration is gone.
+	Show(ctx context.Context, id broker.ProvisionedResourceID, view View) error
+	// Release lets a declaration go: its teardown is over. None is a success.
+	Release(ctx context.Context, id broker.ProvisionedResourceID) error
+}
+
+// Declaration is what was asked for.
+type Declaration struct {
+	Request  broker.ProvisionRequest
+	Deleting bool // its deletion was asked for
+}
+
+// View is what people are shown of a resource.
+type View struct {
+	Phase    broker.ProvisionedResourcePhase // empty: not accepted yet
+	Resource broker.State                    // zero: not accepted yet
+	// Why says what it waits for, or why it has failed.
+	Why string
+	// Observed is what Why was made of; zero if the round did not come so far.
+	Observed broker.ObservedXR
+	// Error is why the last round ended early; empty: it did not.
+	Error string
+}
+
+// Rounds keeps who may work on a resource: sqlbroker.Repository.
+type Rounds interface {
+	BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (sqlbroker.Round, error)
+	EndRound(ctx context.Context, round sqlbroker.Round) error
+	Forget(ctx context.Context, id broker.ProvisionedResourceID) (gone bool, err error)
+}
+
+// Substrate is the management cluster.
+type Substrate interface {
+	broker.Substrate
+	broker.SubstrateDeleter
+}
+
+// Config is what a Reconciler is made of. All but Reporter, Lease and Logger are
+// required.
+type Config struct {
+	Service      *broker.Service
+	Rounds       Rounds
+	Declarations Declarations
+	Blueprints   broker.BlueprintCatalog
+	Namespaces   broker.NamespaceGate
+	Tokens       broker.TokenIssuer
+	Nodes        broker.NodeDeregistrar
+	Substrate    Substrate
+
+	// Reporter says what keeps a node in the mesh. Nil: nobody does.
+	Reporter broker.NodeReporter
+	// Lease is that of the queue: no round works for longer. Default one minute.
+	Lease time.Duration
+	// Logger gets what people should know. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Queue is the table that the loop works off.
+var Queue = review.Queue{
+	Name: "provisioned-resources", Table: "provisioned_resource_reviews", Key: "id",
+	// A batch shares one lease, so it is small: a cluster that does not answer
+	// holds each round up to its own limit.
+	Batch: 8, Effects: 8, Lease: time.Minute, Idle: time.Second,
+	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
+}
+
+// Reconciler implements review.Reviewer.
+type Reconciler struct{ Config }
+
+// NewReconciler checks the wiring. It does no I/O.
+func NewReconciler(c Config) (*Reconciler, error) {
+	switch {
+	case c.Service == nil:
+		return nil, ErrReconcilerServiceRequired
+	case c.Rounds == nil:
+		return nil, ErrReconcilerRoundsRequired
+	case c.Declarations == nil:
+		return nil, ErrReconcilerDeclarationsRequired
+	case c.Blueprints == nil:
+		return nil, ErrReconcilerBlueprintsRequired
+	case c.Namespaces == nil:
+		return nil, ErrReconcilerNamespacesRequired
+	case c.Tokens == nil:
+		return nil, ErrReconcilerTokensRequired
+	case c.Nodes == nil:
+		return nil, ErrReconcilerNodeDeregistrarRequired
+	case c.Substrate == nil:
+		return nil, ErrReconcilerSubstrateRequired
+	}
+	if c.Lease == 0 {
+		c.Lease = Queue.Lease
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Reconciler{c}, nil
+}
+
+// roundTime bounds one round; the lease bounds all of a batch.
+const roundTime = 20 * time.Second
+
+// Review leaves all to the rounds: what a resource needs is found out by asking
+// the mesh and the cluster, and no transaction may wait for those.
+func (r *Reconciler) Review(_ context.Context, _ review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	verdicts := make([]review.Verdict, len(tasks))
+	for i, task := range tasks {
+		id := broker.ProvisionedResourceID(task.Key)
+		verdicts[i] = review.Outside(func(ctx context.Context) review.Verdict {
+			ctx, cancel := context.WithTimeout(ctx, min(roundTime, r.Lease))
+			defer cancel()
+			return r.round(ctx, now, id)
+		})
+	}
+	return verdicts, nil
+}
+
+// round takes a resource one step further, if nobody else does.
+func (r *Reconciler) round(ctx context.Context, now time.Time, id broker.ProvisionedResourceID) review.Verdict {
+	declared, found, err := r.Declarations.Find(ctx, id)
+	if err != nil {
+		return review.Failed(err)
+	}
+	round, err := r.Rounds.BeginRound(ctx, id, now, now.Add(min(roundTime, r.Lease)))
+	switch {
+	case errors.Is(err, sqlbroker.ErrRoundTaken):
+		return review.Again(retryTaken)
+	case errors.Is(err, broker.ErrProvisionedResourceNotFound):
+		return r.accept(ctx, id, declared, found)
+	case err != nil:
+		return review.Failed(err)
+	}
+	defer r.end(ctx, round)
+	resource := round.Resource
+	switch {
+	case resource.Phase() == broker.PhaseDeleted:
+		return r.bury(ctx, now, round)
+	case (!found || declared.Deleting) && resource.State().DeletionRequestedAt.IsZero():
+		return r.deprovision(ctx, resource)
+	}
+	return r.step(ctx, now, round)
+}
+
+// end gives the turn back, also when the round ran out of time.
+func (r *Reconciler) end(ctx context.Context, round sqlbroker.Round) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := r.Rounds.EndRound(ctx, round); err != nil {
+		r.Logger.Warn("round not ended, its time has to end", "resource", round.Resource.ID(), "error", err)
+	}
+}
+
+const (
+	retryTaken = 200 * time.Millisecond
+	endTime    = 5 * time.Second
+)
+
+// accept takes up a declaration. It passed admission; what has changed since is
+// shown, and tried again.
+func (r *Reconciler) accept(ctx context.Context, id broker.ProvisionedResourceID, declared Declaration, found bool) review.Verdict {
+	if !found {
+		return review.Kept() // never accepted, or forgotten
+	}
+	if declared.Deleting {
+		if err := r.Declarations.Release(ctx, id); err != nil {
+			return review.Failed(err)
+		}
+		return review.Acted()
+	}
+	resource, err := r.Service.Provision(ctx, declared.Request)
+	if err != nil {
+		return r.failed(ctx, id, View{}, err)
+	}
+	return r.show(ctx, id, View{Phase: resource.Phase(), Resource: resource.State()}, review.Progressed(0))
+}
+
+// deprovision begins the teardown of what nobody declares any more.
+func (r *Reconciler) deprovision(ctx context.Context, resource broker.ProvisionedResource) review.Verdict {
+	next, err := r.Service.Deprovision(ctx, resource.ID())
+	if err != nil {
+		return r.failed(ctx, resource.ID(), View{Phase: next.Phase(), Resource: next.State()}, err)
+	}
+	return r.show(ctx, resource.ID(), View{Phase: next.Phase(), Resource: next.State()}, review.Progressed(0))
+}
+
+// failed shows why a round ended early. That it could not be shown is not worth
+// hiding the cause.
+func (r *Reconciler) failed(ctx context.Context, id broker.ProvisionedResourceID, view View, err error) review.Verdict {
+	view.Error = err.Error()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	return review.Failed(errors.Join(err, r.Declarations.Show(ctx, id, view)))
+}
+
+// show ends a round that went well.
+func (r *Reconciler) show(ctx context.Context, id broker.ProvisionedResourceID, view View, v review.Verdict) review.Verdict {
+	if err := r.Declarations.Show(ctx, id, view); err != nil {
+		return review.Failed(err)
+	}
+	return v
+}

@@ -1,0 +1,181 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/review"
+)
+
+// step is one round of a resource that is not over: observe, decide, apply, emit
+// and persist, and show.
+func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
+	resource := round.Resource
+	view := View{Phase: resource.Phase(), Resource: resource.State()}
+	observed, err := r.observe(ctx, now, resource)
+	if err != nil {
+		return r.failed(ctx, resource.ID(), view, err)
+	}
+	action, to := broker.Next(observed, resource.Phase())
+	view.Observed, view.Why = observed, broker.Why(observed, to)
+	if resource, err = r.apply(ctx, resource, action, observed); err != nil {
+		return r.failed(ctx, resource.ID(), view, fmt.Errorf("%s: %w", action, err))
+	}
+	next, err := r.Service.Advance(ctx, resource, to, view.Why)
+	if errors.Is(err, broker.ErrPhaseConflict) {
+		return review.Again(0) // it has moved on: look again
+	}
+	if err != nil {
+		return r.failed(ctx, resource.ID(), view, err)
+	}
+	view.Phase, view.Resource = next.Phase(), next.State()
+	return r.show(ctx, resource.ID(), view, verdict(now, round, action, next.Phase()))
+}
+
+// verdict says when to look again.
+func verdict(now time.Time, round sqlbroker.Round, action broker.Action, phase broker.ProvisionedResourcePhase) review.Verdict {
+	switch {
+	case phase != round.Resource.Phase(), action == broker.ActionMintToken, action == broker.ActionRevokeToken:
+		return review.Progressed(0)
+	case phase == broker.PhaseFailed:
+		return review.Kept() // its deletion brings it back
+	case phase == broker.PhaseReady:
+		return review.Again(pollReady)
+	}
+	return review.Again(Patience(now.Sub(round.Since)))
+}
+
+const (
+	pollReady = 15 * time.Second
+	pollMin   = 250 * time.Millisecond
+	pollMax   = 10 * time.Second
+)
+
+// Patience is how long to wait for something that has been waited for: an eighth
+// of that, so that what is quick is seen soon and what is slow costs little.
+func Patience(waited time.Duration) time.Duration {
+	return min(max(waited/8, pollMin), pollMax)
+}
+
+// observe reads the facts, in the order that broker.ObservedXR asks for: the
+// token, then the node, then all else.
+func (r *Reconciler) observe(ctx context.Context, now time.Time, resource broker.ProvisionedResource) (broker.ObservedXR, error) {
+	var reads broker.Reads
+	var err error
+	fail := func(what string, err error) (broker.ObservedXR, error) {
+		return broker.ObservedXR{}, fmt.Errorf("observe %s: %w", what, err)
+	}
+	if token := resource.TokenID(); token != "" {
+		if reads.Token, err = r.Tokens.State(ctx, token); err != nil {
+			return fail("token", err)
+		}
+		if reads.NodeRegistered, err = r.Nodes.NodeRegistered(ctx, token); err != nil {
+			return fail("node", err)
+		}
+		if reads.NodeRegistered && r.Reporter != nil {
+			if reads.Reasons, err = r.Reporter.Holding(ctx, token); err != nil {
+				return fail("node", err)
+			}
+		}
+	}
+	if reads.Namespace, err = r.Namespaces.State(ctx, resource.State().Project); err != nil {
+		return fail("namespace", err)
+	}
+	if reads.Substrate, err = r.Substrate.Observe(ctx, resource); err != nil {
+		return fail("substrate", err)
+	}
+	reads.Overdue = resource.Overdue(now)
+	return broker.Fold(resource, reads), nil
+}
+
+// apply does the one thing that was decided. On an error the round ends, and
+// neither phase nor event is written.
+func (r *Reconciler) apply(ctx context.Context, resource broker.ProvisionedResource, action broker.Action, observed broker.ObservedXR) (broker.ProvisionedResource, error) {
+	switch action {
+	case broker.ActionMintToken:
+		return r.mintToken(ctx, resource)
+	case broker.ActionApplySubstrate:
+		return resource, r.applySubstrate(ctx, resource, observed)
+	case broker.ActionDeregisterNode:
+		return resource, broker.DeregisterNode(ctx, r.Nodes, resource)
+	case broker.ActionRevokeToken:
+		return resource, r.Service.RevokeToken(ctx, resource)
+	case broker.ActionDeleteSubstrate:
+		return resource, r.Substrate.DeleteXR(ctx, resource)
+	case broker.ActionDeleteProviderConfig:
+		return resource, r.Substrate.DeleteProviderConfig(ctx, resource)
+	}
+	return resource, nil
+}
+
+// mintToken mints, binds and delivers, in this order: see Service.MintToken.
+func (r *Reconciler) mintToken(ctx context.Context, resource broker.ProvisionedResource) (broker.ProvisionedResource, error) {
+	version, err := r.version(ctx, resource)
+	if err != nil {
+		return resource, err
+	}
+	minted, token, err := r.Service.MintToken(ctx, resource)
+	if err != nil {
+		return resource, err
+	}
+	return minted, r.Substrate.DeliverToken(ctx, minted, version, token)
+}
+
+// applySubstrate applies the ProviderConfig first and the XR second. An XR that
+// was observed is not created, even if it has vanished since.
+func (r *Reconciler) applySubstrate(ctx context.Context, resource broker.ProvisionedResource, observed broker.ObservedXR) error {
+	version, err := r.version(ctx, resource)
+	if err != nil {
+		return err
+	}
+	if err := r.Substrate.ApplyProviderConfig(ctx, resource, version); err != nil || observed.XRExists {
+		return err
+	}
+	return r.Substrate.CreateXR(ctx, resource, version)
+}
+
+func (r *Reconciler) version(ctx context.Context, resource broker.ProvisionedResource) (broker.BlueprintVersion, error) {
+	s := resource.State()
+	return r.Blueprints.Version(ctx, s.Project, s.Blueprint)
+}
+
+// bury ends what is left of a resource that is Deleted. Its declaration goes at
+// once. Its row stays until no round that lost its turn can still be at work;
+// then whatever such a round has left behind is removed, and the row with it.
+func (r *Reconciler) bury(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
+	resource := round.Resource
+	if err := r.Declarations.Release(ctx, resource.ID()); err != nil {
+		return review.Failed(err)
+	}
+	if left := round.Since.Add(2 * r.Lease).Sub(now); left > 0 {
+		return review.Again(left)
+	}
+	substrate, err := r.Substrate.Observe(ctx, resource)
+	if err != nil {
+		return review.Failed(fmt.Errorf("look for leftovers: %w", err))
+	}
+	switch {
+	case substrate.XRExists:
+		r.Logger.Warn("a late round left a composite resource behind; it is deleted", "resource", resource.ID(), "xr", resource.XRName())
+		err = r.Substrate.DeleteXR(ctx, resource)
+	case substrate.ProviderConfigExists || substrate.SecretExists:
+		err = r.Substrate.DeleteProviderConfig(ctx, resource)
+	default:
+		gone, err := r.Rounds.Forget(ctx, resource.ID())
+		if err != nil {
+			return review.Failed(err)
+		}
+		if gone {
+			return review.Acted()
+		}
+		return review.Again(pollMax) // somebody has to be told first
+	}
+	if err != nil {
+		return review.Failed(fmt.Errorf("remove leftovers: %w", err))
+	}
+	return review.Progressed(pollMin)
+}

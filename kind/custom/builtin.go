@@ -1,0 +1,28 @@
+package custom
+
+import (
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// BuiltIn makes a kind of our own from the text of a definition, YAML: it is
+// pruned, validated, shown and applied as custom kinds are, but nobody stores
+// the definition, so nobody can delete it. The text needs no more than a spec.
+func BuiltIn(definition []byte) (*kind.Kind, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
+		return nil, fmt.Errorf("read the definition of a built-in kind: %w", err)
+	}
+	crd.Name, crd.Generation = crd.Spec.Names.Plural+"."+crd.Spec.Group, 1
+	crd.Status.AcceptedNames = crd.Spec.Names
+	k, err := New(crd)
+	if err != nil {
+		return nil, err
+	}
+	k.Definition = ""
+	return k, nil
+}

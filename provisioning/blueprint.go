@@ -1,0 +1,226 @@
+package provisioning
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// blueprint is a stored Blueprint, as far as it is read.
+type blueprint struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Provider broker.ProviderKind `json:"provider"`
+		Versions []blueprintVersion  `json:"versions"`
+	} `json:"spec"`
+}
+
+type blueprintVersion struct {
+	Name           string                   `json:"name"`
+	Withdrawn      bool                     `json:"withdrawn"`
+	Injection      broker.InjectionStrategy `json:"injection"`
+	Deadline       string                   `json:"deadline"`
+	XR             template                 `json:"xr"`
+	ProviderConfig template                 `json:"providerConfig"`
+	Parameters     []parameter              `json:"parameters"`
+}
+
+type template struct {
+	broker.ObjectType
+	Spec json.RawMessage `json:"spec"`
+}
+
+type parameter struct {
+	Name        string               `json:"name"`
+	Type        broker.ParameterType `json:"type"`
+	Description string               `json:"description"`
+	Required    bool                 `json:"required"`
+	Default     any                  `json:"default"`
+	Enum        []any                `json:"enum"`
+	Minimum     *float64             `json:"minimum"`
+	Maximum     *float64             `json:"maximum"`
+	MaxLength   *int                 `json:"maxLength"`
+	Pattern     string               `json:"pattern"`
+}
+
+// domain is a version as the broker knows it.
+func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) {
+	out := broker.BlueprintVersion{
+		Ref:            broker.BlueprintVersionRef{Name: b.Metadata.Name, Version: v.Name},
+		XR:             broker.Template{ObjectType: v.XR.ObjectType, Spec: v.XR.Spec},
+		ProviderConfig: broker.Template{ObjectType: v.ProviderConfig.ObjectType, Spec: v.ProviderConfig.Spec},
+		Provider:       b.Spec.Provider, Injection: v.Injection,
+	}
+	for _, p := range v.Parameters {
+		out.Schema = append(out.Schema, broker.Parameter(p))
+	}
+	if v.Deadline == "" {
+		return out, nil
+	}
+	deadline, err := time.ParseDuration(v.Deadline)
+	if err == nil && deadline <= 0 {
+		err = fmt.Errorf("must be more than zero")
+	}
+	out.Deadline = deadline
+	return out, err
+}
+
+// decode reads a Blueprint of either form.
+func decodeBlueprint(obj runtime.Object) (*blueprint, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no Blueprint", obj)
+	}
+	body, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var b blueprint
+	return &b, json.Unmarshal(body, &b)
+}
+
+// blueprintStrategy adds to what the schema says.
+type blueprintStrategy struct{ lifecycle.Strategy }
+
+// PrepareForCreate protects a Blueprint from leaving while it is in use.
+func (s blueprintStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	s.Strategy.PrepareForCreate(ctx, obj)
+	addFinalizer(obj, InUseFinalizer)
+}
+
+// Validate asks the domain about every version.
+func (s blueprintStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	if errs := s.Strategy.Validate(ctx, obj); len(errs) > 0 {
+		return errs // what is not of the schema's form cannot be read
+	}
+	b, err := decodeBlueprint(obj)
+	if err != nil {
+		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+	}
+	return b.check()
+}
+
+// ValidateUpdate holds that a version never changes, but for being withdrawn.
+func (s blueprintStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	if errs := s.Strategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
+		return errs
+	}
+	next, err := decodeBlueprint(obj)
+	if err != nil {
+		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+	}
+	was, err := decodeBlueprint(old)
+	if err != nil {
+		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+	}
+	return append(next.check(), next.checkKept(was)...)
+}
+
+func (b *blueprint) check() (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	for i, v := range b.Spec.Versions {
+		path := spec.Child("versions").Index(i)
+		domain, err := b.domain(v)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Child("deadline"), v.Deadline, err.Error()))
+		}
+		errs = append(errs, translate(domain.Validate(), func(name string) *field.Path { return blueprintField(path, name) })...)
+	}
+	return errs
+}
+
+// blueprintField is where the API has a field of the domain's BlueprintVersion.
+func blueprintField(version *field.Path, name string) *field.Path {
+	switch {
+	case name == "blueprint.name":
+		return field.NewPath("metadata", "name")
+	case name == "blueprint.version":
+		return version.Child("name")
+	case name == "provider":
+		return field.NewPath("spec", "provider")
+	}
+	return version.Child(strings.Replace(name, "schema", "parameters", 1))
+}
+
+func (b *blueprint) checkKept(was *blueprint) (errs field.ErrorList) {
+	versions := field.NewPath("spec", "versions")
+	if b.Spec.Provider != was.Spec.Provider {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "provider"), b.Spec.Provider, "cannot be changed"))
+	}
+	for _, old := range was.Spec.Versions {
+		i, next := b.version(old.Name)
+		if next == nil {
+			errs = append(errs, field.Required(versions.Key(old.Name), "a version cannot be taken back; set withdrawn, and no new resource may name it"))
+			continue
+		}
+		changed := *next
+		changed.Withdrawn = old.Withdrawn
+		if !equality.Semantic.DeepEqual(canonical(changed), canonical(old)) {
+			errs = append(errs, field.Forbidden(versions.Index(i), fmt.Sprintf("version %s cannot be changed; add another", old.Name)))
+		}
+	}
+	return errs
+}
+
+// canonical compares templates by their meaning.
+func canonical(v blueprintVersion) any {
+	var xr, config any
+	_ = json.Unmarshal(v.XR.Spec, &xr) // both were valid when they were stored
+	_ = json.Unmarshal(v.ProviderConfig.Spec, &config)
+	v.XR.Spec, v.ProviderConfig.Spec = nil, nil
+	return []any{v, xr, config}
+}
+
+func (b *blueprint) version(name string) (int, *blueprintVersion) {
+	for i := range b.Spec.Versions {
+		if b.Spec.Versions[i].Name == name {
+			return i, &b.Spec.Versions[i]
+		}
+	}
+	return -1, nil
+}
+
+// Catalog is broker.BlueprintCatalog over the stored Blueprints.
+type Catalog struct {
+	api *API
+	all bool
+}
+
+// Published are the versions that new resources may name; Known are all of them,
+// for resources that were built by them.
+func (a *API) Published() Catalog { return Catalog{a, false} }
+
+// Known are all versions: see Published.
+func (a *API) Known() Catalog { return Catalog{a, true} }
+
+// Version reads one. A Blueprint is for every project.
+func (c Catalog) Version(ctx context.Context, _ broker.ProjectID, ref broker.BlueprintVersionRef) (broker.BlueprintVersion, error) {
+	o, err := c.api.store.Get(ctx, object.Key{Kind: c.api.blueprints.Kind.Storage, Name: ref.Name})
+	if object.Is(err, object.NotFound) {
+		return broker.BlueprintVersion{}, fmt.Errorf("blueprint %s: %w", ref.Name, broker.ErrBlueprintNotFound)
+	}
+	if err != nil {
+		return broker.BlueprintVersion{}, err
+	}
+	var b blueprint
+	if err := json.Unmarshal(o.Body, &b); err != nil {
+		return broker.BlueprintVersion{}, fmt.Errorf("read blueprint %s: %w", ref.Name, err)
+	}
+	_, v := b.version(ref.Version)
+	if v == nil || !c.all && (v.Withdrawn || b.Metadata.DeletionTimestamp != nil) {
+		return broker.BlueprintVersion{}, fmt.Errorf("blueprint %s: %w", ref, broker.ErrBlueprintNotFound)
+	}
+	return b.domain(*v)
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/crossplane"
+	"github.com/exeunt/exeunt/broker/publish"
+	"github.com/exeunt/exeunt/broker/reconcile"
+	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/provisioning"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/store"
+)
+
+// brokerLoops is how many batches of rounds go on at once, so that a cluster
+// that does not answer for one does not hold up all.
+const brokerLoops = 2
+
+// provisioner is the broker, put together.
+type provisioner struct {
+	store           *store.Store
+	api             *provisioning.API
+	cluster         *crossplane.Cluster
+	loop, publisher *review.Engine
+}
+
+// openBroker puts the broker together and adds its kinds. The kubeconfig of this
+// server has been written; nothing is asked of any cluster yet.
+func openBroker(c Config, p parts) (*provisioner, error) {
+	cluster, err := connect(c)
+	if err != nil {
+		return nil, err
+	}
+	b := &provisioner{store: p.store, cluster: cluster, api: provisioning.New(p.db, p.store, c.Logger)}
+	repository := sqlbroker.New(p.db, nil)
+	tokens := p.nodes.Ports()
+	service, err := broker.NewService(broker.Config{
+		Repository: repository, Emitter: repository, Tokens: tokens,
+		Blueprints: b.api.Published(), Credentials: cluster, Namespaces: cluster,
+	})
+	if err != nil {
+		return nil, err
+	}
+	rounds, err := reconcile.NewReconciler(reconcile.Config{
+		Service: service, Rounds: repository, Declarations: b.api, Blueprints: b.api.Known(), Namespaces: cluster,
+		Tokens: tokens, Nodes: tokens, Reporter: tokens, Substrate: cluster, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sinks := []publish.Sink{publish.Log{Logger: c.Logger}, b.api.Events()}
+	if c.EventsWebhook != "" {
+		sinks = append(sinks, publish.Webhook{URL: c.EventsWebhook})
+	}
+	options := review.Options{Logger: c.Logger}
+	if b.loop, err = review.New(p.db, reconcile.Queue, rounds, options); err != nil {
+		return nil, err
+	}
+	if b.publisher, err = review.New(p.db, publish.Queue, publish.New(repository, sinks...), options); err != nil {
+		return nil, err
+	}
+	for _, k := range b.api.Serve(service) {
+		p.kinds.Put(k)
+	}
+	return b, nil
+}
+
+// connect makes the client of the management cluster: by default of this server
+// itself, as its administrator.
+func connect(c Config) (*crossplane.Cluster, error) {
+	if u, err := url.Parse(c.EventsWebhook); c.EventsWebhook != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("--events-webhook %q: want an http or https URL", c.EventsWebhook)
+	}
+	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.Data, "kubeconfig"))
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of this server: %w", err)
+	}
+	enrolment := crossplane.Enrolment{Server: own.Host, CA: own.CAData}
+	if c.EnrolURL != "" {
+		enrolment.Server = c.EnrolURL
+	}
+	management := own
+	if c.ManagementKubeconfig != "" {
+		if management, err = clientcmd.BuildConfigFromFlags("", c.ManagementKubeconfig); err != nil {
+			return nil, fmt.Errorf("--management-kubeconfig: %w", err)
+		}
+	}
+	return crossplane.Connect(management, enrolment)
+}
+
+// meters are the figures of its queues.
+func (b *provisioner) meters() []prometheus.Collector {
+	return []prometheus.Collector{b.loop, b.publisher}
+}
+
+// run works until the context ends.
+func (b *provisioner) run(ctx context.Context) error {
+	defer b.cluster.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for range brokerLoops {
+		group.Go(func() error { return b.loop.Run(ctx) })
+	}
+	group.Go(func() error { return b.publisher.Run(ctx) })
+	group.Go(func() error { return b.api.Run(ctx) })
+	group.Go(func() error { return b.follow(ctx) })
+	return group.Wait()
+}
+
+// follow wakes the loop when a declaration has changed, on whichever replica
+// that happened. The queue is looked at every second in any case.
+func (b *provisioner) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		w, err := b.store.Watch(ctx, store.WatchRequest{Kind: provisioning.ResourceStorage, From: b.store.Revision()})
+		for err == nil {
+			var events []*store.Event
+			if events, _, err = w.Next(ctx); len(events) > 0 {
+				b.loop.Wake()
+			}
+		}
+		if ctx.Err() == nil && !object.Is(err, object.Expired) {
+			return errors.Join(errors.New("follow declarations"), err)
+		}
+	}
+	return nil
+}
