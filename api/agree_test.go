@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -60,10 +61,19 @@ func TestWritePathsAgree(t *testing.T) {
 	library.eachEndpoint(func(e *endpoint) { e.json = nil })
 	for i, r := range rows {
 		t.Run(r.method+"/"+r.name, func(t *testing.T) {
-			r := r.named(fmt.Sprintf("row-%d", i))
-			want := library.exchange(t, r, func() {})
-			got := fast.exchange(t, r, func() { handedOver = false })
-			if diff := cmp.Diff(want, got); diff != "" {
+			var diff string
+			for attempt := range 20 {
+				start := time.Now().Unix()
+				r := r.named(fmt.Sprintf("row-%d-%d", i, attempt))
+				want := library.exchange(t, r, func() {})
+				got := fast.exchange(t, r, func() { handedOver = false })
+				// Managers are ordered by time, in whole seconds: what differs
+				// because a second ended meanwhile says nothing.
+				if diff = cmp.Diff(want, got); diff == "" || time.Now().Unix() == start {
+					break
+				}
+			}
+			if diff != "" {
 				t.Errorf("the paths differ (-library +fast):\n%s", diff)
 			}
 			if handedOver != r.library {
@@ -119,19 +129,33 @@ func (w *world) exchange(t *testing.T, r row, begin func()) answer {
 	if collection := strings.HasSuffix(path, "s"); collection {
 		path += "/" + r.object
 	}
-	before := w.send("GET", path, "")
+	before := w.settled(path)
 	fill := strings.NewReplacer("$rv", before.get("metadata.resourceVersion"), "$uid", before.get("metadata.uid"))
 	begin()
 	got := w.send(r.method, r.url, fill.Replace(r.body), r.headers...)
 	if name := got.get("metadata.name"); r.method == "POST" && name != "" { // a generated one
 		path = path[:strings.LastIndex(path, "/")+1] + name
 	}
-	after := w.send("GET", path, "")
+	after := w.settled(path)
 	out := answer{Code: got.code, Header: map[string][]string{}, Body: neutral(t, got.body, before), Stored: neutral(t, after.body, before)}
 	for _, name := range []string{"Content-Type", "Cache-Control", "Warning"} {
 		out.Header[name] = got.header[name]
 	}
 	return out
+}
+
+// settled reads an object. A definition is waited for until its controller has
+// given it a status: what is compared must not change by itself.
+func (w *world) settled(path string) (r reply) {
+	w.t.Helper()
+	w.until(path+" has settled", func() error {
+		r = w.send("GET", path, "")
+		if r.code == http.StatusOK && r.get("kind") == "CustomResourceDefinition" && r.get("status.conditions.1") == "" {
+			return errors.New(r.body)
+		}
+		return nil
+	})
+	return r
 }
 
 var (
