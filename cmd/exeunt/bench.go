@@ -51,6 +51,7 @@ when an operation failed or an event did not arrive.`,
 		Example: `  exeunt bench --kubeconfig data/kubeconfig --pid $(pidof exeunt)
   exeunt bench watch --watchers 1000 --duration 30s
   exeunt bench start --kubeconfig data/kubeconfig -- exeunt serve`,
+		Args: cobra.ArbitraryArgs, // workloads; "registry" is a command of its own
 		RunE: func(cmd *cobra.Command, args []string) error {
 			results, err := runBench(cmd, &c, args, keep)
 			write := bench.WriteTable
@@ -81,6 +82,7 @@ when an operation failed or an event did not arrive.`,
 	f.IntVar(&c.PID, "pid", 0, "process of the server on this machine: its CPU time and memory are measured too")
 	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
 	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
+	cmd.AddCommand(newBenchRegistry())
 	return cmd
 }
 

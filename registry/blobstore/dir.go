@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,15 +17,17 @@ import (
 
 // Dir is a store in a directory of one machine:
 //
-//	<dir>/3f/3f9c…   32 random hexadecimal digits, in the folder of the first two
+//	<dir>/3f/3f9c…   32 hexadecimal digits, in the folder of the first two
 //
-// The 256 folders are made, and synced, when the directory is opened. So an
+// The first two go round with time, the others are random. The 256 folders are made, and synced, when the directory is opened. So an
 // upload has to sync itself and its folder, and no more.
 //
 // ErrBusy is about the writers of one process. Two processes that share a
 // directory, and resume the same upload at once, are not kept apart.
 type Dir struct {
-	root string
+	root     string
+	rotation rotation
+	syncs    folderSyncs
 
 	mu   sync.Mutex
 	open map[string]bool // paths that have a writer; guarded by mu
@@ -57,7 +60,9 @@ func OpenDir(dir string) (*Dir, error) {
 	if err := makeFolders(root); err != nil {
 		return nil, fmt.Errorf("open blob store: %w", err)
 	}
-	return &Dir{root: root, open: map[string]bool{}}, nil
+	d := &Dir{root: root, open: map[string]bool{}}
+	d.rotation.made.Store(mathrand.Uint64N(folders * filesInARow)) // so that restarts do not favour the first
+	return d, nil
 }
 
 func makeFolders(root string) error {
@@ -71,7 +76,7 @@ func makeFolders(root string) error {
 		}
 	}
 	for i := range folders {
-		if _, err := makeFolder(filepath.Join(root, fmt.Sprintf("%02x", i))); err != nil {
+		if _, err := makeFolder(filepath.Join(root, folderName(byte(i)))); err != nil {
 			return err
 		}
 	}
@@ -103,10 +108,13 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// newPath makes a path. 128 random bits do not come twice.
-func newPath() string {
+func folderName(folder byte) string { return hex.EncodeToString([]byte{folder}) }
+
+// newPath makes a path. 120 random bits do not come twice.
+func newPath(folder byte) string {
 	var b [randomBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: it would end the program
+	b[0] = folder
 	name := hex.EncodeToString(b[:])
 	return name[:2] + "/" + name
 }
@@ -194,7 +202,7 @@ func (d *Dir) Remove(_ context.Context, path string) error {
 // over.
 func (d *Dir) Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error {
 	for i := range folders {
-		folder := fmt.Sprintf("%02x", i)
+		folder := folderName(byte(i))
 		entries, err := os.ReadDir(filepath.Join(d.root, folder))
 		if err != nil {
 			return fmt.Errorf("walk blobs: %w", err)

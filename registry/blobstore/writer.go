@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // dirWriter is an upload to a Dir.
@@ -25,7 +24,7 @@ type dirWriter struct {
 
 // Create is Store.Create.
 func (d *Dir) Create(context.Context) (Writer, error) {
-	path := newPath()
+	path := newPath(d.rotation.next())
 	name, err := d.file(path)
 	if err != nil {
 		return nil, fmt.Errorf("create blob: %w", err)
@@ -139,7 +138,7 @@ func (w *dirWriter) sync() error {
 		return err
 	}
 	w.fresh = false
-	return syncFolder(filepath.Dir(w.name))
+	return w.dir.syncs.sync(w.dir.root, folderOf(w.path))
 }
 
 func (w *dirWriter) Close() error {

@@ -1,0 +1,268 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// RegistryConfig says which OCI registry to load and how much. The zero value
+// of a field is its default.
+type RegistryConfig struct {
+	// URL leads to the registry, http://HOST:PORT. Required.
+	URL string
+	// Repository is the name of the repository that everything goes to. Default
+	// "bench/images". What is in it afterwards stays.
+	Repository string
+	// Clients is how many requests are under way at once. Default 8.
+	Clients int
+	// Images is how many small images are pushed: a config and three layers of
+	// LayerSize, all of them new. Defaults 400 and 16 KiB.
+	Images, LayerSize int
+	// Tags is how many tags the list holds that is read. Default 5,000.
+	Tags int
+	// Large is the size of the one large layer. Default 1 GiB; negative: none.
+	Large int64
+	// Duration is how long each sort of read goes on. Default 5 s.
+	Duration time.Duration
+	// Rounds is how often tags are listed and the large layer is pulled.
+	// Default 10 and, for the layer, a third of that.
+	Rounds int
+	// PID is as in Config.
+	PID int
+}
+
+func (c RegistryConfig) withDefaults() RegistryConfig {
+	fill := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	fill(&c.Clients, 8)
+	fill(&c.Images, 400)
+	fill(&c.LayerSize, 16<<10)
+	fill(&c.Tags, 5_000)
+	fill(&c.Rounds, 10)
+	if c.Large == 0 {
+		c.Large = 1 << 30
+	}
+	if c.Duration == 0 {
+		c.Duration = 5 * time.Second
+	}
+	if c.Repository == "" {
+		c.Repository = "bench/images"
+	}
+	return c
+}
+
+// RunRegistry pushes and reads images as clients do, and measures each sort of
+// request. It knows nothing of Exeunt: any registry can be measured.
+func RunRegistry(ctx context.Context, config RegistryConfig) (Result, error) {
+	b, err := openRegistryBench(config)
+	if err != nil {
+		return Result{}, err
+	}
+	defer b.http.CloseIdleConnections()
+	result := Result{Workload: "registry"}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) (*tally, error)
+	}{
+		{"push small image", b.pushImages},
+		{"manifest by tag", b.readManifests},
+		{"blob HEAD", b.headBlobs},
+		{fmt.Sprintf("list %d tags", b.Tags), b.listTags},
+		{"push large layer", b.pushLarge},
+		{"pull large layer", b.pullLarge},
+	} {
+		if strings.HasSuffix(step.name, "large layer") && b.Large < 0 {
+			continue
+		}
+		m, err := b.measure(ctx, step.name, step.run)
+		if err != nil {
+			return result, fmt.Errorf("%s: %w", step.name, err)
+		}
+		result.Measures = append(result.Measures, m)
+	}
+	return result, ctx.Err()
+}
+
+// registryBench is one run.
+type registryBench struct {
+	RegistryConfig
+	registryClient
+	images  []image // of the push, for the reads
+	large   string  // digest of the large layer
+	started time.Time
+}
+
+func openRegistryBench(config RegistryConfig) (*registryBench, error) {
+	c := config.withDefaults()
+	base, err := url.Parse(strings.TrimSuffix(c.URL, "/"))
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("bench: registry %q: want http://HOST:PORT", c.URL)
+	}
+	if c.Clients < 1 || c.Images < 1 || c.LayerSize < 1 || c.Tags < 1 || c.Rounds < 1 {
+		return nil, fmt.Errorf("bench: clients, images, layer size, tags and rounds must be at least 1")
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: c.Clients, DisableCompression: true}
+	return &registryBench{RegistryConfig: c, registryClient: registryClient{
+		base: base, repository: c.Repository, http: &http.Client{Transport: transport},
+	}}, nil
+}
+
+// measure runs one step on the clock. What a step has to prepare, it does not
+// count: it resets the clock by returning from its own preparation first.
+func (b *registryBench) measure(ctx context.Context, name string, run func(context.Context) (*tally, error)) (Measure, error) {
+	m, err := startMeter(b.PID)
+	if err != nil {
+		return Measure{}, err
+	}
+	b.started = m.begin
+	t, err := run(ctx)
+	if err != nil {
+		return Measure{}, err
+	}
+	return m.stopAfter(name, t, time.Since(b.started))
+}
+
+// workers runs as many workers as there are clients.
+func (b *registryBench) workers(work func(t *tally)) *tally {
+	total := &tally{}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	for range b.Clients {
+		group.Go(func() {
+			var t tally
+			work(&t)
+			mu.Lock()
+			defer mu.Unlock()
+			total.merge(&t)
+		})
+	}
+	group.Wait()
+	return total
+}
+
+// pushImages pushes every image once: each blob is asked for, uploaded, and
+// then the manifest is put under a tag.
+func (b *registryBench) pushImages(ctx context.Context) (*tally, error) {
+	run := fmt.Sprintf("%x", time.Now().UnixNano())
+	for i := range b.Images {
+		b.images = append(b.images, newImage(run, i, b.LayerSize))
+	}
+	b.started = time.Now()
+	var next atomic.Int64
+	return b.workers(func(t *tally) {
+		for ctx.Err() == nil {
+			n := int(next.Add(1)) - 1
+			if n >= len(b.images) {
+				return
+			}
+			begin := time.Now()
+			err := b.pushImage(ctx, &b.images[n])
+			t.count(time.Since(begin), 0, err)
+		}
+	}), nil
+}
+
+func (b *registryBench) pushImage(ctx context.Context, img *image) error {
+	for _, blob := range img.blobs {
+		found, err := b.head(ctx, "blobs/"+blob.digest)
+		if err == nil && !found {
+			err = b.upload(ctx, blob)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return b.putManifest(ctx, img, img.tag)
+}
+
+// forDuration repeats a read with all clients.
+func (b *registryBench) forDuration(ctx context.Context, read func(n int64) (int64, error)) *tally {
+	end := time.Now().Add(b.Duration)
+	var next atomic.Int64
+	return b.workers(func(t *tally) {
+		for ctx.Err() == nil && time.Now().Before(end) {
+			begin := time.Now()
+			bytes, err := read(next.Add(1))
+			t.count(time.Since(begin), bytes, err)
+		}
+	})
+}
+
+func (b *registryBench) readManifests(ctx context.Context) (*tally, error) {
+	return b.forDuration(ctx, func(n int64) (int64, error) {
+		return b.get(ctx, "manifests/"+b.images[n%int64(len(b.images))].tag)
+	}), nil
+}
+
+func (b *registryBench) headBlobs(ctx context.Context) (*tally, error) {
+	return b.forDuration(ctx, func(n int64) (int64, error) {
+		img := &b.images[n%int64(len(b.images))]
+		found, err := b.head(ctx, "blobs/"+img.blobs[n%int64(len(img.blobs))].digest)
+		if err == nil && !found {
+			err = fmt.Errorf("a blob that was pushed is not there")
+		}
+		return 0, err
+	}), nil
+}
+
+// listTags tags one image often, and lists all tags in one answer.
+func (b *registryBench) listTags(ctx context.Context) (*tally, error) {
+	var next atomic.Int64
+	prepared := b.workers(func(t *tally) {
+		for ctx.Err() == nil {
+			n := next.Add(1)
+			if n > int64(b.Tags) {
+				return
+			}
+			t.count(0, 0, b.putManifest(ctx, &b.images[0], fmt.Sprintf("t%06d", n)))
+		}
+	})
+	if prepared.firstErr != nil {
+		return nil, prepared.firstErr
+	}
+	t := &tally{}
+	b.started = time.Now()
+	for range b.Rounds {
+		begin := time.Now()
+		bytes, err := b.get(ctx, fmt.Sprintf("tags/list?n=%d", b.Tags+b.Images))
+		t.count(time.Since(begin), bytes, err)
+	}
+	return t, nil
+}
+
+// pushLarge streams one layer of bytes that do not repeat.
+func (b *registryBench) pushLarge(ctx context.Context) (*tally, error) {
+	layer := largeLayer{size: b.Large, seed: uint64(time.Now().UnixNano())}
+	digest, err := layer.digest()
+	if err != nil {
+		return nil, err
+	}
+	b.large = digest
+	t := &tally{}
+	b.started = time.Now()
+	err = b.uploadFrom(ctx, layer.open(), layer.size, digest)
+	t.count(time.Since(b.started), b.Large, err)
+	return t, nil
+}
+
+func (b *registryBench) pullLarge(ctx context.Context) (*tally, error) {
+	t := &tally{}
+	for range max(1, b.Rounds/3) {
+		begin := time.Now()
+		bytes, err := b.get(ctx, "blobs/"+b.large)
+		if err == nil && bytes != b.Large {
+			err = fmt.Errorf("pulled %d bytes of %d", bytes, b.Large)
+		}
+		t.count(time.Since(begin), bytes, err)
+	}
+	return t, nil
+}

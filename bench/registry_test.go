@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeRegistry is as much of a registry as the load needs, and counts on the
+// load's honesty: a blob must have its digest, a manifest its blobs.
+type fakeRegistry struct {
+	t         *testing.T
+	mu        sync.Mutex
+	blobs     map[string]int64
+	manifests map[string][]byte
+	lose      bool // says that it has stored manifests, and has not
+}
+
+func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rest := strings.TrimPrefix(req.URL.Path, "/v2/bench/images/")
+	switch {
+	case req.Method == http.MethodPost:
+		w.Header().Set("Location", "/v2/bench/images/blobs/uploads/1?state=x")
+		w.WriteHeader(http.StatusAccepted)
+	case req.Method == http.MethodPut && strings.HasPrefix(rest, "blobs/"):
+		h := sha256.New()
+		n, _ := io.Copy(h, req.Body)
+		if want := req.URL.Query().Get("digest"); want != "sha256:"+hex.EncodeToString(h.Sum(nil)) || req.URL.Query().Get("state") != "x" {
+			f.t.Errorf("PUT %s of %d bytes with another digest, or at another place", req.URL, n)
+		} else {
+			f.blobs[want] = n
+		}
+		w.WriteHeader(http.StatusCreated)
+	case req.Method == http.MethodPut:
+		f.put(req, strings.TrimPrefix(rest, "manifests/"))
+		w.WriteHeader(http.StatusCreated)
+	case rest == "tags/list":
+		fmt.Fprint(w, "{}")
+	case strings.HasPrefix(rest, "manifests/"):
+		if body, ok := f.manifests[strings.TrimPrefix(rest, "manifests/")]; ok {
+			_, _ = w.Write(body)
+			return
+		}
+		http.Error(w, "no such manifest", http.StatusNotFound)
+	default:
+		size, ok := f.blobs[strings.TrimPrefix(rest, "blobs/")]
+		if !ok {
+			http.Error(w, "no such blob", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(size))
+		if req.Method == http.MethodGet {
+			_, _ = w.Write(make([]byte, size))
+		}
+	}
+}
+
+func (f *fakeRegistry) put(req *http.Request, tag string) {
+	var m struct{ Config, Layers any }
+	body, _ := io.ReadAll(req.Body)
+	if err := json.Unmarshal(body, &m); err != nil || strings.Count(string(body), "sha256:") != 4 {
+		f.t.Errorf("the manifest is %s (%v)", body, err)
+	}
+	for digest := range f.blobs {
+		if strings.Contains(string(body), digest) && f.blobs[digest] == 0 {
+			f.t.Errorf("the manifest names %s, which is empty", digest)
+		}
+	}
+	if !f.lose {
+		f.manifests[tag] = body
+	}
+}
+
+func runFake(t *testing.T, f *fakeRegistry) (Result, error) {
+	f.t, f.blobs, f.manifests = t, map[string]int64{}, map[string][]byte{}
+	server := httptest.NewServer(f)
+	defer server.Close()
+	return RunRegistry(context.Background(), RegistryConfig{
+		URL: server.URL, Images: 5, Tags: 7, Rounds: 3, Large: 100_003, Duration: 20 * time.Millisecond, LayerSize: 100,
+	})
+}
+
+func TestRegistry(t *testing.T) {
+	f := &fakeRegistry{}
+	result, err := runFake(t, f)
+	if err != nil || result.Err() != nil {
+		t.Fatal(err, result.Err())
+	}
+	counts := map[string]int64{}
+	for _, m := range result.Measures {
+		counts[m.Name] = m.Operations
+	}
+	if counts["push small image"] != 5 || counts["list 7 tags"] != 3 || counts["push large layer"] != 1 || counts["pull large layer"] != 1 {
+		t.Errorf("operations %v", counts)
+	}
+	if len(f.blobs) != 5*4+1 || len(f.manifests) != 5+7 {
+		t.Errorf("the registry has %d blobs and %d manifests", len(f.blobs), len(f.manifests))
+	}
+}
+
+// TestRegistryThatLoses: what was acknowledged and cannot be read is an error.
+func TestRegistryThatLoses(t *testing.T) {
+	result, err := runFake(t, &fakeRegistry{lose: true})
+	if err == nil && result.Err() == nil {
+		t.Error("a registry that loses manifests passes")
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	for _, c := range []RegistryConfig{{}, {URL: "localhost:5000"}, {URL: "ftp://x"}, {URL: "http://x", Images: -1}} {
+		if _, err := RunRegistry(context.Background(), c); err == nil {
+			t.Errorf("%+v was accepted", c)
+		}
+	}
+}

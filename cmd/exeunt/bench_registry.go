@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/bench"
+)
+
+func newBenchRegistry() *cobra.Command {
+	var c bench.RegistryConfig
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "registry URL",
+		Short: "Put load on an OCI registry and measure it",
+		Long: `Put load on any OCI registry and measure it: small images pushed by several
+clients, manifests read by tag, blobs asked for, a long list of tags, and one
+large layer pushed and pulled.
+
+Everything goes to one repository, and stays there: use a registry that you can
+throw away, or delete the repository afterwards.`,
+		Example: `  exeunt bench registry http://127.0.0.1:5000 --pid $(pidof exeunt)
+  exeunt bench registry http://127.0.0.1:5000 --images 2000 --large -1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.URL = args[0]
+			result, err := bench.RunRegistry(cmd.Context(), c)
+			write := bench.WriteTable
+			if asJSON {
+				write = bench.WriteJSON
+			}
+			if len(result.Measures) > 0 {
+				err = errors.Join(err, write(cmd.OutOrStdout(), []bench.Result{result}))
+			}
+			return errors.Join(err, result.Err())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Repository, "repository", "bench/images", "repository to push to")
+	f.IntVar(&c.Clients, "clients", 8, "requests under way at once")
+	f.IntVar(&c.Images, "images", 400, "small images to push, each a config and three layers")
+	f.IntVar(&c.LayerSize, "layer-size", 16<<10, "bytes in each of those layers")
+	f.IntVar(&c.Tags, "tags", 5_000, "tags in the list")
+	f.Int64Var(&c.Large, "large", 1<<30, "bytes in the large layer; -1 for none")
+	f.DurationVar(&c.Duration, "duration", 5*time.Second, "how long each sort of read goes on")
+	f.IntVar(&c.Rounds, "rounds", 10, "lists of tags, and three times the pulls of the large layer")
+	f.IntVar(&c.PID, "pid", 0, "process of the registry on this machine: its CPU time and memory are measured too")
+	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
+	return cmd
+}
