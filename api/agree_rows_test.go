@@ -35,6 +35,19 @@ var createRows = []row{
 	{name: "duplicate field", url: configMaps, body: `{"metadata":{"name":"NAME"},"data":{"a":"1","a":"2"}}`, library: true},
 	{name: "another kind", url: configMaps, body: `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"NAME"}}`, library: true},
 	{name: "another version", url: configMaps, body: `{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"NAME"}}`, library: true},
+	{name: "another kind, in other letters", url: configMaps, body: `{"Kind":"Secret","apiVersion":"v1","metadata":{"name":"NAME"}}`, library: true},
+	{name: "another kind, in other letters, ignored", url: configMaps + "?fieldValidation=Ignore", body: `{"Kind":"Secret","apiVersion":"v1","metadata":{"name":"NAME"}}`, library: true},
+	{name: "kind twice", url: configMaps, body: `{"kind":"Secret","apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"NAME"}}`, library: true},
+	{name: "kind alone", url: configMaps, body: `{"kind":"ConfigMap","metadata":{"name":"NAME"}}`},
+	{name: "version alone", url: configMaps, body: `{"apiVersion":"v1","metadata":{"name":"NAME"}}`},
+	{name: "version of another group", url: configMaps, body: `{"apiVersion":"apps/v1","metadata":{"name":"NAME"}}`, library: true},
+	{name: "strange version", url: configMaps, body: `{"apiVersion":"a/b/c","metadata":{"name":"NAME"}}`, library: true},
+	{name: "kind of a wrong type", url: configMaps, body: `{"kind":7,"metadata":{"name":"NAME"}}`, library: true},
+	{name: "a list", url: configMaps, body: `[]`, library: true},
+	{name: "two bodies", url: configMaps, body: `{"metadata":{"name":"NAME"}}{}`, library: true},
+	{name: "custom, without kind", url: widgets, body: `{"metadata":{"name":"NAME"}}`, library: true},
+	{name: "custom, another kind", url: widgets, body: `{"apiVersion":"test.dev/v1","kind":"Gadget","metadata":{"name":"NAME"}}`, library: true},
+	{name: "custom, another version", url: widgets, body: `{"apiVersion":"test.dev/v2","kind":"Widget","metadata":{"name":"NAME"}}`, library: true},
 	{name: "broken JSON", url: configMaps, body: `{"metadata":`, library: true},
 	{name: "no body", url: configMaps, body: ``, library: true},
 	{name: "wrong type", url: configMaps, body: `{"metadata":{"name":7}}`, library: true},
@@ -123,7 +136,10 @@ var updateRows = []row{
 	{name: "owners forgotten", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","managedFields":[]},"data":{"b":"C"}}`},
 	{name: "owners forgotten by an empty one", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","managedFields":[{}]},"data":{"b":"C"}}`},
 	{name: "of what nobody owns", given: anUnownedConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"},"data":{"b":"C"}}`},
-	{name: "many managers", given: manyManagers(12), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"3","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
+	{name: "eight managers", given: manyManagers(8), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
+	{name: "nine managers", given: manyManagers(9), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
+	{name: "ten managers", given: manyManagers(10), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
+	{name: "twelve managers", given: manyManagers(12), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
 	{name: "finalizer added", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","finalizers":["a.example/x"]}}`},
 	{name: "finalizer added to what leaves", given: aLeavingConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","finalizers":["a.example/x","a.example/z"]}}`},
 	{name: "one finalizer gone", given: aLeavingConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","finalizers":["a.example/x"]},"data":{"b":"c"}}`},
@@ -177,15 +193,15 @@ var updateRows = []row{
 		url: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/NAMEs.example.dev", body: `{"metadata":{"name":"NAMEs.example.dev","resourceVersion":"1"},"spec":{}}`},
 }
 
-// manyManagers is a ConfigMap that n managers have written to.
+// manyManagers is a ConfigMap that n managers have written to, long ago.
 func manyManagers(n int) []request {
-	requests := aConfigMap[:1:1]
-	data := ""
+	var data, owners []string
 	for i := range n {
-		data += fmt.Sprintf(`"k%d":"%d",`, i, i)
-		requests = append(requests, request{"PUT", fmt.Sprintf("%s/NAME?fieldManager=m%02d", configMaps, i), `{"metadata":{"name":"NAME"},"data":{` + data + `"b":"c"}}`})
+		data = append(data, fmt.Sprintf(`"k%d":"%d"`, i, i))
+		owners = append(owners, fmt.Sprintf(`{"manager":"m%d","operation":"Update","apiVersion":"v1","time":"20%02d-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k%d":{}}}}`, i, i, i))
 	}
-	return requests
+	body := fmt.Sprintf(`{"metadata":{"name":"NAME","managedFields":[%s]},"data":{%s,"b":"c"}}`, strings.Join(owners, ","), strings.Join(data, ","))
+	return append(aConfigMap[:1:1], request{"PUT", configMaps + "/NAME", body})
 }
 
 var deleteRows = []row{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -189,16 +190,34 @@ func neutral(t *testing.T, body string, before reply) any {
 	if err := json.Unmarshal([]byte(body), &parsed); err != nil {
 		t.Fatalf("%v in %q", err, body)
 	}
-	generated(parsed)
+	hideChance(parsed)
 	return parsed
 }
 
-// generated hides the end of a generated name.
-func generated(obj any) {
-	m, _ := obj.(map[string]any)
-	m, _ = m["metadata"].(map[string]any)
+// hideChance hides the end of a generated name, whether two owners came in the
+// same second, and what the controller of definitions writes when it comes to
+// it.
+func hideChance(parsed any) {
+	obj, _ := parsed.(map[string]any)
+	m, _ := obj["metadata"].(map[string]any)
 	if base, ok := m["generateName"].(string); ok {
 		m["name"] = base + "…"
+	}
+	owners, _ := m["managedFields"].([]any)
+	var places []int
+	var recent []map[string]any
+	for i, o := range owners {
+		if owner := o.(map[string]any); owner["time"] == "now" {
+			places, recent = append(places, i), append(recent, owner)
+		}
+	}
+	sort.Slice(recent, func(i, j int) bool { return fmt.Sprint(recent[i]) < fmt.Sprint(recent[j]) })
+	for i, place := range places {
+		owners[place] = recent[i]
+	}
+	if obj["kind"] == "CustomResourceDefinition" {
+		delete(m, "resourceVersion")
+		delete(obj, "status")
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // create is the POST of an object. It says false, with nothing done, if the
@@ -16,8 +18,14 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 		return false
 	}
 	rest.WipeObjectMetaSystemFields(s.meta)
-	j.owners.created(s.obj, s.meta, s.manager, j.r.api.now())
-	o, err := j.r.create(ctx, s.obj, nil, false)
+	var o object.Object
+	err := j.r.attempt(func() error {
+		j.owners.created(s.obj, s.meta, s.manager, j.r.api.now())
+		return nil
+	})
+	if err == nil {
+		o, err = j.r.create(ctx, s.obj, nil, false)
+	}
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true

@@ -2,26 +2,32 @@ package api
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/exeunt/exeunt/kind"
 )
 
-// fieldOwners says who owns which fields of the objects of one version. For an
-// object that did not exist before that is its creator, for all of them: the
-// library's field manager without its detours over the owners and the object
-// before. Updates are the library's.
+// fieldOwners says who owns which fields of the objects of one version. It is
+// the library's field manager for the common cases, without its detours over
+// copies, conversions and names: an object that did not exist before, all of
+// which is its creator's, and one whose few owners all wrote this version. The
+// rest is the library's. TestFieldOwnersAgree holds the two against each other.
 type fieldOwners struct {
 	v       *kind.Version
 	library *managedfields.FieldManager
@@ -70,7 +76,7 @@ func (c *fieldOwners) created(obj runtime.Object, m metav1.Object, manager strin
 	if err != nil {
 		return
 	}
-	value, err := c.v.Wire.TypeConverter.ObjectToTyped(obj, typed.AllowDuplicates)
+	value, err := c.typed(obj)
 	if err != nil {
 		return
 	}
@@ -78,30 +84,206 @@ func (c *fieldOwners) created(obj runtime.Object, m metav1.Object, manager strin
 	if err != nil {
 		return
 	}
+	owned := c.ownable(change)
+	if owned.Empty() {
+		return
+	}
+	if entry, err := withFields(c.entry(manager, now), owned); err == nil {
+		m.SetManagedFields([]metav1.ManagedFieldsEntry{entry})
+	}
+}
+
+// updated records the manager as the owner of what obj has and live has not,
+// and takes it from all others. It may change obj, and never live.
+func (c *fieldOwners) updated(live, obj runtime.Object, manager string, now time.Time) runtime.Object {
+	entries, err := c.successors(live, obj, manager, now)
+	if err != nil {
+		return c.library.UpdateNoErrors(live, obj, manager)
+	}
+	m, _ := meta.Accessor(obj) // successors has read it
+	m.SetManagedFields(entries)
+	return obj
+}
+
+// errUncommon is an update that is left to the library.
+var errUncommon = errors.New("not a common update")
+
+// successors computes the owners after an update. With an error, obj is as it
+// was.
+func (c *fieldOwners) successors(live, obj runtime.Object, manager string, now time.Time) ([]metav1.ManagedFieldsEntry, error) {
+	before, err := c.commonOwners(live, obj)
+	if err != nil {
+		return nil, err
+	}
+	change, old, err := c.compare(live, obj)
+	if err != nil {
+		return nil, err
+	}
+	change = change.FilterFields(c.reset)
+	taken := change.Added.Union(change.Modified)
+	own, ownSet := c.entry(manager, now), c.ownable(change)
+	changed := !ownSet.Empty()
+	var after []metav1.ManagedFieldsEntry
+	for _, entry := range before {
+		set, err := ownedFields(entry, old)
+		if err != nil {
+			return nil, err
+		}
+		set = set.Difference(taken).Difference(change.Removed)
+		if changed && sameOwner(entry, own) {
+			ownSet = ownSet.Union(set)
+			continue
+		}
+		if set.Empty() {
+			continue
+		}
+		if entry, err = withFields(entry, set); err != nil {
+			return nil, err
+		}
+		after = append(after, entry)
+	}
+	if changed {
+		if own, err = withFields(own, ownSet); err != nil {
+			return nil, err
+		}
+		after = append(after, own)
+	}
+	slices.SortFunc(after, compareOwners)
+	return after, nil
+}
+
+// commonOwners are the owners that an update starts from: those that the client
+// sent, or else those that the object has.
+func (c *fieldOwners) commonOwners(live, obj runtime.Object) ([]metav1.ManagedFieldsEntry, error) {
+	was, err := meta.Accessor(live)
+	if err != nil {
+		return nil, err
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	entries := m.GetManagedFields()
+	if entries == nil {
+		entries = was.GetManagedFields()
+	}
+	if len(entries) == 0 || len(entries) >= maxOwners {
+		return nil, errUncommon
+	}
+	for i, e := range entries {
+		known := e.Operation == metav1.ManagedFieldsOperationUpdate || e.Operation == metav1.ManagedFieldsOperationApply
+		if !known || e.APIVersion != c.v.GVK.GroupVersion().String() || e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
+			return nil, errUncommon
+		}
+		for _, other := range entries[:i] {
+			if sameOwner(e, other) {
+				return nil, errUncommon
+			}
+		}
+	}
+	return entries, nil
+}
+
+// compare compares the fields of two objects. The owners of the new one are no
+// part of it. It returns the old object's fields too.
+func (c *fieldOwners) compare(live, obj runtime.Object) (*typed.Comparison, *typed.TypedValue, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	sent := m.GetManagedFields()
+	m.SetManagedFields(nil)
+	defer m.SetManagedFields(sent)
+	obj.GetObjectKind().SetGroupVersionKind(c.v.GVK)
+	old, err := c.typed(live)
+	if err != nil {
+		return nil, nil, err
+	}
+	value, err := c.typed(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	change, err := old.Compare(value)
+	return change, old, err
+}
+
+// typed is an object with the types of its fields. Objects of Go types have no
+// others, so only those without are validated.
+func (c *fieldOwners) typed(obj runtime.Object) (*typed.TypedValue, error) {
+	if _, ok := obj.(runtime.Unstructured); ok {
+		return c.v.Wire.TypeConverter.ObjectToTyped(obj, typed.AllowDuplicates)
+	}
+	empty, err := c.empty()
+	if err != nil {
+		return nil, err
+	}
+	v, err := value.NewValueReflect(obj)
+	if err != nil {
+		return nil, err
+	}
+	return typed.AsTypedUnvalidated(v, empty.Schema(), empty.TypeRef()), nil
+}
+
+// ownable is what a change makes its manager's.
+func (c *fieldOwners) ownable(change *typed.Comparison) *fieldpath.Set {
 	owned := change.Added.Union(change.Modified)
 	if c.reset != nil {
 		owned = c.reset.Filter(owned)
 	}
-	owned = owned.Difference(neverOwned)
-	if owned.Empty() {
-		return
-	}
-	fields, err := owned.ToJSON()
-	if err != nil {
-		return
-	}
-	at := metav1.NewTime(now.UTC())
-	m.SetManagedFields([]metav1.ManagedFieldsEntry{{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: c.v.GVK.GroupVersion().String(),
-		Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: fields},
-	}})
+	return owned.Difference(neverOwned)
 }
 
-// updated records the manager as the owner of what it changed. It may change
-// obj, and never live.
-func (c *fieldOwners) updated(live, obj runtime.Object, manager string) runtime.Object {
-	return c.library.UpdateNoErrors(live, obj, manager)
+func (c *fieldOwners) entry(manager string, now time.Time) metav1.ManagedFieldsEntry {
+	at := metav1.NewTime(now.UTC())
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: c.v.GVK.GroupVersion().String(),
+		Time: &at, FieldsType: "FieldsV1",
+	}
 }
+
+func withFields(e metav1.ManagedFieldsEntry, set *fieldpath.Set) (metav1.ManagedFieldsEntry, error) {
+	fields, err := set.ToJSON()
+	e.FieldsV1 = &metav1.FieldsV1{Raw: fields}
+	return e, err
+}
+
+// ownedFields reads an owner's fields. They may have been written when a list
+// had no keys, or had some: then they are brought up to date.
+func ownedFields(e metav1.ManagedFieldsEntry, live *typed.TypedValue) (*fieldpath.Set, error) {
+	set := &fieldpath.Set{}
+	if err := set.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
+		return nil, err
+	}
+	reconciled, err := typed.ReconcileFieldSetWithSchema(set, live)
+	if reconciled != nil {
+		set = reconciled
+	}
+	return set, err
+}
+
+// sameOwner is for two of the same version.
+func sameOwner(a, b metav1.ManagedFieldsEntry) bool {
+	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
+}
+
+// compareOwners is the order in which owners are kept.
+func compareOwners(a, b metav1.ManagedFieldsEntry) int {
+	seconds := func(t *metav1.Time) int64 {
+		if t == nil {
+			return 0
+		}
+		return t.Unix()
+	}
+	return cmp.Or(
+		cmp.Compare(a.Operation, b.Operation),
+		cmp.Compare(seconds(a.Time), seconds(b.Time)),
+		cmp.Compare(a.Manager, b.Manager),
+		cmp.Compare(a.Subresource, b.Subresource),
+	)
+}
+
+// maxOwners is from how many owners on the library merges the oldest.
+const maxOwners = 10
 
 // managerName is who writes: what the caller says, or the beginning of its
 // User-Agent.

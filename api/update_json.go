@@ -17,7 +17,7 @@ func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 		return false
 	}
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
-		return j.owners.updated(live, obj, s.manager), nil
+		return j.owners.updated(live, obj, s.manager, j.r.api.now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
@@ -35,13 +37,24 @@ func newJSONWrites(r *resource, owners *fieldOwners, library map[string]http.Han
 	if !ok {
 		return nil
 	}
+	strict := kjson.NewSerializerWithOptions(expected{}, v.Wire.Creater, v.Wire.Typer, kjson.SerializerOptions{Strict: true})
 	return &jsonWrites{
 		r:       r,
 		lenient: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()),
-		strict:  v.Wire.Serializer.DecoderToVersion(info.StrictSerializer, v.GVK.GroupVersion()),
+		strict:  v.Wire.Serializer.DecoderToVersion(strict, v.GVK.GroupVersion()),
 		owners:  owners,
 		library: library,
 	}
+}
+
+// expected spares the strict decoder to read every body twice, the first time
+// for its kind only: it takes each to be what is expected here, which decode
+// checks when the body has been read. A body that says its kind twice, or in
+// other letters, is not decoded strictly.
+type expected struct{}
+
+func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
+	return &schema.GroupVersionKind{}, nil
 }
 
 // serve answers the request, or says false, with nothing read, if it is not
@@ -123,7 +136,7 @@ func (j *jsonWrites) decode(req *http.Request, info *genericrequest.RequestInfo,
 	}
 	gvk := j.r.v.GVK
 	obj, got, err := decoder.Decode(body, &gvk, j.r.v.New())
-	if err != nil || *got != gvk {
+	if err != nil || *got != gvk || !saysKind(obj, gvk) {
 		return sent{}, false
 	}
 	accessor, err := meta.Accessor(obj)
@@ -134,6 +147,13 @@ func (j *jsonWrites) decode(req *http.Request, info *genericrequest.RequestInfo,
 		return sent{}, false
 	}
 	return sent{obj, accessor, managerName(manager, req.UserAgent())}, true
+}
+
+// saysKind says whether an object is of a kind by its own words, or says
+// nothing. One that has no Go type was read by its kind.
+func saysKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
+	said, ok := obj.GetObjectKind().(*metav1.TypeMeta)
+	return !ok || (said.Kind == "" || said.Kind == gvk.Kind) && (said.APIVersion == "" || said.APIVersion == gvk.GroupVersion().String())
 }
 
 // readBody reads up to one byte more than is allowed.
