@@ -99,7 +99,8 @@ func await(b *testing.B, w *store.Watcher, removals int) {
 // populate writes the graph straight into the store.
 func (w *world) populate(s shape) {
 	w.Helper()
-	uid := func(i int) types.UID { return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i)) }
+	*w.made++ // no uid is ever used twice
+	uid := func(i int) types.UID { return types.UID(fmt.Sprintf("%08d-0000-4000-8000-%012d", *w.made, i)) }
 	filler := strings.Repeat("x", 600)
 	for next := 0; next <= s.size; {
 		err := w.store.Transact(context.Background(), func(tx *store.Tx) error {
@@ -131,7 +132,7 @@ func (w *world) populate(s shape) {
 	}
 }
 
-// empty removes what is left, so that the uids can be used again.
+// empty removes what is left.
 func (w *world) empty() {
 	w.Helper()
 	w.exec(`DELETE FROM objects`)

@@ -22,7 +22,7 @@ func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 	if wait := s.unseen(o); wait > 0 {
 		return review.Again(wait), nil
 	}
-	v, err := s.collect(ctx, string(o.UID), allDependents, func(ctx context.Context, batch []*item) error {
+	v, err := s.collect(ctx, string(o.UID), s.c.sql.allDependents, func(ctx context.Context, batch []*item) error {
 		return s.letGo(ctx, o.UID, batch)
 	})
 	if err != nil || s.budget <= 0 {
@@ -76,7 +76,7 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 	if err := s.passOn(o); err != nil {
 		return review.Verdict{}, err
 	}
-	v, err := s.collect(ctx, string(o.UID), dependents, s.judge)
+	v, err := s.collect(ctx, string(o.UID), s.c.sql.dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}

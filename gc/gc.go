@@ -37,7 +37,8 @@ type Options struct {
 	// OrphanWait bounds how long orphaning waits for a controller to see the
 	// deletion (status.observedGeneration). Default 30 seconds.
 	OrphanWait time.Duration
-	// Budget bounds the objects that one transaction changes. Default 500.
+	// Budget bounds the objects that one transaction changes. Default: as many
+	// as take about 50 ms (see pace.go).
 	Budget int
 	// Poll is how often the queue is looked at unasked. Default 5 seconds.
 	Poll time.Duration
@@ -50,6 +51,8 @@ type Collector struct {
 	kinds  *kind.Registry
 	engine *review.Engine
 	opts   Options
+	pace   pace
+	sql    statements
 
 	mu       sync.Mutex
 	paused   bool      // guarded by mu
@@ -71,10 +74,8 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.OrphanWait <= 0 {
 		o.OrphanWait = 30 * time.Second
 	}
-	if o.Budget <= 0 {
-		o.Budget = 500
-	}
-	c := &Collector{db: db, store: st, kinds: kinds, opts: o}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine())}
+	c.pace.fixed = o.Budget
 	q := queue
 	q.Idle = o.Poll
 	var err error

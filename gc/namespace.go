@@ -115,7 +115,7 @@ func (s *session) kindsIn(ctx context.Context, namespace string) ([]string, erro
 func (s *session) empty(ctx context.Context, kind, namespace string) (failed []string, err error) {
 	for after := ""; s.budget > 0; {
 		limit := s.budget
-		batch, err := s.query(ctx, contentOf, kind, namespace, after, limit)
+		batch, err := s.query(ctx, s.c.sql.contentOf, kind, namespace, after, limit)
 		if err != nil {
 			return nil, err
 		}

@@ -49,7 +49,8 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if !ok {
 		return nil, fmt.Errorf("review objects: the transaction is a %T", tx)
 	}
-	s := &session{c: c, tx: stx, now: now, budget: c.opts.Budget, owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
+	budget, begin := c.pace.budget(), time.Now()
+	s := &session{c: c, tx: stx, now: now, budget: budget, owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		if s.budget <= 0 {
@@ -65,6 +66,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
+	c.pace.spent(budget-s.budget, time.Since(begin))
 	return verdicts, tell.Teller{Kinds: c.kinds}.Tell(ctx, s.tx, s.now, s.events...)
 }
 
@@ -75,7 +77,7 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return review.Verdict{}, err
 	}
 	if len(found) == 0 {
-		return s.collect(ctx, uid, dependents, s.judge)
+		return s.collect(ctx, uid, s.c.sql.dependents, s.judge)
 	}
 	o := found[0]
 	if o.Deleting {
@@ -180,7 +182,7 @@ func (s *session) followOne(ctx context.Context, uid string) error {
 		return err
 	}
 	if len(found) == 0 {
-		_, err = s.collect(ctx, uid, dependents, s.judge)
+		_, err = s.collect(ctx, uid, s.c.sql.dependents, s.judge)
 	} else {
 		_, err = s.foreground(ctx, found[0])
 	}

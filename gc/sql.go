@@ -1,6 +1,8 @@
 package gc
 
-// All statements of the package, the same on both engines.
+import "github.com/exeunt/exeunt/sqldb"
+
+// The statements of the package. Those that differ are in statements.
 
 // The columns are those that session.query reads. Whether an object has
 // dependents is one look into the index on owners.
@@ -12,38 +14,78 @@ SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.uid = $1`
 
-	// dependents streams what refers to an owner, in order of age, from the
-	// index on owners; those on their way out already are left out.
-	dependents = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
-FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
-WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
-ORDER BY w.dependent LIMIT $3`
-
-	// allDependents is dependents with those on their way out.
-	allDependents = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
-FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
-WHERE w.owner_uid = $1 AND w.dependent > $2
-ORDER BY w.dependent LIMIT $3`
-
-	// contentOf is what is in a namespace, of one kind.
-	contentOf = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
-FROM objects d JOIN changes c ON c.revision = d.revision
-WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 AND d.deletion_time IS NULL
-ORDER BY d.name LIMIT $4`
-
-	// leavingOf is the same for what is on its way out.
+	// leavingOf is what is in a namespace, of one kind, and on its way out.
 	leavingOf = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
     EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NOT NULL
 ORDER BY d.name LIMIT $3`
+)
+
+// statements are those that read objects page by page. On PostgreSQL they say in
+// which order the tables are read: index, head, body. Left to itself the planner
+// may go by statistics from when the tables were empty, read all objects for
+// each page, and make a cascade quadratic.
+type statements struct {
+	// dependents is what refers to an owner ($1), in order of age after $2, but
+	// for those on their way out already; allDependents is with those.
+	dependents, allDependents string
+	// contentOf is what is in a namespace ($2), of a kind ($1), after a name
+	// ($3), but for what is on its way out already.
+	contentOf string
+}
+
+func newStatements(engine sqldb.Engine) statements {
+	if engine == sqldb.Postgres {
+		return statements{dependents: dependentsPostgres, allDependents: allDependentsPostgres, contentOf: contentOfPostgres}
+	}
+	return statements{dependents: dependentsSQLite, allDependents: allDependentsSQLite, contentOf: contentOfSQLite}
+}
+
+const (
+	dependentsSQLite = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
+FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
+WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
+ORDER BY w.dependent LIMIT $3`
+	dependentsPostgres = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, d.parent, c.body
+FROM (SELECT dependent FROM owners WHERE owner_uid = $1 AND dependent > $2 ORDER BY dependent) AS w
+CROSS JOIN LATERAL (
+    SELECT o.*, EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = o.uid) AS parent
+    FROM objects o WHERE o.id = w.dependent AND o.deletion_time IS NULL OFFSET 0) AS d
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
+ORDER BY w.dependent LIMIT $3`
+
+	allDependentsSQLite = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
+FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
+WHERE w.owner_uid = $1 AND w.dependent > $2
+ORDER BY w.dependent LIMIT $3`
+	allDependentsPostgres = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, d.parent, c.body
+FROM (SELECT dependent FROM owners WHERE owner_uid = $1 AND dependent > $2 ORDER BY dependent) AS w
+CROSS JOIN LATERAL (
+    SELECT o.*, EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = o.uid) AS parent
+    FROM objects o WHERE o.id = w.dependent OFFSET 0) AS d
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
+ORDER BY w.dependent LIMIT $3`
+
+	contentOfSQLite = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
+FROM objects d JOIN changes c ON c.revision = d.revision
+WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 AND d.deletion_time IS NULL
+ORDER BY d.name LIMIT $4`
+	contentOfPostgres = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), c.body
+FROM (SELECT * FROM objects WHERE kind = $1 AND namespace = $2 AND name > $3 AND deletion_time IS NULL ORDER BY name LIMIT $4) AS d
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
+ORDER BY d.name`
 )
 
 // ownerByUID is what Classify must know of an owner.

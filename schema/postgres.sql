@@ -88,6 +88,7 @@ AS $function$
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL
+    WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event
 $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_jitter(delay bigint)
@@ -297,18 +298,20 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION public.gc_track_object_removed()
+CREATE OR REPLACE FUNCTION public.gc_track_objects_removed()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
-    IF EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid) THEN
-        PERFORM gc_enqueue_object(OLD.uid, 'owner_removed');
-    END IF;
-    IF OLD.namespace <> '' THEN
-        PERFORM gc_enqueue_object(n.uid, 'content_removed') FROM objects n
-        WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace AND n.deletion_time IS NOT NULL;
-    END IF;
+    DELETE FROM owners w USING gone g WHERE w.dependent = g.id;
+    PERFORM gc_enqueue_object(found.uid, found.cause) FROM (
+        SELECT g.uid, 'owner_removed' AS cause FROM gone g
+        WHERE EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid = g.uid)
+        UNION ALL
+        SELECT n.uid, 'content_removed' FROM (SELECT DISTINCT g.namespace FROM gone g WHERE g.namespace <> '') AS emptied
+        JOIN objects n ON n.kind = 'namespaces' AND n.namespace = '' AND n.name = emptied.namespace AND n.deletion_time IS NOT NULL
+        ORDER BY 1) AS found;
     RETURN NULL;
 END
 $function$;
@@ -332,13 +335,16 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION public.gc_track_owner_removed()
+CREATE OR REPLACE FUNCTION public.gc_track_owners_removed()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
-    PERFORM gc_enqueue_object(o.uid, 'dependent_removed') FROM objects o
-    WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0;
+    PERFORM gc_enqueue_object(waiting.uid, 'dependent_removed') FROM (
+        SELECT o.uid FROM (SELECT DISTINCT g.owner_uid FROM gone g WHERE g.blocking) AS lost
+        JOIN objects o ON o.uid = lost.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0
+        ORDER BY 1) AS waiting;
     RETURN NULL;
 END
 $function$;
@@ -874,7 +880,7 @@ CREATE TRIGGER objects_mesh_removed_track AFTER DELETE ON public.objects FOR EAC
 
 CREATE TRIGGER objects_project_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'namespaces'::text)) EXECUTE FUNCTION mesh_track_project_removed();
 
-CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects FOR EACH ROW EXECUTE FUNCTION gc_track_object_removed();
+CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gc_track_objects_removed();
 
 CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text) AND (old.deletion_time IS NULL) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION broker_track_declaration();
 
@@ -899,7 +905,6 @@ CREATE TABLE owners (
     owner_uid text COLLATE "C" NOT NULL,
     blocking boolean NOT NULL,
     controller boolean NOT NULL,
-    CONSTRAINT owners_dependent_fkey FOREIGN KEY (dependent) REFERENCES objects(id) ON DELETE CASCADE,
     CONSTRAINT owners_pkey PRIMARY KEY (dependent, owner_uid)
 );
 
@@ -907,7 +912,7 @@ CREATE INDEX owners_owner_uid_dependent_idx ON public.owners USING btree (owner_
 
 CREATE TRIGGER owners_added_track AFTER INSERT ON public.owners FOR EACH ROW EXECUTE FUNCTION gc_track_owner_added();
 
-CREATE TRIGGER owners_removed_track AFTER DELETE ON public.owners FOR EACH ROW WHEN (old.blocking) EXECUTE FUNCTION gc_track_owner_removed();
+CREATE TRIGGER owners_removed_track AFTER DELETE ON public.owners REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gc_track_owners_removed();
 
 COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. The owner may not.';
 

@@ -474,7 +474,8 @@ BEGIN
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+    WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
 END;
 
 CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE ON objects
@@ -580,7 +581,8 @@ BEGIN
     VALUES (OLD.owner_uid, 0, 0, 'dependent_removed', unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+    WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
 END;
 
 CREATE TABLE provisioned_resource_outbox (

@@ -9,25 +9,21 @@ import (
 // minSet is how many removals make a set: fewer are cheaper one by one.
 const minSet = 4
 
-// queueRemovals adds the statements of the removals that wait: three for each
-// run of them that has one cause, where one by one would take three for each.
-// Their revisions follow each other, because any other change ends the run.
-func (t *Tx) queueRemovals() {
-	for rest := t.removals; len(rest) > 0; {
+// queueRemovals adds the statements of removals: three for each run of them that
+// has one cause, where one by one would take three for each.
+func (t *Tx) queueRemovals(rest []*effect) {
+	for len(rest) > 0 {
 		n := 1
 		for n < len(rest) && rest[n].actor == rest[0].actor && rest[n].cascade == rest[0].cascade {
 			n++
 		}
 		if n < minSet {
-			for _, f := range rest[:n] {
-				t.archived += f.queue(&t.queued, t.archive)
-			}
+			t.queueEach(rest[:n])
 		} else {
 			t.queueSet(rest[:n])
 		}
 		rest = rest[n:]
 	}
-	t.removals = t.removals[:0]
 }
 
 func (t *Tx) queueSet(run []*effect) {

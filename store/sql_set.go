@@ -41,3 +41,23 @@ const (
 	deleteSetSQLite   = `DELETE FROM objects WHERE id IN (SELECT value FROM json_each($1))`
 	deleteSetPostgres = `DELETE FROM objects WHERE id = ANY ($1::bigint[])`
 )
+
+// The statements that rewrite many objects at once, on PostgreSQL: updateObject,
+// insertChange, deleteOwners and insertOwner for many. The arrays go side by
+// side, and no id is in them twice.
+const (
+	rewriteSetPostgres = `
+UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,
+    deletion_actor = coalesce(o.deletion_actor, r.actor), deletion_cascade = coalesce(o.deletion_cascade, r.cascade)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[])
+    AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade)
+WHERE o.id = r.id`
+	logSetPostgres = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
+SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body) JOIN objects o ON o.id = r.id`
+	disownSetPostgres = `DELETE FROM owners WHERE dependent = ANY ($1::bigint[])`
+	ownSetPostgres    = `
+INSERT INTO owners (dependent, owner_uid, blocking, controller)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[])`
+)

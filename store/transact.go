@@ -23,7 +23,7 @@ type Tx struct {
 	revision int64
 	archived int64 // bytes
 	effects  []*effect
-	removals []*effect // not queued yet
+	waiting  []*effect // of one type, not queued yet: they may become a set
 	queued   sqldb.Batch
 	engine   sqldb.Engine
 
@@ -128,18 +128,38 @@ func (t *Tx) add(f *effect) {
 	f.at = t.Now.UnixMilli()
 	t.cause.explain(f)
 	t.effects = append(t.effects, f)
-	if f.Type == Removed {
-		t.removals = append(t.removals, f)
-		return
+	if len(t.waiting) > 0 && t.waiting[0].Type != f.Type {
+		t.queueWaiting()
 	}
-	t.queueRemovals()
-	t.archived += f.queue(&t.queued, t.archive)
+	t.waiting = append(t.waiting, f)
+}
+
+// queueWaiting adds the statements of the effects that wait. Their revisions
+// follow each other, because an effect of another type ends the run.
+func (t *Tx) queueWaiting() {
+	run := t.waiting
+	t.waiting = nil
+	switch {
+	case len(run) == 0:
+	case run[0].Type == Removed:
+		t.queueRemovals(run)
+	case run[0].Type == Updated && t.engine == sqldb.Postgres:
+		t.queueRewrites(run)
+	default:
+		t.queueEach(run)
+	}
+}
+
+func (t *Tx) queueEach(run []*effect) {
+	for _, f := range run {
+		t.archived += f.queue(&t.queued, t.archive)
+	}
 }
 
 // Flush sends what was removed and rewritten, in one round trip. The triggers
 // have fired when it returns.
 func (t *Tx) Flush(ctx context.Context) error {
-	t.queueRemovals()
+	t.queueWaiting()
 	if t.queued.Len() == 0 {
 		return nil
 	}
