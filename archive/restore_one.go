@@ -114,7 +114,11 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	if err != nil {
 		return refusal{err}
 	}
+	request.Restores = c.id
 	_, err = r.store.Create(ctx, request)
+	if object.Is(err, object.Expired) {
+		err = refusal{errors.New("it left the archive meanwhile")}
+	}
 	return err
 }
 

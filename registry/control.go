@@ -120,6 +120,7 @@ type statsAnswer struct {
 	Paused           bool              `json:"paused"`
 	CollectManifests bool              `json:"collectManifests"`
 	CollectBlobs     bool              `json:"collectBlobs"`
+	Repositories     queueAnswer       `json:"repositories"` // that were removed
 	Manifests        queueAnswer       `json:"manifests"`
 	Blobs            queueAnswer       `json:"blobs"`
 	Unlinks          queueAnswer       `json:"unlinks"`
@@ -136,7 +137,7 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 	}
 	a := statsAnswer{
 		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
-		Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
+		Repositories: newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
 		UnlinkBytes: s.UnlinkBytes, Uploads: s.Uploads, Abandoned: s.Abandoned,
 	}
 	if a.Paused, err = k.collector.paused(ctx); err != nil {
@@ -165,8 +166,8 @@ func (k *Control) dryRun(ctx context.Context, _ map[string]string) (any, error) 
 
 type runAnswer struct {
 	Paused    bool `json:"paused"`
-	Complete  bool `json:"complete"` // nothing more is due
-	Manifests int  `json:"manifests"`
+	Complete  bool `json:"complete"`  // nothing more is due
+	Manifests int  `json:"manifests"` // those of removed repositories not counted
 	Blobs     int  `json:"blobs"`
 	Paths     int  `json:"paths"` // whose bytes were removed
 	Uploads   int  `json:"uploads"`

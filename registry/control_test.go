@@ -16,7 +16,7 @@ import (
 func TestControl(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m", config: "c", layers: []string{"l"}, tags: []string{"t"}})
-		w.ask(http.MethodGet, "/gc", 200, `"paused":false,"collectManifests":true,"collectBlobs":true,"manifests":{"depth":1,"overdue":0`)
+		w.ask(http.MethodGet, "/gc", 200, `"paused":false,"collectManifests":true,"collectBlobs":true,"repositories":{"depth":0`)
 		w.ask(http.MethodGet, "/gc/", 200, `"tag_delete":"24h0m0s"`)
 		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=90m", 200, `"tag_delete":"1h30m0s"`)
 		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":null`)

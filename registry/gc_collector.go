@@ -52,6 +52,9 @@ type Options struct {
 	// SweepEvery is how often the blob store is looked through for bytes that
 	// the database does not know. Default a day; negative: never.
 	SweepEvery time.Duration
+	// Changed is told of the id of a repository that lost a manifest. It must be
+	// quick. Nil: nobody wants to know.
+	Changed func(repository int64)
 	// Paused is asked before each turn. Default: never.
 	Paused func(ctx context.Context) (bool, error)
 	// Now is the clock. The triggers use the database's. Default time.Now.
@@ -85,7 +88,7 @@ type Collector struct {
 	metrics *gcMetrics
 	sql     gcStatements
 
-	manifests, blobRows, unlinks *review.Engine
+	manifests, blobRows, unlinks, removed *review.Engine
 }
 
 // NewCollector makes a Collector. It does no I/O.
@@ -107,6 +110,9 @@ func NewCollector(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, e
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 24 * time.Hour
 	}
+	if o.Changed == nil {
+		o.Changed = func(int64) {}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -114,10 +120,11 @@ func NewCollector(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, e
 		o.Logger = slog.Default()
 	}
 	c := &Collector{db: db, blobs: blobs, options: o, metrics: newGCMetrics(), sql: newGCStatements(db.Engine())}
-	var errs [3]error
+	var errs [4]error
 	c.manifests, errs[0] = c.engine(manifestQueue, &manifestReviewer{c})
 	c.blobRows, errs[1] = c.engine(blobQueue, &blobReviewer{c})
 	c.unlinks, errs[2] = c.engine(unlinkQueue, &unlinker{c})
+	c.removed, errs[3] = c.engine(repositoryQueue, &repositoryReviewer{c})
 	return c, errors.Join(errs[:]...)
 }
 
@@ -126,6 +133,8 @@ var (
 	manifestQueue = review.Queue{Name: "registry-manifests", Table: "gc_manifest_review_queue", Key: "manifest"}
 	blobQueue     = review.Queue{Name: "registry-blobs", Table: "gc_blob_review_queue", Key: "digest"}
 	unlinkQueue   = review.Queue{Name: "registry-unlinks", Table: "gc_unlink_queue", Key: "path", Effects: unlinks}
+	// One at a time: each removes as much as a transaction may.
+	repositoryQueue = review.Queue{Name: "registry-repositories", Table: "gc_repository_review_queue", Key: "uid", Batch: 1}
 )
 
 // sqliteBatch is how many reviews one transaction takes on SQLite, where pushes
@@ -133,7 +142,7 @@ var (
 const sqliteBatch = 50
 
 func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
-	if c.db.Engine() == sqldb.SQLite {
+	if c.db.Engine() == sqldb.SQLite && q.Batch == 0 {
 		q.Batch = sqliteBatch
 	}
 	return review.New(c.db, q, r, review.Options{
@@ -145,7 +154,7 @@ func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, e
 func (c *Collector) engines() []*review.Engine {
 	running := []*review.Engine{c.unlinks}
 	if !c.options.KeepManifests {
-		running = append(running, c.manifests)
+		running = append(running, c.manifests, c.removed)
 	}
 	if !c.options.KeepBlobs {
 		running = append(running, c.blobRows)
@@ -214,13 +223,14 @@ func (c *Collector) paused(ctx context.Context) (bool, error) {
 
 // Turn is what one turn of each worker did.
 type Turn struct {
-	Manifests, Blobs, Unlinks review.Result
-	Uploads                   int // abandoned ones, removed
+	Repositories, Manifests, Blobs, Unlinks review.Result
+
+	Uploads int // abandoned ones, removed
 }
 
 // Idle reports whether there was nothing to do.
 func (t Turn) Idle() bool {
-	return t.Manifests.Claimed+t.Blobs.Claimed+t.Unlinks.Claimed+t.Uploads == 0
+	return t.Repositories.Claimed+t.Manifests.Claimed+t.Blobs.Claimed+t.Unlinks.Claimed+t.Uploads == 0
 }
 
 // RunOne has each worker take one turn, in the order in which things go. It is
@@ -232,6 +242,9 @@ func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 		return t, err
 	}
 	if !c.options.KeepManifests {
+		if t.Repositories, err = c.removed.RunOne(ctx); err != nil {
+			return t, err
+		}
 		if t.Manifests, err = c.manifests.RunOne(ctx); err != nil {
 			return t, err
 		}
@@ -271,6 +284,9 @@ func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) e
 		return err
 	}
 	c.metrics.count(counting.reviews)
+	for _, id := range counting.changed {
+		c.options.Changed(id)
+	}
 	return nil
 }
 

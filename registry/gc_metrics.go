@@ -25,12 +25,20 @@ type counted struct{ worker, event, outcome string }
 type countingTx struct {
 	review.Tx
 	reviews []counted
+	changed []int64 // ids of repositories
 }
 
 // note has a review counted, if the transaction counts.
 func note(tx review.Tx, worker, event, outcome string) {
 	if t, ok := tx.(*countingTx); ok {
 		t.reviews = append(t.reviews, counted{worker, event, outcome})
+	}
+}
+
+// changed has a repository named that lost a manifest.
+func changed(tx review.Tx, repository int64) {
+	if t, ok := tx.(*countingTx); ok {
+		t.changed = append(t.changed, repository)
 	}
 }
 
@@ -64,7 +72,7 @@ func (m *gcMetrics) count(reviews []counted) {
 }
 
 func (c *Collector) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.bytes, c.metrics.uploads}
+	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.bytes, c.metrics.uploads}
 }
 
 // Describe makes a Collector a prometheus.Collector of its metrics.

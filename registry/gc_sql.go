@@ -72,6 +72,51 @@ const (
 	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])`
 )
 
+// lookRemoved finds a repository whose object is gone; takeRemoved takes it for
+// its review. Somebody who restores it has it locked.
+const (
+	lookRemoved         = `SELECT r.id FROM repositories r WHERE r.path = '@' || CAST($1 AS text)`
+	takeRemovedSQLite   = `SELECT r.id, r.top_level_namespace_id FROM repositories r WHERE r.path = '@' || CAST($1 AS text)`
+	takeRemovedPostgres = takeRemovedSQLite + ` FOR UPDATE SKIP LOCKED`
+)
+
+// isArchived says whether an object can still be restored.
+const isArchived = `SELECT EXISTS (SELECT 1 FROM archive a WHERE a.uid = $1)`
+
+// removableManifests are manifests of a repository that no list holds: a list
+// goes before what it holds, or the foreign key would object. removeLinks
+// removes links to blobs, removeRepository what is left.
+const (
+	removableManifestsSQLite = `
+SELECT m.id FROM manifests m
+WHERE m.repository_id = $1 AND NOT EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = m.id)
+ORDER BY m.id DESC LIMIT $2`
+	removableManifestsPostgres = removableManifestsSQLite + ` FOR UPDATE SKIP LOCKED`
+	hasManifests               = `SELECT EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = $1)`
+	removeLinks                = `
+DELETE FROM repository_blobs WHERE repository_id = $1 AND blob_digest IN (
+    SELECT l.blob_digest FROM repository_blobs l WHERE l.repository_id = $1 ORDER BY l.blob_digest LIMIT $2)
+RETURNING blob_digest`
+	removeRepository = `DELETE FROM repositories WHERE id = $1`
+)
+
+// removeNamespace removes a namespace that has no repository and is none of the
+// API. On PostgreSQL one that is being given a repository is passed over: whoever
+// does that has it locked.
+const (
+	removeNamespaceSQLite = `
+DELETE FROM top_level_namespaces WHERE id IN (
+    SELECT n.id FROM top_level_namespaces n
+    WHERE n.id = $1 AND NOT EXISTS (SELECT 1 FROM repositories r WHERE r.top_level_namespace_id = n.id)
+        AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = n.name))`
+	removeNamespacePostgres = `
+DELETE FROM top_level_namespaces WHERE id IN (
+    SELECT n.id FROM top_level_namespaces n
+    WHERE n.id = $1 AND NOT EXISTS (SELECT 1 FROM repositories r WHERE r.top_level_namespace_id = n.id)
+        AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = n.name)
+    FOR UPDATE SKIP LOCKED)`
+)
+
 // pathKnown says whether a row names a path, and how many bytes it is said to
 // hold.
 const pathKnown = `
@@ -136,6 +181,8 @@ type gcStatements struct {
 	postgres                                     bool
 	reviewManifest, subjectHeld, deleteManifests string
 	reviewBlob, deleteBlobs, removeAbandoned     string
+	takeRemoved, removableManifests              string
+	removeNamespace                              string
 }
 
 func newGCStatements(engine sqldb.Engine) gcStatements {
@@ -144,11 +191,13 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 			postgres:       true,
 			reviewManifest: reviewManifestPostgres, subjectHeld: subjectHeldPostgres, deleteManifests: deleteManifestsPostgres,
 			reviewBlob: reviewBlobPostgres, deleteBlobs: deleteBlobsPostgres, removeAbandoned: removeAbandonedPostgres,
+			takeRemoved: takeRemovedPostgres, removableManifests: removableManifestsPostgres, removeNamespace: removeNamespacePostgres,
 		}
 	}
 	return gcStatements{
 		reviewManifest: reviewManifestSQLite, subjectHeld: subjectHeldSQLite, deleteManifests: deleteManifestsSQLite,
 		reviewBlob: lookBlob, deleteBlobs: deleteBlobsSQLite, removeAbandoned: removeAbandonedSQLite,
+		takeRemoved: takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
 	}
 }
 

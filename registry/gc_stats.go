@@ -8,6 +8,8 @@ import (
 
 // Stats is the state of the collection, for people.
 type Stats struct {
+	// Repositories are those that were removed, and can be restored or will go.
+	Repositories              review.Stats
 	Manifests, Blobs, Unlinks review.Stats
 	// UnlinkBytes are those that wait for the unlinker.
 	UnlinkBytes int64
@@ -20,6 +22,9 @@ type Stats struct {
 func (c *Collector) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	var err error
+	if s.Repositories, err = c.removed.Stats(ctx); err != nil {
+		return Stats{}, err
+	}
 	if s.Manifests, err = c.manifests.Stats(ctx); err != nil {
 		return Stats{}, err
 	}

@@ -13,13 +13,13 @@ import (
 func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	var found bool
+	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		if to.Tag != "" {
-			var n int64
-			found, err = one(ctx, tx, deleteTag, []any{to.Repository, to.Tag}, &n)
+			found, err = one(ctx, tx, deleteTag, []any{to.Repository, to.Tag}, &repo)
 			return err
 		}
-		found, err = r.removeManifest(ctx, tx, to)
+		repo, found, err = r.removeManifest(ctx, tx, to)
 		return err
 	})
 	if err != nil {
@@ -28,6 +28,7 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 	if !found {
 		return r.manifestUnknown(ctx, to)
 	}
+	r.touched(repo)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
@@ -35,15 +36,15 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 // removeManifest deletes a manifest, unless a list holds it: the list would be
 // broken for those who pull it. The row is locked before the lists are looked
 // for, so none can take it in between.
-func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request) (bool, error) {
+func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request) (repo int64, found bool, err error) {
 	lock := lockManifestSQLite
 	if r.db.Engine() == sqldb.Postgres {
 		lock = lockManifestPostgres
 	}
 	var id int64
-	found, err := one(ctx, tx, lock, []any{to.Repository, to.Digest.String()}, &id)
+	found, err = one(ctx, tx, lock, []any{to.Repository, to.Digest.String()}, &id, &repo)
 	if err != nil || !found {
-		return false, err
+		return 0, false, err
 	}
 	var parents []string
 	var b sqldb.Batch
@@ -53,11 +54,11 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 		return row.Scan(&parents[len(parents)-1])
 	}, listParents, id)
 	if err := tx.Send(ctx, &b); err != nil {
-		return false, err
+		return 0, false, err
 	}
 	if len(parents) > 0 {
-		return false, errorf(Unsupported, "the manifest is part of a manifest list: delete that first: %s", strings.Join(parents, ", ")).
+		return 0, false, errorf(Unsupported, "the manifest is part of a manifest list: delete that first: %s", strings.Join(parents, ", ")).
 			as(http.StatusMethodNotAllowed)
 	}
-	return true, exec(ctx, tx, deleteManifest, id)
+	return repo, true, exec(ctx, tx, deleteManifest, id)
 }

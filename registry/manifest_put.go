@@ -119,17 +119,50 @@ type push struct {
 	types map[string]int64 // ids of media types
 }
 
+// errNoTarget: there is no repository to store a manifest in.
+var errNoTarget = errors.New("no such repository")
+
 // store writes the manifest and everything about it in one transaction, which
-// first makes sure of what the manifest refers to, and holds on to it.
+// first makes sure of the repository and of what the manifest refers to, and
+// holds on to them.
+//
+// A repository that is not there is made only for a manifest that does not need
+// what a new one cannot have.
 func (p *push) store(ctx context.Context) error {
-	if err := p.findRepository(ctx); err != nil {
-		return err
-	}
 	if err := p.findTypes(ctx); err != nil {
 		return err
 	}
-	err := p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	err := p.storeOnce(ctx)
+	if errors.Is(err, errNoTarget) {
+		if _, _, err := p.layers(nil, nil); err != nil {
+			return err
+		}
+		if _, err := p.r.ensure(ctx, p.name); err != nil {
+			return err
+		}
+		err = p.storeOnce(ctx)
+	}
+	if errors.Is(err, errNoTarget) {
+		err = errorf(Denied, "repository %s was deleted at once", p.name)
+	}
+	if err != nil {
+		return during("store manifest", err)
+	}
+	p.r.touched(p.repo.id)
+	return nil
+}
+
+func (p *push) storeOnce(ctx context.Context) error {
+	return p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		p.absent = nil
+		var found bool
+		var err error
+		if p.repo, found, err = p.r.lockTarget(ctx, tx, p.name); err != nil {
+			return err
+		}
+		if !found {
+			return errNoTarget
+		}
 		blobs, err := p.shareBlobs(ctx, tx)
 		if err != nil {
 			return err
@@ -144,21 +177,6 @@ func (p *push) store(ctx context.Context) error {
 		}
 		return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
 	})
-	return during("store manifest", err)
-}
-
-// findRepository finds the repository. A new one is made only for a manifest
-// that does not need what a new one cannot have.
-func (p *push) findRepository(ctx context.Context) error {
-	repo, found, err := p.r.repository(ctx, p.name)
-	if err == nil && !found {
-		if _, _, err := p.layers(nil, nil); err != nil {
-			return err
-		}
-		repo, err = p.r.ensure(ctx, p.name)
-	}
-	p.repo = repo
-	return err
 }
 
 // findTypes finds the ids of all media types, before the transaction.

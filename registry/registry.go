@@ -19,6 +19,7 @@
 package registry
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -34,6 +35,13 @@ type Config struct {
 	// Known says whether the registry may serve a caller at all. Default:
 	// everybody.
 	Known func(*http.Request) bool
+	// Declare makes a repository that does not exist, when something is pushed
+	// to it: it makes the object, and triggers make the row. An *Error is for
+	// the caller. Nil: there is no API, and rows are made without.
+	Declare func(ctx context.Context, repository string) error
+	// Touched is told of the id of a repository whose content a client has
+	// changed. It must be quick. Nil: nobody wants to know.
+	Touched func(repository int64)
 	// ChunkMinLength is the size below which a client should not make chunks.
 	// Smaller ones are accepted. 0: no advice is given.
 	ChunkMinLength int64
@@ -50,6 +58,8 @@ type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
 	known    func(*http.Request) bool
+	declare  func(ctx context.Context, repository string) error
+	touched  func(repository int64)
 	chunkMin int64
 	now      func() time.Time
 	log      *slog.Logger
@@ -66,6 +76,9 @@ func New(c Config) *Registry {
 	if c.Known == nil {
 		c.Known = func(*http.Request) bool { return true }
 	}
+	if c.Touched == nil {
+		c.Touched = func(int64) {}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -73,7 +86,7 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, known: c.Known, chunkMin: c.ChunkMinLength,
+		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched, chunkMin: c.ChunkMinLength,
 		now: c.Now, log: c.Logger, writer: writer{db: c.DB}, types: mediaTypes{db: c.DB},
 	}
 	r.handlers = [kinds]handler{

@@ -3,8 +3,8 @@ package registry
 import (
 	"context"
 	"fmt"
-	"strings"
 
+	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -33,40 +33,92 @@ func (r *Registry) existing(ctx context.Context, name string) (repository, error
 	return repo, err
 }
 
-// ensure finds a repository, or makes it: the first push does.
+// target is a repository that is pushed to.
+type target struct {
+	repository
+	declared           bool // it has an object
+	deleting, homeless bool // the object, or its namespace, is being deleted
+}
+
+func (t *target) fields() []any {
+	return []any{&t.id, &t.namespace, &t.declared, &t.deleting, &t.homeless}
+}
+
+// refusal says why nothing can be pushed to a repository; nil: it can.
+func (t *target) refusal(name string) error {
+	switch {
+	case t.deleting:
+		return errorf(Denied, "repository %s is being deleted: nothing can be pushed to it until it is gone", name)
+	case t.homeless:
+		return errorf(Denied, "namespace %s is being deleted: nothing can be pushed to %s", topLevel(name), name)
+	}
+	return nil
+}
+
+// lockTarget is part of a push's transaction: from here to its end the
+// repository is neither marked nor removed.
+func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (repository, bool, error) {
+	statement := findTarget
+	if r.db.Engine() == sqldb.Postgres {
+		statement = lockTargetPostgres
+	}
+	var t target
+	found, err := one(ctx, tx, statement, []any{name}, t.fields()...)
+	if err != nil || !found {
+		return repository{}, false, err
+	}
+	return t.repository, true, t.refusal(name)
+}
+
+// ensure finds a repository that can be pushed to, or makes it: the first push
+// does.
 func (r *Registry) ensure(ctx context.Context, name string) (repository, error) {
-	repo, found, err := r.repository(ctx, name)
-	if err != nil || found {
+	repo, err := r.findTarget(ctx, name)
+	if err != nil || repo.id != 0 {
 		return repo, err
 	}
+	create := r.declare
+	if create == nil {
+		create = r.insertRepository
+	}
+	if err := create(ctx, name); err != nil {
+		return repository{}, during("make repository "+name, err)
+	}
+	repo, err = r.findTarget(ctx, name)
+	if err == nil && repo.id == 0 {
+		// Deleted at once, or its name in the API stands for another path.
+		err = errorf(Denied, "repository %s could not be made: its name in the API is taken", name)
+	}
+	return repo, err
+}
+
+// findTarget finds a repository that can be pushed to. It has no id if there is
+// none, or if it has no object yet.
+func (r *Registry) findTarget(ctx context.Context, name string) (repository, error) {
+	var t target
+	found, err := r.db.Row(ctx, findTarget, []any{name}, t.fields()...)
+	if err != nil {
+		return repository{}, fmt.Errorf("find repository %s: %w", name, err)
+	}
+	if !found || r.declare != nil && !t.declared {
+		return repository{}, nil
+	}
+	return t.repository, t.refusal(name)
+}
+
+// insertRepository makes a repository where there is no API.
+func (r *Registry) insertRepository(ctx context.Context, name string) error {
 	now := r.now().UnixMilli()
-	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	return r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
 		b.Exec(insertNamespace, topLevel(name), now)
 		b.Exec(insertRepository, topLevel(name), name, now)
-		if err := tx.Send(ctx, &b); err != nil {
-			return err
-		}
-		// A statement of its own: on PostgreSQL it sees what another
-		// transaction committed while the insert waited for it.
-		found, err = one(ctx, tx, findRepository, []any{name}, &repo.id, &repo.namespace)
-		return err
+		return tx.Send(ctx, &b)
 	})
-	if err == nil && !found {
-		err = fmt.Errorf("it was deleted at once")
-	}
-	if err != nil {
-		return repository{}, fmt.Errorf("make repository %s: %w", name, err)
-	}
-	return repo, nil
 }
 
-// topLevel is the API namespace of a repository: the first component of its
-// path, or default where there is no other.
+// topLevel is the API namespace of a repository.
 func topLevel(name string) string {
-	first, _, deeper := strings.Cut(name, "/")
-	if !deeper {
-		return "default"
-	}
-	return first
+	namespace, _ := v1.Name(name)
+	return namespace
 }

@@ -85,6 +85,7 @@ func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Ti
 		verdicts[i], gone = m.decide()
 		if gone {
 			garbage = append(garbage, m.id)
+			changed(tx, m.repository)
 		}
 		note(tx, workerManifest, tasks[i].Event, m.outcome(gone))
 	}

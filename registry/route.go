@@ -8,6 +8,8 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
+
+	v1 "github.com/exeunt/exeunt/registry/v1"
 )
 
 // Kind is what a request asks for.
@@ -193,16 +195,13 @@ func checkName(name string) error {
 	if len(name) > maxName {
 		return errorf(NameInvalid, "the repository name has %d characters, more than %d", len(name), maxName)
 	}
-	if !namePattern.MatchString(name) {
+	if !v1.ValidPath(name) {
 		return errorf(NameInvalid, "%q is not a repository name: want lower-case letters and digits, separated by one . or _, two _ or any number of -, in components separated by /", name)
 	}
 	return nil
 }
 
-var (
-	namePattern = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagPattern  = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
-)
+var tagPattern = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
 
 func checkTag(tag string) error {
 	if !tagPattern.MatchString(tag) {

@@ -7,6 +7,19 @@ package registry
 // findRepository is by its unique path.
 const findRepository = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
 
+// findTarget finds what a push goes to, and what speaks against it: it has no
+// object yet, the object or its namespace is being deleted. lockTarget keeps it
+// so until the transaction ends: whoever marks or removes the object waits. The
+// namespace is only read. When that goes, its repositories go one by one, and
+// each waits for its pushes.
+const (
+	findTarget = `
+SELECT r.id, r.top_level_namespace_id, r.object_uid IS NOT NULL, r.deleting, n.deleting
+FROM repositories r JOIN top_level_namespaces n ON n.id = r.top_level_namespace_id
+WHERE r.path = $1`
+	lockTargetPostgres = findTarget + ` FOR SHARE OF r`
+)
+
 // insertNamespace and insertRepository do nothing for what is there.
 const (
 	insertNamespace = `
@@ -17,10 +30,11 @@ SELECT id, CAST($2 AS text), CAST($3 AS bigint) FROM top_level_namespaces WHERE 
 ON CONFLICT (path) DO NOTHING`
 )
 
-// listRepositories lists those that have content, in order of their path.
+// listRepositories lists those that have content, in order of their path. What
+// was removed has none that anybody can ask for.
 const listRepositories = `
 SELECT r.path FROM repositories r
-WHERE r.path > $1 AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+WHERE r.path > $1 AND r.removed_at IS NULL AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
 ORDER BY r.path LIMIT $2`
 
 const (
@@ -202,12 +216,12 @@ ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_
 const deleteTag = `
 DELETE FROM tags
 WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND name = $2
-RETURNING 1`
+RETURNING repository_id`
 
 // lockManifest keeps a manifest from becoming part of a list until it is
 // deleted.
 const (
-	lockManifestSQLite   = `SELECT m.id FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE r.path = $1 AND m.digest = $2`
+	lockManifestSQLite   = `SELECT m.id, m.repository_id FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE r.path = $1 AND m.digest = $2`
 	lockManifestPostgres = lockManifestSQLite + ` FOR UPDATE OF m`
 )
 

@@ -408,6 +408,96 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION public.repositories_follow_archive()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE gc_repository_review_queue SET review_after = 0, event = 'archive_delete', claim_token = NULL, claim_until = NULL
+    WHERE uid = OLD.uid;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.repositories_follow_created()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    spec json := convert_from(NEW.body, 'UTF8')::json -> 'spec';
+    home bigint;
+BEGIN
+    INSERT INTO top_level_namespaces (name, created_at) VALUES (NEW.namespace, gc_now())
+    ON CONFLICT (name) DO UPDATE SET name = excluded.name
+    RETURNING id INTO home;
+    UPDATE repositories SET path = spec ->> 'path', object_uid = NEW.uid, deleting = false, removed_at = NULL
+    WHERE path = (SELECT '@' || a.uid FROM archive a WHERE a.restored_as = NEW.uid LIMIT 1)
+        AND NOT EXISTS (SELECT 1 FROM repositories r WHERE r.path = spec ->> 'path');
+    INSERT INTO repositories (top_level_namespace_id, path, created_at, object_uid, gc_hold, gc_delay)
+    VALUES (home, spec ->> 'path', gc_now(), NEW.uid,
+        coalesce((spec ->> 'hold')::boolean, false), (spec ->> 'reviewAfterSeconds')::bigint * 1000)
+    ON CONFLICT (path) DO UPDATE SET
+        object_uid = excluded.object_uid, gc_hold = excluded.gc_hold, gc_delay = excluded.gc_delay;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.repositories_follow_deleting()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE repositories SET deleting = true WHERE object_uid = NEW.uid;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.repositories_follow_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    -- The row before the queue, as reviews take them.
+    UPDATE repositories SET path = '@' || OLD.uid, deleting = true, removed_at = gc_now(), gc_hold = false
+    WHERE object_uid = OLD.uid;
+    INSERT INTO gc_repository_review_queue AS q (uid, review_after, review_count, event, created_at)
+    SELECT OLD.uid, CASE WHEN EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.uid) THEN gc_now() + 3600000 ELSE 0 END,
+        0, 'repository_delete', gc_now()
+    FROM repositories r WHERE r.object_uid = OLD.uid
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = least(q.review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.repositories_follow_updated()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    spec json := convert_from(NEW.body, 'UTF8')::json -> 'spec';
+    hold boolean := coalesce((spec ->> 'hold')::boolean, false);
+    delay bigint := (spec ->> 'reviewAfterSeconds')::bigint * 1000;
+BEGIN
+    -- Most changes are of the status, and must not wait for pushes.
+    UPDATE repositories r SET gc_hold = hold, gc_delay = delay
+    WHERE r.object_uid = NEW.uid AND (r.gc_hold <> hold OR r.gc_delay IS DISTINCT FROM delay);
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.top_level_namespaces_follow()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE top_level_namespaces SET deleting = (NEW.deletion_time IS NOT NULL)
+    WHERE name = NEW.name AND deleting <> (NEW.deletion_time IS NOT NULL);
+    RETURN NULL;
+END
+$function$;
+
 CREATE TABLE archive (
     id bigint NOT NULL,
     uid text COLLATE "C" NOT NULL,
@@ -419,6 +509,7 @@ CREATE TABLE archive (
     actor text COLLATE "C" NOT NULL,
     cascade text COLLATE "C" NOT NULL,
     size bigint NOT NULL,
+    restored_as text COLLATE "C",
     CONSTRAINT archive_pkey PRIMARY KEY (id)
 );
 
@@ -428,7 +519,11 @@ CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (nam
 
 CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (kind = 'namespaces'::text);
 
+CREATE INDEX archive_restored_as_idx ON public.archive USING btree (restored_as) WHERE (restored_as IS NOT NULL);
+
 CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
+
+CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON public.archive FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_archive();
 
 COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction leaves it while a row here points at it.';
 
@@ -445,6 +540,8 @@ COMMENT ON COLUMN archive.actor IS 'who asked for the deletion';
 COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the cause, or an id of a request''s own';
 
 COMMENT ON COLUMN archive.size IS 'bytes of the body';
+
+COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was made of this row, last';
 
 CREATE TABLE blob_uploads (
     id text COLLATE "C" NOT NULL,
@@ -574,6 +671,10 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_kind_revision_idx ON public.changes USING btree (kind, revision);
 
+CREATE TRIGGER repositories_follow_created_trigger AFTER INSERT ON public.changes FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.type = 1))) EXECUTE FUNCTION repositories_follow_created();
+
+CREATE TRIGGER repositories_follow_updated_trigger AFTER INSERT ON public.changes FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.type = 2))) EXECUTE FUNCTION repositories_follow_updated();
+
 COMMENT ON TABLE changes IS 'The log: every change to every object, until compaction.';
 
 COMMENT ON COLUMN changes.object IS 'objects.id, also after the object is gone';
@@ -656,6 +757,24 @@ CREATE TABLE gc_object_reviews (
 CREATE INDEX gc_object_reviews_review_after_idx ON public.gc_object_reviews USING btree (review_after);
 
 COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must look at: see package review for the columns, package gc for the events.';
+
+CREATE TABLE gc_repository_review_queue (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_repository_review_queue_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+CREATE INDEX gc_repository_review_queue_review_after_idx ON public.gc_repository_review_queue USING btree (review_after);
+
+COMMENT ON TABLE gc_repository_review_queue IS 'Repositories that were removed: their content goes when they can no longer be restored. See package review for the columns.';
+
+COMMENT ON COLUMN gc_repository_review_queue.uid IS 'of the Repository';
 
 CREATE TABLE gc_review_after_defaults (
     event text COLLATE "C" NOT NULL,
@@ -884,6 +1003,14 @@ CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects REFERENCING 
 
 CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text) AND (old.deletion_time IS NULL) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION broker_track_declaration();
 
+CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION repositories_follow_deleting();
+
+CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_removed();
+
+CREATE TRIGGER top_level_namespaces_follow_created_trigger AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'namespaces'::text)) EXECUTE FUNCTION top_level_namespaces_follow();
+
+CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'namespaces'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION top_level_namespaces_follow();
+
 COMMENT ON TABLE objects IS 'The objects that exist: a narrow head each. The body is in changes, at the head''s revision.';
 
 COMMENT ON COLUMN objects.id IS 'the revision of its creation';
@@ -1033,11 +1160,16 @@ CREATE TABLE repositories (
     created_at bigint NOT NULL,
     gc_hold boolean DEFAULT false NOT NULL,
     gc_delay bigint,
+    object_uid text COLLATE "C",
+    deleting boolean DEFAULT false NOT NULL,
+    removed_at bigint,
     CONSTRAINT repositories_gc_delay_check CHECK ((gc_delay >= 0)),
     CONSTRAINT repositories_path_key UNIQUE (path),
     CONSTRAINT repositories_pkey PRIMARY KEY (id),
     CONSTRAINT repositories_top_level_namespace_id_fkey FOREIGN KEY (top_level_namespace_id) REFERENCES top_level_namespaces(id) ON DELETE CASCADE
 );
+
+CREATE UNIQUE INDEX repositories_object_uid_idx ON public.repositories USING btree (object_uid) WHERE (object_uid IS NOT NULL);
 
 CREATE INDEX repositories_top_level_namespace_id_idx ON public.repositories USING btree (top_level_namespace_id);
 
@@ -1050,6 +1182,12 @@ COMMENT ON COLUMN repositories.created_at IS 'Unix milliseconds';
 COMMENT ON COLUMN repositories.gc_hold IS 'nothing of this repository is collected';
 
 COMMENT ON COLUMN repositories.gc_delay IS 'milliseconds from an event to the review of its manifest, in place of the default of the event; null: the default';
+
+COMMENT ON COLUMN repositories.object_uid IS 'of its Repository; null: none was made yet';
+
+COMMENT ON COLUMN repositories.deleting IS 'nothing is pushed to it any more';
+
+COMMENT ON COLUMN repositories.removed_at IS 'Unix milliseconds; null: the Repository exists. The path of one that is removed is @ and the uid, which no request can ask for';
 
 CREATE TABLE repository_blobs (
     top_level_namespace_id bigint NOT NULL,
@@ -1110,6 +1248,7 @@ CREATE TABLE top_level_namespaces (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     name text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
+    deleting boolean DEFAULT false NOT NULL,
     CONSTRAINT top_level_namespaces_name_key UNIQUE (name),
     CONSTRAINT top_level_namespaces_pkey PRIMARY KEY (id)
 );
@@ -1117,3 +1256,5 @@ CREATE TABLE top_level_namespaces (
 COMMENT ON TABLE top_level_namespaces IS 'The first component of the paths of repositories. Goes when the API namespace does.';
 
 COMMENT ON COLUMN top_level_namespaces.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN top_level_namespaces.deleting IS 'the API namespace is Terminating';

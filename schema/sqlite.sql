@@ -13,7 +13,7 @@ CREATE TABLE archive (
     actor         TEXT NOT NULL,       -- who asked for the deletion
     cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
     size          INTEGER NOT NULL     -- bytes of the body
-) STRICT;
+, restored_as TEXT) STRICT;
 
 CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
 
@@ -21,7 +21,16 @@ CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at)
 
 CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
 
+CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
+
 CREATE INDEX archive_uid_idx ON archive (uid);
+
+CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON archive
+WHEN OLD.kind = 'repositories.registry.exeunt.dev'
+BEGIN
+    UPDATE gc_repository_review_queue SET review_after = 0, event = 'archive_delete', claim_token = NULL, claim_until = NULL
+    WHERE uid = OLD.uid;
+END;
 
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and
@@ -115,6 +124,33 @@ CREATE TABLE changes (
 ) STRICT;
 
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
+
+CREATE TRIGGER repositories_follow_created_trigger AFTER INSERT ON changes
+WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.type = 1
+BEGIN
+    INSERT INTO top_level_namespaces (name, created_at) VALUES (NEW.namespace, unixepoch() * 1000)
+    ON CONFLICT (name) DO NOTHING;
+    -- One that is restored has its content back.
+    UPDATE repositories SET
+        path = CAST(NEW.body AS TEXT) ->> '$.spec.path', object_uid = NEW.uid, deleting = 0, removed_at = NULL
+    WHERE path = (SELECT '@' || a.uid FROM archive a WHERE a.restored_as = NEW.uid LIMIT 1)
+        AND NOT EXISTS (SELECT 1 FROM repositories r WHERE r.path = CAST(NEW.body AS TEXT) ->> '$.spec.path');
+    INSERT INTO repositories (top_level_namespace_id, path, created_at, object_uid, gc_hold, gc_delay)
+    SELECT n.id, CAST(NEW.body AS TEXT) ->> '$.spec.path', unixepoch() * 1000, NEW.uid,
+        coalesce(CAST(NEW.body AS TEXT) ->> '$.spec.hold', 0), (CAST(NEW.body AS TEXT) ->> '$.spec.reviewAfterSeconds') * 1000
+    FROM top_level_namespaces n WHERE n.name = NEW.namespace
+    ON CONFLICT (path) DO UPDATE SET
+        object_uid = excluded.object_uid, gc_hold = excluded.gc_hold, gc_delay = excluded.gc_delay;
+END;
+
+CREATE TRIGGER repositories_follow_updated_trigger AFTER INSERT ON changes
+WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.type = 2
+BEGIN
+    UPDATE repositories SET
+        gc_hold = coalesce(CAST(NEW.body AS TEXT) ->> '$.spec.hold', 0),
+        gc_delay = (CAST(NEW.body AS TEXT) ->> '$.spec.reviewAfterSeconds') * 1000
+    WHERE object_uid = NEW.uid;
+END;
 
 CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every blob that nothing uses is here. See
@@ -227,6 +263,21 @@ CREATE TABLE gc_object_reviews (
 ) STRICT;
 
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
+
+CREATE TABLE gc_repository_review_queue (
+    -- Repositories that were removed: their content goes when they can no longer
+    -- be restored. See package review for the columns.
+    uid          TEXT PRIMARY KEY, -- of the Repository
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_repository_review_queue_review_after_idx ON gc_repository_review_queue (review_after);
 
 CREATE TABLE gc_review_after_defaults (
     -- How long after an event its subject is reviewed. existence_check is the
@@ -539,6 +590,39 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE ON objects
+WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
+BEGIN
+    UPDATE repositories SET deleting = 1 WHERE object_uid = NEW.uid;
+END;
+
+CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON objects
+WHEN OLD.kind = 'repositories.registry.exeunt.dev'
+BEGIN
+    INSERT INTO gc_repository_review_queue (uid, review_after, review_count, event, created_at)
+    SELECT OLD.uid,
+        CASE WHEN EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.uid) THEN (unixepoch() + 3600) * 1000 ELSE 0 END,
+        0, 'repository_delete', unixepoch() * 1000
+    FROM repositories r WHERE r.object_uid = OLD.uid
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+    UPDATE repositories SET path = '@' || OLD.uid, deleting = 1, removed_at = unixepoch() * 1000, gc_hold = 0
+    WHERE object_uid = OLD.uid;
+END;
+
+CREATE TRIGGER top_level_namespaces_follow_created_trigger AFTER INSERT ON objects
+WHEN NEW.kind = 'namespaces'
+BEGIN
+    UPDATE top_level_namespaces SET deleting = 0 WHERE name = NEW.name AND deleting;
+END;
+
+CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE ON objects
+WHEN NEW.kind = 'namespaces' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
+BEGIN
+    UPDATE top_level_namespaces SET deleting = 1 WHERE name = NEW.name;
+END;
+
 CREATE TABLE owners (
     -- metadata.ownerReferences of the objects that exist. The owner may not.
     dependent  INTEGER NOT NULL REFERENCES objects (id) ON DELETE CASCADE,
@@ -696,7 +780,9 @@ CREATE TABLE repositories (
     top_level_namespace_id INTEGER NOT NULL REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
     path                   TEXT NOT NULL UNIQUE, -- the whole name: shop/web
     created_at             INTEGER NOT NULL      -- Unix milliseconds
-, gc_hold INTEGER NOT NULL DEFAULT 0, gc_delay INTEGER CHECK (gc_delay >= 0)) STRICT;
+, gc_hold INTEGER NOT NULL DEFAULT 0, gc_delay INTEGER CHECK (gc_delay >= 0), object_uid TEXT, deleting INTEGER NOT NULL DEFAULT 0, removed_at INTEGER) STRICT;
+
+CREATE UNIQUE INDEX repositories_object_uid_idx ON repositories (object_uid) WHERE object_uid IS NOT NULL;
 
 CREATE INDEX repositories_top_level_namespace_id_idx ON repositories (top_level_namespace_id);
 
@@ -747,4 +833,4 @@ CREATE TABLE top_level_namespaces (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     name       TEXT NOT NULL UNIQUE,
     created_at INTEGER NOT NULL -- Unix milliseconds
-) STRICT;
+, deleting INTEGER NOT NULL DEFAULT 0) STRICT;

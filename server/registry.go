@@ -14,8 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/repository"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
 )
 
 // registryServer serves the OCI registry, at an address of its own: clients
@@ -24,6 +28,7 @@ type registryServer struct {
 	config   Config
 	listener net.Listener
 	plain    bool
+	objects  *repository.Repositories
 	images   *registry.Registry
 	garbage  *registry.Collector
 }
@@ -51,13 +56,15 @@ func openRegistry(c Config, p parts) (*registryServer, error) {
 	}
 	garbage, err := registry.NewCollector(p.db, blobs, registry.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
-		Paused: p.collector.Paused, Logger: c.Logger,
+		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), garbage: garbage}
-	settings := registry.Config{DB: p.db, Blobs: blobs, Logger: c.Logger}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, garbage: garbage}
+	settings := registry.Config{
+		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Logger: c.Logger,
+	}
 	if !s.plain {
 		settings.Known = func(req *http.Request) bool {
 			_, known := new(access.Authenticator).Caller(req)
@@ -74,6 +81,24 @@ func (s *registryServer) control() http.Handler {
 		return http.NotFoundHandler()
 	}
 	return registry.NewControl(s.garbage)
+}
+
+// newRepositories makes the kind Repository, which is there without the registry
+// too: its objects can be in the database.
+func newRepositories(c Config, db *sqldb.DB, st *store.Store, kinds *kind.Registry) (*repository.Repositories, error) {
+	o := repository.Options{DeclaredOnly: c.RegistryDeclared, Logger: c.Logger}
+	if !c.RegistryNoNamespaces {
+		o.CreateNamespace = func(ctx context.Context, name string) error { return createNamespace(ctx, st, kinds, name) }
+	}
+	return repository.New(db, st, o)
+}
+
+// keep keeps the status of repositories up to date, until the context ends.
+func (s *registryServer) keep(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	return s.objects.Run(ctx)
 }
 
 // loopback says whether only this machine can reach a host. A name other than

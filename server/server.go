@@ -34,6 +34,7 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/openapi"
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -56,6 +57,12 @@ type Config struct {
 	// RegistryKeepManifests and RegistryKeepBlobs stop the collection of the
 	// registry's manifests and blobs. What could go waits in the queues.
 	RegistryKeepManifests, RegistryKeepBlobs bool
+	// RegistryDeclared refuses pushes to repositories that no Repository
+	// declares; otherwise the first push makes it.
+	RegistryDeclared bool
+	// RegistryNoNamespaces refuses pushes into namespaces that do not exist;
+	// otherwise the first push makes them.
+	RegistryNoNamespaces bool
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
@@ -156,6 +163,11 @@ func Run(ctx context.Context, c Config) error {
 	for _, k := range overrides.Kinds() {
 		kinds.Put(k)
 	}
+	repositories, err := newRepositories(c, db, st, kinds)
+	if err != nil {
+		return err
+	}
+	kinds.Put(repositories.Kind())
 	collector, err := gc.New(db, st, kinds, gc.Options{Logger: c.Logger})
 	if err != nil {
 		return err
@@ -170,7 +182,7 @@ func Run(ctx context.Context, c Config) error {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector, nodes})
+	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector, nodes, repositories})
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
@@ -193,6 +205,8 @@ type parts struct {
 	definitions *kind.Kind
 	collector   *gc.Collector
 	nodes       *mesh.Mesh
+
+	repositories *repository.Repositories
 }
 
 // extra serves what no Kubernetes server has, under /exeunt/.
@@ -251,6 +265,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	group.Go(func() error { return images.collect(groupCtx) })
 	group.Go(func() error { return p.nodes.Run(groupCtx) })
 	group.Go(func() error { return provisioner.run(groupCtx) })
+	group.Go(func() error { return images.keep(groupCtx) })
 	if !c.NoCollector {
 		group.Go(func() error { return p.collector.Run(groupCtx) })
 	}

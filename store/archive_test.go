@@ -325,3 +325,31 @@ func removeFor(ctx context.Context, tx *Tx, o []*Stored, gone, leaving string) e
 	}
 	return nil
 }
+
+// TestRestores: an object that is restored needs its row of the archive, which
+// says what became of it.
+func TestRestores(t *testing.T) {
+	archiving(t, day, func(t *testing.T, s running, _ *clock) {
+		o := create(t, s.Store, newRequest("a", "kept"))
+		remove(t, s.Store, o.Key)
+		var id int64
+		if _, err := s.db.Row(t.Context(), `SELECT id FROM archive`, nil, &id); err != nil {
+			t.Fatal(err)
+		}
+		lost := newRequest("a", "lost")
+		lost.Restores = id + 1000
+		if _, err := s.Create(t.Context(), lost); !object.Is(err, object.Expired) {
+			t.Errorf("create what left the archive: %v", err)
+		}
+		if _, err := s.Get(t.Context(), lost.Key); !object.Is(err, object.NotFound) {
+			t.Errorf("get it: %v", err)
+		}
+		again := newRequest("a", "kept")
+		again.Restores = id
+		create(t, s.Store, again)
+		var as string
+		if _, err := s.db.Row(t.Context(), `SELECT restored_as FROM archive`, nil, &as); err != nil || as != string(again.Meta.UID) {
+			t.Errorf("restored as %q, not %q, error %v", as, again.Meta.UID, err)
+		}
+	})
+}

@@ -73,6 +73,9 @@ type effect struct {
 	owners       []owner
 	ownersChange bool // owners replace what is there
 
+	restores int64 // row of the archive; 0: none
+	restored bool  // the row was there; set by write
+
 	// Why it happens, for one that begins or completes a deletion: see archive.go.
 	actor, cascade string
 	at             int64 // Unix milliseconds

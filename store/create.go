@@ -23,12 +23,16 @@ type CreateRequest struct {
 	// Definition, when set, is the object that declares the kind: it must
 	// exist and not be on its way out.
 	Definition object.Key
-	DryRun     bool
+	// Restores, when set, is the row of the archive that the object comes from.
+	// It must still be there, and will say what became of it.
+	Restores int64
+	DryRun   bool
 }
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when the name
 // is held by an object on its way out; NoNamespace; Terminating; Forbidden when
-// the kind is on its way out. The result of a dry run has no revision.
+// the kind is on its way out; Expired when what it restores has left the
+// archive. The result of a dry run has no revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err
@@ -79,7 +83,7 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 	if r.DryRun {
 		return effect{}, nil
 	}
-	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body}
+	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body, restores: r.Restores}
 	f.describe(&r.Meta)
 	f.owners = ownersOf(r.Meta.OwnerReferences)
 	f.ownersChange = len(f.owners) > 0

@@ -36,6 +36,9 @@ WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
 // oldestArchived are the first to go when there is too much.
 const oldestArchived = `SELECT id, coalesce(body_revision, 0), size FROM archive ORDER BY id LIMIT $1`
 
+// markRestored notes what became of a row, if it is still there.
+const markRestored = `UPDATE archive SET restored_as = $2 WHERE id = $1 RETURNING id`
+
 const archivedByID = `SELECT id, coalesce(body_revision, 0), size FROM archive WHERE id = $1`
 
 const (

@@ -69,7 +69,15 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	if t.engine == sqldb.Postgres {
 		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
 	}
-	return t.tx.Send(ctx, &b)
+	if err := t.tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	for _, f := range effects {
+		if f.restores != 0 && !f.restored {
+			return object.Errorf(object.Expired, "%s left the archive meanwhile", f.key)
+		}
+	}
+	return nil
 }
 
 func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
@@ -86,6 +94,9 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	switch f.Type {
 	case Created:
 		body = f.body
+		if f.restores != 0 { // before the change is written: triggers of that want to know
+			b.Query(func(row sqldb.Row) error { f.restored = true; return row.Scan(new(int64)) }, markRestored, f.restores, f.uid)
+		}
 		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
 		body = f.body

@@ -16,7 +16,7 @@ import (
 func newServe() *cobra.Command {
 	var c server.Config
 	var level slog.Level
-	var collect, collectManifests, collectBlobs bool
+	var collect, collectManifests, collectBlobs, createRepositories, createNamespaces bool
 	var reviewAfter map[string]string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -34,6 +34,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			c.Version = version()
 			c.NoCollector = !collect
 			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
+			c.RegistryDeclared, c.RegistryNoNamespaces = !createRepositories, !createNamespaces
 			var err error
 			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
 				return err
@@ -48,6 +49,8 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
 	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")
+	f.BoolVar(&createRepositories, "registry-create-repositories", true, "the first push to a path makes its Repository; false refuses pushes to what was not declared")
+	f.BoolVar(&createNamespaces, "registry-create-namespaces", true, "the first push into a namespace makes it; false refuses pushes into namespaces that do not exist")
 	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests that nothing keeps; false leaves them in their queue")
 	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")

@@ -1,0 +1,77 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/registry"
+	v1 "github.com/exeunt/exeunt/registry/v1"
+	"github.com/exeunt/exeunt/store"
+)
+
+var errNotCustom = errors.New("not a custom object")
+
+// Declare makes the object of a path that is pushed to, and its namespace. It
+// is done when the object is there, whoever made it. Errors for the caller are
+// a *registry.Error with the code DENIED.
+func (r *Repositories) Declare(ctx context.Context, path string) error {
+	if namespace, name := v1.Name(path); r.opts.DeclaredOnly {
+		return denied("there is no Repository %s in namespace %s, and this registry wants repositories to be declared before they are pushed to", name, namespace)
+	}
+	return r.declare(ctx, path)
+}
+
+func (r *Repositories) declare(ctx context.Context, path string) error {
+	namespace, name := v1.Name(path)
+	err := r.create(ctx, namespace, name, path)
+	if object.Is(err, object.NoNamespace) {
+		if r.opts.CreateNamespace == nil {
+			return denied("there is no namespace %s, and this registry wants namespaces to be made before they are pushed to", namespace)
+		}
+		if err := r.opts.CreateNamespace(ctx, namespace); err != nil {
+			return fmt.Errorf("make namespace %s: %w", namespace, err)
+		}
+		err = r.create(ctx, namespace, name, path)
+	}
+	switch {
+	case err == nil, object.Is(err, object.AlreadyExists): // another push was first
+		return nil
+	case object.Is(err, object.BeingDeleted):
+		return denied("the repository is being deleted")
+	case object.Is(err, object.Terminating), object.Is(err, object.NoNamespace):
+		return denied("namespace %s is being deleted", namespace)
+	}
+	return fmt.Errorf("make Repository %s in namespace %s: %w", name, namespace, err)
+}
+
+func denied(format string, args ...any) error {
+	return &registry.Error{Code: registry.Denied, Message: fmt.Sprintf(format, args...)}
+}
+
+func (r *Repositories) create(ctx context.Context, namespace, name, path string) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"path": path}}}
+	u.SetGroupVersionKind(r.version.GVK)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	creation := lifecycle.Creation{Namespace: namespace, Now: r.opts.Now(), UID: types.UID(uuid.NewString())}
+	if _, err := lifecycle.BeforeCreate(ctx, r.version.Strategy, u, creation); err != nil {
+		return err
+	}
+	body, err := r.version.Encode(u)
+	if err != nil {
+		return err
+	}
+	meta, err := object.ParseMeta(body)
+	if err != nil {
+		return err
+	}
+	_, err = r.store.Create(ctx, store.CreateRequest{Key: r.key(namespace, name), Meta: meta, Body: body, InNamespace: true})
+	return err
+}

@@ -1,0 +1,157 @@
+package repository
+
+import (
+	"context"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
+	v1 "github.com/exeunt/exeunt/registry/v1"
+)
+
+// maxDelay is a hundred years, in seconds.
+const maxDelay = 100 * 365 * 24 * 60 * 60
+
+// newKind makes Repository as a custom kind, of a definition that is not
+// stored: schema, validation, server-side apply and explain come with that.
+// What the definition cannot say, because it is about the name, rules adds.
+func newKind() (*kind.Kind, error) {
+	k, err := custom.New(definition())
+	if err != nil {
+		return nil, err
+	}
+	k.Definition = "" // nothing that could be deleted declares it
+	v := k.Versions[0]
+	v.Strategy = rules{v.Strategy}
+	v.Table = table{}
+	return k, nil
+}
+
+func definition() *apiextensionsv1.CustomResourceDefinition {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.Name = kind.StorageName(v1.GroupVersion.Group, v1.Plural)
+	crd.Spec.Group, crd.Spec.Scope = v1.GroupVersion.Group, apiextensionsv1.NamespaceScoped
+	crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{
+		Plural: v1.Plural, Singular: "repository", Kind: "Repository", ListKind: "RepositoryList", ShortNames: []string{"repo", "repos"},
+	}
+	crd.Status.AcceptedNames = crd.Spec.Names
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+		Name: v1.GroupVersion.Version, Served: true, Storage: true,
+		Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema()},
+		Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+	}}
+	return crd
+}
+
+type props = apiextensionsv1.JSONSchemaProps
+
+func schema() *props {
+	number := func(description string) props {
+		return props{Type: "integer", Format: "int64", Description: description}
+	}
+	least, most, longest := 0.0, float64(maxDelay), int64(v1.MaxPath)
+	return &props{
+		Type: "object",
+		Description: "Repository is a repository of the OCI registry. The first push to a path makes it, or somebody declares it. " +
+			"Deleting it deletes its tags and manifests; while it is in the archive, restoring it brings them back.",
+		Properties: map[string]props{
+			"apiVersion": {Type: "string"}, "kind": {Type: "string"}, "metadata": {Type: "object"},
+			"spec": {
+				Type: "object", Description: "What is wanted of it.",
+				Properties: map[string]props{
+					"path": {
+						Type: "string", MaxLength: &longest,
+						Description: "Where clients of the registry find it. It follows from namespace and name, and cannot be changed: " +
+							"\"web\" in namespace shop has the path shop/web, in namespace default the path web. " +
+							"A path of more components needs the name that the first push would give it.",
+					},
+					"hold": {Type: "boolean", Description: "Nothing of it is collected. Deleting it is not prevented."},
+					"reviewAfterSeconds": {
+						Type: "integer", Format: "int64", Minimum: &least, Maximum: &most,
+						Description: "How long after a tag or list was deleted or switched, or a manifest pushed, its manifest is reviewed: " +
+							"for so long it can be undeleted. Unset: what the registry's settings say.",
+					},
+				},
+			},
+			"status": {
+				Type: "object", Description: "What is in it, as of a few moments ago.",
+				Properties: map[string]props{
+					"size":      number("The bytes of all its blobs, each counted once."),
+					"tags":      number("How many tags it has."),
+					"manifests": number("How many manifests it has, tagged or not."),
+					"reclaimable": number("The bytes of its blobs that collection will remove, if nothing changes until then: " +
+						"no manifest that stays uses them, here or elsewhere."),
+					"lastPush": {Type: "string", Format: "date-time", Description: "When a manifest or tag was pushed last."},
+				},
+			},
+		},
+	}
+}
+
+// rules are the custom kind's, and those about the name.
+type rules struct{ lifecycle.Strategy }
+
+// PrepareForCreate fills in the path, where the name tells it.
+func (s rules) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	s.Strategy.PrepareForCreate(ctx, obj)
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || pathOf(u) != "" {
+		return
+	}
+	path, known := v1.Path(u.GetNamespace(), u.GetName())
+	if !known {
+		return
+	}
+	if spec, ok := u.Object["spec"].(map[string]any); ok {
+		spec["path"] = path
+	} else if u.Object["spec"] == nil {
+		u.Object["spec"] = map[string]any{"path": path}
+	}
+}
+
+// Validate holds name and path against each other.
+func (s rules) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return append(s.Strategy.Validate(ctx, obj), validate(obj)...)
+}
+
+// ValidateUpdate: the path stays, because the name does.
+func (s rules) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return append(s.Strategy.ValidateUpdate(ctx, obj, old), validate(obj)...)
+}
+
+var pathField = field.NewPath("spec", "path")
+
+func validate(obj runtime.Object) field.ErrorList {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return field.ErrorList{field.InternalError(nil, errNotCustom)}
+	}
+	var errs field.ErrorList
+	switch path := pathOf(u); {
+	case path == "":
+		errs = append(errs, field.Required(pathField, "the name does not tell it"))
+	case !v1.ValidPath(path):
+		errs = append(errs, field.Invalid(pathField, path, "is no path of a repository: want lower-case letters and digits, separated by one . or _, two _ or any number of -, in components separated by /, 255 characters at most"))
+	default:
+		if namespace, name := v1.Name(path); namespace != u.GetNamespace() || name != u.GetName() {
+			errs = append(errs, field.Invalid(pathField, path, "belongs to the Repository "+name+" in namespace "+namespace))
+		}
+	}
+	for key, value := range u.GetAnnotations() {
+		if strings.ContainsRune(value, 0) { // the triggers read the body with functions that refuse it
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(key), value, "must not contain NUL"))
+		}
+	}
+	return errs
+}
+
+func pathOf(u *unstructured.Unstructured) string {
+	path, _, _ := unstructured.NestedString(u.Object, "spec", "path")
+	return path
+}

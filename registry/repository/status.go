@@ -1,0 +1,216 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	v1 "github.com/exeunt/exeunt/registry/v1"
+	"github.com/exeunt/exeunt/store"
+)
+
+// A status is stored, so that watches tell of it and every read agrees with its
+// resourceVersion. It is not written by pushes: those of one repository would
+// wait for each other, and each would make a version of the object. Pushes
+// leave a note in memory, and what has notes is counted and written at most
+// once in Options.Every, however much was pushed. Notes that are lost, with the
+// process, are made up for by going through all repositories now and then.
+
+const (
+	// restFactor bounds the share of time that counting one large repository
+	// takes: after a count it rests so many times as long as that took.
+	restFactor = 20
+	// maxTries bounds how often a status is written that others write to, too.
+	maxTries = 5
+	// actor is who writes the status.
+	actor = "system:registry"
+)
+
+// Touch notes that the content of a repository has changed.
+func (r *Repositories) Touch(id int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.touched[id] = true
+}
+
+// Run keeps the status of all repositories up to date until ctx ends, and then
+// returns nil.
+func (r *Repositories) Run(ctx context.Context) error {
+	tick := time.NewTicker(r.opts.Every)
+	defer tick.Stop()
+	var all time.Time
+	for {
+		if now := time.Now(); !now.Before(all) {
+			all = now.Add(r.opts.All)
+			r.try(ctx, "look through the repositories", r.touchAll)
+		}
+		r.try(ctx, "bring repositories up to date", r.RunOne)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (r *Repositories) try(ctx context.Context, what string, step func(context.Context) error) {
+	if err := step(ctx); err != nil && ctx.Err() == nil {
+		r.opts.Logger.Warn(what, "error", err)
+	}
+}
+
+// touchAll notes every repository, and makes objects of those that have none:
+// they are older than the kind.
+func (r *Repositories) touchAll(ctx context.Context) error {
+	rows, err := r.db.Query(ctx, listRows)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var missing []string
+	for rows.Next() {
+		var id int64
+		var path string
+		var has bool
+		if err := rows.Scan(&id, &path, &has); err != nil {
+			return err
+		}
+		r.Touch(id)
+		if !has {
+			missing = append(missing, path)
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, path := range missing {
+		if err := r.declare(ctx, path); err != nil {
+			return fmt.Errorf("make the object of repository %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// RunOne brings the status of all repositories with notes up to date, but for
+// those that rest.
+func (r *Repositories) RunOne(ctx context.Context) error {
+	r.mu.Lock()
+	touched := r.touched
+	r.touched = map[int64]bool{}
+	r.mu.Unlock()
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(touched)) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		begin := time.Now()
+		if begin.Before(r.rest[id]) {
+			r.Touch(id)
+			continue
+		}
+		if err := r.refresh(ctx, id); err != nil {
+			r.Touch(id)
+			errs = append(errs, fmt.Errorf("repository %d: %w", id, err))
+		}
+		delete(r.rest, id)
+		if took := time.Since(begin); took*restFactor > r.opts.Every {
+			r.rest[id] = time.Now().Add(took * restFactor)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// figures are what a status says.
+type figures struct {
+	size, tags, manifests, reclaimable int64
+	push                               int64 // Unix milliseconds; 0: never
+}
+
+// refresh counts one repository, and writes its status if it has changed.
+func (r *Repositories) refresh(ctx context.Context, id int64) error {
+	var path string
+	found, err := r.db.Row(ctx, findRow, []any{id}, &path)
+	if err != nil || !found {
+		return err // it was removed
+	}
+	var f figures
+	var pushed, tagged int64
+	if _, err := r.db.Row(ctx, countContent, []any{id}, &f.tags, &f.manifests, &f.size, &f.reclaimable, &pushed, &tagged); err != nil {
+		return fmt.Errorf("count: %w", err)
+	}
+	f.push = max(pushed, tagged)
+	key := r.key(v1.Name(path))
+	for try := 1; ; try++ {
+		err := r.write(ctx, key, f)
+		switch {
+		case object.Is(err, object.NotFound):
+			return nil
+		case object.Is(err, object.Conflict) && try < maxTries:
+			continue
+		}
+		return err
+	}
+}
+
+// write puts figures into the status of an object, by the rules of /status.
+func (r *Repositories) write(ctx context.Context, key object.Key, f figures) error {
+	current, err := r.store.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	old, err := r.version.Decode(current.Body, current.ResourceVersion())
+	if err != nil {
+		return err
+	}
+	u, ok := old.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		return errNotCustom
+	}
+	if !f.into(u) {
+		return nil
+	}
+	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: key.Namespace})
+	if err != nil {
+		return err
+	}
+	body, err := r.version.Encode(u)
+	if err != nil {
+		return err
+	}
+	meta, err := object.ParseMeta(body)
+	if err != nil {
+		return err
+	}
+	_, err = r.store.Update(ctx, store.UpdateRequest{
+		Key: key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor,
+	})
+	return err
+}
+
+// into sets the status, and says whether that changed anything. The last push
+// stays known when what was pushed is gone.
+func (f figures) into(u *unstructured.Unstructured) bool {
+	before, _, _ := unstructured.NestedMap(u.Object, "status")
+	status := map[string]any{"size": f.size, "tags": f.tags, "manifests": f.manifests, "reclaimable": f.reclaimable}
+	if last, ok := before["lastPush"]; ok {
+		status["lastPush"] = last
+	}
+	if f.push > 0 {
+		at := time.UnixMilli(f.push).UTC().Format(time.RFC3339)
+		if last, _ := status["lastPush"].(string); at > last {
+			status["lastPush"] = at
+		}
+	}
+	if maps.Equal(before, status) {
+		return false
+	}
+	u.Object["status"] = status
+	return true
+}

@@ -1,0 +1,373 @@
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/opencontainers/go-digest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/archive"
+	archivev1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// world is a store, a registry, and what keeps them together.
+type world struct {
+	*testing.T
+	db       *sqldb.DB
+	store    *store.Store
+	repos    *Repositories
+	registry *registry.Registry
+	garbage  *registry.Collector
+	archive  *archive.Archive
+
+	mu    sync.Mutex
+	ahead time.Duration // of the collector's clock; guarded by mu
+}
+
+// settings are what tests choose.
+type settings struct {
+	options   Options
+	noArchive bool
+	keepSpace bool // namespaces are not made
+}
+
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	eachWith(t, settings{}, test)
+}
+
+func eachWith(t *testing.T, s settings, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db, s)) })
+}
+
+func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	archived := store.ArchiveOptions{For: time.Hour}
+	if s.noArchive {
+		archived.For = 0
+	}
+	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log, Archive: archived})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, db: db, store: st}
+	w.run(st)
+	s.options.Logger = log
+	if !s.keepSpace {
+		s.options.CreateNamespace = w.createNamespace
+	}
+	if w.repos, err = New(db, st, s.options); err != nil {
+		t.Fatal(err)
+	}
+	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
+	w.archive = archive.New(db, st, kinds, archive.Options{Logger: log})
+	blobs, err := blobstore.OpenDir(filepath.Join(t.TempDir(), "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Logger: log})
+	w.garbage, err = registry.NewCollector(db, blobs, registry.Options{Changed: w.repos.Touch, Now: w.now, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) run(st *store.Store) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- st.Run(ctx) }()
+	w.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, st.Close()); err != nil {
+			w.Errorf("stop the store: %v", err)
+		}
+	})
+}
+
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.ahead)
+}
+
+func (w *world) later(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead += d
+}
+
+func (w *world) createNamespace(ctx context.Context, name string) error {
+	m := metav1.ObjectMeta{Name: name, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now()}
+	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"spec":{"finalizers":["kubernetes"]}}`), m)
+	if err != nil {
+		return err
+	}
+	_, err = w.store.Create(ctx, store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: name}, Meta: m, Body: body})
+	if object.Is(err, object.AlreadyExists) {
+		return nil
+	}
+	return err
+}
+
+// do sends a request to the registry.
+func (w *world) do(method, path, contentType, body string) *httptest.ResponseRecorder {
+	req := httptest.NewRequestWithContext(w.Context(), method, path, strings.NewReader(body))
+	req.Header.Set("Content-Type", contentType)
+	answer := httptest.NewRecorder()
+	w.registry.ServeHTTP(answer, req)
+	return answer
+}
+
+// want sends a request that must be answered with a status, and a text that
+// contains another.
+func (w *world) want(status int, text, method, path string) {
+	w.Helper()
+	if a := w.do(method, path, "", ""); a.Code != status || !strings.Contains(a.Body.String(), text) {
+		w.Errorf("%s %s: %d %s; want %d and %q", method, path, a.Code, a.Body, status, text)
+	}
+}
+
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	indexType    = "application/vnd.oci.image.index.v1+json"
+)
+
+// image is a manifest with one layer, and both digests.
+func image(content string) (manifest, manifestDigest, layer string) {
+	d := digest.FromString(content)
+	descriptor := func(mediaType string, d digest.Digest, size int) string {
+		return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, mediaType, d, size)
+	}
+	manifest = fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]}`, manifestType,
+		descriptor("application/vnd.oci.empty.v1+json", digest.FromString("{}"), 2),
+		descriptor("application/vnd.oci.image.layer.v1.tar", d, len(content)))
+	return manifest, digest.FromString(manifest).String(), d.String()
+}
+
+// push pushes an image and returns its digest.
+func (w *world) push(repo, tag, content string) string {
+	w.Helper()
+	if a := w.tryPush(repo, tag, content); a.Code != 201 {
+		w.Fatalf("push %s:%s: %d %s", repo, tag, a.Code, a.Body)
+	}
+	_, d, _ := image(content)
+	return d
+}
+
+// tryPush returns the first answer that is not 201, or the last one.
+func (w *world) tryPush(repo, tag, content string) *httptest.ResponseRecorder {
+	manifest, _, layer := image(content)
+	for d, blob := range map[string]string{digest.FromString("{}").String(): "{}", layer: content} {
+		if a := w.do("POST", "/v2/"+repo+"/blobs/uploads/?digest="+d, "application/octet-stream", blob); a.Code != 201 {
+			return a
+		}
+	}
+	return w.do("PUT", "/v2/"+repo+"/manifests/"+tag, manifestType, manifest)
+}
+
+// pulls expects an image to be there, whole.
+func (w *world) pulls(repo, tag, content string) {
+	w.Helper()
+	manifest, _, layer := image(content)
+	if a := w.do("GET", "/v2/"+repo+"/manifests/"+tag, "", ""); a.Code != 200 || a.Body.String() != manifest {
+		w.Errorf("pull %s:%s: %d %s", repo, tag, a.Code, a.Body)
+	}
+	if a := w.do("GET", "/v2/"+repo+"/blobs/"+layer, "", ""); a.Code != 200 || a.Body.String() != content {
+		w.Errorf("pull layer of %s:%s: %d %s", repo, tag, a.Code, a.Body)
+	}
+}
+
+// object reads a Repository; nil: there is none.
+func (w *world) object(namespace, name string) *unstructured.Unstructured {
+	w.Helper()
+	o, err := w.store.Get(w.Context(), w.repos.key(namespace, name))
+	if object.Is(err, object.NotFound) {
+		return nil
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	u, err := object.DecodeUnstructured(o.Body, o.ResourceVersion(), w.repos.version.GVK)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return u
+}
+
+// declare creates a Repository as a client would.
+func (w *world) declare(namespace, name, spec string, change ...func(*unstructured.Unstructured)) error {
+	w.Helper()
+	if err := w.createNamespace(w.Context(), namespace); err != nil {
+		w.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := json.Unmarshal([]byte(`{"spec":`+spec+`}`), &u.Object); err != nil {
+		w.Fatal(err)
+	}
+	u.SetGroupVersionKind(w.repos.version.GVK)
+	u.SetName(name)
+	for _, fn := range change {
+		fn(u)
+	}
+	_, err := lifecycle.BeforeCreate(w.Context(), w.repos.version.Strategy, u,
+		lifecycle.Creation{Namespace: namespace, Now: time.Now(), UID: types.UID(uuid.NewString())})
+	if err != nil {
+		return err
+	}
+	return w.write(u, func(m metav1.ObjectMeta, body []byte) error {
+		_, err := w.store.Create(w.Context(), store.CreateRequest{Key: w.repos.key(namespace, name), Meta: m, Body: body, InNamespace: true})
+		return err
+	})
+}
+
+// update changes a Repository by its rules.
+func (w *world) update(namespace, name string, change func(*unstructured.Unstructured)) error {
+	w.Helper()
+	old := w.object(namespace, name)
+	u := old.DeepCopy()
+	change(u)
+	updated, err := lifecycle.BeforeUpdate(w.Context(), w.repos.version.Strategy, u, old, lifecycle.Change{Namespace: namespace})
+	if err != nil {
+		return err
+	}
+	revision, err := object.ParseResourceVersion(old.GetResourceVersion())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.write(u, func(m metav1.ObjectMeta, body []byte) error {
+		_, err := w.store.Update(w.Context(), store.UpdateRequest{
+			Key: w.repos.key(namespace, name), IfRevision: revision, Meta: m, Body: body, Remove: updated.Remove,
+		})
+		return err
+	})
+}
+
+func (w *world) write(u *unstructured.Unstructured, fn func(metav1.ObjectMeta, []byte) error) error {
+	w.Helper()
+	body, err := w.repos.version.Encode(u)
+	if err != nil {
+		w.Fatal(err)
+	}
+	m, err := object.ParseMeta(body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return fn(m, body)
+}
+
+// delete deletes a Repository.
+func (w *world) delete(namespace, name string) {
+	w.Helper()
+	if err := w.tryDelete(namespace, name); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) tryDelete(namespace, name string) error {
+	_, err := w.store.Delete(w.Context(), store.DeleteRequest{Key: w.repos.key(namespace, name), Rules: w.repos.Kind().Rules, Actor: "me"})
+	return err
+}
+
+// restore restores the newest removal of a Repository.
+func (w *world) restore(namespace, name string) archivev1.RestoreResult {
+	w.Helper()
+	status, err := w.archive.Restore(w.Context(), archivev1.RestoreSpec{
+		Object: &archivev1.ObjectName{Kind: "Repository", Namespace: namespace, Name: name},
+	})
+	if err != nil || len(status.Results) != 1 {
+		w.Fatalf("restore: %+v, %v", status, err)
+	}
+	return status.Results[0]
+}
+
+// purge empties the archive.
+func (w *world) purge() {
+	w.Helper()
+	rows, err := w.db.Query(w.Context(), `SELECT id FROM archive`)
+	if err != nil {
+		w.Fatal(err)
+	}
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			w.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.store.ForgetArchived(w.Context(), ids); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// collect has every review done that is due.
+func (w *world) collect() {
+	w.Helper()
+	for range 1000 {
+		turn, err := w.garbage.RunOne(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		if turn.Repositories.Failed+turn.Manifests.Failed+turn.Blobs.Failed+turn.Unlinks.Failed > 0 {
+			w.Fatalf("a review failed: %+v", turn)
+		}
+		if turn.Idle() {
+			return
+		}
+	}
+	w.Fatal("the collection does not come to an end")
+}
+
+// count is the answer of a statement that counts.
+func (w *world) count(statement string, args ...any) int64 {
+	w.Helper()
+	var n int64
+	if _, err := w.db.Row(w.Context(), statement, args, &n); err != nil {
+		w.Fatalf("%s: %v", statement, err)
+	}
+	return n
+}
+
+func (w *world) exec(statement string, args ...any) {
+	w.Helper()
+	tx, err := w.db.Begin(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(statement, args...)
+	if err := errors.Join(tx.Send(w.Context(), &b), tx.Commit(w.Context())); err != nil {
+		w.Fatal(err)
+	}
+}

@@ -1,0 +1,211 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The races between pushes, the removal of a Repository, and its restore, each
+// with the interleaving forced, on PostgreSQL.
+
+const (
+	insertTestObject = `INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES ($1, $2, 'repositories.registry.exeunt.dev', 'shop', 'web', $1)`
+	insertTestChange = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+VALUES ($1, $1, $2, 'repositories.registry.exeunt.dev', 'shop', 'web', 1, $3)`
+	archiveTestObject = `
+INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size)
+VALUES (9, 'first', 'repositories.registry.exeunt.dev', 'shop', 'web', 0, '', 'first', 0)`
+	testBody         = `{"spec":{"path":"shop/web"}}`
+	deleteTestObject = `DELETE FROM objects WHERE uid = 'first'`
+)
+
+// repositoryWorld has the Repository shop/web, with one image.
+func repositoryWorld(t *testing.T) (w *gcWorld, r *Registry, manifest int64) {
+	t.Helper()
+	w = raceWorld(t)
+	w.transact(func(b *sqldb.Batch) {
+		b.Exec(insertTestObject, 1, "first")
+		b.Exec(insertTestChange, 1, "first", []byte(testBody))
+	})
+	manifest = w.push(image{repo: "shop/web", name: "m", config: "c", layers: []string{"l"}, tags: []string{"t"}})
+	return w, New(Config{DB: w.db, Blobs: w.store}), manifest
+}
+
+func (w *gcWorld) where(want string) {
+	w.Helper()
+	var got string
+	if _, err := w.db.Row(w.Context(), `SELECT r.path FROM repositories r JOIN tags t ON t.repository_id = r.id WHERE t.name = 't'`, nil, &got); err != nil {
+		w.Fatal(err)
+	}
+	if got != want {
+		w.Errorf("the image is at %q, not %q", got, want)
+	}
+}
+
+// TestRaceRemovalDuringPush: the removal waits for the push, and takes what it
+// pushed along.
+func TestRaceRemovalDuringPush(t *testing.T) {
+	w, r, manifest := repositoryWorld(t)
+	var repo repository
+	commit := w.open(func(tx *sqldb.Tx) (err error) {
+		repo, _, err = r.lockTarget(w.Context(), tx, "shop/web")
+		return errors.Join(err, exec(w.Context(), tx, putTag, repo.namespace, repo.id, "late", manifest, 1))
+	})
+	removed := w.begin(func() error { return w.try(func(b *sqldb.Batch) { b.Exec(deleteTestObject) }) })
+	commit()
+	if err := <-removed; err != nil {
+		t.Fatal(err)
+	}
+	w.where("@first")
+	if n := w.count(`SELECT count(*) FROM tags t JOIN repositories r ON r.id = t.repository_id WHERE r.path NOT LIKE '@%'`); n != 0 {
+		t.Errorf("%d tags can be reached", n)
+	}
+}
+
+// TestRacePushDuringRemoval: the push waits for the removal, and stores nothing
+// in what was removed.
+func TestRacePushDuringRemoval(t *testing.T) {
+	w, r, _ := repositoryWorld(t)
+	commit := w.open(func(tx *sqldb.Tx) error { return exec(w.Context(), tx, deleteTestObject) })
+	pushed := w.begin(func() error { return w.lock(r) })
+	commit()
+	if err := <-pushed; !errors.Is(err, errNoTarget) {
+		t.Errorf("push: %v", err)
+	}
+	w.where("@first")
+}
+
+// TestRacePushDuringMark: the push waits until the object is DELETING, and is
+// refused.
+func TestRacePushDuringMark(t *testing.T) {
+	w, r, _ := repositoryWorld(t)
+	commit := w.open(func(tx *sqldb.Tx) error {
+		return exec(w.Context(), tx, `UPDATE objects SET deletion_time = 1 WHERE uid = 'first'`)
+	})
+	pushed := w.begin(func() error { return w.lock(r) })
+	commit()
+	var refused *Error
+	if err := <-pushed; !errors.As(err, &refused) || refused.Code != Denied {
+		t.Errorf("push: %v", err)
+	}
+}
+
+// lock begins what a push begins with.
+func (w *gcWorld) lock(r *Registry) error {
+	return r.writer.do(w.Context(), func(tx *sqldb.Tx) error {
+		_, found, err := r.lockTarget(w.Context(), tx, "shop/web")
+		if err == nil && !found {
+			return errNoTarget
+		}
+		return err
+	})
+}
+
+// removed removes the object, and keeps it in the archive or not.
+func (w *gcWorld) removed(archived bool) {
+	w.Helper()
+	w.transact(func(b *sqldb.Batch) {
+		if archived {
+			b.Exec(archiveTestObject)
+		}
+		b.Exec(deleteTestObject)
+		b.Exec(`UPDATE gc_repository_review_queue SET review_after = 0`) // the safety net
+	})
+}
+
+func restoreTestObject(ctx context.Context, tx *sqldb.Tx) error {
+	return errors.Join(
+		exec(ctx, tx, `UPDATE archive SET restored_as = 'second' WHERE id = 9`),
+		exec(ctx, tx, insertTestObject, 2, "second"), exec(ctx, tx, insertTestChange, 2, "second", []byte(testBody)))
+}
+
+func (w *gcWorld) reviewRemovedStopped(at int, stop func()) review.Result {
+	w.Helper()
+	return w.reviewStopped(repositoryQueue, &repositoryReviewer{w.c}, at, stop)
+}
+
+// TestRaceRestoreDuringReview: the review has the row; the restore waits; the
+// review sees that it is still in the archive, and leaves everything.
+func TestRaceRestoreDuringReview(t *testing.T) {
+	w, _, _ := repositoryWorld(t)
+	w.removed(true)
+	var restored <-chan error
+	result := w.reviewRemovedStopped(afterTake, func() {
+		restored = w.begin(func() error {
+			commit := w.open(func(tx *sqldb.Tx) error { return restoreTestObject(w.Context(), tx) })
+			commit()
+			return nil
+		})
+	})
+	if err := <-restored; err != nil || result.Acted != 0 {
+		t.Errorf("restore: %v; review: %+v", err, result)
+	}
+	w.where("shop/web")
+}
+
+// TestRaceReviewDuringRestore: the restore has the row; the review passes it
+// over, and finds nothing to do when it comes back.
+func TestRaceReviewDuringRestore(t *testing.T) {
+	w, _, _ := repositoryWorld(t)
+	w.removed(true)
+	commit := w.open(func(tx *sqldb.Tx) error { return restoreTestObject(w.Context(), tx) })
+	if result := w.reviewRemovedStopped(afterTake, func() {}); result.Postponed != 1 || result.Acted != 0 {
+		t.Errorf("review: %+v", result)
+	}
+	commit()
+	w.where("shop/web")
+	w.exec(`UPDATE gc_repository_review_queue SET review_after = 0`)
+	if result := w.reviewRemovedStopped(afterTake, func() {}); result.Done != 1 || result.Acted != 0 {
+		t.Errorf("review afterwards: %+v", result)
+	}
+	w.where("shop/web")
+}
+
+// TestRemovalInterrupted: a review that dies between two steps is followed by
+// one that goes on.
+func TestRemovalInterrupted(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.transact(func(b *sqldb.Batch) {
+			b.Exec(insertTestObject, 1, "first")
+			b.Exec(insertTestChange, 1, "first", []byte(testBody))
+		})
+		for _, name := range []string{"a", "b"} {
+			w.push(image{repo: "shop/web", name: name, config: "c", layers: []string{"l"}, tags: []string{name}})
+		}
+		w.push(image{repo: "shop/web", name: "list", children: []string{"a", "b"}})
+		w.removed(false)
+		for range 10 {
+			dies := errors.New("dies")
+			e, err := review.New(w.db, repositoryQueue, &repositoryReviewer{w.c}, review.Options{
+				Now: w.now,
+				Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+					return w.c.transact(ctx, func(tx review.Tx) error { return errors.Join(fn(tx), dies) })
+				},
+			})
+			if err != nil {
+				w.Fatal(err)
+			}
+			if _, err := e.RunOne(w.Context()); err != nil {
+				w.Fatal(err)
+			}
+			w.exec(`UPDATE gc_repository_review_queue SET review_after = 0, claim_token = NULL, claim_until = NULL`)
+			turn, err := w.c.RunOne(w.Context())
+			if err != nil {
+				w.Fatal(err)
+			}
+			if turn.Repositories.Done == 1 {
+				break
+			}
+		}
+		for _, table := range []string{"repositories", "manifests", "tags", "manifest_references", "layers", "repository_blobs", "gc_repository_review_queue"} {
+			if n := w.count(`SELECT count(*) FROM ` + table); n != 0 {
+				w.Errorf("%d rows in %s", n, table)
+			}
+		}
+	})
+}

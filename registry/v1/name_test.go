@@ -1,0 +1,69 @@
+package v1
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func TestName(t *testing.T) {
+	for _, tt := range []struct{ path, namespace, name string }{
+		{"web", "default", "web"},
+		{"shop/web", "shop", "web"},
+		{"shop/web.v2", "shop", "web.v2"},
+		{"default/web", "default", "web-*"},
+		{"shop/team/web", "shop", "team-web-*"},
+		{"shop/a_b", "shop", "a-b-*"},
+		{"a__b", "default", "a--b-*"},
+		{"my_shop/web", "my-shop-*", "web-*"},
+		{"my.shop/web", "my-shop-*", "web-*"},
+		{"shop/web-0123456789abcdef", "shop", "web-0123456789abcdef-*"},
+		{"shop/" + strings.Repeat("a/", 100) + "b", "shop", "a-a-a-*"},
+		{strings.Repeat("n", 64) + "/web", strings.Repeat("n", 45) + "-*", "web-*"},
+	} {
+		namespace, name := Name(tt.path)
+		if !like(namespace, tt.namespace) || !like(name, tt.name) {
+			t.Errorf("Name(%q) = %s, %s; want %s, %s", tt.path, namespace, name, tt.namespace, tt.name)
+		}
+		path, known := Path(namespace, name)
+		if plain := !strings.HasSuffix(tt.name, "*"); known != plain || plain && path != tt.path {
+			t.Errorf("Path(%s, %s) = %q, %v; want %q, %v", namespace, name, path, known, tt.path, plain)
+		}
+	}
+}
+
+// like compares with what ends in a star: it stands for the rest.
+func like(got, want string) bool {
+	if prefix, some := strings.CutSuffix(want, "*"); some {
+		return strings.HasPrefix(got, prefix)
+	}
+	return got == want
+}
+
+// FuzzName: every path has a valid name, and no two paths have the same.
+func FuzzName(f *testing.F) {
+	f.Add("web", "default/web")
+	f.Add("a/b/c", "a/b-c")
+	f.Add("a_b/c", "a-b/c")
+	f.Add("a/b-0123456789abcdef", "a/b")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		var seen [2]string
+		for i, path := range []string{a, b} {
+			if !pathPattern.MatchString(path) || len(path) > 255 {
+				return
+			}
+			namespace, name := Name(path)
+			if errs := append(validation.IsDNS1123Label(namespace), validation.IsDNS1123Subdomain(name)...); len(errs) > 0 {
+				t.Errorf("Name(%q) = %q, %q: %v", path, namespace, name, errs)
+			}
+			if back, known := Path(namespace, name); known && back != path {
+				t.Errorf("Name(%q) = %q, %q is also that of %q", path, namespace, name, back)
+			}
+			seen[i] = namespace + "/" + name
+		}
+		if a != b && seen[0] == seen[1] {
+			t.Errorf("%q and %q are both %s", a, b, seen[0])
+		}
+	})
+}
