@@ -61,6 +61,8 @@ func Open(dir string, hosts []string, now time.Time) (*Identity, error) {
 	if id.Serving, err = tls.X509KeyPair(serving.cert, serving.key); err != nil {
 		return nil, fmt.Errorf("read serving certificate: %w", err)
 	}
+	// Clients that know the authority by its fingerprint only find it here.
+	id.Serving.Certificate = append(id.Serving.Certificate, id.Authority.Raw)
 	return id, nil
 }
 

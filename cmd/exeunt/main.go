@@ -31,7 +31,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newRegistry(), newBench())
+	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newNode(), newRegistry(), newBench())
 	return root
 }
 

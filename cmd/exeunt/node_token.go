@@ -1,0 +1,195 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/mesh/agent"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+func newNodeToken() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke bootstrap tokens",
+		Long: `Make, list and revoke bootstrap tokens.
+
+A token lets one node into one project, once, and expires when it is not used.
+Its text is shown when it is made and never again: the server keeps a hash.`,
+	}
+	cmd.AddCommand(newTokenCreate(), newTokenList(), newTokenRevoke())
+	return cmd
+}
+
+func newTokenCreate() *cobra.Command {
+	var t target
+	var ttl time.Duration
+	var output string
+	cmd := &cobra.Command{
+		Use: "create", Short: "Make a token, and print the command that uses it", Args: cobra.NoArgs,
+		Example: `  exeunt node token create -n shop --ttl 30m
+  exeunt node token create -n shop | ssh machine sh`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			project, err := t.currentNamespace()
+			if err != nil {
+				return err
+			}
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			body, err := json.Marshal(v1alpha1.TokenRequest{Project: project, TTLSeconds: int64(ttl / time.Second)})
+			if err != nil {
+				return err
+			}
+			var made v1alpha1.Token
+			if err := answer(server.Verb(http.MethodPost).AbsPath(v1alpha1.TokensPath).Body(body).Do(cmd.Context()), &made); err != nil {
+				return err
+			}
+			return t.printToken(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, output)
+		},
+	}
+	t.addFlags(cmd)
+	cmd.Flags().Lookup("namespace").Usage = "project that the node will join (default: the namespace of the kubeconfig)"
+	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token can be used: 5m to 24h")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json: the token, for programs")
+	return cmd
+}
+
+// printToken prints the command that a machine has to run, and nothing else, to
+// out: it can be piped. What a person should know goes to the other.
+func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, output string) error {
+	if output == "json" {
+		return json.NewEncoder(out).Encode(made)
+	}
+	loader, err := t.config()
+	if err != nil {
+		return err
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	fmt.Fprintf(told, "Token %s lets one node into project %s until %s. On that machine:\n",
+		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
+	_, err = fmt.Fprintf(out, "exeunt node join --server %s%s --token %s\n", config.Host, authorityFlag(config), made.Text)
+	return err
+}
+
+// authorityFlag is the flag that makes a node trust the server that a kubeconfig
+// trusts; empty when that one trusts the system's authorities.
+func authorityFlag(config *rest.Config) string {
+	data := config.CAData
+	if len(data) == 0 && config.CAFile != "" {
+		data, _ = os.ReadFile(config.CAFile) // it was just used to connect
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return ""
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return " --ca-hash " + agent.Fingerprint(cert)
+}
+
+func newTokenList() *cobra.Command {
+	var t target
+	var output string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List tokens, and what became of them", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			request := server.Verb(http.MethodGet).AbsPath(v1alpha1.TokensPath)
+			if !all {
+				project, err := t.currentNamespace()
+				if err != nil {
+					return err
+				}
+				request = request.Param("project", project)
+			}
+			var list v1alpha1.TokenList
+			if err := answer(request.Do(cmd.Context()), &list); err != nil {
+				return err
+			}
+			if output == "json" {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+			}
+			return printTokens(cmd.OutOrStdout(), list, time.Now())
+		},
+	}
+	t.addFlags(cmd)
+	cmd.Flags().Lookup("namespace").Usage = "project (default: the namespace of the kubeconfig)"
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "tokens of all projects")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json: what the server answers, for programs")
+	return cmd
+}
+
+func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "ID\tPROJECT\tSTATE\tNODE\tEXPIRES\tMADE BY\tLEFT")
+	for _, t := range list.Items {
+		expires := "-"
+		if t.State == "issued" {
+			expires = "in " + t.ExpiresAt.Sub(now).Round(time.Second).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Project, t.State, dash(t.Node), expires, dash(t.CreatedBy), dash(t.LeftHow))
+	}
+	return w.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func newTokenRevoke() *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "revoke ID", Short: "Make an unused token worthless", Args: cobra.ExactArgs(1),
+		Long: `Make an unused token worthless. The id is the part of the token between the
+underscores. A token that was used stays so: to remove its node, delete the
+MeshNode.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			var now v1alpha1.Token
+			if err := answer(server.Verb(http.MethodDelete).AbsPath(v1alpha1.TokensPath, args[0]).Do(cmd.Context()), &now); err != nil {
+				return err
+			}
+			if now.State == "consumed" {
+				return fmt.Errorf("node %s has enrolled by the token; to drain it: kubectl delete meshnode %s -n %s", now.Node, now.Node, now.Project)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "token %s is %s\n", now.ID, now.State)
+			return err
+		},
+	}
+	t.addFlags(cmd)
+	_ = cmd.Flags().MarkHidden("namespace") // the id says it all
+	return cmd
+}

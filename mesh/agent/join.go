@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// nameTries is how often a machine whose name is taken asks with a suffix.
+const nameTries = 5
+
+// join makes the agent a node: by what it has kept, or by enrolling.
+func (a *Agent) join(ctx context.Context) error {
+	s := &a.dir.state
+	if s.UID == "" {
+		if err := a.draft(); err != nil {
+			return err
+		}
+	}
+	var authority atomic.Pointer[x509.Certificate]
+	config, err := trust(a.config, s.Authority, authority.Store)
+	if err != nil {
+		return err
+	}
+	a.client = newClient(a.config.Server, config)
+	if s.UID == "" {
+		if err := a.enrol(ctx); err != nil {
+			return err
+		}
+		if cert := authority.Load(); cert != nil {
+			s.Authority = encodePEM(cert)
+		}
+		if err := a.dir.save(); err != nil {
+			return err
+		}
+		a.log.Info("joined the mesh", "project", s.Project, "name", s.Name)
+	} else {
+		a.log.Info("back in the mesh", "project", s.Project, "name", s.Name)
+	}
+	a.client.credential = v1alpha1.Credential(s.UID, s.Secret)
+	return nil
+}
+
+// draft writes down what the agent is about to ask for. A draft of an earlier
+// run by the same token is kept: the server may have granted it already.
+func (a *Agent) draft() error {
+	s := &a.dir.state
+	if a.config.Token == "" {
+		return fmt.Errorf("--token: this node has not enrolled yet; make a token with: exeunt node token create")
+	}
+	parts := strings.Split(strings.TrimSpace(a.config.Token), "_")
+	if len(parts) != 3 {
+		return fmt.Errorf("--token: this is not a bootstrap token; they look like exb_…_…")
+	}
+	if s.TokenID == parts[1] && s.Nonce != "" {
+		return nil
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // never fails
+	*s = state{
+		Server: a.config.Server, TokenID: parts[1], Nonce: rand.Text(),
+		Secret: base64.RawURLEncoding.EncodeToString(secret), Name: a.config.Name,
+	}
+	if s.Name == "" {
+		s.Name = machineName()
+	}
+	return a.dir.save()
+}
+
+// enrol asks to be let in, for as long as the server does not answer.
+func (a *Agent) enrol(ctx context.Context) error {
+	s := &a.dir.state
+	for try := 1; ; try++ {
+		request := v1alpha1.EnrolRequest{
+			Token: strings.TrimSpace(a.config.Token), Project: a.config.Project, Nonce: s.Nonce, Secret: s.Secret, Name: s.Name,
+			Address: a.relay.address(a.config.Advertise), DrainTimeoutSeconds: int64((a.config.DrainTimeout + time.Second - 1) / time.Second),
+		}
+		var answer v1alpha1.EnrolAnswer
+		err := a.client.retry(ctx, a.log, "enrol", func(ctx context.Context) error {
+			return a.client.call(ctx, v1alpha1.EnrolPath, request, &answer)
+		})
+		if refusedFor(err, v1alpha1.ReasonNameTaken) && a.config.Name == "" && try < nameTries {
+			s.Name = machineName() + "-" + strings.ToLower(rand.Text()[:5])
+			if err := a.dir.save(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("enrol: %w", err)
+		}
+		s.UID, s.Project, s.Name = answer.UID, answer.Project, answer.Name
+		return nil
+	}
+}

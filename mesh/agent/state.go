@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// The files in an agent's directory, readable by its owner only.
+const (
+	stateFile = "node.json"
+	peersFile = "peers.json"
+	lockFile  = "lock"
+)
+
+// state is what an agent must not forget.
+type state struct {
+	Server string `json:"server"`
+	// TokenID is the public part of the token that the enrolment below is for.
+	TokenID string `json:"tokenID"`
+	// Nonce and Secret are made before the agent asks to be let in: the same
+	// question can be asked again after any crash.
+	Nonce  string `json:"nonce"`
+	Secret string `json:"secret"`
+	Name   string `json:"name"`
+	// UID is who the server says we are. Empty: not enrolled yet, or not known to
+	// be.
+	UID     string `json:"uid,omitempty"`
+	Project string `json:"project,omitempty"`
+	// Authority is the certificate that a --ca-hash led to, in PEM.
+	Authority string `json:"authority,omitempty"`
+	// Leaving: the node is on its way out.
+	Leaving bool `json:"leaving,omitempty"`
+}
+
+// directory is where an agent keeps what it knows. One agent has it at a time.
+type directory struct {
+	dir   string
+	lock  *os.File
+	state state
+}
+
+// openDirectory makes or opens a directory and reads what is there.
+func openDirectory(dir string) (*directory, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the node's directory: %w", err)
+	}
+	d := &directory{dir: dir}
+	var err error
+	if d.lock, err = os.OpenFile(d.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, fmt.Errorf("lock the node's directory: %w", err)
+	}
+	if err := syscall.Flock(int(d.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		d.close()
+		return nil, fmt.Errorf("another agent uses %s; give this one its own with --state", dir)
+	}
+	data, err := os.ReadFile(d.path(stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &d.state)
+	}
+	if err != nil {
+		d.close()
+		return nil, fmt.Errorf("read %s: %w", d.path(stateFile), err)
+	}
+	return d, nil
+}
+
+func (d *directory) path(name string) string { return filepath.Join(d.dir, name) }
+
+// close gives the directory free.
+func (d *directory) close() { _ = d.lock.Close() }
+
+// save makes the state durable.
+func (d *directory) save() error { return writeFile(d.path(stateFile), d.state) }
+
+// savePeers replaces the list of peers, for whoever reads it.
+func (d *directory) savePeers(peers []v1alpha1.Peer) error {
+	return writeFile(d.path(peersFile), struct {
+		Project string          `json:"project"`
+		Node    string          `json:"node"`
+		Peers   []v1alpha1.Peer `json:"peers"`
+	}{d.state.Project, d.state.Name, append([]v1alpha1.Peer{}, peers...)})
+}
+
+// forget removes what is of no use to a node that has left.
+func (d *directory) forget() error {
+	for _, name := range []string{peersFile, stateFile} {
+		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("clean up: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeFile replaces a file whole: a reader sees the old or the new one, and so
+// does who comes after a power cut.
+func writeFile(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncDirectory(filepath.Dir(path))
+}
+
+func syncDirectory(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
