@@ -41,9 +41,12 @@ func TestWritePathsAgree(t *testing.T) {
 	for _, table := range []struct {
 		method string
 		rows   []row
-	}{{"POST", createRows}, {"PUT", updateRows}, {"DELETE", deleteRows}} {
+	}{{"POST", createRows}, {"PUT", updateRows}, {"PATCH", patchRows}, {"DELETE", deleteRows}} {
 		for _, r := range table.rows {
 			r.method = table.method
+			if r.method == "PATCH" {
+				r.headers = append([]string{"Content-Type: application/merge-patch+json"}, r.headers...)
+			}
 			rows = append(rows, r)
 		}
 	}

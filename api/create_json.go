@@ -13,14 +13,18 @@ import (
 // create is the POST of an object. It says false, with nothing done, if the
 // library must answer.
 func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
-	s, ok := j.decode(req, info, body)
+	how, ok := j.readOptions(req)
+	if !ok {
+		return false
+	}
+	s, ok := j.decode(how, info, body)
 	if !ok || len(s.meta.GetManagedFields()) > 0 {
 		return false
 	}
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
 	err := j.r.attempt(func() error {
-		j.owners.created(s.obj, s.meta, s.manager, j.r.api.now())
+		j.owners.created(s.obj, s.meta, how.manager, j.r.api.now())
 		return nil
 	})
 	if err == nil {

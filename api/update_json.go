@@ -12,12 +12,16 @@ import (
 // update is the PUT of an object. It says false, with nothing done, if the
 // library must answer.
 func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
-	s, ok := j.decode(req, info, body)
+	how, ok := j.readOptions(req)
+	if !ok {
+		return false
+	}
+	s, ok := j.decode(how, info, body)
 	if !ok || s.meta.GetName() != info.Name {
 		return false
 	}
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
-		return j.owners.updated(live, obj, s.manager, j.r.api.now()), nil
+		return j.owners.updated(live, obj, how.manager, j.r.api.now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
 	if err != nil {

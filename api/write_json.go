@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// jsonWrites are the paths of the common writes: JSON in, stored bytes out.
+// jsonWrites are the paths of the common writes, one file for each: JSON in,
+// stored bytes out.
 // They do what the library's handlers do for such requests, with the same
 // decoders, the same lifecycle and the same store, and leave everything else to
 // them: whatever is unusual or wrong is handed over, body and all, before
@@ -64,11 +66,13 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	switch {
 	case req.ContentLength > MaxBody, j.r.v.Kind.Namespaced && info.Namespace == "":
 		return false
-	case info.Verb == "create" && sendsObject(req):
+	case info.Verb == "create" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
 		write = j.create
-	case info.Verb == "update" && sendsObject(req):
+	case info.Verb == "update" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
 		write = j.update
-	case info.Verb == "delete" && (req.ContentLength == 0 || sendsJSON(req)):
+	case info.Verb == "patch" && sendsType(req, string(types.MergePatchType)) && knownQuery(req):
+		write = j.patch
+	case info.Verb == "delete" && (req.ContentLength == 0 || sendsType(req, runtime.ContentTypeJSON)):
 		write = j.delete
 	default:
 		return false
@@ -93,16 +97,12 @@ func (j *jsonWrites) handOver(w http.ResponseWriter, req *http.Request, verb str
 	j.library[verb](w, req)
 }
 
-func sendsJSON(req *http.Request) bool {
-	return req.Header.Get("Content-Type") == runtime.ContentTypeJSON
+func sendsType(req *http.Request, contentType string) bool {
+	return req.Header.Get("Content-Type") == contentType
 }
 
-// sendsObject says whether the body is a JSON object, with options that decode
-// knows.
-func sendsObject(req *http.Request) bool {
-	if !sendsJSON(req) {
-		return false
-	}
+// knownQuery says whether readOptions knows all options.
+func knownQuery(req *http.Request) bool {
 	for name := range req.URL.Query() {
 		if name != "fieldManager" && name != "fieldValidation" {
 			return false
@@ -111,28 +111,40 @@ func sendsObject(req *http.Request) bool {
 	return true
 }
 
-// sent is an object as a client sent it, and who did.
-type sent struct {
-	obj     runtime.Object
-	meta    metav1.Object
-	manager string
+// writeOptions are how a write is meant.
+type writeOptions struct {
+	manager string // who writes
+	lenient bool   // unknown fields are ignored
 }
 
-// decode reads the object. It says no to all that the library would have
-// something to say about.
-func (j *jsonWrites) decode(req *http.Request, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
+// readOptions says no to all that the library would have something to say
+// about.
+func (j *jsonWrites) readOptions(req *http.Request) (writeOptions, bool) {
 	query := req.URL.Query()
-	decoder := j.strict
-	switch query.Get("fieldValidation") {
-	case "", metav1.FieldValidationWarn, metav1.FieldValidationStrict:
-	case metav1.FieldValidationIgnore:
-		decoder = j.lenient
+	manager, validate := query.Get("fieldManager"), query.Get("fieldValidation")
+	switch validate {
+	case "", metav1.FieldValidationWarn, metav1.FieldValidationStrict, metav1.FieldValidationIgnore:
 	default:
-		return sent{}, false
+		return writeOptions{}, false
 	}
-	manager := query.Get("fieldManager")
 	if len(validation.ValidateFieldManager(manager, nil)) > 0 {
-		return sent{}, false
+		return writeOptions{}, false
+	}
+	return writeOptions{managerName(manager, req.UserAgent()), validate == metav1.FieldValidationIgnore}, true
+}
+
+// sent is an object as a client wants it.
+type sent struct {
+	obj  runtime.Object
+	meta metav1.Object
+}
+
+// decode reads an object. It says no to all that the library would have
+// something to say about.
+func (j *jsonWrites) decode(how writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
+	decoder := j.strict
+	if how.lenient {
+		decoder = j.lenient
 	}
 	gvk := j.r.v.GVK
 	obj, got, err := decoder.Decode(body, &gvk, j.r.v.New())
@@ -146,7 +158,7 @@ func (j *jsonWrites) decode(req *http.Request, info *genericrequest.RequestInfo,
 	if err := rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForResource(info.Namespace, j.r.v.Resource()), accessor); err != nil {
 		return sent{}, false
 	}
-	return sent{obj, accessor, managerName(manager, req.UserAgent())}, true
+	return sent{obj, accessor}, true
 }
 
 // saysKind says whether an object is of a kind by its own words, or says

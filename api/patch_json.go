@@ -1,0 +1,75 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/json"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// patch is the JSON merge patch of an object. It says false, with nothing done,
+// if the library must answer: also when that shows only when the patch meets
+// the object.
+func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	how, ok := j.readOptions(req)
+	if !ok || how.lenient || !soundPatch(body) {
+		return false
+	}
+	uncommon := false
+	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
+		merged, err := j.merge(how, info, live, body)
+		if err != nil {
+			uncommon = true
+			return nil, err
+		}
+		return j.owners.updated(live, merged, how.manager, j.r.api.now()), nil
+	}
+	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
+	switch {
+	case uncommon:
+		return false
+	case err != nil:
+		j.r.fail(w, req, err)
+	default:
+		j.r.writeObject(w, http.StatusOK, written.stored)
+	}
+	return true
+}
+
+// merge applies the patch to an object that is there.
+func (j *jsonWrites) merge(how writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
+	m, err := meta.Accessor(live)
+	if err != nil || m.GetUID() == "" {
+		return nil, errUncommon
+	}
+	revision, err := object.ParseResourceVersion(m.GetResourceVersion())
+	if err != nil {
+		return nil, err
+	}
+	stored, err := j.r.v.Encode(live)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := jsonpatch.MergePatch(object.AppendWire(nil, j.r.prefix, stored, revision), patch)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := j.decode(how, info, merged)
+	if !ok || s.meta.GetName() != info.Name {
+		return nil, errUncommon
+	}
+	return s.obj, nil
+}
+
+// soundPatch says whether a patch is an object that names nothing twice.
+func soundPatch(patch []byte) bool {
+	twice, err := json.UnmarshalStrict(patch, &map[string]any{})
+	return err == nil && len(twice) == 0
+}
