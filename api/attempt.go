@@ -10,10 +10,9 @@ import (
 
 // attempt runs what a caller's input decides: computing a change, preparing an
 // object, judging it. The libraries that do it stumble over some inputs that
-// make no sense (a JSON patch that tests the whole document against nothing, a
-// definition with selectable fields and no schema). Nothing has been done at
-// that point, so the caller is told that the input is no good, and the log has
-// the rest.
+// make no sense (a JSON patch that tests the whole document against nothing).
+// Nothing has been done at that point, so the caller is told that the input is
+// no good, and the log has the rest.
 func (r *resource) attempt(f func() error) (err error) {
 	defer func() {
 		p := recover()

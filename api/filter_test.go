@@ -144,6 +144,21 @@ func TestRefusedRoutes(t *testing.T) {
 	}
 }
 
+// TestMissingSubresourceIsNamed: kubectl shows nothing but the message.
+func TestMissingSubresourceIsNamed(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for path, want := range map[string]string{
+		"/api/v1/namespaces/shop/pods/a/log":                   `this server has no "log" of pods`,
+		"/api/v1/namespaces/shop/pods/a/exec?command=ls":       `this server has no "exec" of pods`,
+		"/apis/apps/v1/namespaces/shop/deployments/a/rollback": `this server has no "rollback" of deployments`,
+	} {
+		r := w.want(http.StatusNotFound, "POST", path, "{}")
+		if !strings.HasSuffix(r.get("message"), want) || r.get("reason") != "NotFound" {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+}
+
 // TestTooManyRequests: beyond what is served at once, callers are asked to come
 // back; watches and probes are answered still.
 func TestTooManyRequests(t *testing.T) {

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/pprof"
@@ -160,7 +161,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	case sendsProtobuf(req) && v.Wire.Custom && (info.Verb == "create" || info.Verb == "update"):
 		a.fail(w, req, negotiation.NewUnsupportedMediaTypeError([]string{"application/json", "application/yaml"}))
 	case !found:
-		a.fail(w, req, notFoundRoute())
+		a.fail(w, req, noSubresource(info))
 	case handler == nil:
 		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(info.Verb)))
 	default:
@@ -182,11 +183,21 @@ func sendsProtobuf(req *http.Request) bool {
 }
 
 // notFoundRoute is the Status for a path that no kind serves.
-func notFoundRoute() error {
+func notFoundRoute() *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
 	}}
+}
+
+// noSubresource names what is missing: kubectl shows no more than the message
+// (logs, exec and debug need something that runs containers).
+func noSubresource(info *genericrequest.RequestInfo) error {
+	err := notFoundRoute()
+	if info.Subresource != "" {
+		err.ErrStatus.Message += fmt.Sprintf(": this server has no %q of %s", info.Subresource, info.Resource)
+	}
+	return err
 }
 
 // fail answers with a Status.

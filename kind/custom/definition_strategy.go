@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/exeunt/exeunt/lifecycle"
 )
@@ -69,7 +70,13 @@ func (definitionStrategy) Validate(ctx context.Context, obj runtime.Object) fiel
 	if errs != nil {
 		return errs
 	}
-	return append(supported(crd), library().Validate(ctx, crd)...)
+	if errs := selectable(obj); errs != nil {
+		return errs
+	}
+	if errs := append(supported(crd), library().Validate(ctx, crd)...); len(errs) > 0 {
+		return errs
+	}
+	return servable(obj)
 }
 
 func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
@@ -77,7 +84,58 @@ func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.O
 	if errs != nil {
 		return errs
 	}
-	return append(supported(crd), library().ValidateUpdate(ctx, crd, before)...)
+	if errs := selectable(obj); errs != nil {
+		return errs
+	}
+	if errs := append(supported(crd), library().ValidateUpdate(ctx, crd, before)...); len(errs) > 0 {
+		return errs
+	}
+	if equality.Semantic.DeepEqual(crd.Spec, before.Spec) {
+		return nil // it must be possible to let go of what another release let in
+	}
+	return servable(obj)
+}
+
+// selectable refuses selectable fields of a version without a schema: the
+// library looks them up in it and does not ask whether it is there.
+func selectable(obj runtime.Object) (errs field.ErrorList) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil
+	}
+	for i, v := range crd.Spec.Versions {
+		if len(v.SelectableFields) > 0 && (v.Schema == nil || v.Schema.OpenAPIV3Schema == nil) {
+			path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+			errs = append(errs, field.Required(path, "selectableFields need a schema that has the fields"))
+		}
+	}
+	return errs
+}
+
+// servable refuses what the library lets in and nobody could serve: a kind
+// would be established and then missing.
+func servable(obj runtime.Object) (errs field.ErrorList) {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil
+	}
+	for i, v := range crd.Spec.Versions {
+		for j, column := range v.AdditionalPrinterColumns {
+			if err := jsonpath.New(column.Name).Parse("{" + column.JSONPath + "}"); err != nil {
+				path := field.NewPath("spec", "versions").Index(i).Child("additionalPrinterColumns").Index(j).Child("jsonPath")
+				errs = append(errs, field.Invalid(path, column.JSONPath, err.Error()))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	accepted := crd.DeepCopy()
+	accepted.Status.AcceptedNames = accepted.Spec.Names
+	if _, err := New(accepted); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
+	}
+	return nil
 }
 
 // supported refuses what Kubernetes has and this server does not.
