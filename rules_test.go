@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/schema"
 )
 
 const (
@@ -126,4 +128,14 @@ func countLines(t *testing.T, name string) int {
 		t.Fatalf("read %s: %v", name, err)
 	}
 	return n
+}
+
+// TestMigrationNumbers: two who add a migration at the same time must not land
+// under one number.
+func TestMigrationNumbers(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		if _, err := schema.Migrations(engine); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/exeunt/exeunt/review"
 )
 
@@ -25,10 +27,13 @@ const runFor = 20 * time.Second
 //	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
 //	POST /exeunt/registry/gc/run                          review now what is due
 //	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
+//	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
+//	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both
 //
 // Answers are JSON, refusals a Status. The caller of ServeHTTP has seen to it
 // that the client may do this.
 type Control struct {
+	registry  *Registry
 	collector *Collector
 	log       *slog.Logger
 	verbs     map[string]verb
@@ -41,13 +46,15 @@ type verb struct {
 }
 
 // NewControl makes a Control. It does no I/O.
-func NewControl(c *Collector) *Control {
-	k := &Control{collector: c, log: c.options.Logger}
+func NewControl(r *Registry, c *Collector) *Control {
+	k := &Control{registry: r, collector: c, log: c.options.Logger}
 	k.verbs = map[string]verb{
 		"/gc":              {http.MethodGet, k.stats},
 		"/gc/dry-run":      {http.MethodGet, k.dryRun},
 		"/gc/run":          {http.MethodPost, k.run},
 		"/gc/review-after": {http.MethodPost, k.reviewAfter},
+		"/deleted":         {http.MethodGet, k.deleted},
+		"/undelete":        {http.MethodPost, k.undelete},
 	}
 	return k
 }
@@ -209,4 +216,39 @@ func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any
 		return nil, err
 	}
 	return k.delays(ctx)
+}
+
+func (k *Control) deleted(ctx context.Context, query map[string]string) (any, error) {
+	if path := query["repository"]; path != "" {
+		if err := checkName(path); err != nil {
+			return nil, err
+		}
+		if _, err := k.registry.existing(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	return k.registry.Deleted(ctx, query["repository"])
+}
+
+func (k *Control) undelete(ctx context.Context, query map[string]string) (any, error) {
+	if err := checkName(query["repository"]); err != nil {
+		return nil, err
+	}
+	var want digest.Digest
+	if text := query["digest"]; text != "" {
+		var err error
+		if want, err = parseDigest(text); err != nil {
+			return nil, err
+		}
+	}
+	tag := query["tag"]
+	if tag != "" {
+		if err := checkTag(tag); err != nil {
+			return nil, err
+		}
+	}
+	if tag == "" && want == "" {
+		return nil, bad(errors.New("name a tag or a digest"))
+	}
+	return k.registry.Undelete(ctx, query["repository"], tag, want)
 }

@@ -53,7 +53,7 @@ func TestControlSwitches(t *testing.T) {
 func (w *gcWorld) ask(method, target string, code int, want string) {
 	w.Helper()
 	answer := httptest.NewRecorder()
-	NewControl(w.c).ServeHTTP(answer, httptest.NewRequest(method, ControlPath+target, nil))
+	NewControl(New(Config{DB: w.db, Blobs: w.store}), w.c).ServeHTTP(answer, httptest.NewRequest(method, ControlPath+target, nil))
 	if answer.Code != code || !strings.Contains(answer.Body.String(), want) {
 		w.Errorf("%s %s: %d %s; want %d and %s", method, target, answer.Code, answer.Body, code, want)
 	}

@@ -176,6 +176,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		running.Go(func() { _ = e.Run(ctx) }) // returns nil
 	}
 	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
+	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
 	if every := c.options.SweepEvery; every > 0 {
 		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
 	}

@@ -60,5 +60,10 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 		return 0, false, errorf(Unsupported, "the manifest is part of a manifest list: delete that first: %s", strings.Join(parents, ", ")).
 			as(http.StatusMethodNotAllowed)
 	}
-	return repo, true, exec(ctx, tx, deleteManifest, id)
+	now := r.now().UnixMilli()
+	b = sqldb.Batch{}
+	b.Exec(rememberManifest, id, now)
+	b.Exec(rememberTags, id, now)
+	b.Exec(deleteManifest, id)
+	return repo, true, tx.Send(ctx, &b)
 }

@@ -3,7 +3,11 @@ package registry
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
+	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
@@ -208,4 +212,37 @@ func TestRemovalInterrupted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRaceUndelete: a manifest is brought back while its review deletes it. It
+// waits, and is then pushed anew, because its blobs are there.
+func TestRaceUndelete(t *testing.T) {
+	w := raceWorld(t)
+	r := New(Config{DB: w.db, Blobs: w.store})
+	send := func(method, path, body string) {
+		t.Helper()
+		answer := httptest.NewRecorder()
+		r.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body)))
+		if answer.Code >= 300 {
+			t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+		}
+	}
+	config := digest.FromString("{}").String()
+	send("POST", "/v2/r/blobs/uploads/?digest="+config, "{}")
+	send("PUT", "/v2/r/manifests/t", `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",`+
+		`"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":"`+config+`","size":2},"layers":[]}`)
+	send("DELETE", "/v2/r/manifests/t", "")
+	var done <-chan error
+	result := w.reviewManifestsStopped(afterDelete, func() {
+		done = w.begin(func() error {
+			_, err := r.Undelete(t.Context(), "r", "t", "")
+			return err
+		})
+	})
+	if err := <-done; err != nil || result.Acted != 1 {
+		t.Errorf("undelete: %v; review: %+v", err, result)
+	}
+	send("GET", "/v2/r/manifests/t", "")
+	w.drain()
+	send("GET", "/v2/r/manifests/t", "")
 }

@@ -233,6 +233,74 @@ WHERE f.child_id = $1 ORDER BY p.digest LIMIT 10`
 // deleteManifest takes its tags, layers and references with it.
 const deleteManifest = `DELETE FROM manifests WHERE id = $1`
 
+// rememberManifest and rememberTags keep what is needed to bring a manifest back
+// that is deleted next. Tags that are deleted alone are kept by triggers.
+const (
+	rememberManifest = `
+INSERT INTO deleted_manifests (repository_id, digest, media_type_id, payload, deleted_at)
+SELECT m.repository_id, m.digest, m.media_type_id, m.payload, CAST($2 AS bigint) FROM manifests m WHERE m.id = $1
+ON CONFLICT (repository_id, digest) DO UPDATE SET deleted_at = excluded.deleted_at, media_type_id = excluded.media_type_id`
+	rememberTags = `
+INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
+SELECT t.repository_id, t.name, m.digest, 'manifest_delete', CAST($2 AS bigint)
+FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.manifest_id = $1
+ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING`
+)
+
+// listDeleted is what can be brought back of the repository $1, or of all: tags
+// that do not point where they did, whose manifest is there or remembered; and
+// remembered manifests that had no tag.
+const listDeleted = `
+SELECT r.path, d.name, d.digest, d.event, d.deleted_at AS at, coalesce(q.review_after, 0)
+FROM deleted_tags d
+JOIN repositories r ON r.id = d.repository_id AND r.removed_at IS NULL
+LEFT JOIN manifests m ON m.repository_id = d.repository_id AND m.digest = d.digest
+LEFT JOIN gc_manifest_review_queue q ON m.id IS NOT NULL AND q.manifest = d.repository_id || '@' || d.digest
+WHERE ($1 = '' OR r.path = $1)
+    AND (m.id IS NOT NULL OR EXISTS (
+        SELECT 1 FROM deleted_manifests x WHERE x.repository_id = d.repository_id AND x.digest = d.digest))
+    AND NOT EXISTS (
+        SELECT 1 FROM tags t WHERE t.repository_id = d.repository_id AND t.name = d.name AND t.manifest_id = m.id)
+UNION ALL
+SELECT r.path, '', x.digest, 'manifest_delete', x.deleted_at, 0
+FROM deleted_manifests x JOIN repositories r ON r.id = x.repository_id AND r.removed_at IS NULL
+WHERE ($1 = '' OR r.path = $1)
+    AND NOT EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = x.repository_id AND m.digest = x.digest)
+    AND NOT EXISTS (SELECT 1 FROM deleted_tags d WHERE d.repository_id = x.repository_id AND d.digest = x.digest)
+ORDER BY at DESC LIMIT $2`
+
+// findDeletedManifest finds what to push again: a manifest that is there, or
+// one that is remembered.
+const findDeletedManifest = `
+SELECT t.media_type, m.payload FROM repositories r
+JOIN manifests m ON m.repository_id = r.id AND m.digest = $2
+JOIN media_types t ON t.id = m.media_type_id WHERE r.path = $1
+UNION ALL
+SELECT t.media_type, x.payload FROM repositories r
+JOIN deleted_manifests x ON x.repository_id = r.id AND x.digest = $2
+JOIN media_types t ON t.id = x.media_type_id WHERE r.path = $1
+LIMIT 1`
+
+// undeleteWindow is the longest time until a review, in milliseconds, of all
+// repositories. What was deleted before then is forgotten, in steps.
+const (
+	undeleteWindow = `
+SELECT coalesce(max(s.delay), 0) FROM (
+    SELECT value AS delay FROM gc_review_after_defaults
+    WHERE event IN ('tag_delete', 'tag_switch', 'manifest_delete', 'layer_delete', 'existence_check')
+    UNION ALL
+    SELECT gc_delay FROM repositories WHERE gc_delay IS NOT NULL) AS s`
+	forgetTags = `
+DELETE FROM deleted_tags WHERE (repository_id, name, deleted_at, digest) IN (
+    SELECT d.repository_id, d.name, d.deleted_at, d.digest FROM deleted_tags d
+    WHERE d.deleted_at <= $1 ORDER BY d.deleted_at LIMIT $2)
+RETURNING 1`
+	forgetManifests = `
+DELETE FROM deleted_manifests WHERE (repository_id, digest) IN (
+    SELECT x.repository_id, x.digest FROM deleted_manifests x WHERE x.deleted_at <= $1 ORDER BY x.deleted_at LIMIT $2)
+RETURNING 1`
+)
+
 // listTags is a run of a repository's tags, from the primary key.
 const listTags = `SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3`
 

@@ -24,9 +24,10 @@ import (
 // world is a registry behind a real listener.
 type world struct {
 	*testing.T
-	db  *sqldb.DB
-	dir *blobstore.Dir
-	url string
+	db       *sqldb.DB
+	dir      *blobstore.Dir
+	registry *registry.Registry
+	url      string
 }
 
 // each runs a test on a registry of each engine, and checks all that must hold
@@ -54,9 +55,10 @@ func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	}
-	server := httptest.NewServer(registry.New(c))
+	r := registry.New(c)
+	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	return &world{T: t, db: db, dir: dir, url: server.URL}
+	return &world{T: t, db: db, dir: dir, registry: r, url: server.URL}
 }
 
 // testWriter puts the registry's log where the test's is.

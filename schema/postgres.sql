@@ -487,6 +487,31 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION public.tags_deleted_remember()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
+    SELECT r.repository_id, r.name, m.digest, 'tag_delete', gc_now()
+    FROM removed r CROSS JOIN LATERAL (SELECT f.digest FROM manifests f WHERE f.id = r.manifest_id OFFSET 0) AS m
+    ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
+    RETURN NULL;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.tags_switched_remember()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
+    SELECT OLD.repository_id, OLD.name, m.digest, 'tag_switch', gc_now() FROM manifests m WHERE m.id = OLD.manifest_id
+    ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
+    RETURN NULL;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION public.top_level_namespaces_follow()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -684,6 +709,45 @@ COMMENT ON COLUMN changes.type IS '1 created, 2 updated, 3 removed';
 COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: created';
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
+
+CREATE TABLE deleted_manifests (
+    repository_id bigint NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    media_type_id bigint NOT NULL,
+    payload bytea NOT NULL,
+    deleted_at bigint NOT NULL,
+    CONSTRAINT deleted_manifests_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
+    CONSTRAINT deleted_manifests_pkey PRIMARY KEY (repository_id, digest),
+    CONSTRAINT deleted_manifests_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX deleted_manifests_deleted_at_idx ON public.deleted_manifests USING btree (deleted_at);
+
+COMMENT ON TABLE deleted_manifests IS 'Manifests that were deleted by their digest. Their blobs have a review of their own, and until then they can be pushed again from here. Forgotten by age.';
+
+COMMENT ON COLUMN deleted_manifests.deleted_at IS 'Unix milliseconds';
+
+CREATE TABLE deleted_tags (
+    repository_id bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    event text COLLATE "C" NOT NULL,
+    deleted_at bigint NOT NULL,
+    CONSTRAINT deleted_tags_pkey PRIMARY KEY (repository_id, name, deleted_at, digest),
+    CONSTRAINT deleted_tags_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX deleted_tags_deleted_at_idx ON public.deleted_tags USING btree (deleted_at);
+
+CREATE INDEX deleted_tags_repository_id_digest_idx ON public.deleted_tags USING btree (repository_id, digest);
+
+COMMENT ON TABLE deleted_tags IS 'Tags that were deleted, or given to another manifest. What they pointed at may be gone; then nothing comes of it. Forgotten by age.';
+
+COMMENT ON COLUMN deleted_tags.digest IS 'of the manifest';
+
+COMMENT ON COLUMN deleted_tags.event IS 'tag_delete, tag_switch or manifest_delete';
+
+COMMENT ON COLUMN deleted_tags.deleted_at IS 'Unix milliseconds';
 
 CREATE TABLE gc_blob_review_queue (
     digest text COLLATE "C" NOT NULL,
@@ -1239,6 +1303,10 @@ CREATE INDEX tags_manifest_id_idx ON public.tags USING btree (manifest_id);
 CREATE TRIGGER gc_track_deleted_tags_trigger AFTER DELETE ON public.tags REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_tags();
 
 CREATE TRIGGER gc_track_switched_tags_trigger AFTER UPDATE OF manifest_id ON public.tags FOR EACH ROW WHEN ((old.manifest_id <> new.manifest_id)) EXECUTE FUNCTION gc_track_switched_tags();
+
+CREATE TRIGGER tags_deleted_remember_trigger AFTER DELETE ON public.tags REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tags_deleted_remember();
+
+CREATE TRIGGER tags_switched_remember_trigger AFTER UPDATE OF manifest_id ON public.tags FOR EACH ROW WHEN ((old.manifest_id <> new.manifest_id)) EXECUTE FUNCTION tags_switched_remember();
 
 COMMENT ON COLUMN tags.created_at IS 'Unix milliseconds';
 

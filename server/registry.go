@@ -80,7 +80,7 @@ func (s *registryServer) control() http.Handler {
 	if s == nil {
 		return http.NotFoundHandler()
 	}
-	return registry.NewControl(s.garbage)
+	return registry.NewControl(s.images, s.garbage)
 }
 
 // newRepositories makes the kind Repository, which is there without the registry

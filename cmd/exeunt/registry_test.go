@@ -15,8 +15,12 @@ var registryAnswers = map[string]string{
 "blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,
 	"GET /exeunt/registry/gc/dry-run": `{"manifests":[{"repository":"r","digest":"sha256:1"}],"tags":[{"repository":"r","name":"s.sig"}],
 "blobs":[{"digest":"sha256:2","size":7}],"uploads":1,"bytes":7}`,
-	"POST /exeunt/registry/gc/run":                                    `{"complete":false,"manifests":1,"blobs":2,"paths":3,"uploads":4}`,
-	"POST /exeunt/registry/gc/review-after?after=1h&event=tag_delete": `{"tag_delete":"1h0m0s"}`,
+	"GET /exeunt/registry/deleted?repository=shop%2Fweb":                          `[{"repository":"shop/web","tag":"v1","digest":"sha256:1","event":"tag_delete","deletedAt":"2020-01-01T00:00:00Z","until":"2020-01-02T00:00:00Z"}]`,
+	"GET /exeunt/registry/deleted?repository=":                                    `[]`,
+	"POST /exeunt/registry/undelete?digest=&repository=shop%2Fweb&tag=v1":         `[{"repository":"shop/web","tag":"v1","digest":"sha256:1"}]`,
+	"POST /exeunt/registry/undelete?digest=sha256%3A1&repository=shop%2Fweb&tag=": `[{"repository":"shop/web","digest":"sha256:1"}]`,
+	"POST /exeunt/registry/gc/run":                                                `{"complete":false,"manifests":1,"blobs":2,"paths":3,"uploads":4}`,
+	"POST /exeunt/registry/gc/review-after?after=1h&event=tag_delete":             `{"tag_delete":"1h0m0s"}`,
 }
 
 func TestRegistry(t *testing.T) {
@@ -46,6 +50,14 @@ func TestRegistry(t *testing.T) {
 		{[]string{"gc", "run"}, "removed: 1 manifests, 2 blobs, the bytes of 3, 4 abandoned uploads\nmore is due", false},
 		{[]string{"gc", "review-after", "tag_delete", "1h"}, "tag_delete             1h0m0s", false},
 		{[]string{"gc", "review-after", "tag_delete", "soon"}, "not like this", true},
+		{[]string{"undelete", "--list", "shop/web"}, "shop/web:v1@sha256:1  deleted ", false},
+		{[]string{"undelete", "--list", "shop/web"}, " ago, reviewed in 0s\n", false},
+		{[]string{"undelete", "--list"}, "nothing can be brought back", false},
+		{[]string{"undelete", "shop/web:v1"}, "shop/web:v1@sha256:1 is back\n", false},
+		{[]string{"undelete", "shop/web@sha256:1"}, "shop/web@sha256:1 is back\n", false},
+		{[]string{"undelete", "shop/web"}, "say what to bring back", true},
+		{[]string{"undelete"}, "say what to bring back", true},
+		{[]string{"undelete", "shop/web:gone"}, "not like this", true},
 		{[]string{"gc", "review-after", "tag_delete"}, "accepts 2 arg(s)", true},
 	} {
 		var out bytes.Buffer

@@ -1,0 +1,180 @@
+package registry_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry"
+)
+
+// undelete brings something back, and says what.
+func (w *world) undelete(repo, tag, d string) string {
+	w.Helper()
+	list, err := w.registry.Undelete(w.Context(), repo, tag, digest.Digest(d))
+	if err != nil {
+		w.Fatalf("undelete %s %s %s: %v", repo, tag, d, err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Tag)
+	}
+	return strings.Join(names, " ")
+}
+
+// cannotUndelete expects a refusal.
+func (w *world) cannotUndelete(repo, tag, d, why string) {
+	w.Helper()
+	_, err := w.registry.Undelete(w.Context(), repo, tag, digest.Digest(d))
+	var refused *registry.Error
+	if !errors.As(err, &refused) || !strings.Contains(refused.Message, why) {
+		w.Errorf("undelete %s %s %s: %v; want %q", repo, tag, d, err, why)
+	}
+}
+
+// deleted is what can be brought back.
+func (w *world) deleted(want string) {
+	w.Helper()
+	list, err := w.registry.Deleted(w.Context(), "")
+	if err != nil {
+		w.Fatal(err)
+	}
+	var got []string
+	for _, d := range list {
+		got = append(got, fmt.Sprintf("%s:%s %s", d.Repository, d.Tag, d.Event))
+	}
+	if text := strings.Join(got, ", "); text != want {
+		w.Errorf("can be brought back: %s; want %s", text, want)
+	}
+}
+
+// tagged expects a tag to point at a manifest.
+func (w *world) tagged(repo, tag, manifest string) {
+	w.Helper()
+	if a := w.want(200, "GET", "/v2/"+repo+"/manifests/"+tag, nil, nil); a.body != manifest {
+		w.Errorf("%s:%s is %s", repo, tag, a.body)
+	}
+}
+
+func TestUndeleteTag(t *testing.T) {
+	each(t, func(w *world) {
+		m := w.image("shop/web", "v1", "layer", "")
+		w.deleted("")
+		w.want(202, "DELETE", "/v2/shop/web/manifests/v1", nil, nil)
+		w.deleted("shop/web:v1 tag_delete")
+		w.cannotUndelete("shop/web", "v2", "", "nothing like that was deleted")
+		w.cannotUndelete("shop/api", "v1", "", "there is no repository")
+		w.cannotUndelete("shop/web", "v1", sha256("x"), "nothing like that was deleted")
+		if got := w.undelete("shop/web", "v1", ""); got != "v1" {
+			w.Errorf("brought back %q", got)
+		}
+		w.tagged("shop/web", "v1", m)
+		w.deleted("")
+		w.cannotUndelete("shop/web", "v1", "", "nothing like that was deleted")
+	})
+}
+
+// TestUndeleteSwitch: a tag goes back to where it pointed, and forth again.
+func TestUndeleteSwitch(t *testing.T) {
+	each(t, func(w *world) {
+		first := w.image("shop/web", "latest", "one", "")
+		second := w.image("shop/web", "latest", "two", "")
+		w.deleted("shop/web:latest tag_switch")
+		w.undelete("shop/web", "latest", "")
+		w.tagged("shop/web", "latest", first)
+		w.undelete("shop/web", "latest", "")
+		w.tagged("shop/web", "latest", second)
+		w.image("shop/web", "latest", "three", "")
+		w.undelete("shop/web", "latest", sha256(first))
+		w.tagged("shop/web", "latest", first)
+	})
+}
+
+// TestUndeleteManifest: one that was deleted comes back byte for byte, with its
+// tags, but for those that others have by now, and with its signature.
+func TestUndeleteManifest(t *testing.T) {
+	each(t, func(w *world) {
+		m := w.image("shop/web", "v1", "layer", "")
+		w.tag("shop/web", "stable", ociManifest, m)
+		w.tag("shop/web", "latest", ociManifest, m)
+		signature := strings.Replace(sha256(m), ":", "-", 1) + ".sig"
+		sig := w.image("shop/web", signature, "signature", "")
+		w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(m), nil, nil)
+		w.want(404, "GET", "/v2/shop/web/manifests/v1", nil, nil)
+		w.want(404, "GET", "/v2/shop/web/manifests/"+signature, nil, nil)
+		other := w.image("shop/web", "latest", "other", "")
+		if got := w.undelete("shop/web", "", sha256(m)); got != "stable v1 "+signature && got != "v1 stable "+signature {
+			w.Errorf("brought back %q", got)
+		}
+		w.tagged("shop/web", "v1", m)
+		w.tagged("shop/web", "stable", m)
+		w.tagged("shop/web", "latest", other)
+		w.tagged("shop/web", sha256(m), m)
+		w.tagged("shop/web", signature, sig)
+		w.deleted("shop/web:latest manifest_delete")
+	})
+}
+
+// TestUndeleteUntagged: a manifest without tags comes back alone; an index finds
+// what it holds.
+func TestUndeleteUntagged(t *testing.T) {
+	each(t, func(w *world) {
+		child := w.image("shop/web", "", "layer", "")
+		index := indexOf("", child)
+		w.tag("shop/web", "", ociIndex, index)
+		w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(index), nil, nil)
+		w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(child), nil, nil)
+		w.cannotUndelete("shop/web", "", sha256(index), "has been collected")
+		w.undelete("shop/web", "", sha256(child))
+		w.undelete("shop/web", "", sha256(index))
+		w.tagged("shop/web", sha256(index), index)
+		w.tagged("shop/web", sha256(child), child)
+		w.deleted("")
+	})
+}
+
+// TestUndeleteCollected: what reviews took cannot be brought back, is not
+// listed, and is forgotten in the end.
+func TestUndeleteCollected(t *testing.T) {
+	each(t, func(w *world) {
+		now := time.Now()
+		c, err := registry.NewCollector(w.db, w.dir, registry.Options{Now: func() time.Time { return now }})
+		if err != nil {
+			w.Fatal(err)
+		}
+		collect := func() {
+			w.Helper()
+			for range 20 {
+				turn, err := c.RunOne(w.Context())
+				if err != nil {
+					w.Fatal(err)
+				}
+				if turn.Idle() {
+					return
+				}
+			}
+			w.Fatal("it does not end")
+		}
+		m := w.image("shop/web", "v1", "layer", "")
+		w.want(202, "DELETE", "/v2/shop/web/manifests/v1", nil, nil)
+		d := w.image("shop/web", "v2", "other", "")
+		w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(d), nil, nil)
+		if n, err := c.ForgetDeleted(w.Context()); n != 0 || err != nil {
+			w.Errorf("forgot %d at once, error %v", n, err)
+		}
+		now = now.Add(25 * time.Hour)
+		collect()
+		w.deleted("shop/web:v2 manifest_delete")
+		w.cannotUndelete("shop/web", "v1", "", "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "", sha256(m), "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "v2", "", "has been collected")
+		if n, err := c.ForgetDeleted(w.Context()); n != 3 || err != nil {
+			w.Errorf("forgot %d, error %v", n, err)
+		}
+		w.deleted("")
+	})
+}
