@@ -29,7 +29,7 @@ var layers = map[string][]string{
 	"review":                           {"sqldb"},
 	"tell":                             {"store", "kind", "object", "sqldb"},
 	"gc":                               {"tell", "store", "review", "kind", "lifecycle", "object", "sqldb"},
-	"archive":                          {"archive/v1", "store", "kind", "lifecycle", "object", "sqldb"},
+	"archive":                          {"archive/v1", "tell", "store", "kind", "lifecycle", "object", "sqldb"},
 	"archive/v1":                       {},
 	"foresight":                        {"foresight/v1", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
 	"foresight/v1":                     {},

@@ -20,11 +20,13 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -42,6 +44,13 @@ type Config struct {
 	Version  string           // this program's, for /version
 	Ready    func() error     // why the server is not ready, or nil
 	Now      func() time.Time // nil: time.Now
+
+	// MaxCascade is the guard's limit where a Namespace has none of its own: the
+	// most objects that a delete may take without confirmation. 0: any number.
+	MaxCascade int64
+	// Foresee says what the guard will make of a delete, for the person who
+	// asked for it; empty: nothing. Nil: nobody looks ahead.
+	Foresee func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
 }
 
 // Observer is told of every request when it is answered. Resource is empty for
@@ -70,6 +79,9 @@ type API struct {
 	ready   func() error
 	now     func() time.Time
 
+	maxCascade int64
+	foresee    func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
+
 	bookmarkEvery time.Duration // set once
 
 	closing context.Context // ends when watches must
@@ -91,6 +103,7 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		maxCascade: c.MaxCascade, foresee: c.Foresee,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/google/uuid"
@@ -51,8 +52,31 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		DryRun:  dryrun.IsDryRun(options.DryRun),
 		Actor:   callerName(ctx),
 		Cascade: cascade,
+
+		Guarded: true, MaxCascade: r.api.maxCascade,
 	})
+	if err == nil && result.Outcome == lifecycle.Mark {
+		r.warnHeld(ctx, result.Object, options)
+	}
 	return result, r.statusError(err, key)
+}
+
+var held = []byte(`"` + lifecycle.HeldAbove + `":`)
+
+// warnHeld tells the caller when the guard will hold the deletion, or would if
+// this were no dry run. The collector decides; this is a look ahead.
+func (r *resource) warnHeld(ctx context.Context, o object.Object, options *metav1.DeleteOptions) {
+	if r.api.foresee == nil || !bytes.Contains(o.Body, held) {
+		return
+	}
+	text, err := r.api.foresee(ctx, o, options)
+	if err != nil {
+		r.api.log.Warn("cascade cannot be foreseen", "object", o.Key.String(), "error", err)
+		return
+	}
+	if text != "" {
+		warning.AddWarning(ctx, "", text)
+	}
 }
 
 // callerName is who asks, for the archive.

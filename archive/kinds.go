@@ -44,6 +44,10 @@ func (a *Archive) Kinds() []*kind.Kind {
 			r.ManagedFields = nil // of an object that is not stored
 			var err error
 			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
+			var done bool
+			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Caller); done || err != nil {
+				return r, err
+			}
 			r.Status, err = a.Restore(ctx, r.Spec)
 			return r, err
 		},

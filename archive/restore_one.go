@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -126,9 +127,15 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	if m.GetDeletionTimestamp() != nil {
 		// These were put there by the deletion; the others are the user's.
-		gone := append([]string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}, rules.DeleteFinalizers...)
+		gone := append([]string{
+			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade,
+		}, rules.DeleteFinalizers...)
 		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return slices.Contains(gone, f) }))
 	}
+	annotations := maps.Clone(m.GetAnnotations())
+	delete(annotations, lifecycle.HeldAbove)
+	delete(annotations, lifecycle.ConfirmCascade) // that was for the cascade before
+	m.SetAnnotations(annotations)
 	m.SetResourceVersion("")
 	m.SetGeneration(0)
 	if !r.spec.KeepManagedFields {

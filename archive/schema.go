@@ -47,7 +47,7 @@ func restoreSchema() *spec.Schema {
 	result := structure("What became of one object.", map[string]spec.Schema{
 		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."),
 		"name": text("Of the object."), "uid": text("The uid that it had."), "newUID": text("The uid that it has now."),
-		"outcome": text("created, skipped or failed."), "reason": text("Why it was skipped or failed."),
+		"outcome": text("created, skipped, failed, or called off."), "reason": text("Why it was skipped or failed."),
 		"warnings": *spec.ArrayProperty(spec.StringProperty()).WithDescription("What differs from the original."),
 	})
 	s := structure("Restore brings removed objects back. It is answered and not stored.", map[string]spec.Schema{
@@ -65,7 +65,8 @@ func restoreSchema() *spec.Schema {
 		"status": structure("What became of each object, parents first.", map[string]spec.Schema{
 			"complete": flag("False: the time was over first; the same Restore again goes on from there."),
 			"created":  number("How many were created."), "skipped": number("How many were skipped."), "failed": number("How many failed."),
-			"results": *spec.ArrayProperty(&result).WithDescription("One for each object."),
+			"calledOff": number("1: it was not gone yet, because the guard held its deletion, and is ACTIVE again."),
+			"results":   *spec.ArrayProperty(&result).WithDescription("One for each object."),
 		}),
 	}, "spec")
 	return &s

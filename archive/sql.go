@@ -43,3 +43,13 @@ const wasArchived = `SELECT 1 FROM archive WHERE uid = $1 LIMIT 1`
 // liveByUID tells whether an object exists, where, and whether it is DELETING.
 // The unique index on objects.uid.
 const liveByUID = `SELECT namespace, deletion_time IS NOT NULL FROM objects WHERE uid = $1`
+
+// What the guard holds is DELETING with its bit set in finalizing.
+const (
+	heldByUID      = `SELECT uid FROM objects WHERE uid = $1 AND deletion_time IS NOT NULL AND finalizing & 16 <> 0`
+	heldByKey      = `SELECT uid FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3 AND deletion_time IS NOT NULL AND finalizing & 16 <> 0`
+	readHeldObject = `
+SELECT o.id, o.kind, o.namespace, o.name, o.revision, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.uid = $1 AND o.deletion_time IS NOT NULL AND o.finalizing & 16 <> 0`
+)

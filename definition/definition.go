@@ -23,6 +23,7 @@ import (
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -261,7 +262,8 @@ func (c *Controller) settle(ctx context.Context) bool {
 			// The next one is judged against names that this one has now.
 			d.crd.Status = status
 		}
-		if d.crd.DeletionTimestamp != nil && !d.cleaning && hasFinalizer(d.crd) {
+		held := lifecycle.GuardOf(&d.crd.ObjectMeta).Held
+		if d.crd.DeletionTimestamp != nil && !held && !d.cleaning && hasFinalizer(d.crd) {
 			d.cleaning = true
 			c.cleaning.Add(1)
 			go c.clean(ctx, d.crd.DeepCopy())

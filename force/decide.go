@@ -90,6 +90,8 @@ func ours(finalizer string, ref foresightv1.ObjectReference) string {
 		return "it is the collector's, which deletes the dependents first; to stop waiting for them: kubectl delete " + target + " --cascade=background"
 	case metav1.FinalizerOrphanDependents:
 		return "it is the collector's, which lets the dependents go first; to have them deleted instead: kubectl delete " + target + " --cascade=background"
+	case lifecycle.ConfirmCascade:
+		return "it is the guard's, which asks before so much goes; to confirm or to call it off, see: exeunt why " + strings.Replace(target, " ", "/", 1)
 	case lifecycle.PropagateGrace:
 		return "it is the collector's, which passes the grace period on to the dependents first; see: exeunt gc status"
 	case apiextensionsv1.CustomResourceCleanupFinalizer:

@@ -177,6 +177,7 @@ func TestRefused(t *testing.T) {
 		w.want(201, "POST", configMaps, `{"metadata":{"name":"active","finalizers":["example.com/one"]}}`)
 		w.stuck("a", "example.com/one", "foregroundDeletion")
 		w.stuck("o", "orphan")
+		w.stuck("g", "lifecycle.exeunt.dev/confirm-cascade")
 		w.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"going"}}`)
 		w.want(200, "DELETE", "/api/v1/namespaces/going", "")
 		before := w.store.Revision()
@@ -198,6 +199,7 @@ func TestRefused(t *testing.T) {
 			"not deleted":       {409, removal("active", "example.com/one", because), "is not being deleted"},
 			"foreground":        {422, removal("a", "foregroundDeletion", because), "kubectl delete configmap a -n shop --cascade=background"},
 			"orphan":            {422, removal("o", "orphan", because), "kubectl delete configmap o -n shop --cascade=background"},
+			"guard":             {422, removal("g", "lifecycle.exeunt.dev/confirm-cascade", because), "exeunt why configmap/g -n shop"},
 			"content": {422, `{"spec":{"object":{"apiVersion":"v1","kind":"Namespace","name":"going"},"finalizer":"kubernetes"` + because + `}}`,
 				"exeunt why namespace/going"},
 			"no object":       {422, `{"spec":{"finalizer":"x.example.com/x"` + because + `}}`, "spec.object: Required value"},

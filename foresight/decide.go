@@ -143,6 +143,9 @@ func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) 
 
 // deleting is the same for an object that is DELETING.
 func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) (state, bool) {
+	if lifecycle.GuardOf(&m).Held {
+		return held, true
+	}
 	hold := holdersOf(key.Kind, m, body)
 	rules := w.rules(key.Kind)
 	holds := !hold.none() || key.Kind != namespaces && rules.Removable != nil && !rules.Removable(body)
@@ -179,7 +182,7 @@ func (h holders) none() bool { return len(h.finalizers) == 0 && len(h.spec) == 0
 func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
 	var h holders
 	for _, f := range m.Finalizers {
-		ours := f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
+		ours := f == lifecycle.ConfirmCascade || f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
 			kind == definitions && f == apiextensionsv1.CustomResourceCleanupFinalizer
 		if !ours {
 			h.finalizers = append(h.finalizers, f)

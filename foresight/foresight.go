@@ -33,6 +33,8 @@ type Options struct {
 	Batch int
 	// Objects bounds the objects that a preview follows. Default 1,000,000.
 	Objects int
+	// MaxCascade is the guard's limit where a Namespace has none. 0: none.
+	MaxCascade int64
 	// CollectorOff says that no collector runs in this process.
 	CollectorOff bool
 }

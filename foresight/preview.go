@@ -57,6 +57,9 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 		return status, nil, err
 	}
 	status = w.summary(h)
+	if err := w.addGuard(&status, &h); err != nil {
+		return status, nil, err
+	}
 	if err := w.addBlockers(&status, options); err != nil {
 		return status, nil, err
 	}

@@ -38,6 +38,9 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		item.Reason = "let go by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
 	case v1.Block:
 		item.Reason = hold.String()
+		if q.deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
+			item.Reason = "waits until its own cascade is confirmed"
+		}
 	case v1.Wait:
 		item.Reason = w.whyWaiting(q, n)
 	default:

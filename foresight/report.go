@@ -127,6 +127,14 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
 	}
+	if h.finalizing&store.FinalizeConfirm != 0 {
+		guard, err := t.guarded(h)
+		if err != nil {
+			return nil, err
+		}
+		collector, err := t.collector(string(h.uid))
+		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, onItsWay)...), err
+	}
 	out := t.finalizers(h, m)
 	out = append(out, t.grace(h, m)...)
 	for _, more := range []func(*head, metav1.ObjectMeta, int) ([]v1.Reason, error){
@@ -144,10 +152,13 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 	// Whoever waits for others waits for no review: they will cause one.
 	collector, err := t.collector(string(h.uid))
 	if len(out) > 0 && h.finalizing&(store.FinalizeOrphan) == 0 {
-		collector = slices.DeleteFunc(collector, func(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil })
+		collector = slices.DeleteFunc(collector, onItsWay)
 	}
 	return append(out, collector...), err
 }
+
+// onItsWay says that a reason is a review which does not fail.
+func onItsWay(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
 
 // active says why an object that nobody deletes is here: that nobody deletes
 // it, and who owns it.

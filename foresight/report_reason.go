@@ -29,19 +29,24 @@ func command(ref v1.ObjectReference, verb string, options ...string) string {
 	return text
 }
 
-// forceCommand is what a person types to take a finalizer off.
-func forceCommand(ref v1.ObjectReference, finalizer string) string {
+// target names an object on this program's command line.
+func target(ref v1.ObjectReference) string {
 	resource := strings.ToLower(ref.Kind)
 	if gv := groupVersion(ref.APIVersion); gv != "" {
 		resource += "." + gv
 	} else if strings.Contains(ref.APIVersion, ".") {
 		resource += "." + ref.APIVersion // the group of a kind that nobody serves
 	}
-	text := fmt.Sprintf("exeunt finalizer remove %s/%s %s", resource, ref.Name, finalizer)
+	text := resource + "/" + ref.Name
 	if ref.Namespace != "" {
 		text += " -n " + ref.Namespace
 	}
-	return text + ` --reason "..."`
+	return text
+}
+
+// forceCommand is what a person types to take a finalizer off.
+func forceCommand(ref v1.ObjectReference, finalizer string) string {
+	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", target(ref), finalizer, "...")
 }
 
 // groupVersion is "v1.apps" of "apps/v1", as kubectl takes it behind a kind;

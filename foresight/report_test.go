@@ -319,7 +319,7 @@ func TestResolveWorks(t *testing.T) {
 	w.delete(o.Key, metav1.DeleteOptions{})
 	reasons := w.report(o).Reasons
 	want := `see what keeps its controller from removing it; if there is none any more: ` +
-		`exeunt finalizer remove configmap/a example.com/y -n n --reason "..."`
+		`exeunt finalizer remove configmap/a -n n example.com/y --reason "..."`
 	if len(reasons) != 2 || reasons[1].Resolve != want {
 		t.Errorf("got %+v\nwant %s", reasons, want)
 	}

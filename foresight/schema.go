@@ -92,7 +92,12 @@ func previewSchema() *spec.Schema {
 			"blockersTotal":   number("How many objects block."),
 			"items":           listOf("The objects, the oldest first, of this page.", item),
 			"continue":        text("Leads to the next page; empty: there is none."),
-			"truncated":       flag("Whether there were more objects than a preview follows."),
+			"guard": structure("What the guard makes of it. Absent: no limit applies.", map[string]spec.Schema{
+				"limit":   number("The most objects that may go without confirmation, the object itself included."),
+				"deletes": number("How many would go. Events are not counted."),
+				"holds":   flag("Whether the deletion would wait, or waits, to be confirmed."),
+			}, "limit", "deletes", "holds"),
+			"truncated": flag("Whether there were more objects than a preview follows."),
 		}),
 	}, "spec")
 	return &s

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -94,11 +95,12 @@ type walk struct {
 	waits  bool // something leaves in the foreground
 	circle bool // the object is a dependent of what depends on it
 	full   bool // there is more than may be followed
+	most   int  // how many may be
 }
 
 func (s *Service) newWalk(r *reader) *walk {
 	return &walk{
-		s: s, r: r, now: s.opts.Now(), kinds: s.kinds.Snapshot(),
+		s: s, r: r, now: s.opts.Now(), most: s.opts.Objects, kinds: s.kinds.Snapshot(),
 		index: map[types.UID]int32{}, nameIndex: map[string]int32{},
 	}
 }
@@ -108,6 +110,12 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", h.Key, err)
+	}
+	if lifecycle.GuardOf(&m).Held { // what follows when it is confirmed
+		lifecycle.LetPass(&m)
+		if h.body, err = object.WithMeta(h.body, m); err != nil {
+			return fmt.Errorf("read %s: %w", h.Key, err)
+		}
 	}
 	st, holds, err := w.fate(&h, m, options)
 	if err != nil {
@@ -149,7 +157,7 @@ func (w *walk) drainAll() error {
 func (w *walk) put(h *head, n node) int32 {
 	i, known := w.index[h.uid]
 	if !known {
-		if len(w.nodes) >= w.s.opts.Objects {
+		if len(w.nodes) >= w.most {
 			w.full = true
 			return -1
 		}

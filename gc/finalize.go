@@ -117,13 +117,19 @@ func (s *session) finalized(ctx context.Context, uid types.UID, finalizer string
 		return review.Verdict{}, err
 	}
 	m.Finalizers = slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool { return f == finalizer })
+	return review.Acted(), s.changed(ctx, o, m)
+}
+
+// changed gives a DELETING object its new metadata, and lets it go if nothing
+// in them holds it.
+func (s *session) changed(ctx context.Context, o *item, m metav1.ObjectMeta) error {
 	if lifecycle.RemoveNow(o.Body, m, s.rules(o.Kind)) {
 		if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
-			return review.Verdict{}, err
+			return err
 		}
 		s.remove(o, &m)
 	} else if err := s.rewrite(o, &m); err != nil {
-		return review.Verdict{}, err
+		return err
 	}
-	return review.Acted(), s.tx.Flush(ctx)
+	return s.tx.Flush(ctx)
 }

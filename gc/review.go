@@ -97,6 +97,8 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 // while it waits for dependents.
 func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err error) {
 	switch v = review.Kept(); {
+	case o.finalizing&store.FinalizeConfirm != 0:
+		return s.guard(ctx, o)
 	case o.finalizing&store.FinalizeOrphan != 0:
 		v, err = s.orphan(ctx, o)
 	case o.finalizing&store.FinalizeForeground != 0:
@@ -297,7 +299,7 @@ func (s *session) rewrite(o *item, m *metav1.ObjectMeta) error {
 
 func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 	s.budget--
-	deleting := m.DeletionTimestamp != nil
+	deleting := m.DeletionTimestamp != nil && !slices.Contains(m.Finalizers, lifecycle.ConfirmCascade)
 	s.owners[o.UID] = Owner{
 		Exists: true, Namespace: o.Namespace,
 		Foreground: deleting && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
@@ -340,11 +342,19 @@ func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
 			return err
 		}
 		o.Exists = true
-		o.Foreground = deletion != 0 && finalizing&store.FinalizeForeground != 0
-		o.Leaving = deletion != 0 && finalizing&store.FinalizeGrace != 0
+		o.Foreground, o.Leaving = waits(deletion, finalizing)
 		s.owners[uid] = o
 		return nil
 	}, ownerByUID, string(uid))
+}
+
+// waits reads what an owner waits for off its head. One that the guard holds does
+// nothing yet: to its dependents it is as solid as before.
+func waits(deletion, finalizing int64) (foreground, leaving bool) {
+	if deletion == 0 || finalizing&store.FinalizeConfirm != 0 {
+		return false, false
+	}
+	return finalizing&store.FinalizeForeground != 0, finalizing&store.FinalizeGrace != 0
 }
 
 func (s *session) exists(ctx context.Context, statement string, args ...any) (bool, error) {

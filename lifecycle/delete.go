@@ -43,6 +43,9 @@ type Deletion struct {
 	Options  metav1.DeleteOptions
 	Rules    Rules
 	Now      time.Time
+	// MaxCascade is for the guard: the most objects that may go with this one
+	// without confirmation. 0: any number, or there are none that could.
+	MaxCascade int64
 }
 
 // Decision is what is to be done. With Mark, Meta and Body are to be written;
@@ -80,6 +83,9 @@ func BeforeDelete(d Deletion) (Decision, error) {
 		settleGrace(&m, d)
 	}
 	m.Finalizers = finalizersOnDelete(d.with(m))
+	if first && d.MaxCascade > 0 {
+		hold(&m, d.MaxCascade)
+	}
 
 	body := d.Body
 	if first && d.Rules.MarkDeleting != nil {

@@ -22,6 +22,10 @@ type Rules struct {
 	// Namespace's phase becomes Terminating). Nil: nothing to change.
 	MarkDeleting func(body []byte) ([]byte, error)
 
+	// MarkActive is the inverse of MarkDeleting, for a deletion that is called
+	// off. Nil: nothing to change.
+	MarkActive func(body []byte) ([]byte, error)
+
 	// Removable says whether a DELETING object whose metadata.finalizers are
 	// empty may leave (a Namespace may not while spec.finalizers are left).
 	// Nil: yes.

@@ -69,6 +69,10 @@ type Config struct {
 	// NoCollector leaves the garbage collector off: nothing is collected here,
 	// and what waits for it waits until a server runs with it.
 	NoCollector bool
+	// MaxCascade is how many objects a delete may take with it without being
+	// confirmed, the object itself included; a Namespace's annotation overrides
+	// it. 0: any number.
+	MaxCascade int64
 	// ArchiveFor is how long removed objects can be restored; a Namespace's
 	// annotation overrides it. 0: nothing is archived.
 	ArchiveFor time.Duration
@@ -149,7 +153,7 @@ func Run(ctx context.Context, c Config) error {
 	for _, k := range archive.New(db, st, kinds, archive.Options{Logger: c.Logger}).Kinds() {
 		kinds.Put(k)
 	}
-	questions, err := foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector})
+	questions, err := foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade})
 	if err != nil {
 		return err
 	}
@@ -182,7 +186,7 @@ func Run(ctx context.Context, c Config) error {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector, nodes, repositories})
+	err = serve(ctx, storeCtx, c, parts{db, st, kinds, definitions, collector, questions, nodes, repositories})
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
@@ -204,6 +208,7 @@ type parts struct {
 	kinds       *kind.Registry
 	definitions *kind.Kind
 	collector   *gc.Collector
+	questions   *foresight.Service
 	nodes       *mesh.Mesh
 
 	repositories *repository.Repositories
@@ -247,6 +252,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	a := api.New(api.Config{
 		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, c.Version),
 		Metrics: meters.handler(), Extra: p.extra(images), Open: p.nodes.NodeHandler(), Observer: meters.observe, Logger: c.Logger, Version: c.Version,
+		MaxCascade: c.MaxCascade, Foresee: p.questions.Held,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
 			defer cancel()

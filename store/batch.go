@@ -35,6 +35,8 @@ type environment struct {
 type transaction interface {
 	// load fills in the objects that v names, and v.revision.
 	load(ctx context.Context, v *view) error
+	// parents finds out which of some uids have dependents.
+	parents(ctx context.Context, v *view, uids []string) error
 	// write queues and sends the effects; the last one's revision is the new
 	// current one.
 	write(ctx context.Context, effects []*effect) error
@@ -56,6 +58,7 @@ type view struct {
 	now      time.Time
 	revision int64
 	objects  map[object.Key]*state
+	parents  map[string]bool // uids with dependents, of those that were asked for
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -86,10 +89,13 @@ type effect struct {
 // operation is one write. decide may be called more than once and has no
 // effects but on the operation's own result.
 type operation struct {
-	ctx    context.Context
-	key    object.Key
-	needs  []object.Key // other objects to be loaded
-	size   int
+	ctx   context.Context
+	key   object.Key
+	needs []object.Key // other objects to be loaded
+	size  int
+	// parent names the uid of an object, loaded, of which it must be known whether
+	// it has dependents; empty: none. Nil: never.
+	parent func(*view) string
 	decide func(*view) (effect, error)
 
 	effect effect
@@ -144,6 +150,11 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	if err := tx.load(ctx, v); err != nil {
 		return &refusedError{fmt.Errorf("load objects: %w", err)}
 	}
+	if uids := parentsOf(v, ops); len(uids) > 0 {
+		if err := tx.parents(ctx, v, uids); err != nil {
+			return &refusedError{fmt.Errorf("load dependents: %w", err)}
+		}
+	}
 	effects := e.decideAll(v, ops)
 	if len(effects) == 0 {
 		return nil
@@ -157,6 +168,21 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	}
 	e.committed(newEvents(effects))
 	return nil
+}
+
+// parentsOf is what the operations want to know about, now that objects are
+// loaded.
+func parentsOf(v *view, ops []*operation) []string {
+	var uids []string
+	for _, op := range ops {
+		if op.parent == nil {
+			continue
+		}
+		if uid := op.parent(v); uid != "" {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 func newView(ops []*operation, now time.Time) *view {
@@ -207,6 +233,12 @@ func (f *effect) accept(revision int64, v *view) {
 	if f.Type == Removed {
 		v.objects[f.key] = nil
 		return
+	}
+	for i := range f.owners {
+		if v.parents == nil {
+			break // nobody asks
+		}
+		v.parents[f.owners[i].uid] = true
 	}
 	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, body: f.body}
 }

@@ -19,6 +19,10 @@ type DeleteRequest struct {
 	// Actor is who asks, for the archive. Cascade joins the deletion to others;
 	// empty: it begins one of its own, which is named by the object's uid.
 	Actor, Cascade string
+	// Guarded: a person asks, so the guard has a say. MaxCascade is its limit
+	// where the Namespace has none of its own.
+	Guarded    bool
+	MaxCascade int64
 }
 
 // DeleteResult is what became of the object: its state after marking, or its
@@ -37,6 +41,9 @@ func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, erro
 	}
 	var result DeleteResult
 	op := &operation{key: r.Key}
+	if r.Guarded {
+		op.needs, op.parent = r.guardNeeds(), r.guardParent
+	}
 	op.decide = func(v *view) (effect, error) {
 		f, decision, err := r.decide(v)
 		if err != nil {
@@ -66,7 +73,7 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 	}
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: before.body, Meta: m, Revision: before.revision,
-		Options: r.Options, Rules: r.Rules, Now: v.now,
+		Options: r.Options, Rules: r.Rules, Now: v.now, MaxCascade: r.limit(v, before),
 	})
 	if err != nil {
 		return effect{}, d, err

@@ -62,6 +62,9 @@ const (
 	FinalizeForeground = 2 // delete its dependents first
 	FinalizeNamespace  = 4 // empty the namespace
 	FinalizeGrace      = 8 // send its dependents on their way, with its grace period
+
+	// FinalizeConfirm: count its cascade, before anything else is done.
+	FinalizeConfirm = 16
 )
 
 // describe sets what a head says about deletion.
@@ -82,6 +85,8 @@ func (f *effect) describe(m *metav1.ObjectMeta) {
 			f.finalizing |= FinalizeOrphan
 		case metav1.FinalizerDeleteDependents:
 			f.finalizing |= FinalizeForeground
+		case lifecycle.ConfirmCascade:
+			f.finalizing |= FinalizeConfirm
 		case lifecycle.PropagateGrace:
 			f.finalizing |= FinalizeGrace
 		}

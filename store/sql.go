@@ -42,10 +42,11 @@ INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, gr
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
 // updateObject keeps who began a deletion: only the first to mark an object is
-// its actor.
+// its actor. A deletion that is called off leaves no trace of it.
 const updateObject = `
 UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5,
-    deletion_actor = coalesce(deletion_actor, $6), deletion_cascade = coalesce(deletion_cascade, $7)
+    deletion_actor = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
+    deletion_cascade = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END
 WHERE id = $1`
 
 // deleteObject takes the object's rows in owners with it.
@@ -54,6 +55,9 @@ const deleteObject = `DELETE FROM objects WHERE id = $1`
 const insertChange = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+
+// hasDependents asks the index on owners.
+const hasDependents = `SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT 1`
 
 const insertOwner = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES ($1, $2, $3, $4)`

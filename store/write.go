@@ -58,6 +58,18 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 	return nil
 }
 
+func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
+	v.parents = make(map[string]bool, len(uids))
+	var b sqldb.Batch
+	for _, uid := range uids {
+		b.Query(func(row sqldb.Row) error {
+			v.parents[uid] = true
+			return row.Scan(new(int64))
+		}, hasDependents, uid)
+	}
+	return t.tx.Send(ctx, &b)
+}
+
 func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	var b sqldb.Batch
 	var archived int64

@@ -96,6 +96,9 @@ type RestoreStatus struct {
 	Created int `json:"created"`
 	Skipped int `json:"skipped"`
 	Failed  int `json:"failed"`
+	// CalledOff is 1 when the object was not gone yet, because the guard held its
+	// deletion, and is ACTIVE again.
+	CalledOff int `json:"calledOff,omitempty"`
 
 	Results []RestoreResult `json:"results,omitempty"`
 }
@@ -108,6 +111,9 @@ const (
 	Created Outcome = "created"
 	Skipped Outcome = "skipped" // the name is taken; nothing is overwritten
 	Failed  Outcome = "failed"
+	// CalledOff: it was not gone yet, its deletion waited to be confirmed; now
+	// it is ACTIVE again, with the uid that it had.
+	CalledOff Outcome = "called off"
 )
 
 // RestoreResult is what became of one object.

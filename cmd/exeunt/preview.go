@@ -164,6 +164,9 @@ func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
 	if s.Truncated {
 		b.WriteString("  There are more objects than a preview follows: these are the least there are.\n")
 	}
+	if g := s.Guard; g != nil && g.Holds {
+		fmt.Fprintf(&b, "\nThe guard will hold this: %d objects would go, and %d may without confirmation.\n", g.Deletes, g.Limit)
+	}
 	writeBlockers(&b, s)
 	if len(s.Items) > 0 {
 		b.WriteString("\n")

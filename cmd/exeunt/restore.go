@@ -25,6 +25,9 @@ func newRestore() *cobra.Command {
 		Long: `Bring deleted objects back: the newest removed object of a name, the object that
 had a uid, or everything that went in one cascade, owners before what they own.
 
+An object whose deletion waits to be confirmed (serve --max-cascade) is not gone
+yet: then its deletion is called off, and it stays as it was.
+
 Nothing is overwritten: an object whose name is taken is skipped. Restored
 objects have new uids, and references between them follow. The same command
 again goes on where it was interrupted. See "exeunt archive list".`,
@@ -145,6 +148,10 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		for _, w := range r.Warnings {
 			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
 		}
+	}
+	if status.CalledOff > 0 {
+		_, err := fmt.Fprintf(out, "It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.\n", suffix)
+		return err
 	}
 	_, err := fmt.Fprintf(out, "%d created, %d skipped, %d failed%s\n", status.Created, status.Skipped, status.Failed, suffix)
 	return err

@@ -31,6 +31,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
   exeunt serve --database postgres://exeunt@db.example/exeunt`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.MaxCascade < 0 {
+				return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
+			}
 			c.Version = version()
 			c.NoCollector = !collect
 			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
@@ -55,6 +58,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
+	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
 	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")

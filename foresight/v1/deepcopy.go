@@ -18,6 +18,7 @@ func (p *DeletionPreview) DeepCopy() *DeletionPreview {
 	out.ObjectMeta = *p.ObjectMeta.DeepCopy()
 	out.Spec.PropagationPolicy = copyOf(p.Spec.PropagationPolicy)
 	out.Spec.GracePeriodSeconds = copyOf(p.Spec.GracePeriodSeconds)
+	out.Status.Guard = copyOf(p.Status.Guard)
 	out.Status.Counts = slices.Clone(p.Status.Counts)
 	out.Status.Blockers = copyItems(p.Status.Blockers)
 	out.Status.Items = copyItems(p.Status.Items)

@@ -114,9 +114,22 @@ type DeletionPreviewStatus struct {
 	// the next one; empty: there is none.
 	Items    []Item `json:"items,omitempty"`
 	Continue string `json:"continue,omitempty"`
+	// Guard is what the guard makes of it. Absent: no limit applies.
+	Guard *Guard `json:"guard,omitempty"`
 	// Truncated says that there were more objects than a preview follows. The
 	// counts are then lower bounds.
 	Truncated bool `json:"truncated,omitempty"`
+}
+
+// Guard is what the guard makes of a deletion.
+type Guard struct {
+	// Limit is the most objects that may go without confirmation, the object
+	// itself included.
+	Limit int64 `json:"limit"`
+	// Deletes is how many would go. Events are not counted.
+	Deletes int64 `json:"deletes"`
+	// Holds says that the deletion would wait, or waits, to be confirmed.
+	Holds bool `json:"holds"`
 }
 
 // DeletionReport asks why something is still here.
@@ -170,6 +183,8 @@ const (
 	ReasonFinalizer ReasonType = "Finalizer"
 	// ReasonSpecFinalizer: the same in a Namespace's spec.finalizers.
 	ReasonSpecFinalizer ReasonType = "SpecFinalizer"
+	// ReasonGuard: more would go than may without confirmation.
+	ReasonGuard ReasonType = "Guard"
 	// ReasonBlockingDependents: it goes after its dependents; they are the
 	// children.
 	ReasonBlockingDependents ReasonType = "BlockingDependents"

@@ -17,7 +17,7 @@ import (
 func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 	return def[corev1.Namespace, *corev1.Namespace]{
 		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
-		rules: lifecycle.Rules{MarkDeleting: markTerminating, Removable: hasNoSpecFinalizers},
+		rules: lifecycle.Rules{MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers},
 		name:  apivalidation.NameIsDNSLabel,
 		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
 		prepareCreate: func(n *corev1.Namespace) {
@@ -45,11 +45,17 @@ func NamespaceFinalizeStrategy() lifecycle.Strategy {
 var namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
 func markTerminating(body []byte) ([]byte, error) {
+	return withPhase(body, corev1.NamespaceTerminating)
+}
+
+func markActive(body []byte) ([]byte, error) { return withPhase(body, corev1.NamespaceActive) }
+
+func withPhase(body []byte, phase corev1.NamespacePhase) ([]byte, error) {
 	ns := &corev1.Namespace{}
 	if err := object.DecodeInto(body, "", namespaceGVK, ns); err != nil {
 		return nil, err
 	}
-	ns.Status.Phase = corev1.NamespaceTerminating
+	ns.Status.Phase = phase
 	return object.Encode(ns)
 }
 

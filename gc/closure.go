@@ -1,0 +1,242 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	definitions = "customresourcedefinitions.apiextensions.k8s.io"
+	// uncounted objects tell of others; nobody would miss them.
+	uncounted = "events"
+
+	// closureOwners is how many owners are asked for at once: each may have as
+	// many dependents as are left to count.
+	closureOwners = 16
+)
+
+// closure is what a deletion would take with it, as far as it has been counted.
+// It reads heads and owners only, and never more of them than a multiple of what
+// is allowed, however large the cascade is.
+type closure struct {
+	s        *session
+	root     *item
+	left     int64 // that may still be found
+	looks    int64 // at dependents that are still affordable
+	gone     map[types.UID]bool
+	frontier []types.UID // gone, with dependents that have not been asked for
+}
+
+// member is an object that may belong to a closure.
+type member struct {
+	id, finalizing, owners int64
+	uid                    types.UID
+	kind, namespace        string
+	parents                bool // it has dependents itself
+}
+
+// exceeds says whether deleting an object, with the policy that it was deleted
+// with, takes more than allowed objects with it, itself included. Objects that
+// are on their way already are not counted, and neither are Events.
+func (s *session) exceeds(ctx context.Context, o *item, allowed int64) (bool, error) {
+	c := &closure{
+		s: s, root: o, left: allowed, looks: 10*allowed + 10_000,
+		gone: map[types.UID]bool{o.UID: true},
+	}
+	c.left-- // the object itself
+	if err := c.content(ctx); err != nil {
+		return false, fmt.Errorf("count what goes with %s: %w", o.Key, err)
+	}
+	if o.finalizing&store.FinalizeOrphan == 0 {
+		c.frontier = append(c.frontier, o.UID)
+	}
+	for len(c.frontier) > 0 && !c.over() {
+		n := min(len(c.frontier), closureOwners)
+		owners := slices.Clone(c.frontier[:n])
+		c.frontier = c.frontier[n:]
+		if err := c.expand(ctx, owners); err != nil {
+			return false, fmt.Errorf("count what goes with %s: %w", o.Key, err)
+		}
+	}
+	return c.over(), nil
+}
+
+// over says that there is more than allowed, or that finding out is too dear.
+func (c *closure) over() bool { return c.left < 0 || c.looks < 0 }
+
+// add counts an object. What orphans its own dependents keeps them.
+func (c *closure) add(m *member) {
+	if c.gone[m.uid] || m.kind == uncounted {
+		return
+	}
+	c.left--
+	if m.finalizing&store.FinalizeOrphan != 0 {
+		return
+	}
+	c.gone[m.uid] = true
+	if m.parents {
+		c.frontier = append(c.frontier, m.uid)
+	}
+}
+
+// content counts what is in a namespace, or of a definition's kind.
+func (c *closure) content(ctx context.Context) error {
+	switch c.root.Kind {
+	case "namespaces":
+		kinds, err := c.s.kindsIn(ctx, c.root.Name)
+		if err != nil {
+			return err
+		}
+		for _, kind := range kinds {
+			if kind == uncounted {
+				continue
+			}
+			found, err := c.read(ctx, membersIn, kind, c.root.Name, c.left+1)
+			if err != nil || c.over() {
+				return err
+			}
+			for i := range found {
+				found[i].parents = false // they own nothing but what is in here too
+				c.add(&found[i])
+			}
+		}
+	case definitions:
+		spec := gjson.GetBytes(c.root.Body, "spec")
+		storage := kind.StorageName(spec.Get("group").String(), spec.Get("names.plural").String())
+		found, err := c.read(ctx, membersOf, storage, c.left+1)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			c.add(&found[i])
+		}
+	}
+	return nil
+}
+
+// expand counts the dependents of some owners that go with them.
+func (c *closure) expand(ctx context.Context, owners []types.UID) error {
+	after := make([]int64, len(owners))
+	for len(owners) > 0 && !c.over() {
+		limit := c.left + 1
+		pages := make([][]member, len(owners))
+		var b sqldb.Batch
+		for i, owner := range owners {
+			b.Query(scanMember(&pages[i]), membersBelow, string(owner), after[i], limit)
+		}
+		if err := c.s.tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		var more []types.UID
+		var next []int64
+		for i, page := range pages {
+			c.looks -= int64(len(page))
+			if err := c.judge(ctx, page); err != nil {
+				return err
+			}
+			if int64(len(page)) == limit {
+				more, next = append(more, owners[i]), append(next, page[len(page)-1].id)
+			}
+		}
+		owners, after = more, next
+	}
+	return nil
+}
+
+// judge adds those that have lost all their owners.
+func (c *closure) judge(ctx context.Context, page []member) error {
+	for i := range page {
+		m := &page[i]
+		if c.gone[m.uid] || c.root.Kind == "namespaces" && m.namespace == c.root.Name {
+			continue
+		}
+		kept, err := c.kept(ctx, m)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			c.add(m)
+		}
+	}
+	return nil
+}
+
+// kept says whether an owner is left that keeps a dependent. Most have one owner,
+// which is the one that goes.
+func (c *closure) kept(ctx context.Context, m *member) (bool, error) {
+	if m.owners <= 1 && m.namespace != "" {
+		return false, nil
+	}
+	kept := false
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var uid, kind string
+		var o Owner
+		var deletion, finalizing int64
+		if err := row.Scan(&uid, &kind, &o.Exists, &o.Namespace, &deletion, &finalizing); err != nil {
+			return err
+		}
+		if c.gone[types.UID(uid)] {
+			// A cluster-scoped dependent is kept by a kind that lives in namespaces.
+			_, served := c.s.c.kinds.Snapshot().Stored(kind)
+			kept = kept || served && m.namespace == "" && o.Namespace != ""
+			return nil
+		}
+		o.Foreground, o.Leaving = waits(deletion, finalizing)
+		standing := Classify(m.namespace, o)
+		kept = kept || standing == Solid || standing == Unresolvable
+		return nil
+	}, ownersOfMember, m.id)
+	err := c.s.tx.Send(ctx, &b)
+	return kept, err
+}
+
+func (c *closure) read(ctx context.Context, statement string, args ...any) ([]member, error) {
+	var out []member
+	var b sqldb.Batch
+	b.Query(scanMember(&out), statement, args...)
+	err := c.s.tx.Send(ctx, &b)
+	return out, err
+}
+
+func scanMember(into *[]member) func(sqldb.Row) error {
+	return func(row sqldb.Row) error {
+		var m member
+		err := row.Scan(&m.id, (*string)(&m.uid), &m.kind, &m.namespace, &m.finalizing, &m.parents, &m.owners)
+		*into = append(*into, m)
+		return err
+	}
+}
+
+// The statements that count. Each reads heads, and looks into the two indexes on
+// owners; none reads a body.
+const (
+	// membersBelow is the dependents of an owner that are not on their way.
+	membersBelow = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing,
+    EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), (SELECT count(*) FROM owners y WHERE y.dependent = d.id)
+FROM owners w JOIN objects d ON d.id = w.dependent
+WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
+ORDER BY w.dependent LIMIT $3`
+
+	// membersIn is what is in a namespace, of one kind; membersOf all of a kind.
+	membersIn = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), 0
+FROM objects d WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NULL LIMIT $3`
+	membersOf = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, EXISTS (SELECT 1 FROM owners x WHERE x.owner_uid = d.uid), 0
+FROM objects d WHERE d.kind = $1 AND d.deletion_time IS NULL LIMIT $2`
+
+	// ownersOfMember is what Classify must know of each owner of a dependent.
+	ownersOfMember = `
+SELECT y.owner_uid, coalesce(o.kind, ''), o.uid IS NOT NULL, coalesce(o.namespace, ''), coalesce(o.deletion_time, 0), coalesce(o.finalizing, 0)
+FROM owners y LEFT JOIN objects o ON o.uid = y.owner_uid WHERE y.dependent = $1`
+)

@@ -1,0 +1,332 @@
+package gc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// deleteGuarded deletes as a person does, on a server with this limit.
+func (w *world) deleteGuarded(name string, limit int64, policy metav1.DeletionPropagation) {
+	w.Helper()
+	key := keyOf(name)
+	_, err := w.store.Delete(w.Context(), store.DeleteRequest{
+		Key: key, Options: metav1.DeleteOptions{PropagationPolicy: &policy}, Rules: w.rules(key.Kind), Guarded: true, MaxCascade: limit,
+	})
+	if err != nil {
+		w.Fatalf("delete %s: %v", name, err)
+	}
+}
+
+func annotated(name, value string) option {
+	return func(_ *world, m *metav1.ObjectMeta) {
+		if m.Annotations == nil {
+			m.Annotations = map[string]string{}
+		}
+		m.Annotations[name] = value
+	}
+}
+
+func confirmed(n int) option { return annotated(lifecycle.ConfirmCascade, fmt.Sprint(n)) }
+
+// children adds dependents c0, c1, … of an owner.
+func (w *world) children(owner string, n int) {
+	w.Helper()
+	for i := range n {
+		w.add(fmt.Sprintf("%s-c%d", owner, i), owned(owner+"^"))
+	}
+}
+
+// wait is longer than the guard's pause.
+func (w *world) wait() {
+	w.Helper()
+	w.clock.advance(2 * guardRecheck)
+	w.drain()
+}
+
+const guard = lifecycle.ConfirmCascade
+
+// TestGuard: what is larger than the limit waits, by each policy, and goes when
+// it is confirmed; what is not larger goes.
+func TestGuard(t *testing.T) {
+	each(t, func(w *world) {
+		w.addNamespace("default")
+		w.add("leaf")
+		w.deleteGuarded("leaf", 1, background)
+		w.want("namespaces:/default")
+
+		w.add("small")
+		w.children("small", 3)
+		w.deleteGuarded("small", 4, background)
+		w.drain()
+		w.want("namespaces:/default")
+
+		for _, policy := range []metav1.DeletionPropagation{background, foreground} {
+			w.add("a")
+			w.children("a", 4)
+			w.deleteGuarded("a", 4, policy)
+			held := "a!(" + guard + ")"
+			if policy == foreground {
+				held = "a!(foregroundDeletion," + guard + ")"
+			}
+			held += " a-c0<a a-c1<a a-c2<a a-c3<a namespaces:/default"
+			w.drain()
+			w.wait()
+			w.want(held)
+			w.update("a", confirmed(4)) // one too few
+			w.drain()
+			w.want(held)
+			w.update("a", annotated(lifecycle.ConfirmCascade, "true"))
+			w.drain()
+			w.want(held)
+			w.update("a", confirmed(5))
+			w.drain()
+			w.want("namespaces:/default")
+		}
+		messages := map[string]int{}
+		for _, e := range w.events() {
+			if e.Reason != "CascadeHeld" || e.Type != "Warning" || e.Namespace != "default" {
+				t.Errorf("got %+v", e)
+			}
+			messages[e.Message]++
+		}
+		if len(messages) != 3 || len(w.events()) != 6 {
+			t.Errorf("got %v", messages)
+		}
+	})
+}
+
+// TestGuardOrphan: nobody goes with an owner that lets its dependents go.
+func TestGuardOrphan(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("a")
+		w.children("a", 3)
+		w.deleteGuarded("a", 1, orphan)
+		w.drain()
+		w.want("a-c0 a-c1 a-c2")
+		// A second delete that asks for it is let pass too.
+		w.add("b")
+		w.children("b", 3)
+		w.deleteGuarded("b", 1, background)
+		w.drain()
+		w.deleteGuarded("b", 1, orphan)
+		w.drain()
+		w.want("a-c0 a-c1 a-c2 b-c0 b-c1 b-c2")
+	})
+}
+
+// TestGuardCounts: only what would go is counted.
+func TestGuardCounts(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("other")
+		w.add("a")
+		w.add("shared", owned("a", "other"))
+		w.add("both", owned("a", "child"))
+		w.add("child", owned("a"))
+		w.update("both", func(_ *world, m *metav1.ObjectMeta) { m.OwnerReferences = nil }, owned("a", "child"))
+		w.add("keeper", owned("a"), finalizers("orphan"))
+		w.add("kept", owned("keeper"))
+		w.add("going", owned("a"), finalizers("example.com/x"))
+		w.delete("going", background)
+		// a, child, both, keeper go; shared and kept stay; going goes anyway.
+		w.deleteGuarded("a", 3, background)
+		w.drain()
+		if !strings.Contains(w.state(), "a!("+guard+")") {
+			t.Fatalf("not held: %s", w.state())
+		}
+		w.update("a", confirmed(4))
+		w.drain()
+		w.want("going!(example.com/x)<a kept other shared<other")
+	})
+}
+
+// TestGuardNamespace: a namespace counts its content, Events aside, and its own
+// annotation is the limit for it and for what is in it.
+func TestGuardNamespace(t *testing.T) {
+	each(t, func(w *world) {
+		w.addNamespace("default")
+		w.addBody("namespaces:/n", `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`, annotated(lifecycle.MaxCascade, "3"))
+		for _, name := range []string{"a", "b", "pods:c", "events:e", "events:f"} {
+			w.add(name)
+		}
+		w.deleteGuarded("namespaces:/n", 0, background)
+		w.drain()
+		w.wait()
+		for _, name := range []string{"a ", "b ", "pods:c"} {
+			if !strings.Contains(w.state()+" ", name) {
+				t.Fatalf("%s went: %s", name, w.state())
+			}
+		}
+		w.update("namespaces:/n", confirmed(4))
+		w.drain()
+		w.want("namespaces:/default")
+
+		w.addBody("namespaces:/n", `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`, annotated(lifecycle.MaxCascade, "0"))
+		w.add("x")
+		w.children("x", 3)
+		w.deleteGuarded("x", 1, background) // the namespace switches the server's guard off
+		w.drain()
+		w.want("namespaces:/default namespaces:/n")
+	})
+}
+
+// TestGuardDeep: the limit is for the whole cascade, and is found however it is
+// spread.
+func TestGuardDeep(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("l0")
+		for i := 1; i < 30; i++ {
+			w.add(fmt.Sprintf("l%d", i), owned(fmt.Sprintf("l%d", i-1)))
+		}
+		w.deleteGuarded("l0", 29, background)
+		w.drain()
+		w.update("l0", confirmed(29))
+		w.drain()
+		if got := len(w.rows()); got < 30 {
+			t.Fatalf("%d left: %s", got, w.state())
+		}
+		w.update("l0", confirmed(30))
+		w.drain()
+		w.want("")
+	})
+}
+
+// TestGuardHeldOwnerIsSolid: a dependent that is looked at for another reason is
+// not collected because its owner is held in the foreground.
+func TestGuardHeldOwnerIsSolid(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("a")
+		w.add("b")
+		w.children("a", 3)
+		w.add("both", owned("a^", "b"))
+		w.deleteGuarded("a", 2, foreground)
+		w.delete("b", background)
+		w.drain()
+		w.want("a!(foregroundDeletion," + guard + ") a-c0<a a-c1<a a-c2<a both<a")
+	})
+}
+
+// TestGuardRaces forces what can come between the claim of a review and the
+// review, and a restart between any two.
+func TestGuardRaces(t *testing.T) {
+	each(t, func(w *world) {
+		// Confirmed while it is about to be counted.
+		w.add("a")
+		w.children("a", 3)
+		w.deleteGuarded("a", 2, background)
+		w.interrupted(func() { w.update("a", confirmed(4)) })
+		w.drain()
+		w.want("")
+
+		// Dependents are added after the confirmation was written, before the
+		// count: more would go than was agreed to.
+		w.add("a")
+		w.children("a", 3)
+		w.deleteGuarded("a", 2, background)
+		w.drain()
+		w.update("a", confirmed(4))
+		w.interrupted(func() { w.add("late", owned("a")) })
+		w.drain()
+		w.want("a!(" + guard + ") a-c0<a a-c1<a a-c2<a late<a")
+		// It becomes less, and nobody writes to it.
+		w.delete("late", background)
+		w.wait()
+		w.want("")
+
+		// Dependents are added after it was let pass: they go with an owner
+		// that is gone, or that waits for them.
+		w.add("a")
+		w.children("a", 1)
+		w.deleteGuarded("a", 2, foreground)
+		w.turn()
+		w.add("late", owned("a^"))
+		w.drain()
+		w.want("")
+
+		// A restart: all that matters is on the object.
+		w.add("a")
+		w.children("a", 3)
+		w.deleteGuarded("a", 2, background)
+		w.restart()
+		w.drain()
+		w.restart()
+		w.wait()
+		w.want("a!(" + guard + ") a-c0<a a-c1<a a-c2<a")
+
+		// The guard is switched off meanwhile: what was held stays so. A second
+		// delete on a server without a limit changes nothing either.
+		w.deleteGuarded("a", 0, background)
+		w.wait()
+		w.want("a!(" + guard + ") a-c0<a a-c1<a a-c2<a")
+
+		// Two replicas look at it.
+		other := w.replica()
+		w.interrupted(func() { other.drain() })
+		w.update("a", confirmed(10))
+		other.drain()
+		w.want("")
+	})
+}
+
+// TestGuardCreatedInTheBatch: a dependent that is created in the very batch of
+// writes that deletes its owner makes it one that can have a cascade. Whichever
+// order the writer takes them in, nothing is left behind and nothing is stuck.
+func TestGuardCreatedInTheBatch(t *testing.T) {
+	each(t, func(w *world) {
+		for round := range 10 {
+			name := fmt.Sprintf("a%d", round)
+			w.add(name)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				w.deleteGuarded(name, 1, background)
+			}()
+			w.add(name+"-late", owned(name))
+			<-done
+			w.drain()
+			if o, err := w.store.Get(w.Context(), keyOf(name)); err == nil {
+				m, err := object.ParseMeta(o.Body)
+				if err != nil || !lifecycle.GuardOf(&m).Held {
+					t.Fatalf("%s is neither gone nor held: %s", name, w.state())
+				}
+				w.update(name, confirmed(2))
+				w.drain()
+			}
+		}
+		w.want("")
+	})
+}
+
+// TestGuardBounded: counting stops soon after the limit, however many there are.
+func TestGuardBounded(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("a")
+		w.children("a", 300)
+		w.deleteGuarded("a", 10, background)
+		err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
+			s := &session{c: w.gc, tx: tx, now: w.clock.now()}
+			found, err := s.query(w.Context(), objectByUID, string(w.uids["a"]))
+			if err != nil {
+				return err
+			}
+			for _, c := range []struct {
+				allowed int64
+				want    bool
+			}{{0, true}, {10, true}, {300, true}, {301, false}, {1000, false}} {
+				if got, err := s.exceeds(w.Context(), found[0], c.allowed); err != nil || got != c.want {
+					t.Errorf("more than %d: got %v, %v", c.allowed, got, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"bytes"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// The guard's part of a delete: which limit applies, and whether the object can
+// have a cascade at all. Both are looked up in the transaction of the delete, and
+// nothing is looked up about dependents unless a limit applies. What goes alone is
+// not held for a moment. Counting is for the collector: see gc/guard.go.
+
+const definitions = "customresourcedefinitions.apiextensions.k8s.io"
+
+// guardNeeds is what must be loaded to know the limit.
+func (r *DeleteRequest) guardNeeds() []object.Key {
+	if r.Key.Namespace == "" {
+		return nil
+	}
+	return []object.Key{{Kind: namespaces, Name: r.Key.Namespace}}
+}
+
+// guardParent names the object if a limit applies to it and only its dependents
+// could make a cascade.
+func (r *DeleteRequest) guardParent(v *view) string {
+	o := v.objects[r.Key]
+	if o == nil || o.deleting || r.contains() || r.namespaceLimit(v) == 0 {
+		return ""
+	}
+	return o.uid
+}
+
+// limit is the guard's limit for this delete; 0: none.
+func (r *DeleteRequest) limit(v *view, o *state) int64 {
+	if !r.Guarded || o.deleting || !r.contains() && !v.parents[o.uid] {
+		return 0
+	}
+	return r.namespaceLimit(v)
+}
+
+// contains says that the kind's objects take with them what they contain.
+func (r *DeleteRequest) contains() bool { return r.Key.Kind == namespaces || r.Key.Kind == definitions }
+
+var maxCascade = []byte(lifecycle.MaxCascade)
+
+// namespaceLimit is the limit of where the object lives; a Namespace is in
+// itself.
+func (r *DeleteRequest) namespaceLimit(v *view) int64 {
+	key := r.Key
+	if key.Namespace != "" {
+		key = object.Key{Kind: namespaces, Name: r.Key.Namespace}
+	}
+	ns := v.objects[key]
+	if ns == nil || key.Kind != namespaces || !bytes.Contains(ns.body, maxCascade) {
+		return lifecycle.CascadeLimit(r.MaxCascade, nil)
+	}
+	m, err := object.ParseMeta(ns.body)
+	if err != nil {
+		return lifecycle.CascadeLimit(r.MaxCascade, nil) // whoever deletes the Namespace is told
+	}
+	return lifecycle.CascadeLimit(r.MaxCascade, m.Annotations)
+}
