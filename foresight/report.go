@@ -74,9 +74,14 @@ func (t *teller) absent(ref v1.ObjectReference) (v1.DeletionReportStatus, error)
 	if ref.UID == "" {
 		return status, nil
 	}
+	var below int64
 	if err := t.r.one(countDependents, []any{string(ref.UID)}, &status.Remaining); err != nil {
 		return status, err
 	}
+	if err := t.r.one(countFollowing, []any{string(ref.UID)}, &below); err != nil {
+		return status, err
+	}
+	status.Remaining += below
 	if status.Remaining == 0 {
 		return status, nil
 	}

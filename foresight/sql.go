@@ -110,6 +110,12 @@ WITH RECURSIVE k (kind) AS (
 )
 SELECT kind FROM k WHERE kind IS NOT NULL`
 
+// countFollowing counts the dependents of what went in a cascade and is under
+// review for them.
+const countFollowing = `
+SELECT count(*) FROM gc_object_reviews q JOIN archive a ON a.uid = q.uid JOIN owners w ON w.owner_uid = q.uid
+WHERE a.cascade = $1 AND a.cascade <> a.uid`
+
 // blockingDependents reads what an owner that waits is waiting for, those on
 // their way out first.
 const blockingDependents = `

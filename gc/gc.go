@@ -57,6 +57,8 @@ type Collector struct {
 	mu       sync.Mutex
 	paused   bool      // guarded by mu
 	pausedAt time.Time // when paused was read; guarded by mu
+
+	told map[string]time.Time // when the cascades under way were told of last; guarded by mu
 }
 
 // queue is the dirty queue. A review takes a fraction of a second; the lease is
@@ -74,7 +76,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.OrphanWait <= 0 {
 		o.OrphanWait = 30 * time.Second
 	}
-	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine())}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine()), told: map[string]time.Time{}}
 	c.pace.fixed = o.Budget
 	q := queue
 	q.Idle = o.Poll

@@ -36,16 +36,17 @@ const things = "things.example.com"
 // cluster-scoped one; "pods:a" is a pod. References go by these names.
 type world struct {
 	testing.TB
-	db    *sqldb.DB
-	store *store.Store
-	gc    *Collector
-	kinds *kind.Registry
-	opts  Options
-	stop  func()
-	clock *clock
-	uids  map[string]types.UID // the newest object of each name
-	named map[types.UID]string
-	made  *int // objects, for uids that are the same in every run
+	db         *sqldb.DB
+	store      *store.Store
+	gc         *Collector
+	kinds      *kind.Registry
+	opts       Options
+	stop       func()
+	clock      *clock
+	uids       map[string]types.UID // the newest object of each name
+	named      map[types.UID]string
+	archiveFor time.Duration // what the next start gives the store
+	made       *int          // objects, for uids that are the same in every run
 }
 
 // clock is the time of a test.
@@ -78,7 +79,7 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 func (w *world) start() {
 	w.Helper()
 	var err error
-	w.store, err = store.Open(context.Background(), store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour})
+	w.store, err = store.Open(context.Background(), store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour, Archive: store.ArchiveOptions{For: w.archiveFor}})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -40,6 +40,9 @@ func (t *Tx) Because(ctx context.Context, actor, uid string) error {
 	return nil
 }
 
+// Cascade is the one that Because found last, for those who tell of it.
+func (t *Tx) Cascade() string { return t.cause.cascade }
+
 // explain gives an effect its cause, and remembers the cascade of one that
 // begins a deletion: what follows it is usually deleted in this transaction.
 func (c *causes) explain(f *effect) {
