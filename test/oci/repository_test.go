@@ -127,6 +127,7 @@ func TestRepository(t *testing.T) {
 		f.goesWithItsOwner()
 		f.refusesWhileDeleting()
 		f.goesWithItsNamespace()
+		f.undeletes()
 	})
 }
 
@@ -197,6 +198,35 @@ func (f repositoryFlow) goesWithItsNamespace() {
 		f.Errorf("tags of the new repository: %v, %v", tags, err)
 	}
 	f.pulls("leaving/web:v2", img)
+}
+
+// undeletes: tags and manifests come back, by the command.
+func (f repositoryFlow) undeletes() {
+	img := f.push("shop/undo:v1")
+	d, err := img.Digest()
+	if err != nil {
+		f.Fatal(err)
+	}
+	ref := f.at + "shop/undo:v1"
+	if err := crane.Delete(ref); err != nil {
+		f.Fatal(err)
+	}
+	if out := f.exeunt("registry", "undelete", "--list", "shop/undo"); !strings.HasPrefix(out, "shop/undo:v1@"+d.String()+"  deleted ") {
+		f.Errorf("list: %s", out)
+	}
+	f.exeunt("registry", "undelete", "shop/undo:v1")
+	f.pulls("shop/undo:v1", img)
+	if err := crane.Delete(f.at + "shop/undo@" + d.String()); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := crane.Pull(ref); err == nil {
+		f.Error("what was deleted can be pulled")
+	}
+	f.exeunt("registry", "undelete", "shop/undo@"+d.String())
+	f.pulls("shop/undo:v1", img)
+	f.push("shop/undo:v1")
+	f.exeunt("registry", "undelete", "shop/undo:v1")
+	f.pulls("shop/undo:v1", img)
 }
 
 // TestRepositoryBytes: a deleted repository gives its disk space back, and what
