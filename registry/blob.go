@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 
 // blob is a blob that a repository may hand out.
 type blob struct {
-	path string
-	size int64
+	path  string
+	size  int64
+	small bool // its bytes are in the database
 }
 
 // blobGet hands out a blob, a range of it, or only its size.
@@ -58,7 +60,7 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 
 // findBlob finds a blob in its repository.
 func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
-	found, err = r.db.Row(ctx, findBlob, []any{to.Repository, to.Digest.String()}, &b.path, &b.size)
+	found, err = r.db.Row(ctx, findBlob, []any{to.Repository, to.Digest.String()}, &b.path, &b.size, &b.small)
 	if err != nil {
 		return blob{}, false, fmt.Errorf("find blob: %w", err)
 	}
@@ -82,7 +84,7 @@ func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCl
 	if to.Kind == BlobHead {
 		return lazy, nil
 	}
-	f, err := r.blobs.Open(req.Context(), b.path, 0)
+	f, err := r.open(req.Context(), to.Digest, b)
 	if errors.Is(err, blobstore.ErrNotFound) {
 		// Collected between the two: the row is gone as well, or there is
 		// another one by now.
@@ -94,7 +96,7 @@ func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCl
 			return nil, r.blobUnknown(req.Context(), to)
 		}
 		lazy.blob = again
-		f, err = r.blobs.Open(req.Context(), again.path, 0)
+		f, err = r.open(req.Context(), to.Digest, again)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read blob %s: %w", to.Digest, err)
@@ -105,6 +107,24 @@ func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCl
 	lazy.open = f
 	return lazy, nil
 }
+
+// open opens the bytes of a blob, wherever they are.
+func (r *Registry) open(ctx context.Context, d digest.Digest, b blob) (io.ReadCloser, error) {
+	if !b.small {
+		return r.blobs.Open(ctx, b.path, 0)
+	}
+	var content []byte
+	found, err := r.db.Row(ctx, findSmall, []any{d.String()}, &content)
+	if err == nil && !found {
+		err = blobstore.ErrNotFound
+	}
+	return inMemory{bytes.NewReader(content)}, err
+}
+
+// inMemory is the bytes of a small blob.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
 
 // lazyContent is the bytes of a blob in a store that reads only forward. It
 // opens them where they are first read.

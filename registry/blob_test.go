@@ -35,7 +35,7 @@ func TestBlobRanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := newWorld(t, db, registry.Config{Blobs: wrap(dir)})
+			w := newWorld(t, db, registry.Config{Blobs: wrap(dir), SmallBlobs: -1})
 			d := w.push("a", content)
 			w.blob("a", d, content)
 			for _, c := range []struct {

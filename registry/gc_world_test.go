@@ -159,7 +159,7 @@ func (w *gcWorld) blob(repo, name string) {
 	path, id, now := w.bytes(name), w.repo(repo), time.Now().UnixMilli()
 	w.paths[name] = path
 	w.transact(func(b *sqldb.Batch) {
-		b.Exec(insertBlob, w.digestOf(name), path, len(name), now)
+		b.Exec(insertBlob, w.digestOf(name), path, len(name), now, false)
 		b.Exec(linkBlob, 1, id, w.digestOf(name), now)
 	})
 }

@@ -23,10 +23,10 @@ const promised = time.Hour
 func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
 	due := false
 	horizon := r.now().Add(promised).UnixMilli()
-	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), horizon}, &b.path, &b.size, &due)
+	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), horizon}, &b.path, &b.size, &b.small, &due)
 	if err == nil && found && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = one(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size)
+			found, err = one(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
 			return err
 		})
 	}
@@ -83,7 +83,7 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	var found bool
 	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var b blob
-		found, err = one(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size)
+		found, err = one(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
 		if err != nil || !found {
 			return err
 		}

@@ -42,6 +42,9 @@ type Config struct {
 	// Touched is told of the id of a repository whose content a client has
 	// changed. It must be quick. Nil: nobody wants to know.
 	Touched func(repository int64)
+	// SmallBlobs is up to what size a blob that is sent whole lives in the
+	// database. 0: 64 KiB; negative: none does.
+	SmallBlobs int64
 	// ChunkMinLength is the size below which a client should not make chunks.
 	// Smaller ones are accepted. 0: no advice is given.
 	ChunkMinLength int64
@@ -61,6 +64,7 @@ type Registry struct {
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
 	chunkMin int64
+	small    int64 // Config.SmallBlobs
 	now      func() time.Time
 	log      *slog.Logger
 	writer   writer
@@ -79,6 +83,9 @@ func New(c Config) *Registry {
 	if c.Touched == nil {
 		c.Touched = func(int64) {}
 	}
+	if c.SmallBlobs == 0 {
+		c.SmallBlobs = smallBlobs
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -86,7 +93,8 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched, chunkMin: c.ChunkMinLength,
+		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched,
+		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
 		now: c.Now, log: c.Logger, writer: writer{db: c.DB}, types: mediaTypes{db: c.DB},
 	}
 	r.handlers = [kinds]handler{

@@ -44,7 +44,7 @@ const (
 
 // findBlob finds what a repository may hand out: three primary keys.
 const findBlob = `
-SELECT b.path, b.size
+SELECT b.path, b.size, b.small
 FROM repositories r
 JOIN repository_blobs l ON l.repository_id = r.id
 JOIN blobs b ON b.digest = l.blob_digest
@@ -52,7 +52,7 @@ WHERE r.path = $1 AND l.blob_digest = $2`
 
 // findBlobDue is findBlob, and says whether the blob is reviewed before $3.
 const findBlobDue = `
-SELECT b.path, b.size,
+SELECT b.path, b.size, b.small,
     EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < $3)
 FROM repositories r
 JOIN repository_blobs l ON l.repository_id = r.id
@@ -67,13 +67,23 @@ UPDATE blobs SET size = size
 WHERE digest = $1 AND (CAST($2 AS text) = '' OR EXISTS (
     SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
     WHERE l.blob_digest = $1 AND r.path = $2))
-RETURNING path, size`
+RETURNING path, size, small`
 
 // insertBlob writes the blob, or finds that it is there and keeps it there: the
 // row is locked on both ways, so it cannot be collected before the commit.
 const insertBlob = `
-INSERT INTO blobs (digest, path, size, media_type_id, created_at) VALUES ($1, $2, $3, 1, $4)
+INSERT INTO blobs (digest, path, size, media_type_id, created_at, small) VALUES ($1, $2, $3, 1, $4, $5)
 ON CONFLICT (digest) DO UPDATE SET size = excluded.size`
+
+// insertSmall writes the bytes of a small blob, if the row with this path is
+// the one that insertBlob has written. findSmall reads them: a primary key.
+const (
+	insertSmall = `
+INSERT INTO small_blobs (digest, content)
+SELECT b.digest, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
+ON CONFLICT (digest) DO NOTHING`
+	findSmall = `SELECT content FROM small_blobs WHERE digest = $1`
+)
 
 const linkBlob = `
 INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_digest, created_at) VALUES ($1, $2, $3, $4)

@@ -58,10 +58,19 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 	if err := u.sync(); err != nil {
 		return err
 	}
-	path, size, now := u.writer.Path(), u.writer.Size(), u.r.now()
-	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	return u.enter(ctx, want, u.writer.Size(), nil)
+}
+
+// enter makes the blob visible and ends the upload, in one transaction. The
+// bytes are stored by now, unless the blob is small and they come with it.
+func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, small []byte) error {
+	path, now := u.writer.Path(), u.r.now()
+	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
-		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli())
+		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), small != nil)
+		if small != nil {
+			b.Exec(insertSmall, want.String(), small, path)
+		}
 		b.Exec(linkBlob, u.repo.namespace, u.repo.id, want.String(), now.UnixMilli())
 		if err := tx.Send(ctx, &b); err != nil {
 			return err

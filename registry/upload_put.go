@@ -16,6 +16,9 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 		return err
 	}
 	defer u.close(ctx)
+	if u.smallBody(req) {
+		return u.publishSmall(ctx, w, req, want)
+	}
 	if u.writer.Size() == 0 {
 		// Nothing has been hashed yet: hash once, with what is asked for.
 		u.algorithm, u.hash = want.Algorithm(), want.Algorithm().Hash()

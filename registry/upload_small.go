@@ -7,8 +7,6 @@ import (
 	"net/http"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/exeunt/exeunt/sqldb"
 )
 
 // smallBlobs is up to what size a blob lives in the database, by default.
@@ -28,6 +26,10 @@ func (u *upload) smallBody(req *http.Request) bool {
 
 // publishSmall is chunk and publish for a small blob. What breaks off is not
 // kept: sending it again costs less than remembering it.
+//
+// The blob has the upload's path, at which nothing is stored: so the trigger
+// that leaves the paths of ended uploads to the unlinker has nothing to do. If
+// the content is there already, its row stays, and with it where its bytes are.
 func (u *upload) publishSmall(ctx context.Context, w http.ResponseWriter, req *http.Request, want digest.Digest) error {
 	content := make([]byte, req.ContentLength)
 	if _, err := io.ReadFull(req.Body, content); err != nil {
@@ -36,29 +38,9 @@ func (u *upload) publishSmall(ctx context.Context, w http.ResponseWriter, req *h
 	if got := want.Algorithm().FromBytes(content); got != want {
 		return also(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
 	}
-	if err := u.finishSmall(ctx, want, content); err != nil {
+	if err := u.enter(ctx, want, req.ContentLength, content); err != nil {
 		return err
 	}
 	created(w, Request{Kind: BlobGet, Repository: u.name, Digest: want}, want)
 	return nil
-}
-
-// finishSmall makes the content a blob of the repository and ends the upload,
-// in one transaction. The blob has the upload's path, at which nothing is
-// stored: so the trigger that leaves the paths of ended uploads to the unlinker
-// has nothing to do. If the content is there already, that row stays, and with
-// it where its bytes are.
-func (u *upload) finishSmall(ctx context.Context, want digest.Digest, content []byte) error {
-	path, size, now := u.writer.Path(), int64(len(content)), u.r.now()
-	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), true)
-		b.Exec(insertSmall, want.String(), content, path)
-		b.Exec(linkBlob, u.repo.namespace, u.repo.id, want.String(), now.UnixMilli())
-		if err := tx.Send(ctx, &b); err != nil {
-			return err
-		}
-		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
-	})
-	return u.ended("finish", err)
 }

@@ -58,6 +58,9 @@ func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Requ
 		return err
 	}
 	defer u.close(ctx)
+	if u.smallBody(req) {
+		return u.publishSmall(ctx, w, req, want)
+	}
 	if err := u.append(ctx, req.Body); err != nil {
 		return also(truncated(err), u.discard(ctx))
 	}

@@ -317,7 +317,7 @@ func TestUploadBusy(t *testing.T) {
 // TestUploadTakenOver: on PostgreSQL a request whose lease has ended loses its
 // upload to another, and cannot end it any more.
 func TestUploadTakenOver(t *testing.T) {
-	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{})
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{SmallBlobs: -1})
 	at := w.begin("a")
 	body, feed := io.Pipe()
 	done := make(chan answer)
@@ -408,9 +408,9 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 func TestDiskFull(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		store := &brokenStore{}
-		w := newWorld(t, db, registry.Config{})
+		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
 		store.Store = w.dir
-		w2 := newWorld(t, db, registry.Config{Blobs: store})
+		w2 := newWorld(t, db, registry.Config{Blobs: store, SmallBlobs: -1})
 		w2.dir = w.dir
 		at := w2.begin("a")
 		w2.want(202, "PATCH", at, nil, "hello")

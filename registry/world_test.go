@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,6 +34,19 @@ type world struct {
 // each runs a test on a registry of each engine, and checks all that must hold
 // of what it leaves behind.
 func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		t.Parallel()
+		// Most of what is tested is tested with small blobs; what they would
+		// be spared is what is tested.
+		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
+		test(w)
+		w.check()
+	})
+}
+
+// eachSmall is each for a registry that keeps small blobs in the database.
+func eachSmall(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		t.Parallel()
@@ -290,13 +304,24 @@ func (w *world) strings(statement string) (list []string) {
 // check holds the registry's promises against what there is.
 func (w *world) check() {
 	w.Helper()
-	for _, line := range w.strings(`SELECT path || ' ' || digest || ' ' || size FROM blobs`) {
-		var path, want string
+	for _, line := range w.strings(`
+		SELECT b.path || ' ' || b.digest || ' ' || b.size || ' ' || CASE WHEN s.digest IS NULL THEN '-' ELSE ` + w.hex() + ` END
+		FROM blobs b LEFT JOIN small_blobs s ON s.digest = b.digest AND b.small`) {
+		var path, want, small string
 		var size int64
-		if _, err := fmt.Sscan(line, &path, &want, &size); err != nil {
+		if _, err := fmt.Sscan(line, &path, &want, &size, &small); err != nil {
 			w.Fatal(err)
 		}
-		content := w.read(path)
+		var content string
+		if small == "-" {
+			content = w.read(path)
+		} else {
+			data, err := hex.DecodeString(small)
+			if err != nil {
+				w.Fatal(err)
+			}
+			content = string(data)
+		}
 		if got := digest.Digest(want).Algorithm().FromString(content); got.String() != want || int64(len(content)) != size {
 			w.Errorf("blob %s of %d bytes is really %s of %d", want, size, got, len(content))
 		}
@@ -317,6 +342,14 @@ func (w *world) check() {
 	for _, id := range w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`) {
 		w.Errorf("upload %s is still claimed", id)
 	}
+}
+
+// hex is the bytes of a small blob as text, in SQL.
+func (w *world) hex() string {
+	if w.db.Engine() == sqldb.Postgres {
+		return "encode(s.content, 'hex')"
+	}
+	return "hex(s.content)"
 }
 
 // read reads bytes from the blob store.

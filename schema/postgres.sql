@@ -160,7 +160,7 @@ AS $function$
 BEGIN
     INSERT INTO gc_unlink_queue AS q (path, size, review_after, review_count, event, created_at)
     SELECT s.path, s.size, gc_unlink_after('blob_delete'), 0, 'blob_delete', gc_now()
-    FROM (SELECT r.path, r.size FROM removed r ORDER BY r.path) AS s
+    FROM (SELECT r.path, r.size FROM removed r WHERE NOT r.small ORDER BY r.path) AS s
     ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
     RETURN NULL;
 END
@@ -616,6 +616,7 @@ CREATE TABLE blobs (
     size bigint NOT NULL,
     media_type_id bigint NOT NULL,
     created_at bigint NOT NULL,
+    small boolean DEFAULT false NOT NULL,
     CONSTRAINT blobs_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT blobs_path_key UNIQUE (path),
     CONSTRAINT blobs_pkey PRIMARY KEY (digest)
@@ -634,6 +635,8 @@ COMMENT ON COLUMN blobs.digest IS 'sha256:… or sha512:…';
 COMMENT ON COLUMN blobs.path IS 'in the blob store; one for each upload';
 
 COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN blobs.small IS 'the bytes are in small_blobs';
 
 CREATE TABLE bootstrap_tokens (
     id text COLLATE "C" NOT NULL,
@@ -1285,6 +1288,15 @@ COMMENT ON COLUMN revision.current IS 'the newest revision';
 COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
+
+CREATE TABLE small_blobs (
+    digest text NOT NULL,
+    content bytea NOT NULL,
+    CONSTRAINT small_blobs_digest_fkey FOREIGN KEY (digest) REFERENCES blobs(digest) ON DELETE CASCADE,
+    CONSTRAINT small_blobs_pkey PRIMARY KEY (digest)
+);
+
+COMMENT ON TABLE small_blobs IS 'The bytes of small blobs. They go with their row.';
 
 CREATE TABLE tags (
     top_level_namespace_id bigint NOT NULL,

@@ -66,7 +66,7 @@ CREATE TABLE blobs (
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL REFERENCES media_types (id),
     created_at    INTEGER NOT NULL         -- Unix milliseconds
-) STRICT, WITHOUT ROWID;
+, small INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
 BEGIN
@@ -78,7 +78,7 @@ BEGIN
     INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
 END;
 
-CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs
+CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs WHEN OLD.small = 0
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
@@ -832,6 +832,12 @@ CREATE TABLE revision (
     current   INTEGER NOT NULL, -- the newest revision
     compacted INTEGER NOT NULL  -- states before this revision are gone
 , archived INTEGER NOT NULL DEFAULT 0) STRICT;
+
+CREATE TABLE small_blobs (
+    -- The bytes of small blobs. They go with their row.
+    digest  TEXT PRIMARY KEY REFERENCES blobs (digest) ON DELETE CASCADE,
+    content BLOB NOT NULL
+) STRICT;
 
 CREATE TABLE tags (
     top_level_namespace_id INTEGER NOT NULL,
