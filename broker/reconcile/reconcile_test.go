@@ -1,0 +1,381 @@
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/reconcile"
+	"github.com/exeunt/exeunt/review/reviewtest"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// each runs a test on each engine and checks the order of what was done.
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db)
+		test(w)
+		w.checkOrder()
+	})
+}
+
+// wholeLife is what happens outside in a life without trouble.
+var wholeLife = []string{
+	"ProviderConfig applied", "XR created", "node enrolled",
+	"node left", "XR deleted", "XR gone", "ProviderConfig gone",
+}
+
+// TestLife: up to Ready, down to Deleted, and forgotten.
+func TestLife(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.wantEvents("id-1", broker.EventRequested, broker.EventReady)
+		w.undeclare("id-1")
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		w.wantEvents("id-1", broker.EventRequested, broker.EventReady, broker.EventDeleting, broker.EventDeleted)
+		w.turns(e, "its declaration is released", func() bool { return w.released("id-1") })
+		if !slices.Equal(w.history, wholeLife) {
+			w.Errorf("history %q, want %q", w.history, wholeLife)
+		}
+		w.publishAll()
+		w.turns(e, "it is forgotten", func() bool { w.pass(lease); return w.phase("id-1") == "" })
+		if stats, err := e.Stats(w.Context()); err != nil || stats.Depth != 0 {
+			w.Errorf("the queue has %+v, %v", stats, err)
+		}
+	})
+}
+
+// publishAll does what the publisher does, as far as the loop knows it.
+func (w *world) publishAll() {
+	w.Helper()
+	w.exec(`DELETE FROM provisioned_resource_outbox_reviews`)
+}
+
+// TestStopAnywhere lives one life for each call to a port, and lets the process
+// end before and after it. Another takes up what is left. No event is lost or
+// doubled, the order holds, and nothing is left behind.
+func TestStopAnywhere(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after=%t", after), func(t *testing.T) {
+			each(t, func(w *world) {
+				total := 0
+				for dieAt := 1; ; dieAt++ {
+					id := broker.ProvisionedResourceID(fmt.Sprintf("id-%d", dieAt))
+					if calls := w.liveAndDie(id, dieAt, after); calls < dieAt {
+						break // the life was over before it could be cut off
+					}
+					total++
+				}
+				if total < 60 {
+					w.Errorf("a life is said to have only %d calls: this tests nothing", total)
+				}
+			})
+		})
+	}
+}
+
+// liveAndDie lives a life that is cut off once, and returns how many calls it
+// made.
+func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after bool) (calls int) {
+	w.Helper()
+	w.mu.Lock()
+	w.history = nil
+	dead := false
+	w.fault = func(_ string, ended bool) error {
+		if dead {
+			return errDown
+		}
+		if ended == after {
+			calls++
+			dead = calls == dieAt
+		}
+		if dead {
+			return errDown
+		}
+		return nil
+	}
+	w.mu.Unlock()
+	e := w.process()
+	restart := func() {
+		if !dead {
+			return
+		}
+		w.mu.Lock()
+		w.fault = nil
+		w.mu.Unlock()
+		dead = false
+		w.pass(lease + time.Second) // what the dead one held ends
+		e = w.process()
+	}
+	until := func(what string, done func() bool) {
+		for range 100 {
+			if done() {
+				return
+			}
+			w.turn(e)
+			restart()
+			w.tick()
+			w.pass(2 * time.Second)
+		}
+		w.Fatalf("cut off at call %d (after: %t): %s never", dieAt, after, what)
+	}
+	w.declare(id)
+	until("Ready", w.reaches(id, broker.PhaseReady))
+	w.undeclare(id)
+	until("released", func() bool { return w.released(id) && w.phase(id) == broker.PhaseDeleted })
+	w.wantEvents(id, broker.EventRequested, broker.EventReady, broker.EventDeleting, broker.EventDeleted)
+	w.exec(`DELETE FROM provisioned_resource_reviews`) // the next life is alone
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if th := w.things[id]; th.xr || th.provider || th.secret || th.node || th.state == broker.TokenIssued {
+		w.Errorf("cut off at call %d (after: %t): left behind: %+v", dieAt, after, *th)
+	}
+	w.fault = nil
+	return calls
+}
+
+// TestSuite: garbage is a resource that is to be deleted and of which nothing is
+// left; live is one that has failed, for which nothing is to be done.
+func TestSuite(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			reviewtest.Run(t, func(t *testing.T) reviewtest.World { return suiteWorld(t, dbtest.OpenDB(t, engine)) })
+		})
+	}
+}
+
+func suiteWorld(t *testing.T, db *sqldb.DB) reviewtest.World {
+	w := newWorld(t, db)
+	n := 0
+	prepare := func(t *testing.T, garbage bool) string {
+		w.T = t
+		n++
+		id := broker.ProvisionedResourceID(fmt.Sprintf("id-%d", n))
+		service := w.config().Service
+		if _, err := service.Provision(t.Context(), broker.ProvisionRequest{
+			ID: id, Project: "shop", Name: string(id), Blueprint: w.blueprint.Ref, Credential: "cloud",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		th := &thing{declared: true, deleting: garbage, xr: !garbage, provider: !garbage, xrFailed: !garbage}
+		w.mu.Lock()
+		w.things[id] = th
+		w.mu.Unlock()
+		if garbage {
+			if _, err := service.Deprovision(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return string(id)
+	}
+	over := func(key string) bool {
+		phase := w.phase(broker.ProvisionedResourceID(key))
+		return phase == broker.PhaseDeleted || phase == "" // forgotten
+	}
+	return reviewtest.World{
+		DB: db, Queue: reconcile.Queue, Reviewer: ticking{w.reconciler(), w},
+		Garbage:   func(t *testing.T) string { return prepare(t, true) },
+		Live:      func(t *testing.T) string { return prepare(t, false) },
+		Unknown:   "nobody",
+		Collected: func(_ *testing.T, key string) bool { return over(key) },
+		Intact: func(_ *testing.T, key string) bool {
+			w.mu.Lock()
+			th := *w.things[broker.ProvisionedResourceID(key)]
+			w.mu.Unlock()
+			return !over(key) && !th.released && (th.deleting || th.xr && th.provider)
+		},
+	}
+}
+
+// TestFaults: whatever port does not answer, the resource stays where it is, its
+// view says why, and it goes on once the cause is gone.
+func TestFaults(t *testing.T) {
+	for _, test := range []struct {
+		call  string
+		phase broker.ProvisionedResourcePhase // it stays in
+		is    error                           // nil: the port's own
+		down  bool                            // it is on its way down
+	}{
+		{"credential", "", nil, false},
+		{"version", "", nil, false},
+		{"mint", broker.PhasePending, broker.ErrBootstrapTokenFailed, false},
+		{"bind", broker.PhasePending, broker.ErrBootstrapTokenFailed, false},
+		{"deliver", broker.PhasePending, nil, false},
+		{"apply ProviderConfig", broker.PhasePending, nil, false},
+		{"create XR", broker.PhasePending, nil, false},
+		{"emit", broker.PhaseProvisioning, nil, false},
+		{"deregister", broker.PhaseDeregistering, broker.ErrNodeDeregistrationFailed, true},
+		{"delete XR", broker.PhaseDeprovisioning, nil, true},
+		{"delete ProviderConfig", broker.PhaseDeprovisioning, nil, true},
+		{"observe", broker.PhaseDeregistering, nil, true},
+		{"token state", broker.PhaseDeregistering, nil, true},
+		{"node registered", broker.PhaseDeregistering, nil, true},
+	} {
+		t.Run(test.call, func(t *testing.T) {
+			each(t, func(w *world) { w.fails(test.call, test.phase, test.is, test.down) })
+		})
+	}
+}
+
+func (w *world) fails(call string, phase broker.ProvisionedResourcePhase, is error, down bool) {
+	w.Helper()
+	e := w.process()
+	w.declare("id-1")
+	if down {
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.undeclare("id-1")
+	}
+	failures := 0
+	w.mu.Lock()
+	w.fault = func(asked string, after bool) error {
+		if asked == call && !after {
+			failures++
+			return errDown
+		}
+		return nil
+	}
+	w.mu.Unlock()
+	w.turns(e, "it fails three times", func() bool { w.pass(time.Minute); return failures >= 3 })
+	if got := w.phase("id-1"); got != phase {
+		// A round that has not begun to fail leaves the phase of the one before.
+		if !(phase == broker.PhaseDeprovisioning && got == broker.PhaseDeregistering) {
+			w.Errorf("it is %q, want %q", got, phase)
+		}
+	}
+	if view := w.shown("id-1"); !strings.Contains(view.Error, errDown.Error()) {
+		w.Errorf("the view does not say why: %+v", view)
+	}
+	task, found, err := e.Get(w.Context(), "id-1")
+	if err != nil || !found || task.Count < 3 || !strings.Contains(task.LastError, errDown.Error()) {
+		w.Errorf("the task is %+v, %v, %v", task, found, err)
+	}
+	if is != nil && !strings.Contains(task.LastError, is.Error()) {
+		w.Errorf("the error %q does not say %q", task.LastError, is)
+	}
+	w.mu.Lock()
+	w.fault = nil
+	w.mu.Unlock()
+	w.pass(2 * time.Minute)
+	if down {
+		w.turns(e, "released", func() bool { return w.released("id-1") })
+		w.wantEvents("id-1", broker.EventRequested, broker.EventReady, broker.EventDeleting, broker.EventDeleted)
+		return
+	}
+	w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+	w.wantEvents("id-1", broker.EventRequested, broker.EventReady)
+}
+
+// TestHeld: a finalizer holds the XR, without an error; the view names it.
+func TestHeld(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.held = true
+		w.undeclare("id-1")
+		w.turns(e, "the view names the finalizer", func() bool {
+			view := w.shown("id-1")
+			return view.Phase == broker.PhaseDeprovisioning && strings.Contains(view.Why, "finalizer hold.example on XNode/x") && view.Error == ""
+		})
+		w.held = false
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+	})
+}
+
+// TestDeletedOutOfBand: the XR goes while its node is registered. The node is
+// drained first all the same.
+func TestDeletedOutOfBand(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.undeclare("id-1")
+		w.mu.Lock()
+		w.things["id-1"].xr = false
+		w.mu.Unlock()
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		want := []string{"ProviderConfig applied", "XR created", "node enrolled", "node left", "ProviderConfig gone"}
+		if !slices.Equal(w.history, want) {
+			w.Errorf("history %q, want %q", w.history, want)
+		}
+	})
+}
+
+// TestLeftBehind: a round that lost its turn creates an XR after all is over. It
+// is found and removed before the resource is forgotten.
+func TestLeftBehind(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.undeclare("id-1")
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		w.mu.Lock()
+		w.things["id-1"].xr, w.things["id-1"].provider = true, true
+		w.mu.Unlock()
+		w.publishAll()
+		w.turns(e, "it is forgotten", func() bool { w.pass(lease / 2); return w.phase("id-1") == "" })
+		if th := w.things["id-1"]; th.xr || th.provider {
+			w.Errorf("left behind: %+v", *th)
+		}
+	})
+}
+
+// TestOneRoundAtATime: a review that begins while another works finds the turn
+// taken, and does nothing.
+func TestOneRoundAtATime(t *testing.T) {
+	each(t, func(w *world) {
+		first, second := w.process(), w.process()
+		w.declare("id-1")
+		w.turns(first, "accepted", w.reaches("id-1", broker.PhasePending))
+		w.pass(10 * time.Second)
+		asked := 0
+		w.mu.Lock()
+		w.fault = func(call string, after bool) error {
+			if call != "observe" || after {
+				return nil
+			}
+			if asked++; asked == 1 {
+				w.enqueue("id-1") // takes the claim away
+				if r := w.turn(second); r.Claimed != 1 || r.Postponed != 1 {
+					w.Errorf("the second came to %+v", r)
+				}
+			}
+			return nil
+		}
+		w.mu.Unlock()
+		w.turn(first)
+		if asked != 1 {
+			w.Errorf("the substrate was observed %d times", asked)
+		}
+	})
+}
+
+// TestWiring: what is missing is named at the start.
+func TestWiring(t *testing.T) {
+	w := newWorld(t, nil)
+	for want, change := range map[error]func(*reconcile.Config){
+		reconcile.ErrReconcilerServiceRequired:         func(c *reconcile.Config) { c.Service = nil },
+		reconcile.ErrReconcilerRoundsRequired:          func(c *reconcile.Config) { c.Rounds = nil },
+		reconcile.ErrReconcilerDeclarationsRequired:    func(c *reconcile.Config) { c.Declarations = nil },
+		reconcile.ErrReconcilerBlueprintsRequired:      func(c *reconcile.Config) { c.Blueprints = nil },
+		reconcile.ErrReconcilerNamespacesRequired:      func(c *reconcile.Config) { c.Namespaces = nil },
+		reconcile.ErrReconcilerTokensRequired:          func(c *reconcile.Config) { c.Tokens = nil },
+		reconcile.ErrReconcilerNodeDeregistrarRequired: func(c *reconcile.Config) { c.Nodes = nil },
+		reconcile.ErrReconcilerSubstrateRequired:       func(c *reconcile.Config) { c.Substrate = nil },
+	} {
+		c := w.config()
+		change(&c)
+		if _, err := reconcile.NewReconciler(c); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package sqlbroker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+const declaredKind = "provisionedresources.provisioning.exeunt.dev"
+
+// triggers is a database whose queues a test looks at after each write.
+type triggers struct {
+	*testing.T
+	db *sqldb.DB
+}
+
+func (w triggers) exec(statement string, args ...any) {
+	w.Helper()
+	if err := exec(w.db, statement, args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// queued expects one row in a queue, with the event that put it there and
+// without a claim, and empties the queue; want "" expects none.
+func (w triggers) queued(table, key, id, want string) {
+	w.Helper()
+	var got string
+	found, err := w.db.Row(w.Context(), fmt.Sprintf(`SELECT event FROM %s WHERE %s = $1 AND claim_token IS NULL`, table, key), []any{id}, &got)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if found != (want != "") || got != want {
+		w.Errorf("%s has %q for %s, want %q", table, got, id, want)
+	}
+	w.exec("DELETE FROM " + table)
+}
+
+func (w triggers) loop(id, want string) {
+	w.Helper()
+	w.queued("provisioned_resource_reviews", "id", id, want)
+}
+
+func (w triggers) publisher(id, want string) {
+	w.Helper()
+	w.queued("provisioned_resource_outbox_reviews", "resource_id", id, want)
+}
+
+func eachTrigger(t *testing.T, test func(w triggers)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(triggers{t, db}) })
+}
+
+func (w triggers) object(kind, uid string) {
+	w.Helper()
+	w.exec(`INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (7, $1, $2, 'shop', 'web', 7)`, uid, kind)
+}
+
+func TestObjectsDeclaredTrack(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		w.object(declaredKind, "u1")
+		w.loop("u1", "declared")
+	})
+}
+
+func TestObjectsUndeclaredTrack(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		w.object(declaredKind, "u1")
+		w.loop("u1", "declared")
+		w.exec(`UPDATE objects SET revision = 8`) // a status
+		w.loop("u1", "")
+		w.exec(`UPDATE objects SET deletion_time = 1, revision = 9`)
+		w.loop("u1", "deletion_requested")
+		w.exec(`UPDATE objects SET deletion_time = 1, revision = 10`) // a status again
+		w.loop("u1", "")
+	})
+}
+
+func TestObjectsDeclarationRemovedTrack(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		w.object(declaredKind, "u1")
+		w.loop("u1", "declared")
+		w.exec(`DELETE FROM objects`)
+		w.loop("u1", "declaration_removed")
+	})
+}
+
+func TestOtherObjectsAreNotTracked(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		w.object("configmaps", "u1")
+		w.exec(`UPDATE objects SET deletion_time = 1`)
+		w.exec(`DELETE FROM objects`)
+		w.loop("u1", "")
+	})
+}
+
+func TestProvisionedResourcesTrack(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		r := sqlbroker.New(w.db, nil)
+		resource := newResource(w.T, "id-1")
+		if err := r.Create(w.Context(), resource); err != nil {
+			w.Fatal(err)
+		}
+		w.loop("id-1", "created")
+		w.publisher("id-1", "emitted")
+		if err := r.BindToken(w.Context(), "id-1", "", "t1"); err != nil {
+			w.Fatal(err)
+		}
+		w.loop("id-1", "") // a round is at work
+		state := resource.State()
+		state.Phase = broker.PhaseProvisioning
+		next, err := broker.Restore(state)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if err := r.UpdatePhase(w.Context(), broker.PhasePending, next); err != nil {
+			w.Fatal(err)
+		}
+		w.loop("id-1", "phase_changed")
+		w.publisher("id-1", "")
+		next, _ = next.RequestDeletion(start)
+		if err := r.RecordDeletionIntent(w.Context(), next); err != nil {
+			w.Fatal(err)
+		}
+		w.loop("id-1", "phase_changed")
+		w.publisher("id-1", "emitted")
+		if err := r.RecordDeletionIntent(w.Context(), next); err != nil {
+			w.Fatal(err)
+		}
+		w.loop("id-1", "")
+		w.publisher("id-1", "")
+	})
+}
+
+// TestTrackTakesTheClaim: what is enqueued while it is under review is reviewed
+// again.
+func TestTrackTakesTheClaim(t *testing.T) {
+	eachTrigger(t, func(w triggers) {
+		w.object(declaredKind, "u1")
+		w.exec(`UPDATE provisioned_resource_reviews SET claim_token = 'x', claim_until = 9, review_after = 5, review_count = 3`)
+		w.exec(`DELETE FROM objects`)
+		var count, after int64
+		if _, err := w.db.Row(w.Context(), `SELECT review_count, review_after FROM provisioned_resource_reviews`, nil, &count, &after); err != nil || count != 3 || after != 0 {
+			w.Errorf("failures %d, due %d, %v; want 3, 0", count, after, err)
+		}
+		w.loop("u1", "declaration_removed")
+	})
+}

@@ -1,0 +1,393 @@
+// Package broker_test provisions and tears down with the real server, on both
+// engines: a double of Crossplane builds, machines enrol, kubectl asks.
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/test/crossplane"
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// world is a server that is its own management cluster, reached through a gate
+// that can be shut, a double of Crossplane on it, and a webhook that is told.
+type world struct {
+	*testing.T
+	server  *harness.Server
+	double  *crossplane.Double
+	gate    *gate
+	webhook *webhook
+}
+
+// each runs a test on a world of each engine, and expects that no machine was
+// destroyed under a live node.
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		t.Run(engine, func(t *testing.T) {
+			w := newWorld(t, engine)
+			test(w)
+			for _, violation := range w.double.Violations() {
+				t.Error(violation)
+			}
+		})
+	}
+}
+
+func newWorld(t *testing.T, engine string) *world {
+	t.Helper()
+	w := &world{T: t, gate: newGate(t), webhook: newWebhook(t)}
+	w.server = harness.Start(t, engine, "--management-kubeconfig", w.gate.kubeconfig, "--events-webhook", w.webhook.url)
+	w.gate.open(w.server.Config())
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	if w.double, err = crossplane.Start(ctx, w.server.Config()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); w.double.Wait() })
+	w.apply(crossplane.Definitions())
+	w.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+	w.apply(blueprint)
+	w.apply(credential)
+	return w
+}
+
+const blueprint = `
+apiVersion: provisioning.exeunt.dev/v1alpha1
+kind: Blueprint
+metadata: {name: node}
+spec:
+  provider: hetzner
+  versions:
+  - name: 1.0.0
+    injection: cloud-init-user-data
+    deadline: 10m
+    parameters:
+    - {name: size, type: integer, default: 2, minimum: 1, maximum: 8}
+    - {name: region, type: string, required: true, enum: [north, south]}
+    xr:
+      apiVersion: infra.example.org/v1
+      kind: XNode
+      spec: {size: "${parameters.size}", region: "${parameters.region}", providerConfigRef: {name: "${providerConfig.name}"}, tokenSecret: "${token.secretName}"}
+    providerConfig:
+      apiVersion: cloud.example.org/v1
+      kind: ProviderConfig
+      spec: {credentials: {source: Secret, secretRef: {name: "${credential.name}", namespace: "${resource.namespace}"}}}
+`
+
+const credential = `
+apiVersion: v1
+kind: Secret
+metadata: {name: cloud, namespace: default, labels: {provisioning.exeunt.dev/provider: hetzner}}
+`
+
+func resource(name string) string {
+	return fmt.Sprintf(`
+apiVersion: provisioning.exeunt.dev/v1alpha1
+kind: ProvisionedResource
+metadata: {name: %s, namespace: default}
+spec:
+  blueprintRef: {name: node, version: 1.0.0}
+  credentialRef: {name: cloud}
+  parameters: {region: north}
+`, name)
+}
+
+// kubectl runs a command that has to succeed.
+func (w *world) kubectl(args ...string) string {
+	w.Helper()
+	r := w.server.Kubectl(w, args...)
+	if r.Code != 0 {
+		w.Fatalf("kubectl %s: %s%s", strings.Join(args, " "), r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+func (w *world) apply(text string) {
+	w.Helper()
+	if r := w.try(text); r.Code != 0 {
+		w.Fatalf("kubectl apply: %s%s", r.Stdout, r.Stderr)
+	}
+}
+
+func (w *world) try(text string) harness.Result {
+	w.Helper()
+	return w.server.KubectlCommand(w, harness.Command{Args: []string{"apply", "-f", "-"}, Stdin: text})
+}
+
+// up declares a resource and waits until it is ready.
+func (w *world) up(name string) {
+	w.Helper()
+	w.apply(resource(name))
+	w.kubectl("wait", "pr/"+name, "--for=condition=Ready", "--timeout=60s")
+}
+
+const resources = "/apis/provisioning.exeunt.dev/v1alpha1/namespaces/default/provisionedresources/"
+
+// get reads an object, or finds that there is none.
+func (w *world) get(path string) (answer harness.Answer, found bool) {
+	w.Helper()
+	answer = w.server.HTTP().Do(w, harness.Request{Method: "GET", Path: path})
+	if answer.Code != http.StatusOK && answer.Code != http.StatusNotFound {
+		w.Fatalf("GET %s: %d %s", path, answer.Code, answer.Body)
+	}
+	return answer, answer.Code == http.StatusOK
+}
+
+// text is a JSON text without its quotes; anything else stays as it is.
+func text(value string) string {
+	if unquoted, err := strconv.Unquote(value); err == nil {
+		return unquoted
+	}
+	return value
+}
+
+// status reads a field of a resource's status: "gone" if there is no resource.
+func (w *world) status(name, field string) string {
+	w.Helper()
+	answer, found := w.get(resources + name)
+	if !found {
+		return "gone"
+	}
+	return text(answer.Field("status." + field))
+}
+
+// now is the server's newest revision.
+func (w *world) now() string {
+	w.Helper()
+	return text(w.server.HTTP().Get(w, "/api/v1/namespaces").Field("metadata.resourceVersion"))
+}
+
+// holds waits until a resource is in a phase, with a message.
+func (w *world) holds(name, phase string, message ...string) {
+	w.Helper()
+	harness.Until(w, fmt.Sprintf("%s is %s", name, phase), func() error {
+		got, why := w.status(name, "phase"), w.status(name, "message")
+		for _, part := range message {
+			if !strings.Contains(why, part) {
+				return fmt.Errorf("it is %s: %s; want %q", got, why, part)
+			}
+		}
+		if got != phase {
+			return fmt.Errorf("it is %s: %s", got, why)
+		}
+		return nil
+	})
+}
+
+func (w *world) exists(path string) bool {
+	w.Helper()
+	_, found := w.get(path)
+	return found
+}
+
+func (w *world) xr(name string) string {
+	w.Helper()
+	return "/apis/infra.example.org/v1/namespaces/default/xnodes/" + w.status(name, "xr.name")
+}
+
+// checkOrder looks up, in the server's own log, when things happened to the
+// objects of a resource: the revisions have to go up.
+func (w *world) checkOrder(since string, xr string) {
+	w.Helper()
+	changes := []struct{ what, path, kind string }{
+		{"the node leaves", "/apis/mesh.exeunt.dev/v1alpha1/namespaces/default/meshnodes", "DELETED"},
+		{"the XR is deleted", "/apis/infra.example.org/v1/namespaces/default/xnodes", "deleting"},
+		{"the XR is gone", "/apis/infra.example.org/v1/namespaces/default/xnodes", "DELETED"},
+		{"the ProviderConfig is gone", "/apis/cloud.example.org/v1/namespaces/default/providerconfigs", "DELETED"},
+		{"the resource is gone", strings.TrimSuffix(resources, "/"), "DELETED"},
+	}
+	last := 0
+	for _, c := range changes {
+		name := xr
+		if strings.Contains(c.path, "provisionedresources") {
+			name = xr[:strings.LastIndex(xr, "-")]
+		}
+		at := w.revision(c.path, name, since, c.kind)
+		if at == 0 {
+			w.Errorf("%s: not in the log", c.what)
+		}
+		if at <= last {
+			w.Errorf("%s at revision %d, not after %d", c.what, at, last)
+		}
+		last = at
+	}
+}
+
+// revision finds the first change of a sort in the server's log.
+func (w *world) revision(path, name, since, kind string) int {
+	w.Helper()
+	stream := w.server.HTTP().Watch(w, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name="+name+"&resourceVersion="+since)
+	for _, e := range stream.Rest(w) {
+		if e.Type == kind || kind == "deleting" && e.Type == "MODIFIED" && e.Field("metadata.deletionTimestamp") != "" {
+			n, err := strconv.Atoi(text(e.Field("metadata.resourceVersion")))
+			if err != nil {
+				w.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// gate is a proxy before the management cluster: it can be shut, or refuse.
+type gate struct {
+	kubeconfig string
+	mu         sync.Mutex
+	forward    http.Handler
+	refuse     func(*http.Request) (int, string) // 0: let through; -1: hang up
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{kubeconfig: filepath.Join(t.TempDir(), "management")}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"m","cluster":{"server":%q}}],"contexts":[{"name":"m","context":{"cluster":"m"}}],"current-context":"m"}`, server.URL)
+	if err := os.WriteFile(g.kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// open forwards to a server as its administrator.
+func (g *gate) open(config *rest.Config) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		panic(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		panic(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = transport
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { panic(http.ErrAbortHandler) }
+	g.forward = proxy
+}
+
+func (g *gate) set(refuse func(*http.Request) (int, string)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refuse = refuse
+}
+
+// down hangs up on everybody.
+func down(*http.Request) (int, string) { return -1, "" }
+
+// deny answers as an API server does, to one verb on one resource.
+func deny(method, resource string, code int, reason, message string) func(*http.Request) (int, string) {
+	return func(r *http.Request) (int, string) {
+		if r.Method != method || !strings.Contains(r.URL.Path, "/"+resource+"/") {
+			return 0, ""
+		}
+		return code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
+	}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	forward, refuse := g.forward, g.refuse
+	g.mu.Unlock()
+	code, body := 0, ""
+	if refuse != nil {
+		code, body = refuse(r)
+	}
+	switch {
+	case code < 0 || forward == nil:
+		panic(http.ErrAbortHandler)
+	case code > 0:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	default:
+		forward.ServeHTTP(w, r)
+	}
+}
+
+// webhook keeps what it was told.
+type webhook struct {
+	url    string
+	mu     sync.Mutex
+	refuse bool
+	tokens []string // in order of arrival, repeated ones too
+}
+
+func newWebhook(t *testing.T) *webhook {
+	t.Helper()
+	h := &webhook{}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	return h
+}
+
+func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var event struct {
+		ID   string         `json:"id"`
+		Type string         `json:"type"`
+		Data map[string]any `json:"data"`
+	}
+	err := json.NewDecoder(r.Body).Decode(&event)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil || event.ID != r.Header.Get("Idempotency-Key") || h.refuse {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	h.tokens = append(h.tokens, event.ID)
+}
+
+func (h *webhook) set(refuse bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refuse = refuse
+}
+
+// of lists the events of a resource, by their first arrival.
+func (h *webhook) of(uid string) (types []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, token := range h.tokens {
+		kind, id, _ := strings.Cut(token, "/")
+		kind = strings.TrimPrefix(kind, "broker.ProvisionedResource")
+		if id == uid && !slices.Contains(types, kind) {
+			types = append(types, kind)
+		}
+	}
+	return types
+}
+
+// told waits until the webhook has been told of all events, in order.
+func (w *world) told(uid string, want ...string) {
+	w.Helper()
+	harness.Until(w, "the webhook is told", func() error {
+		if got := w.webhook.of(uid); !slices.Equal(got, want) {
+			return fmt.Errorf("it was told %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+func (w *world) uid(name string) string {
+	w.Helper()
+	return text(w.server.HTTP().Get(w, resources+name).Field("metadata.uid"))
+}

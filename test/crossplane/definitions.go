@@ -1,0 +1,33 @@
+package crossplane
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Definitions are the CustomResourceDefinitions of its kinds, as YAML.
+func Definitions() string {
+	var b strings.Builder
+	for _, k := range []struct{ group, plural, kind string }{
+		{"infra.example.org", "xnodes", "XNode"},
+		{"infra.example.org", "machines", "Machine"},
+		{"cloud.example.org", "providerconfigs", "ProviderConfig"},
+	} {
+		fmt.Fprintf(&b, `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[2]s.%[1]s}
+spec:
+  group: %[1]s
+  scope: Namespaced
+  names: {plural: %[2]s, singular: %[4]s, kind: %[3]s}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`, k.group, k.plural, k.kind, strings.ToLower(k.kind))
+	}
+	return b.String()
+}
