@@ -32,15 +32,16 @@ const (
 type hasher struct {
 	slots   chan struct{}
 	waiting atomic.Int64
+	memory  uint32 // KiB for a hash
 	decoy   string // the hash of nothing that anybody knows; set once
 }
 
-func newHasher(slots int) *hasher {
-	h := &hasher{slots: make(chan struct{}, slots)}
+func newHasher(slots int, memory uint32) *hasher {
+	h := &hasher{slots: make(chan struct{}, slots), memory: memory}
 	key, salt := make([]byte, hashLength), make([]byte, saltLength)
 	_, _ = rand.Read(key) // never fails
 	_, _ = rand.Read(salt)
-	h.decoy = encodeHash(salt, key)
+	h.decoy = h.encode(salt, key)
 	return h
 }
 
@@ -68,7 +69,7 @@ func (h *hasher) hash(ctx context.Context, secret string) (string, error) {
 	defer done()
 	salt := make([]byte, saltLength)
 	_, _ = rand.Read(salt) // never fails
-	return encodeHash(salt, argon2.IDKey([]byte(secret), salt, hashTime, hashMemory, hashThreads, hashLength)), nil
+	return h.encode(salt, argon2.IDKey([]byte(secret), salt, hashTime, h.memory, hashThreads, hashLength)), nil
 }
 
 // matches says whether a secret is the one that was hashed. An empty hash
@@ -91,10 +92,10 @@ func (h *hasher) matches(ctx context.Context, encoded, secret string) (bool, err
 	return subtle.ConstantTimeCompare(got, p.key) == 1 && known, nil
 }
 
-// encodeHash writes a hash in the form that everybody uses for Argon2.
-func encodeHash(salt, key []byte) string {
+// encode writes a hash in the form that everybody uses for Argon2.
+func (h *hasher) encode(salt, key []byte) string {
 	e := base64.RawStdEncoding.EncodeToString
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashTime, hashThreads, e(salt), e(key))
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, hashTime, hashThreads, e(salt), e(key))
 }
 
 type hashParts struct {

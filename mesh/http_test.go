@@ -234,7 +234,7 @@ func TestPeersWait(t *testing.T) {
 // TestHasherIsBounded: no more hashes than slots run at once, and callers beyond
 // the queue are sent away.
 func TestHasherIsBounded(t *testing.T) {
-	h := newHasher(1)
+	h := newHasher(1, hashMemory)
 	done, err := h.turn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestHasherIsBounded(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	h := newHasher(2)
+	h := newHasher(2, hashMemory)
 	a, err := h.hash(t.Context(), "secret")
 	if err != nil {
 		t.Fatal(err)

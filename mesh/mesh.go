@@ -105,7 +105,7 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Mesh, error) {
 		return nil, errors.New("mesh: needs a database and a store")
 	}
 	o.complete()
-	m := &Mesh{db: db, store: st, opts: o, hasher: newHasher(o.Hashes)}
+	m := &Mesh{db: db, store: st, opts: o, hasher: newHasher(o.Hashes, hashMemory)}
 	m.closing, m.close = context.WithCancel(context.Background())
 	var err error
 	m.engine, err = review.New(db, queue, m, review.Options{

@@ -267,6 +267,60 @@ func TestHeartbeatAgainstReview(t *testing.T) {
 	})
 }
 
+// TestHeartbeatUnderWay: the node is being heard of, and that is not committed,
+// when a review decides that it is unreachable. The review does not say so.
+func TestHeartbeatUnderWay(t *testing.T) {
+	each(t, func(w *world) {
+		n := w.enrol("alpha")
+		w.clock.advance(40 * time.Second)
+		err := w.store.Transact(t.Context(), func(tx *store.Tx) error {
+			found, err := find(t.Context(), tx, n.UID)
+			if err != nil {
+				return err
+			}
+			var b sqldb.Batch // as if it had been heard of since
+			b.Exec(seen, n.UID, w.clock.read().UnixMilli())
+			if err := tx.Send(t.Context(), &b); err != nil {
+				return err
+			}
+			said, err := w.mesh.sayReady(t.Context(), tx, found, false, w.clock.read())
+			if said {
+				t.Error("a node that was just heard of is said to be unreachable")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := w.db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.clock.advance(40 * time.Second)
+		var b sqldb.Batch
+		b.Exec(seen, n.UID, w.clock.read().UnixMilli())
+		if err := tx.Send(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		reviewed := make(chan error, 1)
+		go func() {
+			_, err := w.mesh.RunOne(context.Background())
+			reviewed <- err
+		}()
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-reviewed; err != nil {
+			t.Fatal(err)
+		}
+		w.review()
+		if got := w.object("alpha").Status.Phase; got != v1alpha1.PhaseReady {
+			t.Errorf("after a heartbeat that was under way: %s", got)
+		}
+		w.check()
+	})
+}
+
 // TestHeartbeatAgainstRemoval: a heartbeat that comes after the removal has
 // deleted the row, and before it commits, waits and finds nothing. One that has
 // written and not yet committed makes the removal wait.

@@ -110,9 +110,14 @@ func (m *Mesh) review(ctx context.Context, tx *store.Tx, now time.Time, uid stri
 	case sayDraining:
 		return again, m.sayDraining(tx, found, at, now)
 	case sayReady:
-		return again, m.sayReady(ctx, tx, found, true, now)
+		_, err := m.sayReady(ctx, tx, found, true, now)
+		return again, err
 	default:
-		return review.Acted(), m.sayReady(ctx, tx, found, false, now)
+		said, err := m.sayReady(ctx, tx, found, false, now)
+		if !said {
+			return again, err
+		}
+		return review.Acted(), err
 	}
 }
 
@@ -129,23 +134,27 @@ func (m *Mesh) sayDraining(tx *store.Tx, found member, deadline, now time.Time) 
 	return err
 }
 
-// sayReady says on row and object whether the node is heard of.
-func (m *Mesh) sayReady(ctx context.Context, tx *store.Tx, found member, ready bool, now time.Time) error {
+// sayReady says on row and object whether the node is heard of, unless it was
+// heard of since it was looked at.
+func (m *Mesh) sayReady(ctx context.Context, tx *store.Tx, found member, ready bool, now time.Time) (said bool, err error) {
 	o, err := found.object.decode()
 	if err != nil {
-		return err
+		return false, err
 	}
 	n := *found.node
 	n.ready = ready
-	setReadyStatus(o, n, now)
 	var b sqldb.Batch
-	b.Exec(setReady, n.uid, ready)
-	if err := tx.Send(ctx, &b); err != nil {
-		return err
+	b.Query(func(row sqldb.Row) error {
+		said = true
+		return row.Scan(new(string))
+	}, setReady, n.uid, ready, n.lastSeen)
+	if err := tx.Send(ctx, &b); err != nil || !said {
+		return false, err
 	}
 	if !ready {
 		m.opts.Logger.Warn("node is not heard of", "project", n.project, "name", n.name, "since", n.seenAt())
 	}
+	setReadyStatus(o, n, now)
 	_, err = rewrite(tx, found.object, o)
-	return err
+	return true, err
 }

@@ -64,7 +64,10 @@ INSERT INTO mesh_nodes (uid, project, name, token, credential, enrolled_at, last
 VALUES ($1, $2, $3, $4, $5, $6, $6, $7)`
 
 	deleteNode = `DELETE FROM mesh_nodes WHERE uid = $1`
-	setReady   = `UPDATE mesh_nodes SET ready = $2 WHERE uid = $1`
+
+	// setReady waits for a heartbeat that is under way, and then finds that the
+	// node was heard of after the review looked: it changes nothing.
+	setReady = `UPDATE mesh_nodes SET ready = $2 WHERE uid = $1 AND last_seen = $3 RETURNING uid`
 
 	// seen notes a heartbeat, if the node is registered. Clocks of replicas
 	// differ: the newest time stays.
