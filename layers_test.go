@@ -40,6 +40,7 @@ var layers = map[string][]string{
 	"registry/v1":                      {},
 	"registry/blobstore":               {},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
+	"registry/blobstore/s3test":        {},
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb"},

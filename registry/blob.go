@@ -39,14 +39,17 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 	if !found {
 		return r.blobUnknown(req.Context(), to)
 	}
+	h := w.Header()
+	h.Set("Docker-Content-Digest", to.Digest.String())
+	if r.redirect != nil && to.Kind == BlobGet && !b.small {
+		return r.redirectTo(w, req, b)
+	}
 	content, err := r.content(req, to, b)
 	if err != nil {
 		return err
 	}
 	defer content.Close()
-	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Docker-Content-Digest", to.Digest.String())
 	h.Set("ETag", etag(to.Digest))
 	// What a digest names never changes.
 	h.Set("Cache-Control", "max-age=31536000, immutable")
@@ -55,6 +58,19 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 		h.Set("Content-Length", strconv.FormatInt(b.size, 10))
 	}
 	http.ServeContent(w, req, "", time.Time{}, content)
+	return nil
+}
+
+// redirectTo sends the client to the blob store. Its bytes outlive their row by
+// the delay of blob_delete, which is time enough to follow.
+func (r *Registry) redirectTo(w http.ResponseWriter, req *http.Request, b blob) error {
+	target, err := r.redirect.Redirect(req.Context(), b.path)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", target)
+	w.Header().Set("Cache-Control", "no-store") // the address is good for a while only
+	w.WriteHeader(http.StatusTemporaryRedirect)
 	return nil
 }
 

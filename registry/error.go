@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
 // Code is an error code of distribution-spec.
 type Code string
 
-// The codes: the specification's list, closed, and one for our own faults.
+// The codes: the specification's list, closed, and two for our own faults.
+// Clients know UNAVAILABLE from other registries.
 const (
 	BlobUnknown         Code = "BLOB_UNKNOWN"
 	BlobUploadInvalid   Code = "BLOB_UPLOAD_INVALID"
@@ -27,6 +30,7 @@ const (
 	Denied              Code = "DENIED"
 	Unsupported         Code = "UNSUPPORTED"
 	TooManyRequests     Code = "TOOMANYREQUESTS"
+	Unavailable         Code = "UNAVAILABLE"
 	Unknown             Code = "UNKNOWN"
 )
 
@@ -46,6 +50,7 @@ var statuses = map[Code]int{
 	Denied:              http.StatusForbidden,
 	Unsupported:         http.StatusBadRequest,
 	TooManyRequests:     http.StatusTooManyRequests,
+	Unavailable:         http.StatusServiceUnavailable,
 	Unknown:             http.StatusInternalServerError,
 }
 
@@ -131,6 +136,22 @@ func also(refusal, after error) error {
 	return errors.Join(refusal, after)
 }
 
+// ours is what a caller is told of a fault of ours: whether to try again.
+func ours(err error) *Error {
+	switch {
+	case errors.Is(err, blobstore.ErrFull):
+		return errorf(Unavailable, "the registry's storage is full")
+	case errors.Is(err, blobstore.ErrOverloaded):
+		return errorf(TooManyRequests, "the registry's storage is overloaded; try again later")
+	case errors.Is(err, blobstore.ErrUnavailable):
+		return errorf(Unavailable, "the registry's storage does not answer; try again later")
+	}
+	return errorf(Unknown, "internal error; the server's log says more")
+}
+
+// retryAfter is what clients are told to wait when trying again may help.
+const retryAfter = "5" // seconds
+
 // fail answers with an error. A handler that has begun its answer must not
 // return one, but for errGone.
 func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
@@ -141,13 +162,16 @@ func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
 			return
 		}
 		r.log.Error("registry: request failed", "method", req.Method, "path", req.URL.Path, "error", err)
-		e = errorf(Unknown, "internal error; the server's log says more")
+		e = ours(err)
 	} else if err != error(e) {
 		// What went wrong after it is not for the caller.
 		r.log.Warn("registry: refusal", "method", req.Method, "path", req.URL.Path, "error", err)
 	}
 	if e.allow != "" {
 		w.Header().Set("Allow", e.allow)
+	}
+	if e.Code == Unavailable || e.Code == TooManyRequests {
+		w.Header().Set("Retry-After", retryAfter)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status())

@@ -48,6 +48,9 @@ type Config struct {
 	// ChunkMinLength is the size below which a client should not make chunks.
 	// Smaller ones are accepted. 0: no advice is given.
 	ChunkMinLength int64
+	// Redirect sends clients to the blob store for the bytes of blobs, if it is
+	// a blobstore.Redirector.
+	Redirect bool
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Logger gets what callers are not told. Default slog.Default.
@@ -64,7 +67,8 @@ type Registry struct {
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
 	chunkMin int64
-	small    int64 // Config.SmallBlobs
+	small    int64                // Config.SmallBlobs
+	redirect blobstore.Redirector // nil: bytes pass through here
 	now      func() time.Time
 	log      *slog.Logger
 	writer   writer
@@ -96,6 +100,9 @@ func New(c Config) *Registry {
 		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
 		now: c.Now, log: c.Logger, writer: writer{db: c.DB}, types: mediaTypes{db: c.DB},
+	}
+	if c.Redirect {
+		r.redirect, _ = c.Blobs.(blobstore.Redirector)
 	}
 	r.handlers = [kinds]handler{
 		Ping:           r.ping,

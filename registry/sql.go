@@ -100,7 +100,7 @@ VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)`
 
 // findUpload finds an upload in its own repository, and in no other.
 const findUpload = `
-SELECT r.id, r.top_level_namespace_id, u.path, u.algorithm, u.size, u.hash_state
+SELECT r.id, r.top_level_namespace_id, u.path, u.algorithm, u.size, u.hash_state, u.store_state
 FROM blob_uploads u JOIN repositories r ON r.id = u.repository_id
 WHERE u.id = $1 AND r.path = $2`
 
@@ -114,7 +114,8 @@ RETURNING 1`
 // saveUpload records what has been synced, and gives the upload free. The token
 // is empty where the engine needs none.
 const saveUpload = `
-UPDATE blob_uploads SET size = $3, hash_state = $4, updated_at = $5, algorithm = $6, claim_token = NULL, claim_until = NULL
+UPDATE blob_uploads SET size = $3, hash_state = $4, updated_at = $5, algorithm = $6, store_state = $7,
+    claim_token = NULL, claim_until = NULL
 WHERE id = $1 AND coalesce(claim_token, '') = $2
 RETURNING 1`
 

@@ -142,7 +142,7 @@ func TestUndeleteUntagged(t *testing.T) {
 func TestUndeleteCollected(t *testing.T) {
 	each(t, func(w *world) {
 		now := time.Now()
-		c, err := registry.NewCollector(w.db, w.dir, registry.Options{Now: func() time.Time { return now }})
+		c, err := registry.NewCollector(w.db, w.blobs, registry.Options{Now: func() time.Time { return now }})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding"
 	"errors"
@@ -49,6 +50,7 @@ type upload struct {
 	hash      hash.Hash // of all bytes so far
 	writer    blobstore.Writer
 	dirty     bool // something was written that is not synced
+	sealed    bool // it is finished in the blob store
 }
 
 // errTruncated: the caller sent less than it announced.
@@ -127,20 +129,24 @@ func (u *upload) open(ctx context.Context, to Request) error {
 	if !found {
 		return errUploadUnknown()
 	}
-	w, err := u.r.blobs.Resume(ctx, state.path)
+	w, err := u.r.blobs.Resume(ctx, state.path, state.store)
 	if errors.Is(err, blobstore.ErrBusy) {
 		return errUploadBusy()
 	}
 	if err != nil {
-		return fmt.Errorf("resume upload: %w", err)
+		return u.broken(ctx, "resume", err)
 	}
-	state, found, err = u.r.findUpload(ctx, to)
+	again, found, err := u.r.findUpload(ctx, to)
 	if err == nil && !found {
 		err = errUploadUnknown()
+	}
+	if err == nil && !bytes.Equal(again.store, state.store) {
+		err = errUploadBusy() // somebody has gone on with it meanwhile, and ended
 	}
 	if err != nil {
 		return also(err, w.Close())
 	}
+	state = again
 	u.repo, u.algorithm, u.writer = state.repo, state.algorithm, w
 	if err := u.restore(ctx, state); err != nil {
 		return errors.Join(fmt.Errorf("resume upload %s: %w", u.id, err), w.Close())
@@ -163,12 +169,13 @@ type uploadState struct {
 	algorithm digest.Algorithm
 	size      int64
 	hash      []byte
+	store     []byte // the blob store's own
 }
 
 func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, found bool, err error) {
 	var algorithm string
 	found, err = r.db.Row(ctx, findUpload, []any{to.Upload, to.Repository},
-		&s.repo.id, &s.repo.namespace, &s.path, &algorithm, &s.size, &s.hash)
+		&s.repo.id, &s.repo.namespace, &s.path, &algorithm, &s.size, &s.hash, &s.store)
 	if err != nil {
 		return s, false, fmt.Errorf("find upload: %w", err)
 	}
@@ -286,7 +293,7 @@ func (u *upload) write(ctx context.Context, p []byte) error {
 	}
 	u.dirty = true
 	if _, err := u.writer.Write(p); err != nil {
-		return fmt.Errorf("store upload: %w", err)
+		return u.broken(ctx, "store", err)
 	}
 	_, err := u.hash.Write(p)
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -21,7 +22,7 @@ var errLost = errorf(BlobUploadInvalid, "another request has taken this upload o
 // save keeps the upload for the next request. The order is: bytes synced, then
 // the row; so the row never promises more than there is.
 func (u *upload) save(ctx context.Context) error {
-	if err := u.sync(); err != nil {
+	if err := u.sync(ctx); err != nil {
 		return err
 	}
 	h, ok := u.hash.(encoding.BinaryMarshaler)
@@ -35,7 +36,7 @@ func (u *upload) save(ctx context.Context) error {
 	// A caller that has gone will ask how much arrived.
 	ctx = context.WithoutCancel(ctx)
 	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		return u.settle(ctx, tx, saveUpload, u.id, u.token, u.writer.Size(), state, u.r.now().UnixMilli(), string(u.algorithm))
+		return u.settle(ctx, tx, saveUpload, u.id, u.token, u.writer.Size(), state, u.r.now().UnixMilli(), string(u.algorithm), u.writer.State())
 	})
 	return u.ended("save", err)
 }
@@ -52,10 +53,7 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 	if got != want {
 		return also(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
 	}
-	if u.writer.Size() == 0 {
-		u.dirty = true // an empty upload exists only once it is synced
-	}
-	if err := u.sync(); err != nil {
+	if err := u.seal(ctx); err != nil {
 		return err
 	}
 	return u.enter(ctx, want, u.writer.Size(), nil)
@@ -85,10 +83,12 @@ func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, smal
 func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest.Digest, error) {
 	if algorithm != u.algorithm {
 		u.algorithm, u.hash = algorithm, algorithm.Hash()
-		if u.writer.Size() > 0 {
-			if err := u.rehash(ctx, 0); err != nil {
-				return "", fmt.Errorf("hash upload: %w", err)
-			}
+		// Not every store can read what is not finished.
+		if err := u.seal(ctx); err != nil {
+			return "", err
+		}
+		if err := u.rehash(ctx, 0); err != nil {
+			return "", fmt.Errorf("hash upload: %w", err)
 		}
 	}
 	return digest.NewDigest(algorithm, u.hash), nil
@@ -103,15 +103,46 @@ func (u *upload) discard(ctx context.Context) error {
 	return u.ended("discard", err)
 }
 
-func (u *upload) sync() error {
+// sync makes what was written survive. Bytes may be written by it, so the claim
+// has to be good; and what has arrived is kept although the caller has gone.
+func (u *upload) sync(ctx context.Context) error {
 	if !u.dirty {
 		return nil
 	}
+	ctx = context.WithoutCancel(ctx)
+	if err := u.renew(ctx); err != nil {
+		return err
+	}
 	if err := u.writer.Sync(); err != nil {
-		return fmt.Errorf("sync upload: %w", err)
+		return u.broken(ctx, "sync", err)
 	}
 	u.dirty = false
 	return nil
+}
+
+// seal is sync for the last time: the bytes can be read after it.
+func (u *upload) seal(ctx context.Context) error {
+	if u.sealed {
+		return nil
+	}
+	if err := u.renew(ctx); err != nil {
+		return err
+	}
+	if err := u.writer.Finish(); err != nil {
+		return u.broken(ctx, "finish", err)
+	}
+	u.sealed, u.dirty = true, false
+	return nil
+}
+
+// broken is a failure of the blob store. An upload that it cannot go on with is
+// forgotten, so that the client begins anew.
+func (u *upload) broken(ctx context.Context, what string, err error) error {
+	if errors.Is(err, blobstore.ErrGone) {
+		u.r.log.Warn("registry: upload lost", "upload", u.id, "error", err)
+		return also(errorf(BlobUploadUnknown, "what was stored of this upload is lost: begin again"), u.discard(ctx))
+	}
+	return fmt.Errorf("%s upload: %w", what, err)
 }
 
 // settle changes the row if it is still ours.

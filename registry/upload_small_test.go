@@ -18,7 +18,7 @@ func (w *world) smalls() string {
 
 func (w *world) files() (n int) {
 	w.Helper()
-	err := w.dir.Walk(w.Context(), func(string, int64, time.Time) error { n++; return nil })
+	err := w.blobs.Walk(w.Context(), func(string, int64, time.Time) error { n++; return nil })
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -252,32 +252,48 @@ func (w *world) awaitRange(at, want string) answer {
 }
 
 // TestUploadAfterDeath: a process died after it had stored bytes and before it
-// recorded them.
+// recorded them. From a directory they are taken up; S3 has not got them yet.
 func TestUploadAfterDeath(t *testing.T) {
 	each(t, func(w *world) {
 		for _, asked := range []bool{true, false} {
 			at := w.begin("a")
 			w.want(202, "PATCH", at, nil, "hello")
-			path := w.strings(`SELECT path FROM blob_uploads`)[0]
-			lost, err := w.dir.Resume(w.Context(), path)
-			if err != nil {
-				w.Fatal(err)
-			}
+			lost := w.resume(`SELECT path, store_state FROM blob_uploads`)
 			if _, err := io.WriteString(lost, ", world"); err != nil {
 				w.Fatal(err)
 			}
 			if err := lost.Close(); err != nil {
 				w.Fatal(err)
 			}
+			arrived, rest := "0-11", headers{"Content-Range": "12-12"}
+			last := "!"
+			if w.s3 {
+				arrived, rest, last = "0-4", headers{"Content-Range": "5-12"}, ", world!"
+			}
 			if asked {
-				if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != "0-11" {
+				if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != arrived {
 					w.Errorf("Range is %q", a.header.Get("Range"))
 				}
 			}
-			w.want(201, "PUT", at+"?digest="+sha256("hello, world!"), headers{"Content-Range": "12-12"}, "!")
+			w.want(201, "PUT", at+"?digest="+sha256("hello, world!"), rest, last)
 			w.blob("a", sha256("hello, world!"), "hello, world!")
 		}
 	})
+}
+
+// resume takes up an upload behind the registry's back.
+func (w *world) resume(statement string) blobstore.Writer {
+	w.Helper()
+	var path string
+	var state []byte
+	if _, err := w.db.Row(w.Context(), statement, nil, &path, &state); err != nil {
+		w.Fatal(err)
+	}
+	upload, err := w.blobs.Resume(w.Context(), path, state)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return upload
 }
 
 // TestUploadBusy: while one request writes to an upload, no other does.
@@ -287,18 +303,9 @@ func TestUploadBusy(t *testing.T) {
 		body, feed := io.Pipe()
 		done := make(chan answer)
 		go func() { done <- w.send("PATCH", at, nil, body) }()
-		content := strings.Repeat("x", 1<<20) // more than is held in memory
+		content := strings.Repeat("x", 24<<20) // more than the kernel and we hold in memory: so it is being read
 		if _, err := io.WriteString(feed, content); err != nil {
 			w.Fatal(err)
-		}
-		path := w.strings(`SELECT path FROM blob_uploads`)[0]
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			if size, err := w.dir.Stat(w.Context(), path); err == nil && size > 0 {
-				break
-			}
-			if time.Now().After(deadline) {
-				w.Fatal("nothing is stored")
-			}
 		}
 		w.refuses(409, registry.BlobUploadInvalid, "PATCH", at, nil, "y")
 		w.refuses(409, registry.BlobUploadInvalid, "PUT", at+"?digest="+sha256("x"), nil, "x")
@@ -380,8 +387,8 @@ func (s *brokenStore) Create(ctx context.Context) (blobstore.Writer, error) {
 	return &brokenWriter{w, s}, err
 }
 
-func (s *brokenStore) Resume(ctx context.Context, path string) (blobstore.Writer, error) {
-	w, err := s.Store.Resume(ctx, path)
+func (s *brokenStore) Resume(ctx context.Context, path string, state []byte) (blobstore.Writer, error) {
+	w, err := s.Store.Resume(ctx, path, state)
 	if err != nil {
 		return nil, err
 	}
@@ -409,14 +416,29 @@ func TestDiskFull(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		store := &brokenStore{}
 		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
-		store.Store = w.dir
+		store.Store = w.blobs
 		w2 := newWorld(t, db, registry.Config{Blobs: store, SmallBlobs: -1})
-		w2.dir = w.dir
+		w2.blobs = w.blobs
 		at := w2.begin("a")
 		w2.want(202, "PATCH", at, nil, "hello")
-		store.fail(errors.New("no space left on device"))
+		for _, fault := range []struct {
+			err    error
+			status int
+			code   registry.Code
+			wait   string
+		}{
+			{blobstore.ErrFull, 503, registry.Unavailable, "5"},
+			{blobstore.ErrUnavailable, 503, registry.Unavailable, "5"},
+			{blobstore.ErrOverloaded, 429, registry.TooManyRequests, "5"},
+			{errors.New("a secret of ours"), 500, registry.Unknown, ""},
+		} {
+			store.fail(fmt.Errorf("at /some/path: %w", fault.err))
+			a := w2.refuses(fault.status, fault.code, "POST", "/v2/a/blobs/uploads/?digest="+sha256("more"), nil, "more")
+			if a.header.Get("Retry-After") != fault.wait || strings.Contains(a.body, "path") || strings.Contains(a.body, "secret") {
+				t.Errorf("%v: %v %s", fault.err, a.header, a.body)
+			}
+		}
 		w2.refuses(500, registry.Unknown, "PATCH", at, nil, ", world")
-		w2.refuses(500, registry.Unknown, "POST", "/v2/a/blobs/uploads/?digest="+sha256("more"), nil, "more")
 		store.fail(nil)
 		w2.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
 		// Half of the chunk was stored: the client is told.

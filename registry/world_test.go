@@ -18,6 +18,7 @@ import (
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/blobstore/s3test"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -26,13 +27,20 @@ import (
 type world struct {
 	*testing.T
 	db       *sqldb.DB
-	dir      *blobstore.Dir
+	blobs    blobs
+	s3       bool // that is what blobs are in
 	registry *registry.Registry
 	url      string
 }
 
-// each runs a test on a registry of each engine, and checks all that must hold
-// of what it leaves behind.
+// blobs is a blob store that can be looked through.
+type blobs interface {
+	blobstore.Store
+	blobstore.Walker
+}
+
+// each runs a test on a registry of each engine and each blob store, and checks
+// all that must hold of what it leaves behind.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -43,6 +51,15 @@ func each(t *testing.T, test func(w *world)) {
 		test(w)
 		w.check()
 	})
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine)+" and S3", func(t *testing.T) {
+			t.Parallel()
+			w := newWorldAt(t, dbtest.OpenDB(t, engine), s3test.Location(t), registry.Config{SmallBlobs: -1})
+			w.s3 = true
+			test(w)
+			w.check()
+		})
+	}
 }
 
 // eachSmall is each for a registry that keeps small blobs in the database.
@@ -58,13 +75,20 @@ func eachSmall(t *testing.T, test func(w *world)) {
 
 func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
 	t.Helper()
-	dir, err := blobstore.OpenDir(filepath.Join(t.TempDir(), "blobs"))
+	return newWorldAt(t, db, filepath.Join(t.TempDir(), "blobs"), c)
+}
+
+// newWorldAt has its bytes at a location. The registry may be given another
+// store, which is to stand before that.
+func newWorldAt(t *testing.T, db *sqldb.DB, location string, c registry.Config) *world {
+	t.Helper()
+	store, err := blobstore.Open(t.Context(), location)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.DB = db
 	if c.Blobs == nil {
-		c.Blobs = dir
+		c.Blobs = store
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
@@ -72,7 +96,7 @@ func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
 	r := registry.New(c)
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	return &world{T: t, db: db, dir: dir, registry: r, url: server.URL}
+	return &world{T: t, db: db, blobs: store.(blobs), registry: r, url: server.URL}
 }
 
 // testWriter puts the registry's log where the test's is.
@@ -330,7 +354,7 @@ func (w *world) check() {
 	for _, path := range w.strings(`SELECT path FROM blobs UNION ALL SELECT path FROM blob_uploads UNION ALL SELECT path FROM gc_unlink_queue`) {
 		known[path] = true
 	}
-	err := w.dir.Walk(w.Context(), func(path string, _ int64, _ time.Time) error {
+	err := w.blobs.Walk(w.Context(), func(path string, _ int64, _ time.Time) error {
 		if !known[path] {
 			w.Errorf("nobody knows of the bytes at %s", path)
 		}
@@ -355,7 +379,7 @@ func (w *world) hex() string {
 // read reads bytes from the blob store.
 func (w *world) read(path string) string {
 	w.Helper()
-	f, err := w.dir.Open(context.Background(), path, 0)
+	f, err := w.blobs.Open(context.Background(), path, 0)
 	if err != nil {
 		w.Fatal(err)
 	}

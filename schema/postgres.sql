@@ -579,6 +579,7 @@ CREATE TABLE blob_uploads (
     updated_at bigint NOT NULL,
     claim_token text COLLATE "C",
     claim_until bigint,
+    store_state bytea,
     CONSTRAINT blob_uploads_path_key UNIQUE (path),
     CONSTRAINT blob_uploads_pkey PRIMARY KEY (id),
     CONSTRAINT blob_uploads_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE

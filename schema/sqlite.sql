@@ -46,7 +46,7 @@ CREATE TABLE blob_uploads (
     updated_at    INTEGER NOT NULL,        -- Unix milliseconds; the last sign of life
     claim_token   TEXT,                    -- of the request that writes; null: none does
     claim_until   INTEGER                  -- Unix milliseconds
-) STRICT;
+, store_state BLOB) STRICT;
 
 CREATE INDEX blob_uploads_repository_id_idx ON blob_uploads (repository_id);
 

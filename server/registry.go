@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -35,7 +34,7 @@ type registryServer struct {
 
 // openRegistry opens the address and the bytes. The address comes first: it is
 // what may be taken, and then nothing has been written yet.
-func openRegistry(c Config, p parts) (*registryServer, error) {
+func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, error) {
 	if c.RegistryListen == "" {
 		return nil, nil
 	}
@@ -50,7 +49,7 @@ func openRegistry(c Config, p parts) (*registryServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
-	blobs, err := blobstore.OpenDir(filepath.Join(c.Data, "blobs"))
+	blobs, err := openBlobs(ctx, c)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -63,7 +62,11 @@ func openRegistry(c Config, p parts) (*registryServer, error) {
 	}
 	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, garbage: garbage}
 	settings := registry.Config{
-		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Logger: c.Logger,
+		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch,
+		Redirect: c.RegistryRedirect, Logger: c.Logger,
+	}
+	if bucket, ok := blobs.(*blobstore.S3); ok {
+		settings.ChunkMinLength = bucket.PartSize()
 	}
 	if !s.plain {
 		settings.Known = func(req *http.Request) bool {
@@ -73,6 +76,18 @@ func openRegistry(c Config, p parts) (*registryServer, error) {
 	}
 	s.images = registry.New(settings)
 	return s, nil
+}
+
+// openBlobs opens the store of the bytes.
+func openBlobs(ctx context.Context, c Config) (blobstore.Store, error) {
+	blobs, err := blobstore.Open(ctx, c.RegistryStorage)
+	if err != nil {
+		return nil, fmt.Errorf("--registry-storage: %w", err)
+	}
+	if _, ok := blobs.(blobstore.Redirector); !ok && c.RegistryRedirect {
+		return nil, fmt.Errorf("--registry-redirect: clients cannot fetch from %s: it needs --registry-storage s3://…", c.RegistryStorage)
+	}
+	return blobs, nil
 }
 
 // control steers the collection.

@@ -63,6 +63,11 @@ type Config struct {
 	// RegistryNoNamespaces refuses pushes into namespaces that do not exist;
 	// otherwise the first push makes them.
 	RegistryNoNamespaces bool
+	// RegistryStorage is where the registry keeps bytes: a directory, or
+	// s3://BUCKET/PREFIX as blobstore.Open takes it. Default blobs in Data.
+	RegistryStorage string
+	// RegistryRedirect sends clients to S3 for the bytes of blobs.
+	RegistryRedirect bool
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
@@ -111,6 +116,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Database == "" {
 		c.Database = filepath.Join(c.Data, "exeunt.db")
+	}
+	if c.RegistryStorage == "" {
+		c.RegistryStorage = filepath.Join(c.Data, "blobs")
 	}
 	if c.Out == nil {
 		c.Out = os.Stdout
@@ -235,7 +243,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	if err := ensureNamespaces(ctx, st, kinds); err != nil {
 		return err
 	}
-	images, err := openRegistry(c, p)
+	images, err := openRegistry(ctx, c, p)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ data directory. Stop the server with Ctrl-C or SIGTERM: it finishes what it is
 doing. It can be killed at any moment; what it acknowledged is on disk.`,
 		Example: `  exeunt serve
   exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443
-  exeunt serve --database postgres://exeunt@db.example/exeunt`,
+  exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.MaxCascade < 0 {
@@ -51,6 +51,8 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
+	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")
+	f.BoolVar(&c.RegistryRedirect, "registry-redirect", false, "send clients to S3 for the bytes of blobs, instead of passing them through")
 	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")
 	f.BoolVar(&createRepositories, "registry-create-repositories", true, "the first push to a path makes its Repository; false refuses pushes to what was not declared")
 	f.BoolVar(&createNamespaces, "registry-create-namespaces", true, "the first push into a namespace makes it; false refuses pushes into namespaces that do not exist")

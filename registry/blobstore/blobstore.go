@@ -10,8 +10,8 @@
 // Paths are made by the store. A client never sees one and never gives one; one
 // that a store did not make is refused all the same, with [ErrPath].
 //
-// [Dir] is the implementation in a directory. Another one is accepted when it
-// passes the suite in blobstoretest.
+// [Dir] keeps bytes in a directory, [S3] in a bucket; [Open] opens either.
+// Another one is accepted when it passes the suite in blobstoretest.
 package blobstore
 
 import (
@@ -31,20 +31,33 @@ var (
 	ErrPath = errors.New("not a path of the blob store")
 	// ErrRange: the offset is negative or after the end.
 	ErrRange = errors.New("offset outside the bytes")
+	// ErrGone: what was stored of an upload is there no more, or is something
+	// else. It cannot be gone on with.
+	ErrGone = errors.New("the upload is not as it was left")
+	// ErrFull: there is no space left, or none for us.
+	ErrFull = errors.New("the blob store is full")
+	// ErrUnavailable: the store does not answer, or not well. It may later.
+	ErrUnavailable = errors.New("the blob store is unavailable")
+	// ErrOverloaded: the store asks for fewer requests.
+	ErrOverloaded = errors.New("the blob store is overloaded")
 )
 
 // Store keeps bytes. It is safe for concurrent use.
 type Store interface {
 	// Create begins an upload at a path of its own. Nothing is stored before
-	// the first Write or Sync, so a caller that records Path before it writes
-	// never leaves bytes behind that nobody knows, wherever it dies.
+	// the first Write, Sync or Finish, so a caller that records Path before it
+	// writes never leaves bytes behind that nobody knows, wherever it dies.
+	// The context is for this call only; the writer outlives it.
 	Create(ctx context.Context) (Writer, error)
-	// Resume goes on with an upload, after all that is stored of it. An upload
-	// that has stored nothing yet is resumed with size 0. After a crash Size
-	// can be less than what was written but not synced: compare it. Only one
-	// writer at a time may have a path: ErrBusy.
-	Resume(ctx context.Context, path string) (Writer, error)
-	// Open reads from an offset to the end. The offset may be the end itself;
+	// Resume goes on with an upload, in this process or another. state is the
+	// writer's State after the last Sync that the caller has recorded, nil if
+	// there was none. The upload goes on after that Sync, or further on if more
+	// is stored and can be opened: compare Size. Only one writer at a time may
+	// have a path: ErrBusy. Resume, or the first use of the writer, fails with
+	// ErrGone when the upload is not as state says.
+	Resume(ctx context.Context, path string, state []byte) (Writer, error)
+	// Open reads what was finished, from an offset to the end. What was not
+	// finished may be there or not. The offset may be the end itself;
 	// after it, ErrRange. Bytes that are removed meanwhile are read to the end,
 	// or the reader fails: it never reads anything else. ErrNotFound.
 	Open(ctx context.Context, path string, offset int64) (io.ReadCloser, error)
@@ -65,6 +78,13 @@ type Walker interface {
 	Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error
 }
 
+// Redirector is a store whose bytes clients can fetch for themselves.
+type Redirector interface {
+	// Redirect is an address of the bytes at a path, for a while and for
+	// whoever has it. Whether there are any is not looked at.
+	Redirect(ctx context.Context, path string) (url string, err error)
+}
+
 // Writer appends to an upload. It is for one goroutine.
 type Writer interface {
 	// Write appends. After an error the upload holds any part of p, and Size
@@ -75,9 +95,14 @@ type Writer interface {
 	// Size is the number of bytes of the upload so far, with those that were
 	// there before Resume.
 	Size() int64
-	// Sync makes what was written survive a power cut. An upload of no bytes
-	// exists from here on.
+	// Sync makes what was written survive a power cut.
 	Sync() error
+	// State is what Resume needs to go on after the last Sync. It is small, and
+	// nil where the path is enough.
+	State() []byte
+	// Finish is Sync for the last time. From here on the bytes, or that there
+	// are none, can be opened. Nothing may be written after it.
+	Finish() error
 	// Close gives the path free. It does not sync. Closing twice is harmless.
 	Close() error
 }

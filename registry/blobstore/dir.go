@@ -2,8 +2,6 @@ package blobstore
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,16 +9,15 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 )
 
 // Dir is a store in a directory of one machine:
 //
-//	<dir>/3f/3f9c…   32 hexadecimal digits, in the folder of the first two
+//	<dir>/3f/3f9c…
 //
-// The first two go round with time, the others are random. The 256 folders are made, and synced, when the directory is opened. So an
-// upload has to sync itself and its folder, and no more.
+// Folders take turns. All 256 are made, and synced, when the directory is
+// opened. So an upload has to sync itself and its folder, and no more.
 //
 // ErrBusy is about the writers of one process. Two processes that share a
 // directory, and resume the same upload at once, are not kept apart.
@@ -28,9 +25,7 @@ type Dir struct {
 	root     string
 	rotation rotation
 	syncs    folderSyncs
-
-	mu   sync.Mutex
-	open map[string]bool // paths that have a writer; guarded by mu
+	writers  claims
 }
 
 var (
@@ -39,10 +34,6 @@ var (
 )
 
 const (
-	folders     = 256
-	randomBytes = 16
-	pathLength  = len("3f/") + 2*randomBytes
-
 	// Other users of the machine have no business here.
 	folderMode = 0o700
 	fileMode   = 0o600
@@ -60,7 +51,7 @@ func OpenDir(dir string) (*Dir, error) {
 	if err := makeFolders(root); err != nil {
 		return nil, fmt.Errorf("open blob store: %w", err)
 	}
-	d := &Dir{root: root, open: map[string]bool{}}
+	d := &Dir{root: root}
 	d.rotation.made.Store(mathrand.Uint64N(folders * filesInARow)) // so that restarts do not favour the first
 	return d, nil
 }
@@ -108,27 +99,10 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func folderName(folder byte) string { return hex.EncodeToString([]byte{folder}) }
-
-// newPath makes a path. 120 random bits do not come twice.
-func newPath(folder byte) string {
-	var b [randomBytes]byte
-	_, _ = rand.Read(b[:]) // never fails: it would end the program
-	b[0] = folder
-	name := hex.EncodeToString(b[:])
-	return name[:2] + "/" + name
-}
-
-// file is where the bytes of a path are. It refuses all but what newPath makes,
-// so nothing outside the directory can be named.
+// file is where the bytes of a path are.
 func (d *Dir) file(path string) (string, error) {
-	ok := len(path) == pathLength && path[2] == '/' && path[:2] == path[3:5]
-	for i := 3; ok && i < len(path); i++ {
-		c := path[i]
-		ok = '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
-	}
-	if !ok {
-		return "", fmt.Errorf("%q: %w", path, ErrPath)
+	if err := checkPath(path); err != nil {
+		return "", err
 	}
 	return filepath.Join(d.root, path[:2], path[3:]), nil
 }
@@ -185,10 +159,10 @@ func (d *Dir) Remove(_ context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("remove blob: %w", err)
 	}
-	if !d.claim(path) {
+	if !d.writers.take(path) {
 		return fmt.Errorf("remove blob: %w", ErrBusy)
 	}
-	defer d.release(path)
+	defer d.writers.free(path)
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove blob: %w", err)
 	}

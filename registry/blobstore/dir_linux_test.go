@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
 // TestFullDisk: the kernel says that /dev/full is.
@@ -23,10 +25,10 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Symlink("/dev/full", filepath.Join(dir, w.Path())); err != nil {
 		t.Fatal(err)
 	}
-	if w, err = d.Resume(t.Context(), w.Path()); err != nil {
+	if w, err = d.Resume(t.Context(), w.Path(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := io.WriteString(w, strings.Repeat("x", 1000)); err == nil || n != 0 || w.Size() != 0 {
+	if n, err := io.WriteString(w, strings.Repeat("x", 1000)); !errors.Is(err, blobstore.ErrFull) || n != 0 || w.Size() != 0 {
 		t.Errorf("wrote %d bytes to a full disk, size %d: %v", n, w.Size(), err)
 	}
 	if err := errors.Join(w.Close(), d.Remove(t.Context(), w.Path())); err != nil {

@@ -32,8 +32,10 @@ func Run(t *testing.T, newWorld func(t *testing.T) World) {
 		{"reading begins at an offset", testOffset},
 		{"every upload has a path of its own", testPaths},
 		{"nothing is stored before the first write", testLazy},
-		{"an upload of no bytes exists after a sync", testEmpty},
+		{"an upload of no bytes exists once it is finished", testEmpty},
 		{"an upload is resumed where it ended", testResume},
+		{"a large upload is resumed anywhere", testResumeLarge},
+		{"what was written but not recorded does no harm", testResumeEarlier},
 		{"an upload that stored nothing is resumed", testResumeNothing},
 		{"one writer at a time", testBusy},
 		{"a closed writer refuses", testClosed},
@@ -41,6 +43,7 @@ func Run(t *testing.T, newWorld func(t *testing.T) World) {
 		{"a reader outlives the removal or fails", testRemoveWhileReading},
 		{"foreign paths are refused", testForeign},
 		{"what was synced is there in the next process", testReopen},
+		{"the bytes of an upload that goes on are removed", testRemoveUnfinished},
 		{"many at once", testConcurrent},
 		{"walk lists what is stored", testWalk},
 	}
@@ -63,9 +66,10 @@ func (s *suite) create() blobstore.Writer {
 	return w
 }
 
-func (s *suite) resume(path string) blobstore.Writer {
+// resume goes on with an upload that another writer had.
+func (s *suite) resume(before blobstore.Writer) blobstore.Writer {
 	s.Helper()
-	w, err := s.Store.Resume(s.Context(), path)
+	w, err := s.Store.Resume(s.Context(), before.Path(), before.State())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -81,9 +85,17 @@ func (s *suite) write(w blobstore.Writer, text string) {
 	}
 }
 
-func (s *suite) finish(w blobstore.Writer) {
+// leave syncs an upload, for another writer.
+func (s *suite) leave(w blobstore.Writer) {
 	s.Helper()
 	if err := errors.Join(w.Sync(), w.Close()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *suite) finish(w blobstore.Writer) {
+	s.Helper()
+	if err := errors.Join(w.Finish(), w.Close()); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -186,17 +198,85 @@ func testEmpty(s *suite) {
 
 func testResume(s *suite) {
 	w := s.create()
+	path := w.Path()
 	s.write(w, "one ")
-	s.finish(w)
-	for _, text := range []string{"two ", "three"} {
-		next := s.resume(w.Path())
-		if next.Path() != w.Path() {
-			s.Errorf("resumed %s as %s", w.Path(), next.Path())
+	s.leave(w)
+	for _, text := range []string{"two ", "", "three"} {
+		next := s.resume(w)
+		if next.Path() != path {
+			s.Errorf("resumed %s as %s", path, next.Path())
 		}
 		s.write(next, text)
-		s.finish(next)
+		s.leave(next)
+		w = next
 	}
-	s.want(w.Path(), "one two three")
+	s.finish(s.resume(w)) // which writes nothing
+	s.want(path, "one two three")
+}
+
+// testResumeLarge leaves and resumes an upload before, at and after sizes that
+// a store may find remarkable.
+func testResumeLarge(s *suite) {
+	const mib = 1 << 20
+	var all strings.Builder
+	w := s.create()
+	for i, size := range []int{5 * mib, 1, 5*mib - 1, 11*mib + 7, 3 * mib, 0, 1} {
+		text := strings.Repeat(string(rune('a'+i)), size)
+		all.WriteString(text)
+		for len(text) > 0 {
+			n := min(len(text), 300_000)
+			s.write(w, text[:n])
+			text = text[n:]
+		}
+		s.leave(w)
+		w = s.resume(w)
+		if w.Size() != int64(all.Len()) {
+			s.Fatalf("resumed at %d of %d bytes", w.Size(), all.Len())
+		}
+	}
+	s.finish(w)
+	if size, err := s.Store.Stat(s.Context(), w.Path()); err != nil || size != int64(all.Len()) {
+		s.Fatalf("size %d, want %d: %v", size, all.Len(), err)
+	}
+	for _, offset := range []int{0, 5*mib - 1, 5 * mib, 10 * mib, all.Len() - 1} {
+		if s.read(w.Path(), int64(offset)) != all.String()[offset:] {
+			s.Errorf("what is read from %d on is not what was written", offset)
+		}
+	}
+}
+
+// testResumeEarlier: a process wrote, and died before its caller recorded that.
+// The next one goes on where it was recorded, or after what is stored if it can
+// be read; or it is told that it cannot.
+func testResumeEarlier(s *suite) {
+	for _, recorded := range []string{"", "recorded ", strings.Repeat("recorded ", 1<<20)} {
+		for _, lost := range []string{"lost", strings.Repeat("lost", 2<<20)} {
+			w := s.create()
+			s.write(w, recorded)
+			s.leave(w)
+			before := w
+			w = s.resume(before)
+			s.write(w, lost)
+			s.leave(w)
+			w = s.resume(before) // although there was one after it
+			text := (recorded + lost)[:w.Size()]
+			if w.Size() < int64(len(recorded)) {
+				s.Fatalf("resumed at %d, before the %d that were recorded", w.Size(), len(recorded))
+			}
+			_, err := io.WriteString(w, "found")
+			if err == nil {
+				err = w.Finish()
+			}
+			if err == nil {
+				s.want(w.Path(), text+"found")
+			} else if !errors.Is(err, blobstore.ErrGone) {
+				s.Errorf("after %d recorded and %d lost bytes: %v", len(recorded), len(lost), err)
+			}
+			if err := w.Close(); err != nil {
+				s.Error(err)
+			}
+		}
+	}
 }
 
 func testResumeNothing(s *suite) {
@@ -204,7 +284,7 @@ func testResumeNothing(s *suite) {
 	if err := w.Close(); err != nil {
 		s.Fatal(err)
 	}
-	next := s.resume(w.Path())
+	next := s.resume(w)
 	if next.Size() != 0 {
 		s.Errorf("size %d", next.Size())
 	}
@@ -216,15 +296,15 @@ func testResumeNothing(s *suite) {
 func testBusy(s *suite) {
 	w := s.create()
 	s.write(w, "mine")
-	if other, err := s.Store.Resume(s.Context(), w.Path()); !errors.Is(err, blobstore.ErrBusy) {
+	if other, err := s.Store.Resume(s.Context(), w.Path(), w.State()); !errors.Is(err, blobstore.ErrBusy) {
 		s.Errorf("a second writer: %v, %v", other, err)
 	}
 	if err := w.Sync(); err != nil { // a writer can go on after a sync
 		s.Error(err)
 	}
 	s.write(w, " still")
-	s.finish(w)
-	s.finish(s.resume(w.Path()))
+	s.leave(w)
+	s.finish(s.resume(w))
 	s.want(w.Path(), "mine still")
 }
 
@@ -241,6 +321,9 @@ func testClosed(s *suite) {
 	if err := w.Sync(); err == nil {
 		s.Error("synced after close")
 	}
+	if err := w.Finish(); err == nil {
+		s.Error("finished after close")
+	}
 	s.want(w.Path(), "a")
 }
 
@@ -253,6 +336,29 @@ func testRemove(s *suite) {
 		s.wantNothing(path)
 	}
 	s.want(other, "kept")
+}
+
+// testRemoveUnfinished leaves nothing, and nothing comes back.
+func testRemoveUnfinished(s *suite) {
+	walker, ok := s.Store.(blobstore.Walker)
+	if !ok {
+		s.Fatalf("a %T cannot be walked", s.Store)
+	}
+	for _, size := range []int{1, 13 << 20} {
+		w := s.create()
+		s.write(w, strings.Repeat("x", size))
+		s.leave(w)
+		if got := walk(s.T, walker); len(got) != 1 {
+			s.Errorf("with an upload of %d bytes: %v", size, got)
+		}
+		if err := s.Store.Remove(s.Context(), w.Path()); err != nil {
+			s.Fatal(err)
+		}
+		if got := walk(s.T, walker); len(got) != 0 {
+			s.Errorf("after the removal of an upload of %d bytes: %v", size, got)
+		}
+		s.wantNothing(w.Path())
+	}
 }
 
 func testRemoveWhileReading(s *suite) {
@@ -286,7 +392,7 @@ func testForeign(s *suite) {
 	} {
 		_, opened := s.Store.Open(s.Context(), path, 0)
 		_, stat := s.Store.Stat(s.Context(), path)
-		_, resumed := s.Store.Resume(s.Context(), path)
+		_, resumed := s.Store.Resume(s.Context(), path, nil)
 		for verb, err := range map[string]error{
 			"open": opened, "stat": stat, "resume": resumed, "remove": s.Store.Remove(s.Context(), path),
 		} {
@@ -307,7 +413,7 @@ func testReopen(s *suite) {
 	}
 	s.Store = s.Reopen(s.T) // and w is never closed
 	s.want(done, "done")
-	next := s.resume(w.Path())
+	next := s.resume(w)
 	if next.Size() != 4 {
 		s.Fatalf("resumed at %d", next.Size())
 	}
@@ -327,7 +433,7 @@ func testConcurrent(s *suite) {
 				return
 			}
 			_, err = io.WriteString(w, strings.Repeat(string(rune('a'+i%26)), 10_000))
-			if err := errors.Join(err, w.Sync(), w.Close()); err != nil {
+			if err := errors.Join(err, w.Finish(), w.Close()); err != nil {
 				s.Error(err)
 			}
 			paths[i] = w.Path()

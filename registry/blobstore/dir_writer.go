@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // dirWriter is an upload to a Dir.
@@ -29,43 +30,27 @@ func (d *Dir) Create(context.Context) (Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create blob: %w", err)
 	}
-	if !d.claim(path) {
+	if !d.writers.take(path) {
 		return nil, fmt.Errorf("create blob: %w", ErrBusy)
 	}
 	return &dirWriter{dir: d, path: path, name: name}, nil
 }
 
-// Resume is Store.Resume.
-func (d *Dir) Resume(_ context.Context, path string) (Writer, error) {
+// Resume is Store.Resume: the file says all there is to know.
+func (d *Dir) Resume(_ context.Context, path string, _ []byte) (Writer, error) {
 	name, err := d.file(path)
 	if err != nil {
 		return nil, fmt.Errorf("resume blob: %w", err)
 	}
-	if !d.claim(path) {
+	if !d.writers.take(path) {
 		return nil, fmt.Errorf("resume blob: %w", ErrBusy)
 	}
 	w := &dirWriter{dir: d, path: path, name: name}
 	if err := w.reopen(); err != nil {
-		d.release(path)
+		d.writers.free(path)
 		return nil, fmt.Errorf("resume blob: %w", err)
 	}
 	return w, nil
-}
-
-func (d *Dir) claim(path string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[path] {
-		return false
-	}
-	d.open[path] = true
-	return true
-}
-
-func (d *Dir) release(path string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, path)
 }
 
 // reopen finds what is stored. The writer before may have died before it synced
@@ -102,17 +87,21 @@ func (w *dirWriter) make() error {
 	return nil
 }
 
-func (w *dirWriter) Path() string { return w.path }
-func (w *dirWriter) Size() int64  { return w.size }
+func (w *dirWriter) Path() string  { return w.path }
+func (w *dirWriter) Size() int64   { return w.size }
+func (w *dirWriter) State() []byte { return nil }
+
+// Finish is Writer.Finish: a file can be read as soon as it is there.
+func (w *dirWriter) Finish() error { return w.Sync() }
 
 func (w *dirWriter) Write(p []byte) (int, error) {
 	if err := w.make(); err != nil {
-		return 0, fmt.Errorf("write blob: %w", err)
+		return 0, fmt.Errorf("write blob: %w", full(err))
 	}
 	n, err := w.file.Write(p)
 	w.size += int64(n)
 	if err != nil {
-		return n, fmt.Errorf("write blob: %w", err)
+		return n, fmt.Errorf("write blob: %w", full(err))
 	}
 	return n, nil
 }
@@ -122,13 +111,13 @@ func (w *dirWriter) Write(p []byte) (int, error) {
 // one would not know: so all after it fail.
 func (w *dirWriter) Sync() error {
 	if err := w.make(); err != nil {
-		return fmt.Errorf("sync blob: %w", err)
+		return fmt.Errorf("sync blob: %w", full(err))
 	}
 	if w.lost == nil {
 		w.lost = w.sync()
 	}
 	if w.lost != nil {
-		return fmt.Errorf("sync blob: %w", w.lost)
+		return fmt.Errorf("sync blob: %w", full(w.lost))
 	}
 	return nil
 }
@@ -146,7 +135,7 @@ func (w *dirWriter) Close() error {
 		return nil
 	}
 	w.closed = true
-	defer w.dir.release(w.path)
+	defer w.dir.writers.free(w.path)
 	if w.file == nil {
 		return nil
 	}
@@ -154,4 +143,12 @@ func (w *dirWriter) Close() error {
 		return fmt.Errorf("close blob: %w", err)
 	}
 	return nil
+}
+
+// full marks the operating system's words for a full disk.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
 }
