@@ -30,29 +30,38 @@ type shape struct {
 var shapes = []shape{
 	{"flat10000", 10_000, func(int) int { return 0 }},
 	{"chain1000", 1_000, func(i int) int { return i - 1 }},
-	{"tree10x4", 11_110, func(i int) int { return (i - 1) / 10 }},
+	{"tree10x5", 111_110, func(i int) int { return (i - 1) / 10 }},
+	{"flat100000", 100_000, func(int) int { return 0 }},
 }
 
 // BenchmarkCascade is the time from a DELETE until a watcher has the last event
-// of its cascade.
+// of its cascade. Meanwhile one client reads and one creates, all the time, and
+// their slowest requests are reported, and how much memory was taken.
+//
+//	script/postgres go test ./gc -run '^$' -bench 'Cascade|BareSQL' -benchtime 3x
 func BenchmarkCascade(b *testing.B) {
 	for _, s := range shapes {
 		for _, policy := range []metav1.DeletionPropagation{background, foreground, orphan} {
-			if policy == orphan && s.name != "flat10000" {
+			if policy == orphan && !strings.HasPrefix(s.name, "flat") {
 				continue // it goes one level down only
 			}
 			for _, engine := range dbtest.Engines() {
-				b.Run(fmt.Sprintf("%s/%s/%s", s.name, policy, engine), func(b *testing.B) { benchCascade(b, engine, s, policy) })
+				for archive, keep := range map[string]time.Duration{"archive": time.Hour, "bare": 0} {
+					b.Run(fmt.Sprintf("%s/%s/%s/%s", s.name, policy, engine, archive), func(b *testing.B) { benchCascade(b, engine, s, policy, keep) })
+				}
 			}
 		}
 	}
 }
 
-func benchCascade(b *testing.B, engine sqldb.Engine, s shape, policy metav1.DeletionPropagation) {
+func benchCascade(b *testing.B, engine sqldb.Engine, s shape, policy metav1.DeletionPropagation, keep time.Duration) {
 	w := newWorld(b, dbtest.OpenDB(b, engine), Options{})
+	w.archiveFor = keep
+	w.restart()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.gc.Run(ctx) }()
+	var load meanwhile
 	for b.Loop() {
 		b.StopTimer()
 		w.populate(s)
@@ -64,15 +73,20 @@ func benchCascade(b *testing.B, engine sqldb.Engine, s shape, policy metav1.Dele
 		if policy == orphan {
 			removals = 1
 		}
+		stop := load.begin(w)
 		b.StartTimer()
 		w.delete(configMaps+":root", policy)
 		await(b, watcher, removals)
 		b.StopTimer()
+		stop()
 		watcher.Close()
 		w.empty()
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(s.size*b.N)/b.Elapsed().Seconds(), "objects/s")
+	b.ReportMetric(load.gets.p99(), "get-p99-ms")
+	b.ReportMetric(load.creates.p99(), "create-p99-ms")
+	b.ReportMetric(float64(load.grown)/(1<<20), "MiB")
 	cancel()
 	if err := <-ended; err != nil {
 		b.Error(err)
@@ -81,7 +95,7 @@ func benchCascade(b *testing.B, engine sqldb.Engine, s shape, policy metav1.Dele
 
 // await reads a watch until a number of objects are gone.
 func await(b *testing.B, w *store.Watcher, removals int) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for removals > 0 {
 		events, _, err := w.Next(ctx)

@@ -9,7 +9,7 @@ import (
 // but each one costs a commit, so it should not be too short. How many objects
 // that is depends on the machine and the database.
 const (
-	turnTime    = 50 * time.Millisecond // what a transaction should take
+	turnTime    = 30 * time.Millisecond // what a transaction should take
 	leastBudget = 100
 	firstBudget = 500
 	mostBudget  = 2000

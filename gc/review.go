@@ -49,6 +49,13 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	if !ok {
 		return nil, fmt.Errorf("review objects: the transaction is a %T", tx)
 	}
+	if c.db.Engine() == sqldb.Postgres {
+		var b sqldb.Batch
+		b.Exec(indexesOnly)
+		if err := stx.Send(ctx, &b); err != nil {
+			return nil, fmt.Errorf("review objects: %w", err)
+		}
+	}
 	budget, begin := c.pace.budget(), time.Now()
 	s := &session{c: c, tx: stx, now: now, budget: budget, owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))

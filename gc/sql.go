@@ -23,6 +23,11 @@ WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NOT NULL
 ORDER BY d.name LIMIT $3`
 )
 
+// indexesOnly begins a review on PostgreSQL. Where most references name one
+// owner, which is when it matters, the planner expects to find any owner's soon
+// by reading the whole table.
+const indexesOnly = `SET LOCAL enable_seqscan = off`
+
 // statements are those that read objects page by page. On PostgreSQL they say in
 // which order the tables are read: index, head, body. Left to itself the planner
 // may go by statistics from when the tables were empty, read all objects for

@@ -39,19 +39,29 @@ func (db *DB) connectPostgres(ctx context.Context, database string) error {
 	}
 	writers := config.Copy()
 	writers.MaxConns = postgresWriters
+	writers.AfterConnect = afterConnect(noJIT)
 	if db.writePool, err = pgxpool.NewWithConfig(ctx, writers); err != nil {
 		return err
 	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "SET default_transaction_read_only = on")
-		return err
-	}
+	config.AfterConnect = afterConnect(noJIT + "; SET default_transaction_read_only = on")
 	if db.readPool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
 	db.writer = stdlib.OpenDBFromPool(db.writePool)
 	db.reader = stdlib.OpenDBFromPool(db.readPool)
 	return db.reader.PingContext(ctx)
+}
+
+// noJIT: our statements take well under a millisecond, and compiling one takes
+// tens. The planner compiles what it believes to be expensive, and with old
+// statistics it believes anything.
+const noJIT = "SET jit = off"
+
+func afterConnect(settings string) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, settings)
+		return err
+	}
 }
 
 func hasParameter(database, name string) bool {

@@ -2,7 +2,9 @@ package store
 
 // The statements that remove many objects at once. $1 is their ids, as JSON on
 // SQLite and as an array on PostgreSQL; the first of them is removed at revision
-// $2, the others follow. They read the heads, so deleteSet comes last.
+// $2, the others follow. They read the heads, so deleteSet comes last. On
+// PostgreSQL they look up one row after the other, whatever the statistics say:
+// those may be from a time when the tables were empty.
 
 // archiveSet is insertArchived for many.
 const (
@@ -20,7 +22,9 @@ SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.n
     CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
     coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END
-FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place) JOIN objects o ON o.id = j.id JOIN changes c ON c.revision = o.revision
+FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c
 WHERE o.kind <> 'events'`
 )
 
@@ -33,7 +37,8 @@ FROM json_each($1) j JOIN objects o ON o.id = j.value`
 	burySetPostgres = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous)
 SELECT $2 + j.place - 1, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision
-FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place) JOIN objects o ON o.id = j.id`
+FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
 )
 
 // deleteSet takes the objects' rows in owners with it.
@@ -55,7 +60,8 @@ WHERE o.id = r.id`
 	logSetPostgres = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
 SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body) JOIN objects o ON o.id = r.id`
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
 	disownSetPostgres = `DELETE FROM owners WHERE dependent = ANY ($1::bigint[])`
 	ownSetPostgres    = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller)
