@@ -161,16 +161,18 @@ func (w *walk) dismiss(h *head, because why) (int32, error) {
 		return -1, fmt.Errorf("read %s: %w", h.Key, err)
 	}
 	if h.deletion != 0 {
-		st, holds := w.deleting(h.Key, m, h.body)
-		return w.put(h, node{state: st, holds: holds, was: true, why: because}), nil
+		n := w.deleting(h.Key, m, h.body)
+		n.was, n.why = true, because
+		return w.put(h, n), nil
 	}
 	if because == behindPods {
-		return w.put(h, node{state: stalled, why: because}), nil
+		return w.put(h, node{state: stalled, why: because, grace: noGrace}), nil
 	}
 	background := metav1.DeletePropagationBackground
-	st, holds, err := w.fate(h, m, metav1.DeleteOptions{PropagationPolicy: &background})
+	n, err := w.fate(h, m, metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil {
 		return -1, err
 	}
-	return w.put(h, node{state: st, holds: holds, why: because}), nil
+	n.why = because
+	return w.put(h, n), nil
 }

@@ -3,6 +3,7 @@ package foresight
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,22 +75,29 @@ func (w *walk) lookUp(open []question) (map[types.UID]gc.Owner, error) {
 func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map[types.UID]bool) error {
 	standing := func(r *metav1.OwnerReference) gc.Standing { return w.standing(q.Namespace, r, owners) }
 	d := gc.Decide(&q.meta, standing, parents[q.uid])
-	n := node{state: kept}
+	n := node{state: kept, grace: noGrace}
 	tally := w.tally(q, owners)
-	n.several = tally.leaving > 1
-	n.shaky = tally.shaky
 	if d.Action == gc.Delete {
+		options := metav1.DeleteOptions{PropagationPolicy: &d.Policy}
+		if tally.grace != noGrace {
+			seconds := int64(tally.grace)
+			options.GracePeriodSeconds = &seconds
+			if parents[q.uid] {
+				lifecycle.WithPropagatedGrace(&q.meta, seconds)
+			}
+		}
 		var err error
-		n.state, n.holds, err = w.fate(q.head, q.meta, metav1.DeleteOptions{PropagationPolicy: &d.Policy})
-		if err != nil {
+		if n, err = w.fate(q.head, q.meta, options); err != nil {
 			return err
 		}
-		n.shaky = n.shaky || tally.waiting > 0 && tally.waiting < tally.leaving && !w.later
+		n.shaky = tally.waiting > 0 && tally.waiting < tally.leaving && !w.later
 	} else if tally.orphaning > 0 {
 		n.state = orphaned
 		// Its last reference goes, or its last owner: whichever is first.
-		n.shaky = n.shaky || tally.leaving > tally.orphaning
+		n.shaky = tally.leaving > tally.orphaning
 	}
+	n.several = tally.leaving > 1
+	n.shaky = n.shaky || tally.shaky
 	w.put(q.head, n)
 	return nil
 }
@@ -97,11 +105,12 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map
 // tally counts the owners of an object that exist and leave in this walk.
 type tally struct {
 	leaving, waiting, orphaning int
+	grace                       int32 // what they pass on
 	shaky                       bool
 }
 
 func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
-	var t tally
+	t := tally{grace: noGrace}
 	seen := map[types.UID]bool{}
 	for _, r := range q.meta.OwnerReferences {
 		n := w.find(r.UID)
@@ -109,6 +118,9 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 			continue // not leaving, or leaving since before: never solid meanwhile
 		}
 		seen[r.UID] = true
+		// Of several that differ, the one whose turn it is decides.
+		t.shaky = t.shaky || len(seen) > 1 && t.grace != n.grace
+		t.grace = max(t.grace, n.grace)
 		t.leaving++
 		switch n.state {
 		case foreground:
@@ -116,7 +128,7 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 		case orphaning:
 			t.orphaning++
 		case held, emptying, stalled:
-			if !w.later {
+			if !w.later && !n.passes {
 				t.leaving--
 			}
 		}
@@ -125,42 +137,48 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 	return t
 }
 
-// fate is what a delete makes of an object: the state that it is in then, and
-// whether others must act before it can leave.
-func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (state, bool, error) {
+// fate is what a delete makes of an object: the state that it is in then,
+// whether others must act before it can leave, and what it passes on.
+func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (node, error) {
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: h.body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
 	})
 	if err != nil {
-		return 0, false, fmt.Errorf("delete %s: %w", h.Key, err)
+		return node{}, fmt.Errorf("delete %s: %w", h.Key, err)
 	}
 	if d.Outcome == lifecycle.Remove {
-		return gone, false, nil
+		return node{state: gone, grace: noGrace}, nil
 	}
-	st, holds := w.deleting(h.Key, d.Meta, d.Body)
-	return st, holds, nil
+	return w.deleting(h.Key, d.Meta, d.Body), nil
 }
 
 // deleting is the same for an object that is DELETING.
-func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) (state, bool) {
+func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 	if lifecycle.GuardOf(&m).Held {
-		return held, true
+		return node{state: held, holds: true, grace: noGrace}
 	}
 	hold := holdersOf(key.Kind, m, body)
 	rules := w.rules(key.Kind)
-	holds := !hold.none() || key.Kind != namespaces && rules.Removable != nil && !rules.Removable(body)
+	n := node{grace: noGrace, passes: slices.Contains(m.Finalizers, lifecycle.PropagateGrace)}
+	n.holds = !hold.none() || key.Kind != namespaces && rules.Removable != nil && !rules.Removable(body)
 	switch {
 	case slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents):
-		return orphaning, holds
+		n.state = orphaning
+		return n
 	case slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents):
-		return foreground, holds
+		n.state = foreground
 	case key.Kind == namespaces && slices.Contains(specFinalizers(body), string(corev1.FinalizerKubernetes)),
 		key.Kind == definitions && slices.Contains(m.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer):
-		return emptying, holds
-	case holds:
-		return held, true
+		n.state = emptying
+	case n.holds:
+		n.state = held
+	default:
+		n.state = gone
 	}
-	return gone, false
+	if seconds, ok := lifecycle.PropagatedGrace(&m); ok && (n.passes || n.state == foreground) {
+		n.grace = int32(min(seconds, math.MaxInt32))
+	}
+	return n
 }
 
 // rules are those of the kind. A kind that nobody serves any more has none.
@@ -182,7 +200,8 @@ func (h holders) none() bool { return len(h.finalizers) == 0 && len(h.spec) == 0
 func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
 	var h holders
 	for _, f := range m.Finalizers {
-		ours := f == lifecycle.ConfirmCascade || f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
+		ours := f == lifecycle.ConfirmCascade || f == lifecycle.PropagateGrace ||
+			f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
 			kind == definitions && f == apiextensionsv1.CustomResourceCleanupFinalizer
 		if !ours {
 			h.finalizers = append(h.finalizers, f)

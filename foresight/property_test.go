@@ -84,12 +84,13 @@ type graph struct {
 	random  *rand.Rand
 	things  []thing
 	objects []object.Object
+	home    object.Object // the namespace
 }
 
 func newGraph(w *world, seed uint64) *graph {
 	g := &graph{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
 	namespace := fmt.Sprintf("n%d", seed)
-	w.create(thing{kind: namespaces, name: namespace})
+	g.home = w.create(thing{kind: namespaces, name: namespace})
 	count := 2 + g.random.IntN(12)
 	for i := range count {
 		g.things = append(g.things, g.newThing(i, namespace))
@@ -125,6 +126,9 @@ func (g *graph) newThing(i int, namespace string) thing {
 	case g.chance(8):
 		o.kind = unserved
 	}
+	if g.chance(6) {
+		o.passes = []string{"0", "7", "true"}[g.random.IntN(3)]
+	}
 	switch {
 	case g.chance(6):
 		o.finalizers = []string{"example.com/hold"}
@@ -148,9 +152,6 @@ func (g *graph) addOwners(i int) {
 			continue
 		}
 		owner := g.things[at]
-		if g.things[i].namespace == "" && owner.kind == unserved {
-			continue // the collector itself thinks otherwise of it once it is gone
-		}
 		key := object.Key{Kind: owner.kind, Namespace: owner.namespace, Name: owner.name}
 		g.things[i].owners = append(g.things[i].owners, g.reference(key, owner.uid, !g.chance(4)))
 	}
@@ -165,14 +166,22 @@ func (g *graph) check(sum tallyOf) {
 	if g.meta(root) == nil {
 		return // the collector had it already
 	}
+	deleted := g.objects[root]
+	if g.chance(10) {
+		deleted = g.home
+	}
 	options := with(policies[g.random.IntN(len(policies))])
+	if g.chance(4) {
+		seconds := int64(7 * g.random.IntN(2))
+		options.GracePeriodSeconds = &seconds
+	}
 	before := map[types.UID]string{}
 	for i := range g.objects {
 		if m := g.meta(i); m != nil {
 			before[m.UID] = asText(m)
 		}
 	}
-	status := g.preview(g.objects[root], options)
+	status := g.preview(deleted, options)
 	items := map[types.UID]v1.Item{}
 	for _, item := range status.Items {
 		items[item.UID] = item
@@ -181,7 +190,7 @@ func (g *graph) check(sum tallyOf) {
 			sum["uncertain"]++
 		}
 	}
-	g.delete(g.objects[root].Key, options)
+	g.delete(deleted.Key, options)
 	g.collect()
 	for i := range g.objects {
 		item, touched := items[g.objects[i].UID]
@@ -192,7 +201,7 @@ func (g *graph) check(sum tallyOf) {
 		g.compareEnd(i, items[g.objects[i].UID])
 	}
 	if g.t.Failed() {
-		g.dump(root, options, items)
+		g.dump(deleted.Key, options, items)
 	}
 }
 
@@ -275,9 +284,9 @@ func (g *graph) orphanedAfterAll(m *metav1.ObjectMeta, item v1.Item) bool {
 	return item.Uncertain && m.DeletionTimestamp == nil
 }
 
-func (g *graph) dump(root int, options metav1.DeleteOptions, items map[types.UID]v1.Item) {
+func (g *graph) dump(deleted object.Key, options metav1.DeleteOptions, items map[types.UID]v1.Item) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "delete %s with %s\n", g.objects[root].Key, *options.PropagationPolicy)
+	fmt.Fprintf(&b, "delete %s with %s\n", deleted, *options.PropagationPolicy)
 	for i, o := range g.things {
 		item := items[o.uid]
 		fmt.Fprintf(&b, "%s %s finalizers %v predicted %s %v (%s)\n", g.objects[i].Key, o.uid, o.finalizers, item.Action, item.Uncertain, item.Reason)

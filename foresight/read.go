@@ -130,7 +130,9 @@ func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 		var deletion, finalizing int64
 		o := gc.Owner{Exists: true}
 		err := rows.Scan((*string)(&uid), &o.Namespace, &deletion, &finalizing)
-		o.Foreground = deletion != 0 && finalizing&store.FinalizeForeground != 0 && finalizing&store.FinalizeConfirm == 0
+		acts := deletion != 0 && finalizing&store.FinalizeConfirm == 0
+		o.Foreground = acts && finalizing&store.FinalizeForeground != 0
+		o.Leaving = acts && finalizing&store.FinalizeGrace != 0
 		out[uid] = o
 		return err
 	}, r.pick(ownersByUIDSQLite, ownersByUIDPostgres), list(r, uids))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/gc"
@@ -41,20 +40,26 @@ type node struct {
 	kind  int32 // index of walk.names
 	state state
 
-	inside  bool // lives in a namespace
-	holds   bool // others must act before it can leave: finalizers, grace
-	stuck   bool // a container whose content does not leave
-	was     bool // DELETING already
-	why     why  // if it leaves because of the container it is in
-	later   bool // leaves only after something that remains has left
-	several bool // had several owners that are leaving
-	shaky   bool // the order of the collector's work decides about it
+	inside   bool  // lives in a namespace
+	holds    bool  // others must act before it can leave: finalizers, grace
+	stuck    bool  // a container whose content does not leave
+	passes   bool  // sends its dependents on their way with its grace period, whatever holds it then
+	grace    int32 // what it passes on, in seconds; noGrace: nothing
+	finished bool  // in the foreground, and nothing held it: gone by now
+	was      bool  // DELETING already
+	why      why   // if it leaves because of the container it is in
+	later    bool  // leaves only after something that remains has left
+	several  bool  // had several owners that are leaving
+	shaky    bool  // the order of the collector's work decides about it
 
 	// Set by settle.
 	blocked bool // in the foreground, and a dependent remains that blocks it
 	remains bool // DELETING, and still there in the end
 	sure    bool // remains whatever the order
 }
+
+// noGrace is the grace of what passes none on.
+const noGrace = -1
 
 // why is what a container has to do with it that an object leaves.
 type why uint8
@@ -92,7 +97,7 @@ type walk struct {
 	containers []container
 
 	later  bool // the second pass
-	waits  bool // something leaves in the foreground
+	waits  bool // something leaves in the foreground, or passes its grace period on
 	circle bool // the object is a dependent of what depends on it
 	full   bool // there is more than may be followed
 	most   int  // how many may be
@@ -117,22 +122,52 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 			return fmt.Errorf("read %s: %w", h.Key, err)
 		}
 	}
-	st, holds, err := w.fate(&h, m, options)
+	n, err := w.fate(&h, m, options)
 	if err != nil {
 		return err
 	}
-	w.put(&h, node{state: st, holds: holds})
+	w.put(&h, n)
 	if err := w.drainAll(); err != nil {
 		return err
 	}
 	w.settle()
+	for w.finish() {
+		if err := w.drainAll(); err != nil {
+			return err
+		}
+		w.settle()
+	}
 	w.later = true
 	for i := range w.nodes {
-		if n := &w.nodes[i]; n.state == held || n.state == emptying || n.state == stalled {
+		if n := &w.nodes[i]; n.state == held || n.state == emptying || n.state == stalled || w.unserved(n) {
 			w.frontier = append(w.frontier, int32(i))
 		}
 	}
 	return w.drainAll()
+}
+
+// finish lets owners in the foreground go that nothing holds, where that has
+// consequences: when an owner in a namespace, of a kind that nobody serves, is
+// gone, nobody can say any more that it was in one, and its cluster-scoped
+// dependents follow it.
+func (w *walk) finish() (found bool) {
+	for i := range w.nodes {
+		if n := &w.nodes[i]; w.unserved(n) && !n.remains && !n.finished {
+			n.finished, found = true, true
+			w.frontier = append(w.frontier, int32(i))
+		}
+	}
+	return found
+}
+
+// unserved says whether a node is an owner in the foreground and in a namespace
+// whose kind nobody serves.
+func (w *walk) unserved(n *node) bool {
+	if n.state != foreground || !n.inside || n.later {
+		return false
+	}
+	_, served := w.kinds.Stored(w.names[n.kind])
+	return !served
 }
 
 // drainAll judges and empties until nothing new leaves.
@@ -175,10 +210,10 @@ func (w *walk) put(h *head, n node) int32 {
 		}
 	}
 	switch {
-	case n.state == gone, n.state == orphaning, n.state == foreground, n.leaving() && w.later:
+	case n.state == gone, n.state == orphaning, n.state == foreground, n.passes, n.leaving() && w.later:
 		w.frontier = append(w.frontier, i)
 	}
-	w.waits = w.waits || n.state == foreground
+	w.waits = w.waits || n.state == foreground || n.grace != noGrace
 	return i
 }
 
@@ -271,8 +306,9 @@ func (w *walk) judge(rows []dependent) error {
 			return fmt.Errorf("read %s: %w", d.Key, err)
 		}
 		if d.deletion != 0 {
-			st, holds := w.deleting(d.Key, m, d.body)
-			w.put(&d.head, node{state: st, holds: holds, was: true})
+			n := w.deleting(d.Key, m, d.body)
+			n.was = true
+			w.put(&d.head, n)
 			continue
 		}
 		open = append(open, question{&d.head, m})
@@ -317,26 +353,13 @@ func (w *walk) standing(namespace string, r *metav1.OwnerReference, known map[ty
 	n := w.find(r.UID)
 	switch {
 	case n == nil:
-	case n.state == gone, n.state != orphaning && n.leaving() && w.later:
+	case n.state == gone, n.finished, n.state != orphaning && n.leaving() && w.later:
 		o = gc.Owner{}
+	case n.passes:
+		o.Leaving = true
 	case n.state == foreground:
 		o.Foreground = true
 	}
-	o.Namespaced = namespace == "" && !o.Exists && w.namesNamespaced(r)
+	o.Namespaced = namespace == "" && !o.Exists && gc.NamesNamespaced(w.kinds, r)
 	return gc.Classify(namespace, o)
-}
-
-// namesNamespaced says whether a reference names a kind that lives in
-// namespaces, as far as the kinds that exist tell.
-func (w *walk) namesNamespaced(r *metav1.OwnerReference) bool {
-	gv, err := schema.ParseGroupVersion(r.APIVersion)
-	if err != nil {
-		return false
-	}
-	for _, k := range w.kinds.Kinds {
-		if k.Group == gv.Group && k.Name == r.Kind {
-			return k.Namespaced
-		}
-	}
-	return false
 }

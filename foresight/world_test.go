@@ -48,7 +48,7 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 		t.Fatal(err)
 	}
 	w.kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
-	if w.collector, err = gc.New(db, w.store, w.kinds, gc.Options{Logger: quiet}); err != nil {
+	if w.collector, err = gc.New(db, w.store, w.kinds, gc.Options{Logger: quiet, Budget: 500}); err != nil {
 		t.Fatal(err)
 	}
 	if o.Now == nil {
@@ -84,6 +84,7 @@ type thing struct {
 	owners                []metav1.OwnerReference
 	managed               []metav1.ManagedFieldsEntry
 	generation            int64
+	passes                string // the annotation by which it passes a grace period on
 	rest                  string // of the body, behind the metadata: `,"spec":{…}`
 }
 
@@ -102,6 +103,9 @@ func (w *world) create(o thing) object.Object {
 	m := metav1.ObjectMeta{
 		Name: o.name, Namespace: o.namespace, UID: o.uid, CreationTimestamp: metav1.Unix(1000, 0),
 		Finalizers: o.finalizers, OwnerReferences: o.owners, ManagedFields: o.managed, Generation: o.generation,
+	}
+	if o.passes != "" {
+		m.Annotations = map[string]string{lifecycle.PropagateGrace: o.passes}
 	}
 	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+o.rest+`}`), m)
 	if err != nil {

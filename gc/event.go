@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/tell"
 )
 
@@ -39,14 +40,15 @@ func (s *session) warn(o *item, r *metav1.OwnerReference, message string) {
 // reporter is the name that Kubernetes gives the collector.
 const reporter = "garbage-collector-controller"
 
-// namespaced says whether a reference names a kind that lives in namespaces.
-// Of a kind that nobody serves it is not known, and the answer is no.
-func (c *Collector) namespaced(r *metav1.OwnerReference) bool {
+// NamesNamespaced says whether a reference names a kind that lives in
+// namespaces. Of a kind that nobody serves it is not known, and the answer is
+// no.
+func NamesNamespaced(kinds *kind.Snapshot, r *metav1.OwnerReference) bool {
 	gv, err := schema.ParseGroupVersion(r.APIVersion)
 	if err != nil {
 		return false
 	}
-	for _, k := range c.kinds.Snapshot().Kinds {
+	for _, k := range kinds.Kinds {
 		if k.Group == gv.Group && k.Name == r.Kind {
 			return k.Namespaced
 		}

@@ -38,7 +38,7 @@ type Options struct {
 	// deletion (status.observedGeneration). Default 30 seconds.
 	OrphanWait time.Duration
 	// Budget bounds the objects that one transaction changes. Default: as many
-	// as take about 30 ms (see pace.go).
+	// as take about 40 ms (see pace.go).
 	Budget int
 	// Poll is how often the queue is looked at unasked. Default 5 seconds.
 	Poll time.Duration

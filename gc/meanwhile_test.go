@@ -19,6 +19,7 @@ import (
 
 // meanwhile is what others notice of a cascade.
 type meanwhile struct {
+	idle          bool // only memory is looked at
 	gets, creates durations
 	grown         int64 // bytes of resident memory, at most
 	made          int
@@ -49,8 +50,10 @@ func (m *meanwhile) begin(w *world) (stop func()) {
 			}
 		})
 	}
-	repeat(time.Millisecond, func() { m.gets = append(m.gets, m.get(w)) })
-	repeat(time.Millisecond, func() { m.creates = append(m.creates, m.create(w)) })
+	if !m.idle {
+		repeat(time.Millisecond, func() { m.gets = append(m.gets, m.get(w)) })
+		repeat(time.Millisecond, func() { m.creates = append(m.creates, m.create(w)) })
+	}
 	repeat(5*time.Millisecond, func() { m.grown = max(m.grown, resident()-before) })
 	return func() {
 		cancel()

@@ -9,7 +9,7 @@ import (
 // but each one costs a commit, so it should not be too short. How many objects
 // that is depends on the machine and the database.
 const (
-	turnTime    = 30 * time.Millisecond // what a transaction should take
+	turnTime    = 40 * time.Millisecond // what a transaction should take
 	leastBudget = 100
 	firstBudget = 500
 	mostBudget  = 2000
@@ -30,6 +30,15 @@ func (p *pace) budget() int {
 		return firstBudget
 	}
 	return min(max(int(int64(turnTime)/each), leastBudget), mostBudget)
+}
+
+// until is when a transaction begins nothing more. Objects that are alone, as in
+// a chain, take much longer than those of a set.
+func (p *pace) until(begin time.Time) time.Time {
+	if p.fixed > 0 {
+		return time.Time{}
+	}
+	return begin.Add(turnTime)
 }
 
 // spent is told what a transaction took. Small ones say little: what they took

@@ -15,8 +15,8 @@ func TestPace(t *testing.T) {
 	}{
 		{"nothing known", 0, 0, firstBudget},
 		{"too small to tell", leastBudget - 1, time.Minute, firstBudget},
-		{"60 µs each", 500, 30 * time.Millisecond, 500},
-		{"half the time: half way there", 500, 15 * time.Millisecond, 666},
+		{"80 µs each", 500, 40 * time.Millisecond, 500},
+		{"half the time: half way there", 500, 20 * time.Millisecond, 666},
 		{"at once", 500, 0, 1333},
 		{"at once again", 500, 0, mostBudget},
 		{"a stall", 500, time.Minute, leastBudget},

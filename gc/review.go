@@ -36,6 +36,7 @@ type session struct {
 	tx     *store.Tx
 	now    time.Time
 	budget int                 // objects that may still be changed
+	until  time.Time           // nothing more is begun then; zero: there is no such time
 	owners map[types.UID]Owner // what was looked up, or done since
 	grace  map[types.UID]int64 // what owners under review pass on, in seconds
 	next   []types.UID         // reviewable because of this transaction
@@ -57,10 +58,10 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 		}
 	}
 	budget, begin := c.pace.budget(), time.Now()
-	s := &session{c: c, tx: stx, now: now, budget: budget, owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
+	s := &session{c: c, tx: stx, now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
-		if s.budget <= 0 {
+		if !s.more() {
 			verdicts[i] = review.Again(0)
 			continue
 		}
@@ -157,6 +158,11 @@ func (s *session) collect(ctx context.Context, uid, statement string, judge func
 	return review.Progressed(0), nil
 }
 
+// more says whether something more may be begun in this transaction.
+func (s *session) more() bool {
+	return s.budget > 0 && (s.until.IsZero() || time.Now().Before(s.until))
+}
+
 // then notes something that this transaction made reviewable.
 func (s *session) then(uid types.UID) {
 	if !s.queued[uid] {
@@ -169,7 +175,7 @@ func (s *session) then(uid types.UID) {
 // owners that wait, up again, while there is budget. The rows that the triggers
 // wrote for it are taken back first: what a review enqueues itself stays.
 func (s *session) follow(ctx context.Context) error {
-	for len(s.next) > 0 && s.budget > 0 {
+	for len(s.next) > 0 && s.more() {
 		uid := s.next[0]
 		s.next = s.next[1:]
 		delete(s.queued, uid)
@@ -245,7 +251,7 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 // dependent does it matter what kind a missing owner was of.
 func (s *session) standing(o *item, r *metav1.OwnerReference) Standing {
 	owner := s.owners[r.UID]
-	owner.Namespaced = o.Namespace == "" && !owner.Exists && s.c.namespaced(r)
+	owner.Namespaced = o.Namespace == "" && !owner.Exists && NamesNamespaced(s.c.kinds.Snapshot(), r)
 	return Classify(o.Namespace, owner)
 }
 

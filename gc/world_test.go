@@ -70,6 +70,9 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 	}
 	w.clock.millis.Store(time.Now().Truncate(time.Second).UnixMilli())
 	w.opts.Now = w.clock.now
+	if _, measured := t.(*testing.B); !measured && o.Budget == 0 {
+		w.opts.Budget = firstBudget // in a test the real time decides nothing
+	}
 	w.opts.Logger = slog.New(slog.DiscardHandler)
 	w.start()
 	return w

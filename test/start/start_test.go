@@ -1,0 +1,78 @@
+// Package start_test measures how long the real server takes to start, with
+// nothing stored and with a million objects:
+//
+//	cd test && go test ./start -run '^$' -bench . -benchtime 5x
+package start_test
+
+import (
+	"database/sql"
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+var objects = flag.Int("objects", 1_000_000, "how many objects are stored")
+
+// BenchmarkStart is the time from the start of the process until it is ready.
+func BenchmarkStart(b *testing.B) {
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		for _, n := range []int{0, *objects} {
+			b.Run(fmt.Sprintf("%s/%d", engine, n), func(b *testing.B) {
+				s := harness.Start(b, engine)
+				s.Stop()
+				if n > 0 {
+					fill(b, s, n)
+				}
+				for b.Loop() {
+					s.Start()
+					b.StopTimer()
+					s.Kill()
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}
+
+// fill writes ConfigMaps into the database of a server that does not run: one
+// in a thousand is the owner of those that follow it.
+func fill(b *testing.B, s *harness.Server, n int) {
+	b.Helper()
+	driver, series := "pgx", `SELECT generate_series(1, %d) AS i`
+	if s.Engine == harness.SQLite {
+		driver, series = "sqlite", `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i FROM n`
+	}
+	db, err := sql.Open(driver, s.Database)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	var first int64
+	if err := db.QueryRow(`SELECT current FROM revision`).Scan(&first); err != nil {
+		b.Fatal(err)
+	}
+	numbers := "(" + fmt.Sprintf(series, n) + ") AS s"
+	body := `'{"metadata":{"name":"o' || s.i || '","namespace":"default","uid":"start-' || s.i || '","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}'`
+	if s.Engine == harness.Postgres {
+		body = `convert_to(` + body + `, 'UTF8')`
+	} else {
+		body = `CAST(` + body + ` AS BLOB)`
+	}
+	for _, statement := range []string{
+		fmt.Sprintf(`INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+			SELECT %d + s.i, %d + s.i, 'start-' || s.i, 'configmaps', 'default', 'o' || s.i, 1, %s FROM %s`, first, first, body, numbers),
+		fmt.Sprintf(`INSERT INTO objects (id, uid, kind, namespace, name, revision)
+			SELECT %d + s.i, 'start-' || s.i, 'configmaps', 'default', 'o' || s.i, %d + s.i FROM %s`, first, first, numbers),
+		fmt.Sprintf(`INSERT INTO owners (dependent, owner_uid, blocking, controller)
+			SELECT %d + s.i, 'start-' || (s.i / 1000 * 1000), %s FROM %s WHERE s.i > 1000 AND s.i %% 1000 <> 0`,
+			first, map[string]string{harness.SQLite: "1, 1", harness.Postgres: "true, true"}[s.Engine], numbers),
+		fmt.Sprintf(`UPDATE revision SET current = current + %d`, n),
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			b.Fatalf("%v: %s", err, statement)
+		}
+	}
+}
