@@ -62,9 +62,7 @@ func (w *gcWorld) random(r *rand.Rand, prefix string) {
 	w.blob("r", prefix+"loose")
 	w.upload("r", prefix+"abandoned", time.Now().Add(-48*time.Hour))
 	w.push(image{repo: "held", name: prefix + "held", layers: []string{prefix + "held-layer", prefix + "l1"}})
-	if err := w.c.SetHold(w.Context(), "held", true); err != nil {
-		w.Fatal(err)
-	}
+	w.hold("held", true)
 }
 
 const (

@@ -164,8 +164,6 @@ ON CONFLICT (event) DO UPDATE SET value = excluded.value`
 	setSetting      = `
 INSERT INTO gc_settings (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value`
-	setHold  = `UPDATE repositories SET gc_hold = $2 WHERE path = $1 RETURNING id`
-	setDelay = `UPDATE repositories SET gc_delay = $2 WHERE path = $1 RETURNING id`
 )
 
 // unlinkBytes is how many bytes wait for the unlinker; countUploads how many

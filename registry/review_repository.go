@@ -30,7 +30,8 @@ import (
 type repositoryReviewer struct{ c *Collector }
 
 const (
-	// removalStep is how many manifests, or links, one transaction removes.
+	// removalStep is how many manifests, or links, one transaction removes; on
+	// SQLite sqliteBatch, because pushes wait for it.
 	removalStep = 200
 	// archivedRecheck is how often a repository that can still be restored is
 	// looked at. When it leaves the archive a trigger has it reviewed at once.
@@ -80,7 +81,7 @@ func (r *repositoryReviewer) one(ctx context.Context, tx review.Tx, uid string) 
 	b.Query(func(row sqldb.Row) error {
 		manifests = append(manifests, 0)
 		return row.Scan(&manifests[len(manifests)-1])
-	}, r.c.sql.removableManifests, id, removalStep)
+	}, r.c.sql.removableManifests, id, r.step())
 	if err := tx.Send(ctx, &b); err != nil {
 		return review.Verdict{}, "", err
 	}
@@ -95,17 +96,24 @@ func (r *repositoryReviewer) one(ctx context.Context, tx review.Tx, uid string) 
 	return r.rest(ctx, tx, id, namespace)
 }
 
+func (r *repositoryReviewer) step() int {
+	if r.c.sql.postgres {
+		return removalStep
+	}
+	return sqliteBatch
+}
+
 // rest removes links and then the row, when there are no manifests left. What
 // uploads have begun goes with the row. So does the namespace, if it was the
 // last there.
 func (r *repositoryReviewer) rest(ctx context.Context, tx review.Tx, id, namespace int64) (review.Verdict, string, error) {
 	links := 0
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(string)) }, removeLinks, id, removalStep)
+	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(string)) }, removeLinks, id, r.step())
 	if err := tx.Send(ctx, &b); err != nil {
 		return review.Verdict{}, "", err
 	}
-	if links == removalStep {
+	if links == r.step() {
 		return review.Progressed(0), outcomeDeleted, nil
 	}
 	b = sqldb.Batch{}

@@ -258,16 +258,17 @@ FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.manifest_id = $1
 ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING`
 )
 
-// listDeleted is what can be brought back of the repository $1, or of all: tags
-// that do not point where they did, whose manifest is there or remembered; and
-// remembered manifests that had no tag.
+// listDeleted is what can be brought back of the repository $1, the tag $2 and
+// the manifest $3; each may be empty, for all. Tags that do not point where they
+// did, whose manifest is there or remembered; and remembered manifests that had
+// no tag.
 const listDeleted = `
 SELECT r.path, d.name, d.digest, d.event, d.deleted_at AS at, coalesce(q.review_after, 0)
 FROM deleted_tags d
 JOIN repositories r ON r.id = d.repository_id AND r.removed_at IS NULL
 LEFT JOIN manifests m ON m.repository_id = d.repository_id AND m.digest = d.digest
 LEFT JOIN gc_manifest_review_queue q ON m.id IS NOT NULL AND q.manifest = d.repository_id || '@' || d.digest
-WHERE ($1 = '' OR r.path = $1)
+WHERE ($1 = '' OR r.path = $1) AND ($2 = '' OR d.name = $2) AND ($3 = '' OR d.digest = $3)
     AND (m.id IS NOT NULL OR EXISTS (
         SELECT 1 FROM deleted_manifests x WHERE x.repository_id = d.repository_id AND x.digest = d.digest))
     AND NOT EXISTS (
@@ -275,10 +276,10 @@ WHERE ($1 = '' OR r.path = $1)
 UNION ALL
 SELECT r.path, '', x.digest, 'manifest_delete', x.deleted_at, 0
 FROM deleted_manifests x JOIN repositories r ON r.id = x.repository_id AND r.removed_at IS NULL
-WHERE ($1 = '' OR r.path = $1)
+WHERE ($1 = '' OR r.path = $1) AND $2 = '' AND ($3 = '' OR x.digest = $3)
     AND NOT EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = x.repository_id AND m.digest = x.digest)
     AND NOT EXISTS (SELECT 1 FROM deleted_tags d WHERE d.repository_id = x.repository_id AND d.digest = x.digest)
-ORDER BY at DESC LIMIT $2`
+ORDER BY at DESC LIMIT $4`
 
 // findDeletedManifest finds what to push again: a manifest that is there, or
 // one that is remembered.

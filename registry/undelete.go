@@ -35,7 +35,12 @@ type Deleted struct {
 // Deleted lists what can be brought back of a repository, or of all, the newest
 // first. Of a tag that pointed at one manifest several times, the last counts.
 func (r *Registry) Deleted(ctx context.Context, repository string) ([]Deleted, error) {
-	rows, err := r.db.Query(ctx, listDeleted, repository, mostDeleted)
+	return r.deleted(ctx, repository, "", "")
+}
+
+// deleted is Deleted of a tag, or of a manifest, if one is named.
+func (r *Registry) deleted(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
+	rows, err := r.db.Query(ctx, listDeleted, repository, tag, want.String(), mostDeleted)
 	if err != nil {
 		return nil, fmt.Errorf("list what was deleted: %w", err)
 	}
@@ -72,49 +77,40 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag string, want di
 	if _, err := r.existing(ctx, repository); err != nil {
 		return nil, err
 	}
-	list, err := r.Deleted(ctx, repository)
+	chosen, err := r.deleted(ctx, repository, tag, want)
 	if err != nil {
 		return nil, err
 	}
-	chosen := choose(list, tag, want)
 	if len(chosen) == 0 {
 		return nil, errorf(ManifestUnknown, "nothing like that was deleted from %s, or it has been collected; what can be brought back is listed", repository)
 	}
-	if tag == "" {
-		chosen, err = r.unclaimed(ctx, chosen)
-	}
-	if err == nil {
-		err = r.repush(ctx, chosen)
-	}
-	if err != nil {
+	if tag != "" {
+		chosen = chosen[:1] // the newest
+	} else if chosen, err = r.unclaimed(ctx, chosen); err != nil {
 		return nil, err
 	}
-	for _, suffix := range signatureSuffixes {
-		name := strings.ReplaceAll(chosen[0].Digest, ":", "-") + suffix
-		signature := choose(list, name, "")
-		if len(signature) == 0 {
-			continue
-		}
-		if err := r.repush(ctx, signature); err != nil {
-			return nil, fmt.Errorf("bring back %s: %w", name, err)
-		}
-		chosen = append(chosen, signature...)
+	if err := r.repush(ctx, chosen); err != nil {
+		return nil, err
 	}
-	return chosen, nil
+	signatures, err := r.undeleteSignatures(ctx, chosen[0])
+	return append(chosen, signatures...), err
 }
 
-// choose is pure: which entries of a list, the newest first, are meant.
-func choose(list []Deleted, tag string, want digest.Digest) []Deleted {
-	var chosen []Deleted
-	for _, d := range list {
-		if want != "" && d.Digest != want.String() || tag != "" && d.Tag != tag {
-			continue
+// undeleteSignatures brings back the tags that cosign made for a manifest, and
+// that went with it.
+func (r *Registry) undeleteSignatures(ctx context.Context, of Deleted) (back []Deleted, err error) {
+	for _, suffix := range signatureSuffixes {
+		name := strings.ReplaceAll(of.Digest, ":", "-") + suffix
+		deleted, err := r.deleted(ctx, of.Repository, name, "")
+		if err == nil && len(deleted) > 0 {
+			back = append(back, deleted[0])
+			err = r.repush(ctx, deleted[:1])
 		}
-		if chosen = append(chosen, d); tag != "" {
-			break
+		if err != nil {
+			return nil, fmt.Errorf("bring back %s: %w", name, err)
 		}
 	}
-	return chosen
+	return back, nil
 }
 
 // unclaimed leaves out the tags that others have by now. One entry stays, for

@@ -129,6 +129,7 @@ type reviewQueue struct {
 func writeRegistryStats(p *printer, raw []byte) error {
 	var s struct {
 		Paused, CollectManifests, CollectBlobs bool
+		Repositories                           reviewQueue
 		Manifests, Blobs, Unlinks              reviewQueue
 		UnlinkBytes                            int64
 		Uploads, AbandonedUploads              int
@@ -146,6 +147,9 @@ func writeRegistryStats(p *printer, raw []byte) error {
 		p.line("manifests are not collected (flag of the server)")
 	case !s.CollectBlobs:
 		p.line("blobs are not collected (flag of the server)")
+	}
+	if n := s.Repositories.Depth; n > 0 {
+		p.line("%d repositories were deleted; their content goes when they leave the archive", n)
 	}
 	for _, q := range []struct {
 		name string

@@ -26,7 +26,7 @@ import (
 const (
 	// restFactor bounds the share of time that counting one large repository
 	// takes: after a count it rests so many times as long as that took.
-	restFactor = 20
+	restFactor = 100
 	// maxTries bounds how often a status is written that others write to, too.
 	maxTries = 5
 	// actor is who writes the status.

@@ -79,6 +79,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	w := &world{T: t, db: db, store: st}
 	w.run(st)
 	s.options.Logger = log
+	s.options.Every = time.Hour // no count is so dear that the repository rests
 	if !s.keepSpace {
 		s.options.CreateNamespace = w.createNamespace
 	}

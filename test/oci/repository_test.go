@@ -188,11 +188,16 @@ func (f repositoryFlow) refusesWhileDeleting() {
 }
 
 func (f repositoryFlow) goesWithItsNamespace() {
-	f.push("leaving/web:v1")
-	f.push("leaving/deep/down/web:v1")
+	plain := f.push("leaving/web:v1")
+	deep := f.push("leaving/deep/down/web:v1")
+	uid := f.kubectl("get", "namespace/leaving", "-o", "jsonpath={.metadata.uid}")
 	f.kubectl("delete", "namespace/leaving", "--timeout=60s")
 	f.gone("leaving/web:v1")
 	f.gone("leaving/deep/down/web:v1")
+	f.exeunt("restore", "--cascade", uid)
+	f.pulls("leaving/web:v1", plain)
+	f.pulls("leaving/deep/down/web:v1", deep)
+	f.kubectl("delete", "namespace/leaving", "--timeout=60s")
 	img := f.push("leaving/web:v2") // makes the namespace again
 	if tags, err := crane.ListTags(f.at + "leaving/web"); err != nil || len(tags) != 1 {
 		f.Errorf("tags of the new repository: %v, %v", tags, err)
