@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb"},
-	"mesh":                             {"mesh/v1alpha1", "broker", "store", "review", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
+	"mesh":                             {"mesh/v1alpha1", "broker", "store", "review", "tell", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"mesh/v1alpha1":                    {},
 	"mesh/agent":                       {"mesh/v1alpha1"},
 	"broker/reconcile":                 {"broker", "broker/sqlbroker", "review"},

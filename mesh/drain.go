@@ -93,7 +93,7 @@ func (m *Mesh) remove(ctx context.Context, tx *store.Tx, found member, how strin
 		}
 	}
 	m.opts.Logger.Info("node left", "project", n.project, "name", n.name, "how", how)
-	return writeEvent(ctx, tx, *n, how, now)
+	return m.tellLeft(ctx, tx, *n, how, now)
 }
 
 // howTimedOut says why a node was removed without its word.

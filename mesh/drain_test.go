@@ -39,17 +39,25 @@ func (w *world) left(n enrolled, how string) {
 	w.check()
 }
 
+// event finds the Event about a node.
 func (w *world) event(n enrolled) *corev1.Event {
 	w.Helper()
-	o, err := w.store.Get(w.Context(), object.Key{Kind: "events", Namespace: n.Project, Name: n.Name + "." + n.UID[:8]})
+	listing, err := w.store.List(w.Context(), store.ListRequest{Kind: "events", Namespace: n.Project})
 	if err != nil {
-		w.Fatalf("the event of node %s: %v", n.Name, err)
-	}
-	e := &corev1.Event{}
-	if err := object.DecodeInto(o.Body, "", corev1.SchemeGroupVersion.WithKind("Event"), e); err != nil {
 		w.Fatal(err)
 	}
-	return e
+	defer listing.Close()
+	for listing.Next() {
+		e := &corev1.Event{}
+		if err := object.DecodeInto(listing.Object().Body, "", corev1.SchemeGroupVersion.WithKind("Event"), e); err != nil {
+			w.Fatal(err)
+		}
+		if string(e.InvolvedObject.UID) == n.UID && e.InvolvedObject.Kind == "MeshNode" {
+			return e
+		}
+	}
+	w.Fatalf("there is no event about node %s: %v", n.Name, listing.Err())
+	return nil
 }
 
 // TestDrain: somebody deletes the object; the node hears of it, and so do its

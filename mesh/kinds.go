@@ -20,10 +20,10 @@ import (
 //go:embed meshnode.yaml
 var definition []byte
 
-// Kinds is MeshNode. It is made as custom kinds are, from a definition, and is
+// newKind makes MeshNode. It is made as custom kinds are, from a definition, and is
 // built in all the same: clients read it, watch it, label it and delete it, but
 // only enrolment makes one, and nobody changes what the mesh says about it.
-func Kinds() ([]*kind.Kind, error) {
+func newKind() (*kind.Kind, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
 		return nil, fmt.Errorf("read the definition of MeshNode: %w", err)
@@ -38,7 +38,7 @@ func Kinds() ([]*kind.Kind, error) {
 	for _, v := range k.Versions {
 		v.Strategy = readOnly{v.Strategy}
 	}
-	return []*kind.Kind{k}, nil
+	return k, nil
 }
 
 // readOnly lets clients change metadata, and nothing else.

@@ -34,6 +34,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
@@ -88,6 +89,7 @@ func (o *Options) complete() {
 type Mesh struct {
 	db     *sqldb.DB
 	store  *store.Store
+	kinds  *kind.Registry
 	opts   Options
 	hasher *hasher
 	engine *review.Engine
@@ -99,15 +101,19 @@ type Mesh struct {
 // queue holds the nodes that are to be looked at.
 var queue = review.Queue{Name: "mesh-nodes", Table: "mesh_node_reviews", Key: "uid", Batch: 50}
 
-// New makes a Mesh. It does no I/O.
-func New(db *sqldb.DB, st *store.Store, o Options) (*Mesh, error) {
-	if db == nil || st == nil {
-		return nil, errors.New("mesh: needs a database and a store")
+// New makes a Mesh and registers its kinds. It does no I/O.
+func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Mesh, error) {
+	if db == nil || st == nil || kinds == nil {
+		return nil, errors.New("mesh: needs a database, a store and kinds")
 	}
+	node, err := newKind()
+	if err != nil {
+		return nil, err
+	}
+	kinds.Put(node)
 	o.complete()
-	m := &Mesh{db: db, store: st, opts: o, hasher: newHasher(o.Hashes, hashMemory)}
+	m := &Mesh{db: db, store: st, kinds: kinds, opts: o, hasher: newHasher(o.Hashes, hashMemory)}
 	m.closing, m.close = context.WithCancel(context.Background())
-	var err error
 	m.engine, err = review.New(db, queue, m, review.Options{
 		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
 			return st.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // world is a mesh over a fresh database, with a clock that the test moves. Its
 // reviews run when the test says so. There is a project "shop" and one "bank".
 type world struct {
-	*testing.T
+	testing.TB
 	url   string
 	db    *sqldb.DB
 	store *store.Store
@@ -61,9 +62,9 @@ func each(t *testing.T, test func(w *world)) {
 	}
 }
 
-func newWorld(t *testing.T, engine sqldb.Engine) *world {
+func newWorld(t testing.TB, engine sqldb.Engine) *world {
 	t.Helper()
-	w := &world{T: t, url: dbtest.Open(t, engine), clock: &clock{now: time.Now().Truncate(time.Second)}}
+	w := &world{TB: t, url: dbtest.Open(t, engine), clock: &clock{now: time.Now().Truncate(time.Second)}}
 	w.db = dbtest.Connect(t, w.url)
 	w.store = w.openStore(w.db)
 	w.mesh = w.newMesh(w.db, w.store)
@@ -98,7 +99,7 @@ func (w *world) openStore(db *sqldb.DB) *store.Store {
 
 func (w *world) newMesh(db *sqldb.DB, st *store.Store) *Mesh {
 	w.Helper()
-	m, err := New(db, st, Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+	m, err := New(db, st, kind.NewRegistry(nil), Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

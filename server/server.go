@@ -184,7 +184,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := newMesh(c, db, st, kinds)
+	nodes, err := mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
@@ -53,7 +54,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, store: st}
-	if w.mesh, err = mesh.New(db, st, mesh.Options{Logger: log, Heartbeat: time.Second}); err != nil {
+	if w.mesh, err = mesh.New(db, st, kind.NewRegistry(nil), mesh.Options{Logger: log, Heartbeat: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
