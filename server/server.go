@@ -135,6 +135,7 @@ func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
 	quietLibraries(ctx, c.Logger)
 	collectSooner()
+	defer forgetStart(c.Logger)()
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w", err)
 	}

@@ -1,25 +1,77 @@
 package store
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/exeunt/exeunt/object"
 )
 
-func TestGenerationsForgetWhatIsNotAskedFor(t *testing.T) {
-	g := newGenerations[int](20, func(int) int { return 1 })
-	g.keep(0, 100, 0)
+func TestCacheForgetsWhatIsNotAskedFor(t *testing.T) {
+	c := newCache[int](20, func(int) int { return 1 })
+	c.keep(0, 100, 0)
 	for i := 1; i <= 100; i++ {
-		g.keep(i, i, 0)
-		if v, ok := g.get(0); !ok || v != 100 {
-			t.Fatalf("an entry in use was forgotten after %d others", i)
+		if v, ok := c.get(0); !ok || v != 100 {
+			t.Fatalf("an entry in use was forgotten before %d others", i)
 		}
+		c.keep(i, i, 0)
 	}
-	if _, ok := g.get(1); ok {
+	if _, ok := c.get(1); ok {
 		t.Error("an entry that nobody asked for was kept")
 	}
-	if n := len(g.young) + len(g.old); n > 22 {
-		t.Errorf("%d entries are kept, more than the limit", n)
+	if len(c.slots) != 20 || len(c.ring) != 20 || c.size != 20 {
+		t.Errorf("%d entries in %d places cost %d, want 20", len(c.slots), len(c.ring), c.size)
+	}
+}
+
+// TestCacheKeepsASetThatFits: a list of all of it, again and again, misses
+// nothing, though other things pass through.
+func TestCacheKeepsASetThatFits(t *testing.T) {
+	c := newCache[int](20, func(int) int { return 1 })
+	for i := range 18 {
+		c.keep(i, i, 0)
+	}
+	for round := range 50 {
+		for i := range 18 {
+			if _, ok := c.get(i); !ok {
+				t.Fatalf("round %d misses %d", round, i)
+			}
+		}
+		c.keep(1000+2*round, 0, 0)
+		c.keep(1001+2*round, 0, 0)
+	}
+}
+
+// TestCacheAgainstAMap does random things to both.
+func TestCacheAgainstAMap(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	c := newCache[int](1<<20, func(v int) int { return v%7 + 1 })
+	want := map[int]int{}
+	for range 10_000 {
+		key, value := random.IntN(50), random.IntN(1000)
+		switch random.IntN(3) {
+		case 0:
+			c.set(key, value)
+			want[key] = value
+		case 1:
+			c.drop(key)
+			delete(want, key)
+		default:
+			got, ok := c.get(key)
+			if w, there := want[key]; got != w || ok != there {
+				t.Fatalf("%d is %d, %v; want %d, %v", key, got, ok, w, there)
+			}
+		}
+		size := 0
+		for i, s := range c.ring {
+			size += s.value%7 + 1
+			if s.at != i || c.slots[s.key] != s {
+				t.Fatalf("place %d holds %d, which believes to be at %d", i, s.key, s.at)
+			}
+		}
+		if size != c.size || len(c.ring) != len(want) {
+			t.Fatalf("%d entries of cost %d, believed to be %d; want %d entries", len(c.ring), size, c.size, len(want))
+		}
 	}
 }
 
@@ -29,10 +81,8 @@ func TestBodiesAreBounded(t *testing.T) {
 		b.put(i, make([]byte, 10<<10))
 	}
 	total := 0
-	for _, m := range []map[int64][]byte{b.young, b.old} {
-		for _, body := range m {
-			total += len(body)
-		}
+	for _, s := range b.slots {
+		total += len(s.value)
 	}
 	if total > 1<<20 {
 		t.Errorf("%d bytes are kept", total)

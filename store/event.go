@@ -63,7 +63,7 @@ func (e *Event) find(key any) *cached {
 	return nil
 }
 
-// size is about what the event takes in memory.
+// size is about what the event takes in memory, with one frame for watchers.
 func (e *Event) size() int {
-	return len(e.Object.Body) + len(e.Previous) + 256
+	return 2*len(e.Object.Body) + len(e.Previous) + 512
 }

@@ -210,7 +210,7 @@ func (l *Listing) record() {
 		l.making.entries = append(l.making.entries, entry{o.Namespace, o.Name, o.UID, o.Revision})
 		l.makingBytes += len(o.Body)
 	}
-	if len(l.making.entries) > l.store.rolls.limit || l.makingBytes > l.store.opts.CacheBytes/2 {
+	if len(l.making.entries) > l.store.rolls.limit || l.makingBytes > l.store.opts.CacheBytes*9/10 {
 		l.making = nil
 		return
 	}

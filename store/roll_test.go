@@ -131,7 +131,7 @@ func TestRollWithoutItsBodies(t *testing.T) {
 		create(t, s.Store, newRequest("a", "2"))
 		want, _ := listBy(t, s.Store, "")
 		s.bodies.mu.Lock()
-		delete(s.bodies.young, o.Revision)
+		s.bodies.drop(o.Revision)
 		s.bodies.mu.Unlock()
 		got, byRoll := listBy(t, s.Store, "")
 		if diff := cmp.Diff(want, got); diff != "" || byRoll {

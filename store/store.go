@@ -51,10 +51,10 @@ type Options struct {
 
 	// RingEvents and RingBytes bound the changes that are kept in memory for
 	// watchers; the ones before are read from the database. Defaults 32,768
-	// and 8 MiB.
+	// and 6 MiB.
 	RingEvents, RingBytes int
 	// CacheBytes bounds the bodies that are kept in memory for reads. Default
-	// 32 MiB.
+	// 18 MiB.
 	CacheBytes int
 	// PollEvery is how often the store looks for changes of other processes
 	// that it was not told about. Default 3 seconds.
@@ -135,10 +135,10 @@ func setDefaults(o *Options) {
 		o.RingEvents = 32_768
 	}
 	if o.RingBytes <= 0 {
-		o.RingBytes = 8 << 20
+		o.RingBytes = 6 << 20
 	}
 	if o.CacheBytes <= 0 {
-		o.CacheBytes = 32 << 20
+		o.CacheBytes = 18 << 20
 	}
 	if o.PollEvery <= 0 {
 		o.PollEvery = 3 * time.Second

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package server
+
+// forgetImage is for Linux.
+func forgetImage() error { return nil }
