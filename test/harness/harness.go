@@ -8,6 +8,7 @@ package harness
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,3 +68,7 @@ func poll(limit time.Duration, condition func() error) error {
 		time.Sleep(pause)
 	}
 }
+
+// Leash ties a process that a test starts to the test's own: it is for the
+// command's SysProcAttr.
+func Leash() *syscall.SysProcAttr { return leash() }

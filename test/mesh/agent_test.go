@@ -78,6 +78,7 @@ func (a *agent) start() {
 	defer out.Close()
 	a.cmd, a.exited = exec.Command(program(a.t), a.args...), make(chan struct{})
 	a.cmd.Stdout, a.cmd.Stderr = out, out
+	a.cmd.SysProcAttr = harness.Leash()
 	if err := a.cmd.Start(); err != nil {
 		a.t.Fatal(err)
 	}
