@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
@@ -46,8 +47,8 @@ func definedKind(body []byte) (string, bool) {
 	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural), true
 }
 
-// empty sends the content of a container on its way: pods first, the rest when
-// they are gone. That a namespace also waits for dependents holds up nothing.
+// empty sends the content of a container on its way: wave by wave, as the
+// collector does. That a namespace also waits for dependents holds up nothing.
 func (w *walk) empty(c container) error {
 	because := inNamespace
 	if c.kind != "" {
@@ -60,7 +61,7 @@ func (w *walk) empty(c container) error {
 	remains := false
 	for _, kinds := range phases {
 		if remains && because == inNamespace {
-			because = behindPods
+			because = behindOthers
 		}
 		var left []int32
 		for _, kind := range kinds {
@@ -109,15 +110,7 @@ func (w *walk) phases(c container) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	phases := [][]string{nil, nil}
-	for _, kind := range stored {
-		if kind == pods {
-			phases[0] = append(phases[0], kind)
-		} else {
-			phases[1] = append(phases[1], kind)
-		}
-	}
-	return phases, nil
+	return gc.Waves(stored), nil
 }
 
 // emptyKind sends what is there of a kind on its way, and returns what does
@@ -165,7 +158,7 @@ func (w *walk) dismiss(h *head, because why) (int32, error) {
 		n.was, n.why = true, because
 		return w.put(h, n), nil
 	}
-	if because == behindPods {
+	if because == behindOthers {
 		return w.put(h, node{state: stalled, why: because, grace: noGrace}), nil
 	}
 	background := metav1.DeletePropagationBackground

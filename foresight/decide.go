@@ -20,7 +20,6 @@ import (
 const (
 	namespaces  = "namespaces"
 	definitions = "customresourcedefinitions.apiextensions.k8s.io"
-	pods        = "pods"
 )
 
 // question is an object about which a decision is due.

@@ -134,7 +134,7 @@ func TestPreview(t *testing.T) {
 				return w.home
 			},
 			policy: metav1.DeletePropagationBackground,
-			want: "Namespace n Wait: waits for what is left in it\nConfigMap a Wait: goes when the pods of namespace n are gone\n" +
+			want: "Namespace n Wait: waits for what is left in it\nConfigMap a Wait: goes when what leaves namespace n first is gone: pods, then provisioned resources\n" +
 				"Pod p Block: has 30s of grace\nPod q Delete: in namespace n, which is deleted\n",
 		},
 		"a namespace in the foreground is emptied while it waits": {

@@ -112,8 +112,8 @@ func (w *walk) whyDeleted(q *question, n *node, itself bool) string {
 
 func (w *walk) whyWaiting(q *question, n *node) string {
 	switch {
-	case n.why == behindPods:
-		return "goes when the pods of namespace " + q.Namespace + " are gone"
+	case n.why == behindOthers:
+		return "goes when what leaves namespace " + q.Namespace + " first is gone: pods, then provisioned resources"
 	case n.later && n.why != byOwner:
 		return "goes with what contains it, which waits itself"
 	case n.later:

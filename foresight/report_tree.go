@@ -1,7 +1,6 @@
 package foresight
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -9,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -55,23 +55,14 @@ type kindCount struct {
 	count int64
 }
 
-// rank puts what leaves first in front.
-func rank(kind string) int {
-	if kind == pods {
-		return 0
-	}
-	return 1
-}
-
 // content counts what is in a namespace.
 func (t *teller) content(namespace string) ([]kindCount, error) {
 	kinds, err := t.r.kinds()
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(kinds, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	var out []kindCount
-	for _, kind := range kinds {
+	for _, kind := range slices.Concat(gc.Waves(kinds)...) {
 		c := kindCount{kind: kind}
 		if err := t.r.one(countContent, []any{kind, namespace}, &c.count); err != nil {
 			return nil, err
@@ -84,7 +75,7 @@ func (t *teller) content(namespace string) ([]kindCount, error) {
 }
 
 // namespaceContent: a namespace waits until it is empty, and the rest of it
-// until the pods are gone.
+// until what leaves first is gone.
 func (t *teller) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.Kind != namespaces {
 		return nil, nil
@@ -94,10 +85,10 @@ func (t *teller) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1
 		return nil, err
 	}
 	reason := v1.Reason{Type: v1.ReasonNamespaceContent, Resolve: "see below what keeps it"}
-	total, anyPods := int64(0), false
+	total, present := int64(0), []string(nil)
 	for _, c := range content {
 		total += c.count
-		anyPods = anyPods || c.kind == pods
+		present = append(present, c.kind)
 		children, err := t.children(v1.ReasonContent, depth, -1, lingering, c.kind, h.Name, maxChildren)
 		if err != nil {
 			return nil, err
@@ -109,8 +100,8 @@ func (t *teller) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1
 		})
 	}
 	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, plural(int(total), "object"))
-	if anyPods {
-		reason.Message += "; its pods go first"
+	if waves := gc.Waves(present); len(waves) > 1 {
+		reason.Message += fmt.Sprintf("; its %s go first", waves[0][0])
 	}
 	return []v1.Reason{reason}, nil
 }

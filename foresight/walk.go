@@ -68,7 +68,7 @@ const (
 	byOwner      why = iota // nothing
 	inNamespace             // the namespace is emptied
 	inDefinition            // the definition of its kind is
-	behindPods              // the namespace is, when its pods are gone
+	behindOthers            // the namespace is, when what leaves it first is gone
 )
 
 func (n *node) leaving() bool { return n.state >= gone }

@@ -188,7 +188,7 @@ func (m *model) judged(o *modelObject) []*modelObject {
 func (m *model) emptied(o *modelObject) bool {
 	key := keyOf(o.name)
 	ns := m.objects["namespaces:/"+key.Namespace]
-	return key.Namespace != "" && ns != nil && ns.deleting && ns.namespaced && (key.Kind == pods || !m.hasContent(key.Namespace, pods))
+	return key.Namespace != "" && ns != nil && ns.deleting && ns.namespaced && (key.Kind == "pods" || !m.hasContent(key.Namespace, "pods"))
 }
 
 // hasContent says whether objects of a kind, or of any, are in a namespace.

@@ -21,8 +21,25 @@ import (
 // namespaceFinalizer is the entry of spec.finalizers that stands for us.
 const namespaceFinalizer = corev1.FinalizerKubernetes
 
-// pods leave a namespace before everything else (KEP-5080).
-const pods = "pods"
+// first are the kinds that leave a namespace before everything else, one after
+// the other. Pods are the first (KEP-5080). The teardown of provisioned resources
+// comes next, because it needs what is there besides: the composite resource,
+// which may not go before the node has left, and the credentials.
+var first = []string{"pods", "provisionedresources.provisioning.exeunt.dev"}
+
+// Waves puts the kinds that a namespace holds into the order in which they leave:
+// each wave waits until the ones before it are gone.
+func Waves(kinds []string) [][]string {
+	waves := make([][]string, len(first)+1)
+	for _, kind := range kinds {
+		i := slices.Index(first, kind)
+		if i < 0 {
+			i = len(first)
+		}
+		waves[i] = append(waves[i], kind)
+	}
+	return slices.DeleteFunc(waves, func(wave []string) bool { return len(wave) == 0 })
+}
 
 // shownLeaving bounds how many lingering objects are read for the conditions.
 const shownLeaving = 200
@@ -35,8 +52,7 @@ const contentRetry = 10 * time.Second
 
 var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
-// namespace empties a terminating namespace: pods first, then the rest, and
-// then it may go. Its conditions say in every phase what is left and why.
+// namespace empties a terminating namespace, wave by wave, and then it may go. Its conditions say in every phase what is left and why.
 func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error) {
 	ns := &corev1.Namespace{}
 	if err := object.DecodeInto(o.Body, "", namespaceKind, ns); err != nil {
@@ -49,13 +65,13 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err != nil {
 		return review.Verdict{}, err
 	}
-	phase, podsFirst := present, slices.Contains(present, pods)
-	if podsFirst {
-		phase = []string{pods}
+	var wave []string
+	if waves := Waves(present); len(waves) > 0 {
+		wave = waves[0]
 	}
 	before := s.budget
 	var failures []string
-	for _, kind := range phase {
+	for _, kind := range wave {
 		failed, err := s.empty(ctx, kind, ns.Name)
 		if err != nil {
 			return review.Verdict{}, err
@@ -71,8 +87,8 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 		return review.Verdict{}, err
 	case len(left) == 0:
 		return s.release(ctx, o, ns)
-	case podsFirst && !slices.Contains(left, pods):
-		return review.Progressed(0), nil // the rest now
+	case len(wave) < len(present) && !slices.Contains(left, wave[0]):
+		return review.Progressed(0), nil // the next wave now
 	}
 	if err := s.setConditions(ctx, o, ns, left, failures); err != nil {
 		return review.Verdict{}, err

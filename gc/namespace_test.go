@@ -246,3 +246,21 @@ func TestLargeNamespace(t *testing.T) {
 		w.want("")
 	})
 }
+
+// TestWaves: what leaves first waits for nothing, and nothing but the rest waits
+// for it.
+func TestWaves(t *testing.T) {
+	const resources = "provisionedresources.provisioning.exeunt.dev"
+	for _, c := range []struct{ kinds, want string }{
+		{"", "[]"},
+		{"configmaps secrets", "[[configmaps secrets]]"},
+		{"pods", "[[pods]]"},
+		{"configmaps pods secrets", "[[pods] [configmaps secrets]]"},
+		{"configmaps " + resources, "[[" + resources + "] [configmaps]]"},
+		{resources + " machines.example pods", "[[pods] [" + resources + "] [machines.example]]"},
+	} {
+		if got := fmt.Sprint(Waves(strings.Fields(c.kinds))); got != c.want {
+			t.Errorf("%q leave as %s, want %s", c.kinds, got, c.want)
+		}
+	}
+}

@@ -3,14 +3,11 @@ package mesh
 import (
 	"context"
 	_ "embed" // meshnode.yaml
-	"fmt"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/yaml"
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
@@ -24,16 +21,10 @@ var definition []byte
 // built in all the same: clients read it, watch it, label it and delete it, but
 // only enrolment makes one, and nobody changes what the mesh says about it.
 func newKind() (*kind.Kind, error) {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
-		return nil, fmt.Errorf("read the definition of MeshNode: %w", err)
-	}
-	crd.Status.AcceptedNames = crd.Spec.Names
-	k, err := custom.New(crd)
+	k, err := custom.BuiltIn(definition)
 	if err != nil {
 		return nil, err
 	}
-	k.Definition = "" // nobody stores it, so nobody can delete it
 	k.Refuse = "a MeshNode comes about when a node enrols: exeunt node join"
 	for _, v := range k.Versions {
 		v.Strategy = readOnly{v.Strategy}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 
@@ -31,6 +32,8 @@ type provisioner struct {
 	store           *store.Store
 	api             *provisioning.API
 	cluster         *crossplane.Cluster
+	repository      *sqlbroker.Repository
+	log             *slog.Logger
 	loop, publisher *review.Engine
 }
 
@@ -43,6 +46,7 @@ func openBroker(c Config, p parts) (*provisioner, error) {
 	}
 	b := &provisioner{store: p.store, cluster: cluster, api: provisioning.New(p.db, p.store, c.Logger)}
 	repository := sqlbroker.New(p.db, nil)
+	b.repository, b.log = repository, c.Logger
 	tokens := p.nodes.Ports()
 	service, err := broker.NewService(broker.Config{
 		Repository: repository, Emitter: repository, Tokens: tokens,
@@ -106,6 +110,9 @@ func (b *provisioner) meters() []prometheus.Collector {
 // run works until the context ends.
 func (b *provisioner) run(ctx context.Context) error {
 	defer b.cluster.Close()
+	if err := b.repository.TakeOver(ctx); err != nil && ctx.Err() == nil {
+		b.log.Warn("rounds of the process before are left until their time ends", "error", err)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	for range brokerLoops {
 		group.Go(func() error { return b.loop.Run(ctx) })

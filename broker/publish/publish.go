@@ -45,7 +45,7 @@ type Outbox interface {
 // Queue is the table that the publisher works off.
 var Queue = review.Queue{
 	Name: "provisioned-resource-events", Table: "provisioned_resource_outbox_reviews", Key: "resource_id",
-	Batch: 16, Effects: 8, Lease: time.Minute, Idle: time.Second,
+	Batch: 8, Effects: 8, Lease: 30 * time.Second, Idle: time.Second,
 	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
 }
 

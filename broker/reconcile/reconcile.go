@@ -91,7 +91,8 @@ type Config struct {
 
 	// Reporter says what keeps a node in the mesh. Nil: nobody does.
 	Reporter broker.NodeReporter
-	// Lease is that of the queue: no round works for longer. Default one minute.
+	// Lease is that of the queue: no round works for longer. Default that of
+	// Queue.
 	Lease time.Duration
 	// Logger gets what people should know. Default slog.Default().
 	Logger *slog.Logger
@@ -100,9 +101,10 @@ type Config struct {
 // Queue is the table that the loop works off.
 var Queue = review.Queue{
 	Name: "provisioned-resources", Table: "provisioned_resource_reviews", Key: "id",
-	// A batch shares one lease, so it is small: a cluster that does not answer
-	// holds each round up to its own limit.
-	Batch: 8, Effects: 8, Lease: time.Minute, Idle: time.Second,
+	// The rounds of a batch run at once, and none for longer than roundTime. The
+	// lease is not much longer: so long the resources of a replica that was
+	// killed stand still.
+	Batch: 8, Effects: 8, Lease: roundTime + 5*time.Second, Idle: time.Second,
 	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
 }
 
@@ -138,7 +140,7 @@ func NewReconciler(c Config) (*Reconciler, error) {
 	return &Reconciler{c}, nil
 }
 
-// roundTime bounds one round; the lease bounds all of a batch.
+// roundTime bounds one round.
 const roundTime = 20 * time.Second
 
 // Review leaves all to the rounds: what a resource needs is found out by asking

@@ -329,6 +329,34 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
+// TestClusterTakenAway: the cluster goes for good after all is over. It is asked
+// for a day, and no longer.
+func TestClusterTakenAway(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.undeclare("id-1")
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		w.publishAll()
+		asked := 0
+		w.mu.Lock()
+		over := w.now
+		w.fault = func(call string, _ bool) error {
+			if call != "observe" {
+				return nil
+			}
+			asked++
+			return errDown
+		}
+		w.mu.Unlock()
+		w.turns(e, "it is forgotten", func() bool { w.pass(time.Hour); return w.phase("id-1") == "" })
+		if took := w.clock().Sub(over); asked < 20 || took < 24*time.Hour {
+			w.Errorf("it was forgotten after %s, asked %d times", took, asked)
+		}
+	})
+}
+
 // TestOneRoundAtATime: a review that begins while another works finds the turn
 // taken, and does nothing.
 func TestOneRoundAtATime(t *testing.T) {

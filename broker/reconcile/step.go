@@ -155,27 +155,38 @@ func (r *Reconciler) bury(ctx context.Context, now time.Time, round sqlbroker.Ro
 		return review.Again(left)
 	}
 	substrate, err := r.Substrate.Observe(ctx, resource)
-	if err != nil {
+	if err != nil && now.Sub(round.Since) < giveUp {
 		return review.Failed(fmt.Errorf("look for leftovers: %w", err))
 	}
 	switch {
+	case err != nil:
+		r.Logger.Warn("a cluster did not say for a day whether something was left behind", "resource", resource.ID(), "xr", resource.XRName(), "error", err)
+		return r.forget(ctx, resource)
 	case substrate.XRExists:
 		r.Logger.Warn("a late round left a composite resource behind; it is deleted", "resource", resource.ID(), "xr", resource.XRName())
 		err = r.Substrate.DeleteXR(ctx, resource)
 	case substrate.ProviderConfigExists || substrate.SecretExists:
 		err = r.Substrate.DeleteProviderConfig(ctx, resource)
 	default:
-		gone, err := r.Rounds.Forget(ctx, resource.ID())
-		if err != nil {
-			return review.Failed(err)
-		}
-		if gone {
-			return review.Acted()
-		}
-		return review.Again(pollMax) // somebody has to be told first
+		return r.forget(ctx, resource)
 	}
 	if err != nil {
 		return review.Failed(fmt.Errorf("remove leftovers: %w", err))
 	}
 	return review.Progressed(pollMin)
+}
+
+// giveUp is how long a cluster is asked for leftovers of what is Deleted. One
+// that was taken away must not be asked for ever.
+const giveUp = 24 * time.Hour
+
+func (r *Reconciler) forget(ctx context.Context, resource broker.ProvisionedResource) review.Verdict {
+	gone, err := r.Rounds.Forget(ctx, resource.ID())
+	switch {
+	case err != nil:
+		return review.Failed(err)
+	case gone:
+		return review.Acted()
+	}
+	return review.Again(pollMax) // somebody has to be told first
 }

@@ -187,6 +187,37 @@ func TestRound(t *testing.T) {
 	})
 }
 
+// TestTakeOver: on SQLite the next process has the turns and the reviews at
+// once; on PostgreSQL others may be at work, and nothing is taken.
+func TestTakeOver(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, nil)
+		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range []string{"provisioned_resource_reviews", "provisioned_resource_outbox_reviews"} {
+			if err := exec(db, "UPDATE "+table+" SET claim_token = 'x', claim_until = 1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.BeginRound(t.Context(), "id-1", start, start.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.TakeOver(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var held int
+		if _, err := db.Row(t.Context(), `SELECT (SELECT count(claim_token) FROM provisioned_resource_reviews)
+			+ (SELECT count(claim_token) FROM provisioned_resource_outbox_reviews)
+			+ (SELECT count(*) FROM provisioned_resources WHERE round_token <> '')`, nil, &held); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[sqldb.Engine]int{sqldb.SQLite: 0, sqldb.Postgres: 3}[db.Engine()]; held != want {
+			t.Errorf("%d are held, want %d", held, want)
+		}
+	})
+}
+
 // TestForget: a resource leaves when it is Deleted and everybody was told.
 func TestForget(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {

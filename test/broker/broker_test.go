@@ -151,3 +151,18 @@ func TestLateBoot(t *testing.T) {
 		}
 	})
 }
+
+// TestNamespace: a namespace is deleted with all that is in it. Its resources are
+// torn down first, with the credentials and composite resources that they need.
+func TestNamespace(t *testing.T) {
+	each(t, func(w *world) {
+		in := func(text string) string { return strings.Replace(text, "namespace: default", "namespace: shop", 1) }
+		w.kubectl("create", "ns", "shop")
+		w.apply(in(credential))
+		w.apply(in(resource("web")))
+		w.kubectl("wait", "pr/web", "-n", "shop", "--for=condition=Ready", "--timeout=60s")
+		uid := w.kubectl("get", "pr", "web", "-n", "shop", "-o", "jsonpath={.metadata.uid}")
+		w.kubectl("delete", "ns", "shop", "--timeout=100s")
+		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+	})
+}

@@ -29,7 +29,7 @@ func TestKill(t *testing.T) {
 		w.killing(rng)
 		xrs := map[string]string{}
 		for _, name := range names {
-			w.holds(name, "Ready")
+			w.within(name, "Ready")
 			xrs[name] = w.status(name, "xr.name")
 		}
 		for _, name := range names {
@@ -37,12 +37,7 @@ func TestKill(t *testing.T) {
 		}
 		w.killing(rng)
 		for _, name := range names {
-			harness.Until(w, name+" is gone", func() error {
-				if phase := w.status(name, "phase"); phase != "gone" {
-					return errorf("it is %s: %s", phase, w.status(name, "message"))
-				}
-				return nil
-			})
+			w.within(name, "gone")
 			w.told(uids[name], "Requested", "Ready", "Deleting", "Deleted")
 			w.checkOrder(since, xrs[name])
 		}
@@ -59,4 +54,16 @@ func (w *world) killing(rng *rand.Rand) {
 		w.server.Start()
 		w.gate.open(w.server.Config())
 	}
+}
+
+// within waits until a resource is in a phase: a killed replica's turn has to end
+// first, on PostgreSQL.
+func (w *world) within(name, phase string) {
+	w.Helper()
+	harness.Within(w, 2*time.Minute, name+" is "+phase, func() error {
+		if got := w.status(name, "phase"); got != phase {
+			return errorf("it is %s: %s", got, w.status(name, "message"))
+		}
+		return nil
+	})
 }

@@ -100,7 +100,13 @@ func (d *Double) Violations() []string {
 func (d *Double) Enrolled() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.nodes)
+	n := 0
+	for _, node := range d.nodes {
+		if node.uid != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (d *Double) run(ctx context.Context) {

@@ -48,6 +48,9 @@ func (d *Double) boot(ctx context.Context, m *unstructured.Unstructured) error {
 			"token": string(token), "project": m.GetNamespace(), "nonce": rand.Text(), "secret": n.secret, "name": m.GetName(),
 			"drainTimeoutSeconds": 600,
 		}
+		d.mu.Lock()
+		d.nodes[key] = n // before it asks: an answer that is lost is asked for again
+		d.mu.Unlock()
 	}
 	var answer struct {
 		UID string `json:"uid"`
@@ -58,7 +61,6 @@ func (d *Double) boot(ctx context.Context, m *unstructured.Unstructured) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n.uid = answer.UID
-	d.nodes[key] = n
 	return nil
 }
 
