@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"force/v1":                         {"foresight/v1"},
 	"registry":                         {"registry/blobstore", "registry/v1", "review", "sqldb"},
 	"registry/repository":              {"registry", "registry/v1", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
+	"registry/importer":                {"registry/v1"},
 	"registry/v1":                      {},
 	"registry/blobstore":               {},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
@@ -56,7 +57,7 @@ var layers = map[string][]string{
 	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
 	"definition":                       {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "bench", "archive/v1", "force/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1"},
+	"cmd/exeunt":                       {"server", "bench", "archive/v1", "force/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer"},
 	"bench":                            {},
 }
 

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/registry/importer"
+)
+
+func newRegistryImport() *cobra.Command {
+	var c registryImport
+	cmd := &cobra.Command{
+		Use:   "import DIR",
+		Short: "Copy the storage of a distribution registry into this one",
+		Long: `Copy the storage of a distribution registry (registry:2, registry:3) into this
+one, while it serves. DIR is what rootdirectory is in that registry's
+configuration; it is only read. The other registry may serve too: what is pushed
+to it meanwhile comes with the next run.
+
+What is there is not sent again, so an import that was interrupted goes on when
+it is run again. An item that cannot be imported is named and does not stop the
+rest; then the exit code is 1.
+
+Left behind are blobs that no manifest uses, and uploads that were under way. A
+manifest without a tag, a list or a subject that keeps it comes along, and is
+collected later like any other, unless the Repository has spec.hold.`,
+		Example: `  exeunt registry import /var/lib/registry
+  exeunt registry import /var/lib/registry --registry https://registry.shop.example:5000 --jobs 16`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.registry, "registry", "http://127.0.0.1:5000", "`URL` of the registry that is imported to")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig)")
+	f.IntVar(&c.jobs, "jobs", 4, "requests under way at once")
+	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that the registry has at another manifest; without, they are left and named")
+	return cmd
+}
+
+type registryImport struct {
+	target
+	registry string
+	jobs     int
+	moveTags bool
+}
+
+func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Writer) error {
+	if c.jobs < 1 {
+		return fmt.Errorf("--jobs %d: want at least 1", c.jobs)
+	}
+	tree, err := importer.OpenTree(dir)
+	if err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	show := newShower(out, errs)
+	show.run = importer.New(importer.Config{
+		Tree: tree, URL: c.registry, Client: client, Jobs: c.jobs, MoveTags: c.moveTags,
+		Failed: show.failed, Done: show.done,
+	})
+	stop := show.start(ctx)
+	err = show.run.Run(ctx)
+	stop()
+	p := &printer{out: out}
+	writeImported(p, &show.run.Progress)
+	if n := show.run.Failed.Load(); err == nil && n > 0 {
+		err = fmt.Errorf("%d items were not imported", n)
+	}
+	return errors.Join(err, p.err)
+}
+
+// client is one that the registry accepts: on https with the certificates of the
+// kubeconfig.
+func (c *registryImport) client() (*http.Client, error) {
+	to, err := url.Parse(c.registry)
+	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+		return nil, fmt.Errorf("--registry %q: want http://HOST:PORT or https://HOST:PORT", c.registry)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = c.jobs
+	// A large body waits so long to be asked for before it is sent anyway: longer
+	// than a busy database takes to say whether it has the blob.
+	transport.ExpectContinueTimeout = 10 * time.Second
+	if to.Scheme == "https" {
+		loader, err := c.config()
+		if err != nil {
+			return nil, err
+		}
+		config, err := loader.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("read kubeconfig: %w", err)
+		}
+		if transport.TLSClientConfig, err = rest.TLSConfigFor(config); err != nil {
+			return nil, fmt.Errorf("read kubeconfig: %w", err)
+		}
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+func writeImported(p *printer, s *importer.Progress) {
+	p.line("%d of %d repositories, %d of %d manifests looked at", s.Repositories.Load(), s.AllRepositories.Load(), s.Manifests.Load(), s.AllManifests.Load())
+	p.line("sent: %d manifests, %d tags, %d blobs (%s); %d large blobs were there in another repository",
+		s.ManifestsSent.Load(), s.TagsSet.Load(), s.BlobsSent.Load(), humanBytes(s.BytesSent.Load()), s.BlobsMounted.Load())
+	if n := s.BlobsUnused.Load(); n > 0 {
+		p.line("left behind: %d blobs that no manifest uses", n)
+	}
+	if n := s.Failed.Load(); n > 0 {
+		p.line("NOT imported: %d items, named above", n)
+	}
+}
+
+// terminalWidth is that of a terminal; 0: it is none.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/exeunt/exeunt/registry/importer"
+)
+
+const (
+	// redraw is how often the bar is drawn.
+	redraw    = 200 * time.Millisecond
+	clearLine = "\r\x1b[K"
+)
+
+// shower shows a person how an import goes: with a bar on a terminal, with a
+// line for each repository elsewhere. Problems are lines in both.
+type shower struct {
+	out, errs io.Writer
+	width     int // of the terminal; 0: none
+	run       *importer.Import
+	mu        sync.Mutex // held while something is written
+}
+
+func newShower(out, errs io.Writer) *shower {
+	return &shower{out: out, errs: errs, width: terminalWidth(errs)}
+}
+
+// start draws the bar until the function that it returns is called, which takes
+// it away.
+func (s *shower) start(ctx context.Context) (stop func()) {
+	if s.width == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				s.write(s.errs, clearLine)
+				return
+			case <-tick.C:
+				s.write(s.errs, clearLine+barText(s.width, &s.run.Progress))
+			}
+		}
+	})
+	return func() {
+		cancel()
+		ended.Wait()
+	}
+}
+
+// write writes for a person: who does not get it is not told either.
+func (s *shower) write(to io.Writer, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(to, text)
+}
+
+func (s *shower) failed(p importer.Problem) {
+	line := p.String() + "\n"
+	if s.width > 0 {
+		line = clearLine + line
+	}
+	s.write(s.errs, line)
+}
+
+func (s *shower) done(r importer.Repository) {
+	if s.width == 0 {
+		s.write(s.out, fmt.Sprintf("%s: %d manifests (%d of %d repositories)\n",
+			r.Name, r.Manifests, s.run.Repositories.Load(), s.run.AllRepositories.Load()))
+	}
+}
+
+// barText is the bar, as long as the terminal is wide.
+func barText(width int, p *importer.Progress) string {
+	done, all := p.Manifests.Load(), p.AllManifests.Load()
+	text := fmt.Sprintf(" %d/%d manifests, %s sent", done, all, humanBytes(p.BytesSent.Load()))
+	if n := p.Failed.Load(); n > 0 {
+		text += fmt.Sprintf(", %d failed", n)
+	}
+	room := width - len(text) - len("[]") - 1 // the last column would break the line
+	if room < 5 {
+		return strings.TrimSpace(text)[:max(0, min(len(text)-1, width-1))]
+	}
+	full := 0
+	if all > 0 {
+		full = int(int64(room) * min(done, all) / all)
+	}
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", room-full) + "]" + text
+}

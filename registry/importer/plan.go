@@ -1,0 +1,228 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Plan is what is to be sent of one repository.
+type Plan struct {
+	// Levels are the manifests, in order: what a list lists comes in an earlier
+	// level than the list. Within a level the order is free.
+	Levels [][]Manifest
+	// Unused is how many blobs no manifest uses. A registry that collects would
+	// not keep them, so they are left behind.
+	Unused   int
+	Problems []Problem
+}
+
+// Manifest is a manifest or list to send.
+type Manifest struct {
+	Digest    digest.Digest
+	MediaType string // empty: it does not say, and cannot be told
+	Blobs     []digest.Digest
+	Children  []digest.Digest
+	Tags      []string
+
+	content digest.Digest // what its bytes are stored under
+}
+
+func (p *Plan) manifests() (n int) {
+	for _, level := range p.Levels {
+		n += len(level)
+	}
+	return n
+}
+
+// Plan reads a repository. What cannot be read is among its Problems, and the
+// rest is planned.
+func (t *Tree) Plan(repo string) Plan {
+	r := reader{tree: t, repo: repo, at: "repositories/" + repo, manifests: map[digest.Digest]*Manifest{}}
+	r.readManifests()
+	r.readTags()
+	return Plan{Levels: levels(r.manifests), Unused: r.unused(), Problems: r.problems}
+}
+
+// reader reads one repository.
+type reader struct {
+	tree      *Tree
+	repo, at  string
+	manifests map[digest.Digest]*Manifest
+	problems  []Problem
+}
+
+func (r *reader) problem(item string, err error) {
+	r.problems = append(r.problems, Problem{r.repo + item, err})
+}
+
+func (r *reader) readManifests() {
+	revisions, err := r.tree.digests(r.at + "/_manifests/revisions")
+	if err != nil {
+		r.problem("", err)
+	}
+	for _, d := range revisions {
+		m, err := r.readManifest(d)
+		if err != nil {
+			r.problem("@"+d.String(), err)
+		}
+		if m != nil {
+			r.manifests[d] = m
+		}
+	}
+}
+
+// readManifest reads a manifest; nil if it was deleted. Its digest is verified
+// here because the order depends on it: only what matches its digest cannot
+// contain itself.
+func (r *reader) readManifest(d digest.Digest) (*Manifest, error) {
+	content, err := r.tree.link(r.at + "/_manifests/revisions/" + digestPath(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	payload, err := r.tree.read(dataPath(content), maxManifest)
+	if err != nil {
+		return nil, missing(err, content)
+	}
+	if got := d.Algorithm().FromBytes(payload); got != d {
+		return nil, fmt.Errorf("its bytes have digest %s", got)
+	}
+	m := parse(payload)
+	m.Digest, m.content = d, content
+	return &m, nil
+}
+
+// parse reads what the order and the request need. It refuses nothing: that is
+// for the destination to do.
+func parse(payload []byte) Manifest {
+	var doc struct {
+		MediaType string          `json:"mediaType"`
+		Config    *v1.Descriptor  `json:"config"`
+		Layers    []v1.Descriptor `json:"layers"`
+		Manifests []v1.Descriptor `json:"manifests"`
+	}
+	if json.Unmarshal(payload, &doc) != nil {
+		return Manifest{}
+	}
+	m := Manifest{MediaType: doc.MediaType}
+	switch {
+	case m.MediaType != "":
+	case doc.Manifests != nil:
+		m.MediaType = v1.MediaTypeImageIndex // the only list that may leave it out
+	case doc.Config != nil:
+		m.MediaType = v1.MediaTypeImageManifest
+	}
+	if doc.Config != nil {
+		m.Blobs = appendDigest(m.Blobs, *doc.Config)
+	}
+	for _, layer := range doc.Layers {
+		m.Blobs = appendDigest(m.Blobs, layer)
+	}
+	for _, child := range doc.Manifests {
+		m.Children = appendDigest(m.Children, child)
+	}
+	return m
+}
+
+// appendDigest adds a descriptor's digest, once, if it is one.
+func appendDigest(list []digest.Digest, d v1.Descriptor) []digest.Digest {
+	if d.Digest.Validate() != nil || slices.Contains(list, d.Digest) {
+		return list
+	}
+	return append(list, d.Digest)
+}
+
+var tagPattern = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
+
+// readTags gives the manifests their tags.
+func (r *reader) readTags() {
+	tags, err := r.tree.names(r.at + "/_manifests/tags")
+	if err != nil {
+		r.problem("", err)
+	}
+	for _, tag := range tags {
+		d, err := r.tree.link(r.at + "/_manifests/tags/" + tag + "/current")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted
+		}
+		m := r.manifests[d]
+		switch {
+		case err != nil:
+			r.problem(":"+tag, err)
+		case !tagPattern.MatchString(tag):
+			r.problem(":"+tag, errors.New("no tag can have this name"))
+		case m == nil:
+			r.problem(":"+tag, fmt.Errorf("it is at %s, which cannot be read or is not in the repository", d))
+		default:
+			m.Tags = append(m.Tags, tag)
+		}
+	}
+}
+
+// unused counts the blobs that no manifest uses.
+func (r *reader) unused() int {
+	linked, err := r.tree.digests(r.at + "/_layers")
+	if err != nil {
+		r.problem("", err)
+	}
+	used := map[digest.Digest]bool{}
+	for _, m := range r.manifests {
+		for _, d := range slices.Concat(m.Blobs, m.Children) {
+			used[d] = true
+		}
+	}
+	n := 0
+	for _, d := range linked {
+		if !used[d] {
+			n++
+		}
+	}
+	return n
+}
+
+// levels puts manifests in order, without recursion: lists can be nested deeply.
+// What they list and the repository does not have is not waited for.
+func levels(manifests map[digest.Digest]*Manifest) [][]Manifest {
+	waits := map[digest.Digest]int{} // for how many children
+	parents := map[digest.Digest][]digest.Digest{}
+	var ready []digest.Digest
+	for d, m := range manifests {
+		for _, child := range m.Children {
+			if manifests[child] != nil {
+				waits[d]++
+				parents[child] = append(parents[child], d)
+			}
+		}
+		if waits[d] == 0 {
+			ready = append(ready, d)
+		}
+	}
+	var all [][]Manifest
+	for len(ready) > 0 {
+		slices.Sort(ready) // the same order in every run
+		var level []Manifest
+		next := map[digest.Digest]bool{}
+		for _, d := range ready {
+			level = append(level, *manifests[d])
+			for _, parent := range parents[d] {
+				if waits[parent]--; waits[parent] == 0 {
+					next[parent] = true
+				}
+			}
+		}
+		all = append(all, level)
+		ready = slices.Collect(maps.Keys(next))
+	}
+	return all
+}

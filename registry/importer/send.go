@@ -1,0 +1,154 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+)
+
+// maxTags is how many tags the destination takes with one manifest.
+const maxTags = 100
+
+// sender sends what one repository has. Its errors end the import; those of an
+// item are told.
+type sender struct {
+	*Import
+	repo  string
+	blobs sync.Map // digest to func() error: each blob is sent once
+}
+
+// settle tells of an item that failed, unless nothing more can be sent.
+func (s *sender) settle(ctx context.Context, item string, err error) error {
+	if err == nil || errors.Is(err, errNoAnswer) || ctx.Err() != nil {
+		return err
+	}
+	s.fail(Problem{s.repo + item, err})
+	return nil
+}
+
+// manifest sends a manifest with its tags, and before it its blobs. Blobs do not
+// wait long for their manifest this way, so collection at the destination does
+// not come between. A destination that has the manifest has its blobs.
+func (s *sender) manifest(ctx context.Context, m Manifest) error {
+	at := "/v2/" + s.repo + "/manifests/" + m.Digest.String()
+	there, err := s.client.head(ctx, at)
+	if err == nil && there == nil {
+		err = s.sendBlobs(ctx, m.Blobs)
+	}
+	var tags []string
+	if err == nil {
+		tags, err = s.tags(ctx, m)
+	}
+	if err == nil && (there == nil || len(tags) > 0) {
+		err = s.put(ctx, at, m, tags)
+	}
+	if err == nil && there == nil {
+		s.ManifestsSent.Add(1)
+	}
+	item := "@" + m.Digest.String()
+	if len(m.Tags) > 0 {
+		item += " (" + strings.Join(m.Tags, ", ") + ")"
+	}
+	return s.settle(ctx, item, err)
+}
+
+// tags says which tags are to be set. One that somebody has pushed elsewhere
+// between this look and the push is moved; "registry undelete" has it still.
+func (s *sender) tags(ctx context.Context, m Manifest) ([]string, error) {
+	var list []string
+	for _, tag := range m.Tags {
+		header, err := s.client.head(ctx, "/v2/"+s.repo+"/manifests/"+url.PathEscape(tag))
+		if err != nil {
+			return nil, err
+		}
+		is := header.Get("Docker-Content-Digest")
+		switch {
+		case header == nil || s.config.MoveTags && is != m.Digest.String():
+			list = append(list, tag)
+		case is != m.Digest.String():
+			s.fail(Problem{s.repo + ":" + tag, fmt.Errorf("the tree has it at %s, the server at %s: left as it is", m.Digest, is)})
+		}
+	}
+	return list, nil
+}
+
+// put sends a manifest with tags, in as many requests as those need.
+func (s *sender) put(ctx context.Context, at string, m Manifest, tags []string) error {
+	rounds := slices.Collect(slices.Chunk(tags, maxTags))
+	if len(rounds) == 0 {
+		rounds = [][]string{nil}
+	}
+	for _, round := range rounds {
+		target := at
+		if len(round) > 0 {
+			target += "?" + url.Values{"tag": round}.Encode()
+		}
+		_, err := s.client.do(ctx, request{
+			method: http.MethodPut, path: target, contentType: m.MediaType, open: s.opener(m.content), want: http.StatusCreated,
+		})
+		if err != nil {
+			return err
+		}
+		s.TagsSet.Add(int64(len(round)))
+	}
+	return nil
+}
+
+// sendBlobs sends blobs, several at once.
+func (s *sender) sendBlobs(ctx context.Context, list []digest.Digest) error {
+	var work errgroup.Group
+	for _, d := range list {
+		once, _ := s.blobs.LoadOrStore(d, sync.OnceValue(func() error {
+			return s.settle(ctx, "@"+d.String(), s.blob(ctx, d))
+		}))
+		work.Go(once.(func() error))
+	}
+	return work.Wait()
+}
+
+// blob sends a blob that the destination does not have. One request asks whether
+// another repository there has it, and brings it if not.
+//
+// A blob that the repository itself does not have is not sent: whether its
+// manifest can do without, the destination says.
+func (s *sender) blob(ctx context.Context, d digest.Digest) error {
+	content, err := s.config.Tree.blob(s.repo, d)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	there, err := s.client.head(ctx, "/v2/"+s.repo+"/blobs/"+d.String())
+	if err != nil || there != nil {
+		return err
+	}
+	query := url.Values{"mount": {d.String()}, "digest": {d.String()}}
+	sent, err := s.client.do(ctx, request{
+		method: http.MethodPost, path: "/v2/" + s.repo + "/blobs/uploads/?" + query.Encode(),
+		contentType: "application/octet-stream", open: s.opener(content), want: http.StatusCreated,
+	})
+	switch {
+	case err != nil:
+		return err
+	case sent.mounted:
+		s.BlobsMounted.Add(1)
+	default:
+		s.BlobsSent.Add(1)
+	}
+	return nil
+}
+
+func (s *sender) opener(content digest.Digest) func() (io.ReadCloser, int64, error) {
+	return func() (io.ReadCloser, int64, error) { return s.config.Tree.open(content) }
+}
