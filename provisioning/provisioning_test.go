@@ -1,0 +1,124 @@
+package provisioning
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/broker/reconcile"
+)
+
+// TestKinds: the two descriptions can be read, and are what the triggers expect.
+func TestKinds(t *testing.T) {
+	kinds := New(nil, nil, nil).Serve(nil)
+	if len(kinds) != 2 || kinds[0].Namespaced || !kinds[1].Namespaced || kinds[1].Storage != ResourceStorage {
+		t.Fatalf("the kinds are %+v", kinds)
+	}
+	for _, k := range kinds {
+		if k.Definition != "" || len(k.Versions) != 1 || !k.Versions[0].Raw {
+			t.Errorf("%s: a built-in kind of one version that is read as it is stored: %+v", k.Name, k)
+		}
+	}
+	if kinds[1].Versions[0].Status == nil || kinds[1].Admit == nil {
+		t.Error("ProvisionedResource has no status or no admission")
+	}
+}
+
+// TestFinalizers are put on once.
+func TestFinalizers(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetFinalizers([]string{"example.org/other"})
+	addFinalizer(o, TeardownFinalizer)
+	addFinalizer(o, TeardownFinalizer)
+	if got := fmt.Sprint(o.GetFinalizers()); got != "[example.org/other provisioning.exeunt.dev/teardown]" {
+		t.Errorf("finalizers %s", got)
+	}
+	dropFinalizer(TeardownFinalizer)(o)
+	if got := fmt.Sprint(o.GetFinalizers()); got != "[example.org/other]" {
+		t.Errorf("finalizers %s", got)
+	}
+}
+
+// TestFields: every field that the domain names is one that a person has written.
+func TestFields(t *testing.T) {
+	version := field.NewPath("spec", "versions").Index(2)
+	for name, want := range map[string]string{
+		"blueprint.name": "metadata.name", "blueprint.version": "spec.versions[2].name", "provider": "spec.provider",
+		"xr.spec": "spec.versions[2].xr.spec", "providerConfig.kind": "spec.versions[2].providerConfig.kind",
+		"schema[1].default": "spec.versions[2].parameters[1].default", "injection": "spec.versions[2].injection",
+	} {
+		if got := blueprintField(version, name).String(); got != want {
+			t.Errorf("of a Blueprint: %s is %s, want %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"name": "metadata.name", "project": "metadata.namespace", "blueprint": "spec.blueprintRef", "blueprint.version": "spec.blueprintRef.version",
+		"credential": "spec.credentialRef.name", "parameters.size": "spec.parameters.size",
+	} {
+		if got := resourceField(name).String(); got != want {
+			t.Errorf("of a ProvisionedResource: %s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestStatus: Ready says how far it is, Synced whether it gets on, and the time
+// of a condition moves only with its status.
+func TestStatus(t *testing.T) {
+	first, later := time.Unix(1_800_000_000, 0), time.Unix(1_800_000_060, 0)
+	show := func(s map[string]any) string {
+		var b strings.Builder
+		fmt.Fprint(&b, s["phase"], " | ", s["message"])
+		for _, entry := range s["conditions"].([]any) {
+			c := entry.(map[string]any)
+			fmt.Fprint(&b, " | ", c["type"], " ", c["status"], " ", c["reason"], " ", strings.TrimPrefix(c["lastTransitionTime"].(string), "2027-01-15T08:"))
+		}
+		return b.String()
+	}
+	waiting := status(reconcile.View{Phase: broker.PhaseEnrolling, Why: "waiting"}, nil, 1, first)
+	ready := status(reconcile.View{Phase: broker.PhaseReady}, waiting, 1, later)
+	broken := status(reconcile.View{Phase: broker.PhaseReady, Error: "no answer"}, ready, 1, later.Add(time.Minute))
+	refused := status(reconcile.View{Error: "no blueprint"}, nil, 1, first)
+	for _, c := range []struct {
+		got  map[string]any
+		want string
+	}{
+		{waiting, "Enrolling | waiting | Ready False Enrolling 00:00Z | Synced True RoundCompleted 00:00Z"},
+		{ready, "Ready | <nil> | Ready True Ready 01:00Z | Synced True RoundCompleted 00:00Z"},
+		{broken, "Ready | no answer | Ready True Ready 01:00Z | Synced False RoundFailed 02:00Z"},
+		{refused, "<nil> | no blueprint | Ready False NotAccepted 00:00Z | Synced False RoundFailed 00:00Z"},
+	} {
+		if got := show(c.got); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// TestVersionsNeverChange: what is compared is the meaning, not the text.
+func TestVersionsNeverChange(t *testing.T) {
+	v := blueprintVersion{Name: "1", XR: template{Spec: []byte(`{"a":1,"b":2}`)}, ProviderConfig: template{Spec: []byte(`{}`)}}
+	was := &blueprint{}
+	was.Spec.Versions = []blueprintVersion{v}
+	same, other, withdrawn := v, v, v
+	same.XR.Spec, other.XR.Spec, withdrawn.Withdrawn = []byte(`{ "b":2, "a":1 }`), []byte(`{"a":1}`), true
+	for name, c := range map[string]struct {
+		versions []blueprintVersion
+		errors   int
+	}{
+		"in another order": {[]blueprintVersion{same}, 0},
+		"withdrawn":        {[]blueprintVersion{withdrawn}, 0},
+		"one added":        {[]blueprintVersion{{Name: "0"}, v}, 0},
+		"changed":          {[]blueprintVersion{other}, 1},
+		"taken back":       {[]blueprintVersion{{Name: "2"}}, 1},
+	} {
+		next := &blueprint{}
+		next.Spec.Versions = c.versions
+		if errs := next.checkKept(was); len(errs) != c.errors {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+}
