@@ -75,6 +75,9 @@ func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, smal
 		}
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
 	})
+	if err == nil {
+		u.r.touched(u.repo.id)
+	}
 	return u.ended("finish", err)
 }
 

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -394,4 +395,47 @@ func TestTable(t *testing.T) {
 	if cells := fmt.Sprint(got.Rows[1].Cells[:5]); cells != "[empty 0 0 <never> 0]" {
 		t.Errorf("row %s", cells)
 	}
+}
+
+// TestRun: what is restored has its figures again, and so has what is put on
+// hold, without a push.
+func TestRun(t *testing.T) {
+	each(t, func(w *world) {
+		w.repos.opts.Every = time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.repos.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				w.Error(err)
+			}
+		}()
+		figures := func(want string) {
+			w.Helper()
+			var got string
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				if u := w.object("shop", "web"); u != nil {
+					got = fmt.Sprintf("size %d, tags %d, reclaimable %d", figure(u, "size"), figure(u, "tags"), figure(u, "reclaimable"))
+				}
+				if got == want {
+					return
+				}
+			}
+			w.Fatalf("status is %s, want %s", got, want)
+		}
+		w.push("shop/web", "1", "12345")
+		figures("size 7, tags 1, reclaimable 0")
+		w.delete("shop", "web")
+		w.restore("shop", "web")
+		figures("size 7, tags 1, reclaimable 0")
+		w.want(202, "", "DELETE", "/v2/shop/web/manifests/1")
+		figures("size 7, tags 0, reclaimable 7")
+		for err := error(object.Errorf(object.Conflict, "")); object.Is(err, object.Conflict); {
+			err = w.update("shop", "web", func(u *unstructured.Unstructured) {
+				_ = unstructured.SetNestedField(u.Object, true, "spec", "hold")
+			})
+		}
+		figures("size 7, tags 0, reclaimable 0")
+	})
 }

@@ -8,6 +8,9 @@ const listRows = `SELECT id, path, object_uid IS NOT NULL FROM repositories WHER
 // findRow finds where a repository is, if it exists.
 const findRow = `SELECT path FROM repositories WHERE id = $1 AND removed_at IS NULL`
 
+// findPath finds a repository by its path.
+const findPath = `SELECT id FROM repositories WHERE path = $1`
+
 // countContent counts what a repository has. What stays is what a tag leads to,
 // by lists and subjects. A blob goes if nothing that stays uses it; that a
 // manifest of another repository will go as well is not known here, so it

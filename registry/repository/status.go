@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,6 +44,17 @@ func (r *Repositories) Touch(id int64) {
 // Run keeps the status of all repositories up to date until ctx ends, and then
 // returns nil.
 func (r *Repositories) Run(ctx context.Context) error {
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() {
+		for ctx.Err() == nil {
+			r.try(ctx, "follow the repositories", r.follow)
+			select { // before the next attempt
+			case <-ctx.Done():
+			case <-time.After(r.opts.Every):
+			}
+		}
+	})
 	tick := time.NewTicker(r.opts.Every)
 	defer tick.Stop()
 	var all time.Time
@@ -64,6 +76,48 @@ func (r *Repositories) try(ctx context.Context, what string, step func(context.C
 	if err := step(ctx); err != nil && ctx.Err() == nil {
 		r.opts.Logger.Warn(what, "error", err)
 	}
+}
+
+// follow notes the repositories whose objects are created, restored above all,
+// or get another spec, until ctx or the watch ends.
+func (r *Repositories) follow(ctx context.Context) error {
+	watcher, err := r.store.Watch(ctx, store.WatchRequest{Kind: r.version.Kind.Storage, From: r.store.Revision()})
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	for {
+		events, _, err := watcher.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if err := r.note(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// note touches the repository of an object that a change of the spec, or its
+// creation, may give other figures. A status that was written is no reason.
+func (r *Repositories) note(ctx context.Context, e *store.Event) error {
+	now, err := object.DecodeUnstructured(e.Object.Body, e.Object.ResourceVersion(), r.version.GVK)
+	if err != nil || e.Type == store.Removed {
+		return err
+	}
+	if e.Type == store.Updated {
+		before, err := object.ParseMeta(e.Previous)
+		if err != nil || before.Generation == now.GetGeneration() {
+			return err
+		}
+	}
+	var id int64
+	found, err := r.db.Row(ctx, findPath, []any{pathOf(now)}, &id)
+	if err == nil && found {
+		r.Touch(id)
+	}
+	return err
 }
 
 // touchAll notes every repository, and makes objects of those that have none:
