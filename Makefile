@@ -6,7 +6,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build check test race e2e bench schema generate
+.PHONY: help run build demo check test race e2e bench schema generate
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,6 +18,10 @@ build: ## build bin/exeunt, a static binary, and its names as kubectl's plugin
 	go build -trimpath -ldflags '-s -w' -o bin/exeunt ./cmd/exeunt
 	ln -sf exeunt bin/kubectl-exeunt
 	ln -sf exeunt bin/kubectl_complete-exeunt
+
+demo: build ## one deletion from beginning to end, told as it happens; leaves nothing behind
+	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/demo ./cmd/kubectl
+	test/bin/demo/demo -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop
 
 check: ## the quick gate: format, vet, staticcheck, our own rules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "run gofmt -w on:"; echo "$$files"; exit 1; fi

@@ -3,7 +3,9 @@
 // own what they make, adopt what matches and has no owner, and report the
 // generation that they have seen, also of an object that is being deleted.
 //
-// There are no pods to run and no rollouts: a Deployment has one ReplicaSet.
+// There are no rollouts: a Deployment has one ReplicaSet. Nor are there pods to
+// run; RunKubelet is for those who want to see pods end with their grace, and
+// RunApps for the kind that examples/shop defines.
 package controllers
 
 import (

@@ -8,7 +8,6 @@ package harness
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -68,7 +67,3 @@ func poll(limit time.Duration, condition func() error) error {
 		time.Sleep(pause)
 	}
 }
-
-// Leash ties a process that a test starts to the test's own: it is for the
-// command's SysProcAttr.
-func Leash() *syscall.SysProcAttr { return leash() }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/test/leash"
 )
 
 // Result is what a kubectl command left.
@@ -76,7 +78,7 @@ func (s *Server) KubectlStart(t testing.TB, args ...string) *Process {
 	cmd := exec.Command(KubectlPath(t), args...)
 	cmd.Env = s.environment()
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = leash()
+	cmd.SysProcAttr = leash.Leash()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

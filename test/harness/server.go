@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/exeunt/exeunt/test/leash"
 )
 
 // Server is one exeunt process. Its methods are for the test's own goroutine;
@@ -93,7 +95,7 @@ func (s *Server) Start() {
 	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--registry-listen", s.images, "--database", s.Database}, s.flags...)
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = leash()
+	cmd.SysProcAttr = leash.Leash()
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("start the server: %v", err)
 	}

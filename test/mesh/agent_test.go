@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/exeunt/exeunt/test/harness"
+	"github.com/exeunt/exeunt/test/leash"
 )
 
 // agent is an `exeunt node join` process with a directory of its own.
@@ -78,7 +79,7 @@ func (a *agent) start() {
 	defer out.Close()
 	a.cmd, a.exited = exec.Command(program(a.t), a.args...), make(chan struct{})
 	a.cmd.Stdout, a.cmd.Stderr = out, out
-	a.cmd.SysProcAttr = harness.Leash()
+	a.cmd.SysProcAttr = leash.Leash()
 	if err := a.cmd.Start(); err != nil {
 		a.t.Fatal(err)
 	}

@@ -1,0 +1,45 @@
+// Command demo shows one deletion from beginning to end: see package demo. It
+// needs nothing but the two programs, and leaves nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/exeunt/exeunt/test/demo"
+)
+
+func main() {
+	exeunt := flag.String("exeunt", "bin/exeunt", "the program")
+	kubectl := flag.String("kubectl", "kubectl", "kubectl")
+	examples := flag.String("examples", "examples/shop", "directory of the shop")
+	pace := flag.Duration("pace", 2*time.Second, "how long to pause where there is something to read")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Pace: *pace, Out: os.Stdout}); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run gives the demo a directory, and takes it away.
+func run(ctx context.Context, c demo.Config) (err error) {
+	for _, path := range []*string{&c.Exeunt, &c.Kubectl, &c.Examples} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	if c.Dir, err = os.MkdirTemp("", "exeunt-demo-"); err != nil {
+		return err
+	}
+	_, err = demo.Run(ctx, c)
+	return errors.Join(err, os.RemoveAll(c.Dir))
+}

@@ -1,0 +1,306 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Item is an object in an answer of the server's.
+type Item struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	UID    string `json:"uid"`
+	Action string `json:"action"`
+}
+
+// foresee is the second act: what would a delete take with it?
+func (p *play) foresee(ctx context.Context) error {
+	p.section("2. Before", "What would go, in which way, and what would hold it up? Asking changes nothing.")
+	if _, err := p.command(ctx, "exeunt preview app/shop --cascade=foreground"); err != nil {
+		return err
+	}
+	var preview struct{ Status struct{ Items []Item } }
+	if err := p.ask(ctx, "exeunt preview app/shop --cascade=foreground -o json", &preview); err != nil {
+		return err
+	}
+	p.record.Preview = preview.Status.Items
+	var err error
+	p.record.Before, err = p.snapshot(ctx)
+	return errors.Join(err, p.pause(ctx))
+}
+
+// leave is the third act: they leave the stage, in order.
+func (p *play) leave(ctx context.Context) error {
+	p.section("3. Exeunt", "Pods have their grace. The node leaves before its machine goes, and it waits for a customer.")
+	app, err := p.app(ctx)
+	if err != nil {
+		return err
+	}
+	p.record.Asked = p.recorder.mark()
+	deleted := make(chan error, 1)
+	const line = "kubectl delete app shop --cascade=foreground"
+	p.line("$ %s &", line)
+	p.running.Go(func() {
+		_, err := p.quiet(ctx, line)
+		deleted <- err
+	})
+	if err := p.holdUp(ctx); err != nil {
+		return err
+	}
+	p.line("the customer hangs up, and the pods may end")
+	close(p.curtain)
+	if err := p.customer.Close(); err != nil {
+		return err
+	}
+	if err := <-deleted; err != nil {
+		return err
+	}
+	if err := p.awaitEmpty(ctx); err != nil {
+		return err
+	}
+	if p.record.Archived, err = p.archived(ctx, app); err != nil {
+		return err
+	}
+	if p.record.Kept, err = p.disk(); err != nil {
+		return err
+	}
+	p.line("the app is gone, and %d objects with it; the preview had listed %d", len(p.record.Archived)-1, len(p.record.Preview)-1)
+	if err := p.unreachable(ctx); err != nil {
+		return err
+	}
+	p.line("the images cannot be pulled, but until the archive forgets, they can come back: %s on disk", size(p.record.Kept.Bytes))
+	return p.pause(ctx)
+}
+
+// holdUp waits until the deletion stands still, and asks why.
+func (p *play) holdUp(ctx context.Context) error {
+	asked := p.record.Asked
+	for _, await := range []struct {
+		what  string
+		match func(Event) bool
+	}{
+		{"the node drains", func(e Event) bool {
+			return e.Object.GetKind() == "MeshNode" && field(e.Object, "status", "phase") == "Draining"
+		}},
+		{"the pods are asked to end", func(e Event) bool { return e.Object.GetKind() == "Pod" && e.Deleting() }},
+		{"the repository is gone", func(e Event) bool { return e.Object.GetKind() == "Repository" && e.Verb == watch.Deleted }},
+	} {
+		if _, err := p.recorder.find(ctx, asked, await.what, await.match); err != nil {
+			return err
+		}
+	}
+	var err error
+	if p.record.Why, err = p.command(ctx, "exeunt why app/shop"); err != nil {
+		return err
+	}
+	if _, err = p.command(ctx, "kubectl get pr edge -o custom-columns=NAME:.metadata.name,PHASE:.status.phase,MESSAGE:.status.message"); err != nil {
+		return err
+	}
+	return errors.Join(talk(p.customer), p.pause(ctx)) // the customer is still served
+}
+
+// regret is the fourth act: everything comes back.
+func (p *play) regret(ctx context.Context) error {
+	p.section("4. Second thoughts", "The controllers are sent away, so that all that comes back comes from the archive.")
+	for _, end := range p.dismiss {
+		end()
+	}
+	cascade := p.record.Archived[slices.IndexFunc(p.record.Archived, func(i Item) bool { return i.Kind == "App" })].UID
+	p.record.Restored = p.recorder.mark()
+	if _, err := p.command(ctx, "exeunt restore --cascade "+cascade); err != nil {
+		return err
+	}
+	var err error
+	if p.record.After, err = p.snapshot(ctx); err != nil {
+		return err
+	}
+	if err := p.pull(ctx, p.images); err != nil {
+		return err
+	}
+	p.line("pulled %s:%v: every byte is what it was", repository, tags)
+	p.startControllers(ctx)
+	if err := p.awaitUp(ctx); err != nil {
+		return err
+	}
+	if _, err := p.quiet(ctx, "kubectl wait deployment/web --for=jsonpath={.status.observedGeneration}=1 --timeout=60s"); err != nil {
+		return err
+	}
+	p.record.Settled, err = p.snapshot(ctx)
+	p.line("the controllers are back and find nothing to do; a new machine has joined")
+	return errors.Join(err, p.pause(ctx))
+}
+
+// forGood is the last act.
+func (p *play) forGood(ctx context.Context) error {
+	p.section("5. For good", "The same again in the background: the app goes at once, the rest follows. Then the archive forgets.")
+	app, err := p.app(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := p.command(ctx, "kubectl delete app shop"); err != nil {
+		return err
+	}
+	if err := p.awaitEmpty(ctx); err != nil {
+		return err
+	}
+	if _, err := p.command(ctx, "exeunt archive purge --cascade "+app); err != nil {
+		return err
+	}
+	if err := p.awaitReturn(ctx); err != nil {
+		return err
+	}
+	p.line("returned: %d tags, %d manifests, %d blobs, %s", p.record.Content.Tags, p.record.Content.Manifests, len(tags)*(layers+1),
+		size(p.record.Full.Bytes-p.record.Empty.Bytes))
+	return nil
+}
+
+// awaitReturn waits until the registry has given everything back, and tells how
+// far it is.
+func (p *play) awaitReturn(ctx context.Context) error {
+	told, at := "", time.Time{}
+	return until(ctx, "the registry's bytes", func() (err error) {
+		var stats struct {
+			Manifests, Blobs, Unlinks struct{ Depth int }
+		}
+		body, err := p.kube.Discovery().RESTClient().Get().AbsPath("/exeunt/registry/gc").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(body, &stats); err != nil {
+			return err
+		}
+		if p.record.Empty, err = p.disk(); err != nil {
+			return err
+		}
+		left := fmt.Sprintf("%d manifests and %d blobs under review, %d files to be removed; on disk %d files, %s", stats.Manifests.Depth,
+			stats.Blobs.Depth, stats.Unlinks.Depth, p.record.Empty.Files, size(p.record.Empty.Bytes))
+		done := p.record.Empty.Files+stats.Manifests.Depth+stats.Blobs.Depth+stats.Unlinks.Depth == 0
+		if left != told && (done || time.Since(at) > time.Second) {
+			p.line("%-42s %s", "Registry", left)
+			told, at = left, time.Now()
+		}
+		if !done {
+			return errors.New(left)
+		}
+		return nil
+	})
+}
+
+// awaitEmpty waits until nothing of the shop is left: what was there before it
+// is a Secret.
+func (p *play) awaitEmpty(ctx context.Context) error {
+	return until(ctx, "an empty stage", func() error {
+		left, err := p.list(ctx)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for i := range left {
+			if kind := left[i].GetKind(); kind != "Secret" || left[i].GetName() != "cloud" {
+				names = append(names, kind+" "+left[i].GetName())
+			}
+		}
+		if len(names) > 0 {
+			return fmt.Errorf("left: %s", strings.Join(names, ", "))
+		}
+		return nil
+	})
+}
+
+// pause lets people read.
+func (p *play) pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(p.Pace):
+		return nil
+	}
+}
+
+// ask runs a command that answers in JSON.
+func (p *play) ask(ctx context.Context, line string, answer any) error {
+	out, err := p.quiet(ctx, line)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(out), answer); err != nil {
+		return fmt.Errorf("%s: %w", line, err)
+	}
+	return nil
+}
+
+// archived lists what went in a cascade.
+func (p *play) archived(ctx context.Context, cascade string) ([]Item, error) {
+	var list struct{ Items []struct{ Spec Item } }
+	err := p.ask(ctx, "exeunt archive list -o json --cascade "+cascade, &list)
+	var items []Item
+	for _, i := range list.Items {
+		items = append(items, i.Spec)
+	}
+	return items, err
+}
+
+// app is the uid of the App.
+func (p *play) app(ctx context.Context) (string, error) {
+	return p.quiet(ctx, "kubectl get app shop -o jsonpath={.metadata.uid}")
+}
+
+// list is everything that has a part, as it is now.
+func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err error) {
+	for _, resource := range watched {
+		page, err := p.objects.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+	}
+	return all, nil
+}
+
+// snapshot says of every object of the App, and of the App, what it is like: all
+// that somebody declared, and whose it is. Owners are told by name, since a
+// restored object has a new uid.
+func (p *play) snapshot(ctx context.Context) (map[string]string, error) {
+	all, err := p.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range all {
+		names[string(all[i].GetUID())] = all[i].GetKind() + " " + all[i].GetName()
+	}
+	like := map[string]string{}
+	for i := range all {
+		o := &all[i]
+		owners := []string{}
+		for _, ref := range o.GetOwnerReferences() {
+			owners = append(owners, names[string(ref.UID)])
+		}
+		if len(owners) == 0 && o.GetKind() != "App" || o.GetKind() == "Machine" {
+			continue
+		}
+		text, err := json.Marshal(map[string]any{
+			"owners": owners, "labels": o.GetLabels(), "annotations": o.GetAnnotations(), "finalizers": o.GetFinalizers(), "spec": o.Object["spec"],
+		})
+		if err != nil {
+			return nil, err
+		}
+		like[o.GetKind()+" "+o.GetName()] = string(text)
+	}
+	return like, nil
+}
+
+// field is a text in an object, or "".
+func field(o *unstructured.Unstructured, path ...string) string {
+	text, _, _ := unstructured.NestedString(o.Object, path...)
+	return text
+}

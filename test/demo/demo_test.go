@@ -1,0 +1,221 @@
+package demo
+
+import (
+	"database/sql"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// TestDemo runs the demo on both engines, and checks all that it claims.
+func TestDemo(t *testing.T) {
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		t.Run(engine, func(t *testing.T) {
+			r, database := run(t, engine)
+			t.Run("preview", func(t *testing.T) { checkPreview(t, r) })
+			t.Run("order", func(t *testing.T) {
+				checkOrder(t, r.between(r.Asked, r.Restored))
+				checkOrder(t, r.between(r.Restored, 1<<62))
+			})
+			t.Run("grace", func(t *testing.T) { checkGrace(t, r) })
+			t.Run("why", func(t *testing.T) { checkWhy(t, r) })
+			t.Run("restore", func(t *testing.T) { checkRestore(t, r) })
+			t.Run("bytes", func(t *testing.T) { checkBytes(t, r, engine, database) })
+		})
+	}
+}
+
+func run(t *testing.T, engine string) (r *Record, database string) {
+	t.Helper()
+	bin, err := harness.PluginDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := filepath.Abs("../../examples/shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	database = harness.Database(t, engine)
+	r, err = Run(t.Context(), Config{
+		Exeunt: filepath.Join(bin, "exeunt"), Kubectl: harness.KubectlPath(t), Examples: examples,
+		Dir: t.TempDir(), Database: database, Out: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, database
+}
+
+// between are the events after one revision and up to another.
+func (r *Record) between(from, to int64) (events []Event) {
+	for _, e := range r.Events {
+		if e.Revision > from && e.Revision <= to {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// checkPreview: what was listed went, and nothing else but what the listed
+// ProvisionedResource had built, which its finalizer stands for.
+func checkPreview(t *testing.T, r *Record) {
+	listed, archived, gone := map[string]string{}, map[string]string{}, map[string]string{}
+	for _, i := range r.Preview {
+		if !slices.Contains([]string{"Delete", "Wait", "Block"}, i.Action) {
+			t.Errorf("%s %s: %s", i.Kind, i.Name, i.Action)
+		}
+		listed[i.UID] = i.Kind + " " + i.Name
+	}
+	for _, i := range r.Archived {
+		archived[i.UID] = i.Kind + " " + i.Name
+	}
+	built := map[string]int{}
+	for _, e := range r.between(r.Asked, r.Restored) {
+		switch uid := string(e.Object.GetUID()); {
+		case e.Verb != watch.Deleted:
+		case e.Object.GetLabels()["provisioning.exeunt.dev/resource-id"] != "", e.Object.GetKind() == "Machine", e.Object.GetKind() == "MeshNode":
+			built[e.Object.GetKind()]++
+		default:
+			gone[uid] = e.Name()
+		}
+	}
+	if len(listed) != 8 {
+		t.Errorf("the preview listed %v", listed)
+	}
+	if diff := cmp.Diff(listed, archived); diff != "" {
+		t.Errorf("what the preview listed (-) and what the archive has (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(listed, gone); diff != "" {
+		t.Errorf("what the preview listed (-) and what went (+):\n%s", diff)
+	}
+	want := map[string]int{"MeshNode": 1, "XNode": 1, "Machine": 1, "ProviderConfig": 1, "Secret": 1}
+	if diff := cmp.Diff(want, built); diff != "" {
+		t.Errorf("what was built (-) and what of it went (+):\n%s", diff)
+	}
+}
+
+// checkOrder: the node, then the substrate, then the declaration.
+func checkOrder(t *testing.T, events []Event) {
+	t.Helper()
+	at := func(kind string, match func(Event) bool) int64 {
+		for _, e := range events {
+			if e.Object.GetKind() == kind && match(e) {
+				return e.Revision
+			}
+		}
+		t.Errorf("no such event of a %s", kind)
+		return 0
+	}
+	gone := func(e Event) bool { return e.Verb == watch.Deleted }
+	steps := []struct {
+		what string
+		at   int64
+	}{
+		{"the declaration is deleted", at("ProvisionedResource", Event.Deleting)},
+		{"the node drains", at("MeshNode", func(e Event) bool { return field(e.Object, "status", "phase") == "Draining" })},
+		{"the node is gone", at("MeshNode", gone)},
+		{"the XR is deleted", at("XNode", Event.Deleting)},
+		{"the machine is deleted", at("Machine", Event.Deleting)},
+		{"the machine is gone", at("Machine", gone)},
+		{"the XR is gone", at("XNode", gone)},
+		{"the ProviderConfig is gone", at("ProviderConfig", gone)},
+		{"the declaration is gone", at("ProvisionedResource", gone)},
+	}
+	for i := 1; i < len(steps); i++ {
+		if steps[i].at <= steps[i-1].at {
+			t.Errorf("%s at %d, %s at %d", steps[i-1].what, steps[i-1].at, steps[i].what, steps[i].at)
+		}
+	}
+}
+
+// checkGrace: pods were asked, had their grace, and went; in the foreground each
+// owner went after what it owned.
+func checkGrace(t *testing.T, r *Record) {
+	asked, gone, order := map[string]bool{}, 0, []string{}
+	for _, e := range r.between(r.Asked, r.Restored) {
+		grace := e.Object.GetDeletionGracePeriodSeconds()
+		switch kind := e.Object.GetKind(); {
+		case kind == "Pod" && e.Verb == watch.Modified && e.Deleting() && grace != nil && *grace == 30:
+			asked[e.Name()] = true
+		case kind == "Pod" && e.Verb == watch.Deleted:
+			if !asked[e.Name()] {
+				t.Errorf("%s went without having been asked", e.Name())
+			}
+			gone++
+			order = append(order, kind)
+		case e.Verb == watch.Deleted && slices.Contains([]string{"ReplicaSet", "Deployment", "App"}, kind):
+			order = append(order, kind)
+		}
+	}
+	if gone != 3 {
+		t.Errorf("%d pods went", gone)
+	}
+	if diff := cmp.Diff([]string{"Pod", "Pod", "Pod", "ReplicaSet", "Deployment", "App"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// checkWhy: in the middle, the report named all that was waited for.
+func checkWhy(t *testing.T, r *Record) {
+	for _, want := range []string{
+		"App shop in namespace shop is DELETING.", "Dependent: Deployment web", "Dependent: ReplicaSet web-1", "Dependent: Pod web-1-",
+		"GracePeriod: its grace period of 30s has", "Dependent: ProvisionedResource edge", "finalizer provisioning.exeunt.dev/teardown has not been removed",
+	} {
+		if !strings.Contains(r.Why, want) {
+			t.Errorf("it does not say %q:\n%s", want, r.Why)
+		}
+	}
+	if strings.Contains(r.Why, "Repository") {
+		t.Errorf("it names what was gone:\n%s", r.Why)
+	}
+}
+
+// checkRestore: the same objects are back, with other uids, and controllers find
+// them as they want them.
+func checkRestore(t *testing.T, r *Record) {
+	if len(r.Before) != len(r.Preview) {
+		t.Errorf("there were %v", slices.Sorted(maps.Keys(r.Before)))
+	}
+	if diff := cmp.Diff(r.Before, r.After); diff != "" {
+		t.Errorf("before (-) and restored (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(r.Before, r.Settled); diff != "" {
+		t.Errorf("before (-) and when the controllers were back (+):\n%s", diff)
+	}
+}
+
+// checkBytes: nothing was removed while it could be restored, and everything
+// afterwards: rows and files.
+func checkBytes(t *testing.T, r *Record, engine, database string) {
+	if want := int64(len(tags) * layers * layerSize); r.Full.Bytes < want {
+		t.Errorf("%d bytes on disk, the layers alone have %d", r.Full.Bytes, want)
+	}
+	if c := r.Content; c.Tags != len(tags) || c.Manifests != len(tags) || c.Size < r.Full.Bytes {
+		t.Errorf("the repository had %+v, and on disk there was %+v", c, r.Full)
+	}
+	if r.Kept != r.Full {
+		t.Errorf("after the first deletion: %+v, before it %+v", r.Kept, r.Full)
+	}
+	if r.Empty != (Disk{}) {
+		t.Errorf("in the end: %+v", r.Empty)
+	}
+	driver := map[string]string{harness.SQLite: "sqlite", harness.Postgres: "pgx"}[engine]
+	db, err := sql.Open(driver, database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, table := range []string{"tags", "manifests", "layers", "blobs", "repository_blobs", "repositories", "gc_unlink_queue"} {
+		rows := -1
+		if err := db.QueryRow("SELECT count(*) FROM " + table).Scan(&rows); err != nil || rows != 0 {
+			t.Errorf("%d rows in %s: %v", rows, table, err)
+		}
+	}
+}
