@@ -19,7 +19,7 @@ func newRegistry() *cobra.Command {
 		Short: "Look after the OCI registry",
 		Long:  "Look after the OCI registry of a server that is running.",
 	}
-	cmd.AddCommand(newRegistryGC(), newRegistryUndelete(), newRegistryImport())
+	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport())
 	return cmd
 }
 

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/server"
+)
+
+func newRegistryVerify() *cobra.Command {
+	var c server.Config
+	var o registry.VerifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check that every manifest has its blobs, and every blob its bytes",
+		Long: `Check the registry: every manifest is what its digest says and has its blobs,
+every blob has its bytes and they are what its digest says, what nothing uses is
+queued for review, and all stored bytes are known to the database.
+
+Give it the same --data, --database and --registry-storage as the server, and
+use the server's version of this program. It only reads, and the server may be
+running: requests and collection go on. Each finding is a line; the exit code is
+1 when there is one.`,
+		Example: `  exeunt registry verify --data /var/lib/exeunt
+  exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &progress{out: cmd.ErrOrStderr(), silent: !terminal(cmd.ErrOrStderr())}
+			o.Progress = p.show
+			o.Found = func(f registry.Finding) {
+				p.clear()
+				fmt.Fprintln(cmd.OutOrStdout(), f)
+			}
+			sum, err := server.VerifyRegistry(cmd.Context(), c, o)
+			p.clear()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), describeVerified(sum))
+			if sum.Findings > 0 {
+				return fmt.Errorf("found %d problems", sum.Findings)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Data, "data", "./data", "the server's data directory")
+	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
+	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
+	return cmd
+}
+
+func describeVerified(v registry.Verified) string {
+	return fmt.Sprintf("%d manifests, %d blobs, %d MiB read, %d paths", v.Manifests, v.Blobs, v.Bytes>>20, v.Paths)
+}
+
+// progress is a line on a terminal that is written over and over.
+type progress struct {
+	out    io.Writer
+	silent bool
+	last   time.Time
+}
+
+func (p *progress) show(v registry.Verified) {
+	if p.silent || time.Since(p.last) < 200*time.Millisecond {
+		return
+	}
+	p.last = time.Now()
+	fmt.Fprintf(p.out, "\r\x1b[K%s", describeVerified(v))
+}
+
+func (p *progress) clear() {
+	if !p.silent && !p.last.IsZero() {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// terminal says whether a person looks at what is written.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,289 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Problem is a kind of what Verify finds.
+type Problem string
+
+// The problems. The first four lose content, the others only space.
+const (
+	// BlobMissing: a blob has no bytes.
+	BlobMissing Problem = "blob-missing"
+	// BlobDamaged: a blob has other bytes than its digest or its size says.
+	BlobDamaged Problem = "blob-damaged"
+	// BlobUnreadable: the bytes of a blob cannot be read.
+	BlobUnreadable Problem = "blob-unreadable"
+	// ManifestDamaged: a manifest is not what its digest says, or refers to
+	// something that is not there.
+	ManifestDamaged Problem = "manifest-damaged"
+	// BytesUnknown: the blob store holds something that no row knows of.
+	BytesUnknown Problem = "bytes-unknown"
+	// NeverReviewed: nothing uses it, and no review will find that out.
+	NeverReviewed Problem = "never-reviewed"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Problem Problem
+	Subject string // a digest, a repository with a digest, or a path of the blob store
+	Detail  string // for a person
+}
+
+func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Problem, f.Subject, f.Detail) }
+
+// Verified is how much Verify has looked at.
+type Verified struct {
+	Manifests, Blobs, Paths int64
+	Bytes                   int64 // that were read
+	Findings                int64
+}
+
+// VerifyOptions are what Verify can be given. What is zero has a default.
+type VerifyOptions struct {
+	// Quick compares the sizes of blobs, and reads none.
+	Quick bool
+	// Found is told of each finding, one at a time. Default: nobody.
+	Found func(Finding)
+	// Progress is told now and then how far it is. Default: nobody.
+	Progress func(Verified)
+}
+
+// Verify holds the invariants of docs/spec/registry-tracking.md against what
+// there is: every manifest has its blobs, every blob has its bytes and they are
+// what its digest says, everything that nothing uses is queued, and all bytes
+// are known to the database.
+//
+// It only reads, and requests and collectors may go on meanwhile. What it finds
+// wrong it looks at a second time, in an order in which only something that is
+// wrong can look wrong twice: rows go before bytes, and users before what they
+// use.
+func Verify(ctx context.Context, db *sqldb.DB, blobs blobstore.Store, o VerifyOptions) (Verified, error) {
+	walker, ok := blobs.(blobstore.Walker)
+	if !ok {
+		return Verified{}, fmt.Errorf("verify: a %T cannot be looked through", blobs)
+	}
+	v := &verifier{db: db, blobs: blobs, walker: walker, options: o}
+	if err := v.manifests(ctx); err != nil {
+		return v.so(), fmt.Errorf("verify manifests: %w", err)
+	}
+	if err := v.blobRows(ctx); err != nil {
+		return v.so(), fmt.Errorf("verify blobs: %w", err)
+	}
+	if err := v.paths(ctx); err != nil {
+		return v.so(), fmt.Errorf("verify the blob store: %w", err)
+	}
+	return v.so(), nil
+}
+
+type verifier struct {
+	db      *sqldb.DB
+	blobs   blobstore.Store
+	walker  blobstore.Walker
+	options VerifyOptions
+
+	mu  sync.Mutex
+	sum Verified // guarded by mu
+}
+
+// add counts what was looked at.
+func (v *verifier) add(more Verified) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sum.Manifests += more.Manifests
+	v.sum.Blobs += more.Blobs
+	v.sum.Paths += more.Paths
+	v.sum.Bytes += more.Bytes
+	if v.options.Progress != nil {
+		v.options.Progress(v.sum)
+	}
+}
+
+func (v *verifier) so() Verified {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.sum
+}
+
+func (v *verifier) found(problem Problem, subject, format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sum.Findings++
+	if v.options.Found != nil {
+		v.options.Found(Finding{problem, subject, fmt.Sprintf(format, args...)})
+	}
+}
+
+// blobPage is how many blobs are looked at between two questions to the
+// database.
+const blobPage = 500
+
+// storedBlob is a row of blobs.
+type storedBlob struct {
+	digest  digest.Digest
+	path    string
+	size    int64
+	small   bool // the bytes are in the database
+	tracked bool // in use, or to be reviewed
+}
+
+func (v *verifier) blobRows(ctx context.Context) error {
+	last := ""
+	for {
+		page, err := v.blobPage(ctx, last)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(max(4, runtime.GOMAXPROCS(0))) // of which most wait for the store
+		for _, b := range page {
+			group.Go(func() error { return v.blob(ctx, b) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		last = page[len(page)-1].digest.String()
+	}
+}
+
+func (v *verifier) blobPage(ctx context.Context, after string) (page []storedBlob, err error) {
+	rows, err := v.db.Query(ctx, verifyBlobs, after, blobPage)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var b storedBlob
+		if err := rows.Scan(&b.digest, &b.path, &b.size, &b.small, &b.tracked); err != nil {
+			return nil, err
+		}
+		page = append(page, b)
+	}
+	return page, rows.Err()
+}
+
+// blob looks at one blob, and at its row again if something is wrong: it may
+// have been collected meanwhile, and then its row went first.
+func (v *verifier) blob(ctx context.Context, b storedBlob) error {
+	problem, detail := v.content(ctx, b)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if problem != "" {
+		var one int64
+		still, err := v.db.Row(ctx, verifyBlobAgain, []any{b.digest.String(), b.path}, &one)
+		if err != nil {
+			return err
+		}
+		if still {
+			v.found(problem, b.digest.String(), "%s (path %s)", detail, b.path)
+		}
+	}
+	if !b.tracked {
+		v.found(NeverReviewed, b.digest.String(), "no manifest uses the blob, and it is not in gc_blob_review_queue")
+	}
+	v.add(Verified{Blobs: 1})
+	return nil
+}
+
+// content compares the bytes of a blob with its row.
+func (v *verifier) content(ctx context.Context, b storedBlob) (problem Problem, detail string) {
+	size, actual := int64(0), digest.Digest("")
+	var err error
+	if v.options.Quick && !b.small {
+		size, err = v.blobs.Stat(ctx, b.path)
+	} else {
+		size, actual, err = v.read(ctx, b)
+	}
+	switch {
+	case errors.Is(err, blobstore.ErrNotFound):
+		return BlobMissing, "its bytes are not in the blob store"
+	case err != nil:
+		return BlobUnreadable, err.Error()
+	case size != b.size:
+		return BlobDamaged, fmt.Sprintf("there are %d bytes, not %d", size, b.size)
+	case actual != "" && actual != b.digest:
+		return BlobDamaged, fmt.Sprintf("its bytes have digest %s", actual)
+	}
+	return "", ""
+}
+
+func (v *verifier) read(ctx context.Context, b storedBlob) (size int64, actual digest.Digest, err error) {
+	if !supported(b.digest.Algorithm()) {
+		return 0, "", fmt.Errorf("%s is not a digest algorithm that is known here", b.digest.Algorithm())
+	}
+	f, err := v.open(ctx, b)
+	if err != nil {
+		return 0, "", err
+	}
+	buffer := buffers.Get().(*[copyBuffer]byte)
+	defer buffers.Put(buffer)
+	hash := b.digest.Algorithm().Hash()
+	for err == nil {
+		var n int
+		n, err = f.Read(buffer[:])
+		hash.Write(buffer[:n])
+		size += int64(n)
+		v.add(Verified{Bytes: int64(n)})
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return size, digest.NewDigest(b.digest.Algorithm(), hash), errors.Join(err, f.Close())
+}
+
+func (v *verifier) open(ctx context.Context, b storedBlob) (io.ReadCloser, error) {
+	if !b.small {
+		return v.blobs.Open(ctx, b.path, 0)
+	}
+	var content []byte
+	found, err := v.db.Row(ctx, findSmall, []any{b.digest.String()}, &content)
+	if err == nil && !found {
+		err = blobstore.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(content)), err
+}
+
+// paths looks for bytes that nobody knows. A path is known from before its
+// first byte until after its last, so one that is not, and is still there when
+// the store is looked through again, never will be.
+func (v *verifier) paths(ctx context.Context) error {
+	suspects := map[string]bool{}
+	err := v.walker.Walk(ctx, func(path string, _ int64, _ time.Time) error {
+		v.add(Verified{Paths: 1})
+		var known bool
+		if _, err := v.db.Row(ctx, verifyPath, []any{path}, &known); err != nil {
+			return err
+		}
+		if !known {
+			suspects[path] = true
+		}
+		return nil
+	})
+	if err != nil || len(suspects) == 0 {
+		return err
+	}
+	return v.walker.Walk(ctx, func(path string, size int64, written time.Time) error {
+		if suspects[path] {
+			v.found(BytesUnknown, path, "%d bytes, last written %s", size, written.UTC().Format(time.RFC3339))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,117 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// manifestPage is how many manifests are in memory at once.
+const manifestPage = 16
+
+// storedManifest is a row of manifests.
+type storedManifest struct {
+	id, repo  int64
+	name      string // of the repository
+	digest    digest.Digest
+	mediaType string
+	payload   []byte
+	tracked   bool // kept by something, or to be reviewed
+}
+
+func (v *verifier) manifests(ctx context.Context) error {
+	last := int64(0)
+	for {
+		page, err := v.manifestPage(ctx, last)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, m := range page {
+			if err := v.manifest(ctx, m); err != nil {
+				return err
+			}
+		}
+		last = page[len(page)-1].id
+	}
+}
+
+func (v *verifier) manifestPage(ctx context.Context, after int64) (page []storedManifest, err error) {
+	rows, err := v.db.Query(ctx, verifyManifests, after, manifestPage)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var m storedManifest
+		if err := rows.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked); err != nil {
+			return nil, err
+		}
+		page = append(page, m)
+	}
+	return page, rows.Err()
+}
+
+// manifest looks at one manifest, and again whether it is there if it lacks
+// something: a manifest goes before what it refers to.
+func (v *verifier) manifest(ctx context.Context, m storedManifest) error {
+	subject := m.name + "@" + m.digest.String()
+	lacks, err := v.lacks(ctx, m)
+	if err != nil {
+		return err
+	}
+	if lacks != "" {
+		var one int64
+		still, err := v.db.Row(ctx, manifestThere, []any{m.id}, &one)
+		if err != nil {
+			return err
+		}
+		if still {
+			v.found(ManifestDamaged, subject, "%s", lacks)
+		}
+	}
+	if !m.tracked {
+		v.found(NeverReviewed, subject, "nothing keeps the manifest, and it is not in gc_manifest_review_queue")
+	}
+	v.add(Verified{Manifests: 1})
+	return nil
+}
+
+// lacks says what is wrong with a manifest, if anything is.
+func (v *verifier) lacks(ctx context.Context, m storedManifest) (string, error) {
+	if !supported(m.digest.Algorithm()) {
+		return "its digest is of no known algorithm", nil
+	}
+	if actual := m.digest.Algorithm().FromBytes(m.payload); actual != m.digest {
+		return fmt.Sprintf("its bytes have digest %s", actual), nil
+	}
+	parsed, err := parseManifest(m.mediaType, m.payload)
+	if err != nil {
+		return err.Error(), nil
+	}
+	wanted := parsed.layers
+	if parsed.config != nil {
+		wanted = append(wanted, *parsed.config)
+	}
+	var one int64
+	for _, b := range wanted {
+		there, err := v.db.Row(ctx, lookBlob, []any{b.Digest.String()}, new(string))
+		if err != nil {
+			return "", err
+		}
+		if !there && !optional(&b) {
+			return fmt.Sprintf("there is no blob %s", b.Digest), nil
+		}
+	}
+	for _, child := range parsed.children {
+		there, err := v.db.Row(ctx, verifyChild, []any{m.repo, child.Digest.String()}, &one)
+		if err != nil {
+			return "", err
+		}
+		if !there {
+			return fmt.Sprintf("there is no manifest %s", child.Digest), nil
+		}
+	}
+	return "", nil
+}

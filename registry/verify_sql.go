@@ -1,0 +1,39 @@
+package registry
+
+// The statements of Verify. Each that asks whether something is tracked asks
+// all places at once: it moves from one to the other in a transaction.
+
+// verifyManifests is a run of manifests, with whether something keeps each, or
+// it is queued.
+const verifyManifests = `
+SELECT m.id, m.repository_id, r.path, m.digest, t.media_type, m.payload,
+    EXISTS (SELECT 1 FROM tags g WHERE g.manifest_id = m.id)
+        OR EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = m.id)
+        OR EXISTS (SELECT 1 FROM manifests s WHERE s.repository_id = m.repository_id AND s.digest = m.subject_digest)
+        OR EXISTS (
+            SELECT 1 FROM gc_manifest_review_queue q
+            WHERE q.manifest = CAST(m.repository_id AS text) || '@' || m.digest)
+FROM manifests m
+JOIN repositories r ON r.id = m.repository_id
+JOIN media_types t ON t.id = m.media_type_id
+WHERE m.id > $1 ORDER BY m.id LIMIT $2`
+
+const verifyChild = `SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2`
+
+// verifyBlobs is a run of blobs, with whether something uses each, or it is
+// queued.
+const verifyBlobs = `
+SELECT b.digest, b.path, b.size, b.small,
+    EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = b.digest)
+        OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = b.digest)
+        OR EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest)
+FROM blobs b
+WHERE b.digest > $1 ORDER BY b.digest LIMIT $2`
+
+const verifyBlobAgain = `SELECT 1 FROM blobs WHERE digest = $1 AND path = $2`
+
+// verifyPath says whether a row names a path, or it is to be removed.
+const verifyPath = `
+SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1)
+    OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1)
+    OR EXISTS (SELECT 1 FROM gc_unlink_queue q WHERE q.path = $1)`

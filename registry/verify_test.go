@@ -1,0 +1,147 @@
+package registry_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exeunt/exeunt/registry"
+)
+
+// verify runs Verify and returns its findings as problem and subject.
+func (w *world) verify(o registry.VerifyOptions) []string {
+	w.Helper()
+	var found []string
+	o.Found = func(f registry.Finding) { found = append(found, string(f.Problem)+" "+f.Subject) }
+	sum, err := registry.Verify(w.Context(), w.db, w.blobs, o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if int(sum.Findings) != len(found) {
+		w.Errorf("%d findings are counted, %d were told", sum.Findings, len(found))
+	}
+	slices.Sort(found)
+	return found
+}
+
+func (w *world) wantFindings(o registry.VerifyOptions, want ...string) {
+	w.Helper()
+	slices.Sort(want)
+	if diff := cmp.Diff(want, w.verify(o)); diff != "" {
+		w.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// TestVerifyClean: a list, a referrer, an untagged image, an upload that goes
+// on, and what waits to be removed are all as they should be.
+func TestVerifyClean(t *testing.T) {
+	test := func(w *world) {
+		m := w.image("a", "tag", "layer", "")
+		w.tag("a", "list", ociIndex, indexOf("", m))
+		w.image("a", "", "untagged", "")
+		w.push("a", "nobody's")
+		w.want(202, "PATCH", w.begin("a"), nil, strings.Repeat("goes on", 1<<20))
+		at := w.begin("a")
+		w.want(202, "PATCH", at, nil, "cancelled")
+		w.want(204, "DELETE", at, nil, nil)
+		w.wantFindings(registry.VerifyOptions{})
+		w.wantFindings(registry.VerifyOptions{Quick: true})
+	}
+	each(t, test)
+	eachSmall(t, test)
+}
+
+// TestVerifyFinds: each kind of damage is found and named, and nothing else.
+func TestVerifyFinds(t *testing.T) {
+	each(t, func(w *world) {
+		layer := "the layer of the image"
+		m := w.image("a", "tag", layer, "")
+		w.image("b", "tag", "another layer", "")
+		path := w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0]
+		orphan := w.store("nobody knows")
+		damaged := w.store("the layer of the imagX")
+		short := w.store("short")
+		move := func(to string) { w.exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
+
+		w.wantFindings(registry.VerifyOptions{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
+		// The path that a blob leaves is queued for removal by a trigger.
+		move(damaged)
+		w.wantFindings(registry.VerifyOptions{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short)
+		w.wantFindings(registry.VerifyOptions{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short)
+		move(short)
+		for _, quick := range []bool{false, true} {
+			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan)
+		}
+		move("00/" + strings.Repeat("0", 32))
+		for _, quick := range []bool{false, true} {
+			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-missing "+sha256(layer), "bytes-unknown "+orphan)
+		}
+		move(path)
+		if err := w.blobs.Remove(w.Context(), orphan); err != nil {
+			w.Fatal(err)
+		}
+		w.wantFindings(registry.VerifyOptions{})
+
+		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m+" "), sha256(m))
+		w.wantFindings(registry.VerifyOptions{Quick: true}, "manifest-damaged a@"+sha256(m))
+		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m), sha256(m))
+		w.exec(`DELETE FROM tags`)
+		w.push("a", "nobody's")
+		w.exec(`DELETE FROM gc_manifest_review_queue WHERE manifest LIKE '%' || $1`, sha256(m))
+		w.exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("nobody's"))
+		w.wantFindings(registry.VerifyOptions{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("nobody's"))
+		w.push("a", "nobody's") // which queues it again
+	})
+}
+
+// store stores bytes behind the registry's back.
+func (w *world) store(text string) (path string) {
+	w.Helper()
+	upload, err := w.blobs.Create(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, err = io.WriteString(upload, text)
+	if err := errors.Join(err, upload.Finish(), upload.Close()); err != nil {
+		w.Fatal(err)
+	}
+	return upload.Path()
+}
+
+// TestVerifyOnline: what comes and goes meanwhile is never taken for damage.
+func TestVerifyOnline(t *testing.T) {
+	each(t, func(w *world) {
+		stop := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w.image("a", "tag", "layer", "")
+				w.want(202, "DELETE", "/v2/a/manifests/tag", nil, nil)
+				// As the collector would, without its delays.
+				w.exec(`DELETE FROM manifests`)
+				w.exec(`DELETE FROM blobs`)
+				for _, path := range w.strings(`SELECT path FROM gc_unlink_queue`) {
+					if err := w.blobs.Remove(w.Context(), path); err != nil {
+						w.Error(err)
+					}
+					w.exec(`DELETE FROM gc_unlink_queue WHERE path = $1`, path)
+				}
+			}
+		})
+		for range 5 {
+			w.wantFindings(registry.VerifyOptions{})
+		}
+		close(stop)
+		running.Wait()
+	})
+}

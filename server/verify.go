@@ -1,0 +1,37 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// VerifyRegistry looks through the registry of a data directory, a database and
+// a blob store, whether a server is running there or not. It makes none of
+// them.
+func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (sum registry.Verified, err error) {
+	c = c.withDefaults()
+	for what, place := range map[string]string{"--database": c.Database, "--registry-storage": c.RegistryStorage} {
+		if strings.Contains(place, "://") {
+			continue
+		}
+		if _, err := os.Stat(place); err != nil {
+			return sum, fmt.Errorf("%s: %w: say where the server has it, or --data", what, err)
+		}
+	}
+	db, err := sqldb.Open(ctx, c.Database)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	blobs, err := openBlobs(ctx, c)
+	if err != nil {
+		return sum, err
+	}
+	return registry.Verify(ctx, db, blobs, o)
+}
