@@ -1,0 +1,246 @@
+package crash_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+var everyStore = flag.Bool("every-store", false, "kill registries on every pair of engine and store, not on two of them")
+
+// reviewAtOnce has the registry collect all the time. What was promised to a
+// client stays for a while: a push on a slow machine takes that long.
+const reviewAtOnce = "blob_upload=0s,manifest_upload=0s,manifest_delete=0s,layer_delete=0s,manifest_list_delete=0s," +
+	"tag_delete=0s,tag_switch=0s,subject_delete=0s,blob_delete=0s,upload_delete=0s,existence_check=5s"
+
+// TestKillRegistry loops: push, delete and collect, kill the process at some
+// moment, start it again. Every tag that was acknowledged has its manifest and
+// all its bytes, and the registry finds nothing wrong with itself.
+func TestKillRegistry(t *testing.T) {
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		for _, s3 := range []bool{false, true} {
+			if s3 != (engine == harness.Postgres) && !*everyStore {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/s3=%v", engine, s3), func(t *testing.T) { killRegistry(t, engine, s3) })
+		}
+	}
+}
+
+func killRegistry(t *testing.T, engine string, s3 bool) {
+	var storage []string
+	if s3 {
+		storage = []string{"--registry-storage", harness.S3(t)}
+	}
+	s := harness.Start(t, engine, append([]string{"--registry-review-after", reviewAtOnce}, storage...)...)
+	pushers := make([]*pusher, 4)
+	for i := range pushers {
+		pushers[i] = &pusher{
+			t: t, url: fmt.Sprintf("http://%s/v2/crash/w%d", s.Registry(), i), tags: map[string]tag{},
+			rng: rand.New(rand.NewPCG(uint64(i), 2)), http: &http.Client{Timeout: harness.Patience},
+		}
+	}
+	acknowledged := 0
+	for round := range rounds {
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		for _, p := range pushers {
+			group.Go(func() { p.run(stop) })
+		}
+		// The moment is the test's choice, not a wait for something.
+		time.Sleep(time.Duration(300+200*round) * time.Millisecond)
+		s.Kill()
+		close(stop)
+		group.Wait()
+		s.Start()
+		for _, p := range pushers {
+			acknowledged += p.compare()
+		}
+	}
+	if acknowledged < rounds {
+		t.Errorf("only %d pushes were acknowledged: this tests nothing", acknowledged)
+	}
+	s.VerifyRegistry(t, storage...)
+	t.Logf("%d tags checked over %d crashes", acknowledged, rounds)
+}
+
+// tag is what a pusher knows of one of its tags: the manifest that was
+// acknowledged last ("" is none), and after an answer that never came, the one
+// that it may have instead.
+type tag struct {
+	manifest, maybe string
+	unsure          bool
+}
+
+// pusher pushes to a repository of its own, and deletes from it.
+type pusher struct {
+	t    *testing.T
+	url  string
+	http *http.Client
+	rng  *rand.Rand
+	tags map[string]tag
+	n    int
+}
+
+// run pushes and deletes until stop or until the server is gone.
+func (p *pusher) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		name := fmt.Sprint("t", p.rng.IntN(5))
+		now := p.tags[name]
+		next, err := "", error(nil)
+		if now.manifest != "" && p.rng.IntN(3) == 0 {
+			err = p.expect(202, "DELETE", p.url+"/manifests/"+name, "", nil)
+		} else {
+			next, err = p.push(name)
+		}
+		if err != nil {
+			p.tags[name] = tag{now.manifest, next, true}
+			return
+		}
+		p.tags[name] = tag{manifest: next}
+	}
+}
+
+// push pushes an image whose layers are of all sizes, in one request or in
+// several. It returns the manifest also when it failed.
+func (p *pusher) push(name string) (string, error) {
+	p.n++
+	config := fmt.Appendf(nil, `{"n":%d}`, p.n)
+	layer := bytes.Repeat(fmt.Appendf(nil, "%s %d ", p.url, p.n), []int{1, 100, 5000, 200_000}[p.rng.IntN(4)])
+	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":%s,"layers":[%s]}`,
+		descriptor("config", config), descriptor("layer", layer))
+	if err := p.expect(201, "POST", p.url+"/blobs/uploads/?digest="+digest(config), "", config); err != nil {
+		return manifest, err
+	}
+	if err := p.pushChunks(layer); err != nil {
+		return manifest, err
+	}
+	return manifest, p.expect(201, "PUT", p.url+"/manifests/"+name, "application/vnd.oci.image.manifest.v1+json", []byte(manifest))
+}
+
+func (p *pusher) pushChunks(layer []byte) error {
+	answer, err := p.do("POST", p.url+"/blobs/uploads/", "", nil)
+	if err != nil || answer.StatusCode != 202 {
+		return p.refused(answer, err)
+	}
+	base, _, _ := bytes.Cut([]byte(p.url), []byte("/v2/"))
+	at := string(base) + answer.Header.Get("Location")
+	half := len(layer) / 2
+	for _, chunk := range [][]byte{layer[:half], layer[half:]} {
+		if err := p.expect(202, "PATCH", at, "application/octet-stream", chunk); err != nil {
+			return err
+		}
+	}
+	return p.expect(201, "PUT", at+"?digest="+digest(layer), "", nil)
+}
+
+// compare checks every belief against the registry, settles the unsure ones,
+// and returns how many tags it found whole.
+func (p *pusher) compare() (whole int) {
+	for name, believed := range p.tags {
+		manifest, status := p.get("/manifests/" + name)
+		if status == 404 {
+			manifest = ""
+		}
+		if manifest != believed.manifest && !(believed.unsure && manifest == believed.maybe) {
+			p.t.Errorf("%s:%s is %q; acknowledged was %q (perhaps %q: %v)", p.url, name, manifest, believed.manifest, believed.maybe, believed.unsure)
+		}
+		p.tags[name] = tag{manifest: manifest}
+		if manifest == "" {
+			continue
+		}
+		for _, d := range digests(manifest) {
+			if content, status := p.get("/blobs/" + d); status != 200 || digest([]byte(content)) != d {
+				p.t.Errorf("%s:%s: blob %s: status %d, %d bytes", p.url, name, d, status, len(content))
+			}
+		}
+		whole++
+	}
+	return whole
+}
+
+func (p *pusher) get(path string) (content string, status int) {
+	answer, err := p.http.Get(p.url + path)
+	if err != nil {
+		p.t.Error(err)
+		return "", 0
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		p.t.Errorf("GET %s: %v", path, err)
+	}
+	return string(body), answer.StatusCode
+}
+
+// expect sends a request that must be answered with a status, if it is.
+func (p *pusher) expect(status int, method, url, contentType string, body []byte) error {
+	answer, err := p.do(method, url, contentType, body)
+	if err != nil || answer.StatusCode != status {
+		return p.refused(answer, err)
+	}
+	return nil
+}
+
+// refused fails the test when it was the registry's will: only a server that is
+// gone may leave a request without success.
+func (p *pusher) refused(answer *http.Response, err error) error {
+	if err != nil {
+		return err
+	}
+	p.t.Errorf("%s %s: %s", answer.Request.Method, answer.Request.URL, answer.Status)
+	return fmt.Errorf("status %s", answer.Status)
+}
+
+// do sends a request and reads the answer away.
+func (p *pusher) do(method, url, contentType string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if contentType != "" {
+		request.Header.Set("Content-Type", contentType)
+	}
+	answer, err := p.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer, err
+}
+
+func digest(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
+
+func descriptor(kind string, content []byte) string {
+	types := map[string]string{
+		"config": "application/vnd.oci.image.config.v1+json", "layer": "application/vnd.oci.image.layer.v1.tar+gzip",
+	}
+	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, types[kind], digest(content), len(content))
+}
+
+// digests finds the digests in a manifest.
+func digests(manifest string) (found []string) {
+	for rest := []byte(manifest); ; {
+		_, after, ok := bytes.Cut(rest, []byte(`"digest":"`))
+		if !ok {
+			return found
+		}
+		d, tail, _ := bytes.Cut(after, []byte(`"`))
+		found, rest = append(found, string(d)), tail
+	}
+}
