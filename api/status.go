@@ -65,6 +65,9 @@ func (r *resource) internalError(err error) error {
 		// Not with Retry-After: clients would send the request again by
 		// themselves, and a write may have been done, or may yet be.
 		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
+	case store.Full(err):
+		r.api.log.Error("the database is full", "resource", r.v.Resource().String(), "error", err)
+		return full("the server's database is full; nothing was changed. Its operator has to make space")
 	case store.Unavailable(err):
 		r.api.log.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
 		return unavailable("the server is stopping, or its database does not answer; please try again")
@@ -93,6 +96,13 @@ func unavailable(message string) error {
 	status := apierrors.NewServiceUnavailable(message)
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
 	return status
+}
+
+// full is a 507. It has no Retry-After: space does not come back in seconds.
+func full(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage", Message: message,
+	}}
 }
 
 // versionFromTheFuture is the answer that makes client-go wait and try again.

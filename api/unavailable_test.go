@@ -3,15 +3,10 @@ package api
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -94,23 +89,18 @@ func TestNoRetryAfterATimeout(t *testing.T) {
 
 // TestDatabaseGone cuts the way to PostgreSQL and opens it again.
 func TestDatabaseGone(t *testing.T) {
-	config, err := pgconn.ParseConfig(dbtest.Open(t, sqldb.Postgres))
-	if err != nil {
-		t.Fatal(err)
-	}
-	way := newWay(t, config)
-	database := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", config.User, way.address, config.Database)
-	w := newWorld(t, store.Options{DB: dbtest.Connect(t, database)})
+	way := dbtest.NewWay(t)
+	w := newWorld(t, store.Options{DB: dbtest.Connect(t, way.Database)})
 	w.configMap("a", "")
 
-	way.close()
+	way.Close()
 	for _, v := range everyVerb() {
 		w.comesBack(v[0]+" "+v[1], w.send(v[0], v[1], v[2], "Content-Type: "+v[3]))
 	}
 	w.comesBack("readyz", w.send("GET", "/readyz", ""))
 	w.want(http.StatusOK, "GET", "/livez", "")
 
-	way.open()
+	way.Open()
 	w.until("the server serves again", func() error {
 		if r := w.send("POST", configMaps, `{"metadata":{"name":"b"}}`); r.code != http.StatusCreated {
 			return fmt.Errorf("%d %s", r.code, r.body)
@@ -123,79 +113,23 @@ func TestDatabaseGone(t *testing.T) {
 	}
 }
 
-// way is the way to a server: what comes to address goes on to it, unless the
-// way is closed.
-type way struct {
-	t               *testing.T
-	network, target string // of the server
-	address         string
-
-	mu       sync.Mutex
-	listener net.Listener // guarded by mu; nil: closed
-	conns    []net.Conn   // guarded by mu
-}
-
-func newWay(t *testing.T, server *pgconn.Config) *way {
-	w := &way{t: t, address: "127.0.0.1:0"}
-	w.network, w.target = pgconn.NetworkAddress(server.Host, server.Port)
-	w.open()
-	t.Cleanup(w.close)
-	return w
-}
-
-func (w *way) open() {
-	w.t.Helper()
-	listener, err := net.Listen("tcp", w.address)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listener, w.address = listener, listener.Addr().String()
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			w.join(listener, conn)
+// TestDatabaseFull: a server without space says so, reads go on, and writes do
+// when there is space again.
+func TestDatabaseFull(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.SQLite)
+	w := newWorld(t, store.Options{DB: db})
+	w.configMap("a", "")
+	dbtest.Fill(t, db)
+	large := `{"metadata":{"name":"b"},"data":{"x":"` + strings.Repeat("x", 100_000) + `"}}`
+	for _, contentType := range []string{"application/json", "application/yaml"} {
+		r := w.send("POST", configMaps, large, "Content-Type: "+contentType)
+		if r.code != http.StatusInsufficientStorage || r.get("reason") != "InsufficientStorage" || r.header.Get("Retry-After") != "" || !strings.Contains(r.body, "database is full") {
+			t.Errorf("POST as %s answered %d: %s", contentType, r.code, r.body)
 		}
-	}()
-}
-
-// join connects a caller that has been accepted.
-func (w *way) join(listener net.Listener, caller net.Conn) {
-	server, err := net.Dial(w.network, w.target)
-	if err != nil {
-		_ = caller.Close()
-		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listener != listener { // closed meanwhile
-		_, _ = caller.Close(), server.Close()
-		return
+	w.want(http.StatusOK, "GET", configMaps+"/a", "")
+	dbtest.Empty(t, db)
+	if r := w.send("POST", configMaps, large); r.code != http.StatusCreated {
+		t.Errorf("with space again: %d %s", r.code, r.body)
 	}
-	w.conns = append(w.conns, caller, server)
-	for _, pair := range [][2]net.Conn{{caller, server}, {server, caller}} {
-		go func() {
-			_, _ = io.Copy(pair[0], pair[1])
-			_, _ = pair[0].Close(), pair[1].Close()
-		}()
-	}
-}
-
-// close breaks what goes along the way and lets nobody in.
-func (w *way) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listener == nil {
-		return
-	}
-	_ = w.listener.Close()
-	w.listener = nil
-	for _, conn := range w.conns {
-		_ = conn.Close()
-	}
-	w.conns = nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // Code is an error code of distribution-spec.
@@ -145,6 +146,10 @@ func ours(err error) *Error {
 		return errorf(TooManyRequests, "the registry's storage is overloaded; try again later")
 	case errors.Is(err, blobstore.ErrUnavailable):
 		return errorf(Unavailable, "the registry's storage does not answer; try again later")
+	case sqldb.Full(err):
+		return errorf(Unavailable, "the registry's database is full")
+	case sqldb.Unreachable(err):
+		return errorf(Unavailable, "the registry's database does not answer; try again later")
 	}
 	return errorf(Unknown, "internal error; the server's log says more")
 }

@@ -17,6 +17,10 @@ func Unavailable(err error) bool {
 	return errors.Is(err, errStopped) || errors.Is(err, errClosed) || sqldb.Unreachable(err)
 }
 
+// Full says whether an error of this package means that there is no space for the
+// database. Nothing was done, whichever step failed.
+func Full(err error) bool { return sqldb.Full(err) }
+
 // unknownOutcome is a commit that broke off: it may have taken place. Whoever
 // made the write must look, and not just make it again.
 type unknownOutcome struct{ cause error }

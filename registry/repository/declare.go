@@ -47,6 +47,10 @@ func (r *Repositories) declare(ctx context.Context, path string) error {
 		return denied("the repository is being deleted")
 	case object.Is(err, object.Terminating), object.Is(err, object.NoNamespace):
 		return denied("namespace %s is being deleted", namespace)
+	case store.Unavailable(err):
+		// The store may be stopping, which the registry does not know of.
+		refusal := &registry.Error{Code: registry.Unavailable, Message: "the server is stopping, or its database does not answer; try again later"}
+		return errors.Join(refusal, err)
 	}
 	return fmt.Errorf("make Repository %s in namespace %s: %w", name, namespace, err)
 }
