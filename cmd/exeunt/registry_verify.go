@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ running: requests and collection go on. Each finding is a line; the exit code is
   exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := &progress{out: cmd.ErrOrStderr(), silent: !terminal(cmd.ErrOrStderr())}
+			p := &progress{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
 			o.Progress = p.show
 			o.Found = func(f registry.Finding) {
 				p.clear()
@@ -79,14 +78,4 @@ func (p *progress) clear() {
 	if !p.silent && !p.last.IsZero() {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}
-}
-
-// terminal says whether a person looks at what is written.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
