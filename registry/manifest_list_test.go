@@ -1,0 +1,75 @@
+package registry_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/exeunt/exeunt/registry"
+)
+
+// TestListsInACircle: a list must come after what it lists, and its digest covers
+// what it lists. So a circle would have to be forged, and forgery is found.
+func TestListsInACircle(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("a", "x")
+		before := w.counts()
+		h := headers{"Content-Type": ociIndex}
+		one, two := sha256("one"), sha256("two")
+		listing := func(d string) string {
+			return `{"schemaVersion":2,"manifests":[` + descriptor(ociIndex, d, 1) + `]}`
+		}
+		w.refuses(400, registry.DigestInvalid, "PUT", "/v2/a/manifests/"+one, h, listing(one))
+		w.refuses(400, registry.DigestInvalid, "PUT", "/v2/a/manifests/"+one, h, listing(two))
+		w.refuses(404, registry.ManifestBlobUnknown, "PUT", "/v2/a/manifests/one", h, listing(two))
+		w.refuses(404, registry.ManifestBlobUnknown, "PUT", "/v2/a/manifests/two", h, listing(sha256(listing(two))))
+		w.wantCounts(before)
+	})
+}
+
+// TestListsNested: lists may be nested however deeply; nothing about them is
+// done by going all the way down.
+func TestListsNested(t *testing.T) {
+	const depth = 100
+	each(t, func(w *world) {
+		m := w.image("a", "", "layer", "")
+		inner := m
+		for range depth {
+			list := strings.Replace(indexOf("", inner), ociManifest, ociIndex, 1)
+			if inner == m {
+				list = indexOf("", m)
+			}
+			w.tag("a", "latest", ociIndex, list)
+			inner = list
+		}
+		if a := w.want(200, "GET", "/v2/a/manifests/latest", nil, nil); a.body != inner {
+			w.Error("other bytes")
+		}
+		w.refuses(405, registry.Unsupported, "DELETE", "/v2/a/manifests/"+sha256(m), nil, nil)
+		w.want(202, "DELETE", "/v2/a/manifests/"+sha256(inner), nil, nil)
+		w.wantCounts("blobs 2, blob_uploads 0, manifests 100, tags 0")
+	})
+}
+
+// TestManifestDeepJSON: nesting in places that nobody looks at.
+func TestManifestDeepJSON(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("a", "{}")
+		w.push("a", "layer")
+		before := w.counts()
+		for _, deep := range []string{strings.Repeat(`[`, 1<<20), strings.Repeat(`{"x":`, 1<<19), strings.Repeat(`[`, 1<<20) + strings.Repeat(`]`, 1<<20)} {
+			w.refuses(400, registry.ManifestInvalid, "PUT", "/v2/a/manifests/deep", headers{"Content-Type": ociManifest}, manifestOf("{}", "layer", `,"x":`+deep))
+		}
+		w.wantCounts(before)
+	})
+}
+
+// TestManifestBreaksOff: half a manifest is none, though it could be read.
+func TestManifestBreaksOff(t *testing.T) {
+	each(t, func(w *world) {
+		m := w.image("a", "v1", "layer", "")
+		before := w.counts()
+		w.breakOff("PUT", "/v2/a/manifests/v2", len(m)+1, m)
+		w.wantCounts(before)
+		w.refuses(404, registry.ManifestUnknown, "GET", "/v2/a/manifests/v2", nil, nil)
+	})
+}
