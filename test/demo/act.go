@@ -131,8 +131,13 @@ func (p *play) regret(ctx context.Context) error {
 	if err := p.awaitUp(ctx); err != nil {
 		return err
 	}
-	if _, err := p.quiet(ctx, "kubectl wait deployment/web --for=jsonpath={.status.observedGeneration}=1 --timeout=60s"); err != nil {
-		return err
+	for _, wait := range []string{
+		"kubectl wait deployment/web --for=jsonpath={.status.observedGeneration}=1 --timeout=60s",
+		"kubectl wait repository/web --for=jsonpath={.status.tags}=3 --timeout=60s",
+	} {
+		if _, err := p.quiet(ctx, wait); err != nil {
+			return err
+		}
 	}
 	p.record.Settled, err = p.snapshot(ctx)
 	p.line("the controllers are back and find nothing to do; a new machine has joined")

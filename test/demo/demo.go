@@ -12,7 +12,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,6 +57,7 @@ type Record struct {
 	Before, After, Settled map[string]string // the objects, before they went, restored, and with the controllers back
 	Restored               int64             // the revision before they came back
 
+	Registry          string  // HOST:PORT, where it was
 	Content           Content // of the repository
 	Full, Kept, Empty Disk    // before, after the first deletion, after the last
 }
@@ -77,7 +77,7 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &play{stage: s, record: &Record{}, curtain: make(chan struct{})}
+	p := &play{stage: s, record: &Record{Registry: s.registry}, curtain: make(chan struct{})}
 	for _, act := range []func(context.Context) error{p.set, p.foresee, p.leave, p.regret, p.forGood} {
 		if err = act(playing); err != nil {
 			break
@@ -86,7 +86,10 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 	if p.recorder != nil {
 		p.record.Events = p.recorder.all()
 	}
-	return p.record, errors.Join(err, s.close())
+	if failed := s.close(); failed != nil {
+		err = failed // it is why the story broke off
+	}
+	return p.record, err
 }
 
 // play is the state of the story between its acts.

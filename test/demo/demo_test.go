@@ -3,6 +3,7 @@ package demo
 import (
 	"database/sql"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ func TestDemo(t *testing.T) {
 			t.Run("grace", func(t *testing.T) { checkGrace(t, r) })
 			t.Run("why", func(t *testing.T) { checkWhy(t, r) })
 			t.Run("restore", func(t *testing.T) { checkRestore(t, r) })
+			t.Run("nobody is left", func(t *testing.T) { checkGone(t, r) })
 			t.Run("bytes", func(t *testing.T) { checkBytes(t, r, engine, database) })
 		})
 	}
@@ -119,7 +121,7 @@ func checkOrder(t *testing.T, events []Event) {
 		at   int64
 	}{
 		{"the declaration is deleted", at("ProvisionedResource", Event.Deleting)},
-		{"the node drains", at("MeshNode", func(e Event) bool { return field(e.Object, "status", "phase") == "Draining" })},
+		{"the node is asked to leave", at("MeshNode", Event.Deleting)},
 		{"the node is gone", at("MeshNode", gone)},
 		{"the XR is deleted", at("XNode", Event.Deleting)},
 		{"the machine is deleted", at("Machine", Event.Deleting)},
@@ -186,8 +188,36 @@ func checkRestore(t *testing.T, r *Record) {
 	if diff := cmp.Diff(r.Before, r.After); diff != "" {
 		t.Errorf("before (-) and restored (+):\n%s", diff)
 	}
+	was := map[string]string{}
+	for _, i := range r.Preview {
+		was[i.Kind+" "+i.Name] = i.UID
+	}
+	for _, e := range r.between(r.Restored, 1<<62) {
+		if uid := was[e.Name()]; e.Verb == watch.Added && uid == string(e.Object.GetUID()) {
+			t.Errorf("%s is back with the uid that it had", e.Name())
+		}
+	}
 	if diff := cmp.Diff(r.Before, r.Settled); diff != "" {
 		t.Errorf("before (-) and when the controllers were back (+):\n%s", diff)
+	}
+}
+
+// checkGone: when the story is over, neither the server nor an agent listens.
+func checkGone(t *testing.T, r *Record) {
+	listened := map[string]bool{r.Registry: true}
+	for _, e := range r.Events {
+		if e.Object.GetKind() == "MeshNode" {
+			listened[field(e.Object, "spec", "address")] = true
+		}
+	}
+	if len(listened) != 3 {
+		t.Errorf("a registry and two agents listened, it was said: %v", listened)
+	}
+	for address := range listened {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			t.Errorf("somebody still listens at %s", address)
+			_ = conn.Close()
+		}
 	}
 }
 

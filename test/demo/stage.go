@@ -41,6 +41,9 @@ type stage struct {
 
 	running sync.WaitGroup
 	stop    context.CancelFunc // ends all that runs
+
+	mu       sync.Mutex
+	failures []error // of those who should not have ended; guarded by mu
 }
 
 // openStage starts a server and makes the clients.
@@ -95,7 +98,10 @@ func (s *stage) serve(ctx context.Context, data string) error {
 	}
 	s.running.Go(func() {
 		err := cmd.Wait()
-		in.CloseWithError(fmt.Errorf("the server ended: %v\n%s", err, log.String()))
+		if !cmd.ProcessState.Success() || ctx.Err() == nil {
+			s.fail(fmt.Errorf("the server ended: %w\n%s", err, log.String()))
+		}
+		_ = in.Close()
 	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -105,7 +111,7 @@ func (s *stage) serve(ctx context.Context, data string) error {
 			return nil
 		}
 	}
-	return lines.Err()
+	return errors.New("the server does not serve")
 }
 
 // process is the program, ended with the context.
@@ -116,14 +122,15 @@ func (s *stage) process(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // play runs somebody until the context ends, or until the function that it
-// returns is called, which waits for their end.
-func (s *stage) play(ctx context.Context, who string, run func(context.Context) error) (leave func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// returns is called, which waits for their end. Who fails ends the story.
+func (s *stage) play(story context.Context, who string, run func(context.Context) error) (leave func()) {
+	ctx, cancel := context.WithCancel(story)
 	done := make(chan struct{})
 	s.running.Go(func() {
 		defer close(done)
-		if err := run(ctx); err != nil && ctx.Err() == nil {
-			s.line("%s: %v", who, err)
+		// A context ends a moment before those made of it.
+		if err := run(ctx); err != nil && story.Err() == nil && ctx.Err() == nil {
+			s.fail(fmt.Errorf("%s: %w", who, err))
 		}
 	})
 	return func() {
@@ -132,11 +139,19 @@ func (s *stage) play(ctx context.Context, who string, run func(context.Context) 
 	}
 }
 
-// close ends all that runs, and waits for it.
+// fail ends the story.
+func (s *stage) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = append(s.failures, err)
+	s.stop()
+}
+
+// close ends all that runs, waits for it, and says who failed.
 func (s *stage) close() error {
 	s.stop()
 	s.running.Wait()
-	return nil
+	return errors.Join(s.failures...)
 }
 
 // command runs kubectl or exeunt as a person would, shows the command and what

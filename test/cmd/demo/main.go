@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"github.com/exeunt/exeunt/test/demo"
 )
 
@@ -22,9 +25,16 @@ func main() {
 	examples := flag.String("examples", "examples/shop", "directory of the shop")
 	pace := flag.Duration("pace", 2*time.Second, "how long to pause where there is something to read")
 	flag.Parse()
+	klog.SetLogger(logr.Discard()) // what matters of it is an error of ours
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Pace: *pace, Out: os.Stdout}); err != nil {
+	err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Pace: *pace, Out: os.Stdout})
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "demo: interrupted")
+		os.Exit(130)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
