@@ -72,6 +72,7 @@ type Registry struct {
 	now      func() time.Time
 	log      *slog.Logger
 	writer   writer
+	fresh    fresh
 	types    mediaTypes
 	handlers [kinds]handler
 }

@@ -23,11 +23,15 @@ func TestUploadOverReplicas(t *testing.T) {
 			newWorldAt(t, db, bucket, registry.Config{SmallBlobs: -1}),
 			newWorldAt(t, db, bucket, registry.Config{SmallBlobs: -1}),
 		}
+		first := 1
+		if db.Engine() == sqldb.SQLite {
+			first = 0 // has no replicas: this is a restart, and knows what was sent
+		}
 		for _, digestOf := range []func(string) string{sha256, sha512} {
 			at := replicas[0].begin("a")
 			content := ""
 			for i, size := range []int{3, part, part - 3, 1, 2*part + 1} {
-				w, chunk := replicas[(i+1)%2], strings.Repeat(string(rune('a'+i)), size)
+				w, chunk := replicas[(i+first)%2], strings.Repeat(string(rune('a'+i)), size)
 				content += chunk
 				w.want(202, "PATCH", at, nil, chunk)
 			}

@@ -51,6 +51,7 @@ type upload struct {
 	writer    blobstore.Writer
 	dirty     bool // something was written that is not synced
 	sealed    bool // it is finished in the blob store
+	rowless   bool // it begins and ends with this request, and nothing is stored before its end
 }
 
 // errTruncated: the caller sent less than it announced.
@@ -59,8 +60,27 @@ var errTruncated = errors.New("the body ended early")
 // begin makes an upload, and keeps it if this request will write to it. The row
 // is written before the first byte, so a crash leaves no bytes that nobody
 // knows of.
-func (r *Registry) begin(ctx context.Context, name string, algorithm digest.Algorithm, keep bool) (*upload, error) {
-	repo, err := r.ensure(ctx, name)
+func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algorithm, keep bool) (*upload, error) {
+	u, err := r.prepare(ctx, to, algorithm)
+	if err != nil {
+		return nil, err
+	}
+	if keep {
+		u.token = r.newToken()
+	}
+	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		token, until := u.claim(u.renewed)
+		return exec(ctx, tx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), u.writer.Close())
+	}
+	return u, nil
+}
+
+// prepare is begin without a row.
+func (r *Registry) prepare(ctx context.Context, to Request, algorithm digest.Algorithm) (*upload, error) {
+	repo, err := r.ensure(ctx, to.Repository)
 	if err != nil {
 		return nil, err
 	}
@@ -68,27 +88,15 @@ func (r *Registry) begin(ctx context.Context, name string, algorithm digest.Algo
 	if err != nil {
 		return nil, fmt.Errorf("begin upload: %w", err)
 	}
-	now := r.now()
-	u := &upload{
-		r: r, id: uuid.NewString(), name: name, repo: repo, renewed: now,
+	return &upload{
+		r: r, id: to.Upload, name: to.Repository, repo: repo, renewed: r.now(),
 		algorithm: algorithm, hash: algorithm.Hash(), writer: w,
-	}
-	if keep {
-		u.token = r.newToken()
-	}
-	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		token, until := u.claim(now)
-		return exec(ctx, tx, insertUpload, u.id, repo.id, w.Path(), string(algorithm), now.UnixMilli(), token, until)
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), w.Close())
-	}
-	return u, nil
+	}, nil
 }
 
 // newToken is empty where the blob store is enough.
 func (r *Registry) newToken() string {
-	if r.db.Engine() == sqldb.SQLite {
+	if r.oneProcess() {
 		return ""
 	}
 	return uuid.NewString()
@@ -104,6 +112,9 @@ func (u *upload) claim(now time.Time) (token, until any) {
 
 // resume takes an upload for this request, at the end of what is stored of it.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
+	if f, ok := r.fresh.take(to); ok {
+		return r.begin(ctx, to, f.algorithm, true)
+	}
 	u := &upload{r: r, id: to.Upload, name: to.Repository, token: r.newToken()}
 	if u.token == "" {
 		u.renewed = r.now()

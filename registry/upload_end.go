@@ -99,6 +99,9 @@ func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest
 
 // discard forgets the upload. A trigger leaves its bytes to the collector.
 func (u *upload) discard(ctx context.Context) error {
+	if u.rowless {
+		return nil
+	}
 	ctx = context.WithoutCancel(ctx)
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
@@ -148,8 +151,11 @@ func (u *upload) broken(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s upload: %w", what, err)
 }
 
-// settle changes the row if it is still ours.
+// settle changes the row, if there is one, if it is still ours.
 func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
+	if u.rowless {
+		return nil
+	}
 	var n int64
 	ours, err := one(ctx, tx, statement, args, &n)
 	if err == nil && !ours {

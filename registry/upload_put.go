@@ -1,7 +1,10 @@
 package registry
 
 import (
+	"errors"
 	"net/http"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // uploadPut adds what its body holds, if anything, and makes the upload a blob.
@@ -11,12 +14,17 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	if err != nil {
 		return err
 	}
+	if r.smallBody(req) {
+		if f, ok := r.fresh.take(to); ok {
+			return r.putFresh(w, req, to, want, f)
+		}
+	}
 	u, err := r.resume(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer u.close(ctx)
-	if u.smallBody(req) {
+	if u.writer.Size() == 0 && r.smallBody(req) {
 		return u.publishSmall(ctx, w, req, want)
 	}
 	if u.writer.Size() == 0 {
@@ -27,4 +35,15 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 		return err
 	}
 	return u.publish(ctx, w, want)
+}
+
+// putFresh is putSmall for an upload that has begun. If the content is not what
+// the client said, the upload is over; after any other error it may try again.
+func (r *Registry) putFresh(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest, f freshUpload) error {
+	err := r.putSmall(w, req, to, want)
+	var refused *Error
+	if err != nil && (!errors.As(err, &refused) || refused.Code != DigestInvalid) {
+		r.fresh.add(to.Upload, f)
+	}
+	return err
 }

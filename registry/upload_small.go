@@ -18,10 +18,22 @@ import (
 // and whoever deletes the row has deleted the bytes.
 const smallBlobs = 64 << 10
 
-// smallBody says whether the body of a request is all of a small blob. The length
-// must be known before: nothing of it has been read when this is decided.
-func (u *upload) smallBody(req *http.Request) bool {
-	return u.writer.Size() == 0 && req.ContentLength > 0 && req.ContentLength <= u.r.small && req.Header.Get("Content-Range") == ""
+// smallBody says whether the body of a request can be all of a small blob. The
+// length must be known before: nothing of it has been read when this is decided.
+func (r *Registry) smallBody(req *http.Request) bool {
+	return req.ContentLength > 0 && req.ContentLength <= r.small && req.Header.Get("Content-Range") == ""
+}
+
+// putSmall is an upload of which this request is all. It needs no row.
+func (r *Registry) putSmall(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
+	ctx := req.Context()
+	u, err := r.prepare(ctx, to, want.Algorithm())
+	if err != nil {
+		return err
+	}
+	defer u.close(ctx)
+	u.rowless = true
+	return u.publishSmall(ctx, w, req, want)
 }
 
 // publishSmall is chunk and publish for a small blob. What breaks off is not

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
 )
 
@@ -36,16 +37,33 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 			return errorf(DigestInvalid, "digest algorithm %q is not supported: want sha256 or sha512", algorithm)
 		}
 	}
-	u, err := r.begin(ctx, to.Repository, algorithm, false)
-	if err != nil {
+	to.Upload = uuid.NewString()
+	if err := r.start(ctx, to, algorithm); err != nil {
 		return err
 	}
-	defer u.close(ctx)
 	if r.chunkMin > 0 {
 		w.Header().Set("OCI-Chunk-Min-Length", strconv.FormatInt(r.chunkMin, 10))
 	}
-	u.describe(w)
+	describe(w, Request{Kind: UploadStatus, Repository: to.Repository, Upload: to.Upload}, 0)
 	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// start makes an upload that other requests will write to.
+func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algorithm) error {
+	if r.oneProcess() {
+		if _, err := r.ensure(ctx, to.Repository); err != nil {
+			return err
+		}
+		if r.fresh.add(to.Upload, freshUpload{to.Repository, algorithm, r.now()}) {
+			return nil
+		}
+	}
+	u, err := r.begin(ctx, to, algorithm, false)
+	if err != nil {
+		return err
+	}
+	u.close(ctx)
 	return nil
 }
 
@@ -53,14 +71,15 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 // resume.
 func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
 	ctx := req.Context()
-	u, err := r.begin(ctx, to.Repository, want.Algorithm(), true)
+	to.Upload = uuid.NewString()
+	if r.smallBody(req) {
+		return r.putSmall(w, req, to, want)
+	}
+	u, err := r.begin(ctx, to, want.Algorithm(), true)
 	if err != nil {
 		return err
 	}
 	defer u.close(ctx)
-	if u.smallBody(req) {
-		return u.publishSmall(ctx, w, req, want)
-	}
 	if err := u.append(ctx, req.Body); err != nil {
 		return also(truncated(err), u.discard(ctx))
 	}

@@ -18,7 +18,12 @@ func (r *Registry) uploadStatus(w http.ResponseWriter, req *http.Request, to Req
 		return err
 	}
 	if !found {
-		return errUploadUnknown()
+		if _, ok := r.fresh.find(to); !ok {
+			return errUploadUnknown()
+		}
+		describe(w, to, 0)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
 	stored, err := r.blobs.Stat(ctx, state.path)
 	if err != nil && !errors.Is(err, blobstore.ErrNotFound) {
