@@ -77,7 +77,9 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 	err = show.run.Run(ctx)
 	stop()
 	p := &printer{out: out}
-	writeImported(p, &show.run.Progress)
+	if err == nil || show.run.AllRepositories.Load() > 0 {
+		writeImported(p, &show.run.Progress)
+	}
 	if n := show.run.Failed.Load(); err == nil && n > 0 {
 		err = fmt.Errorf("%d items were not imported", n)
 	}

@@ -117,17 +117,20 @@ func (i *Import) Run(ctx context.Context) error {
 	for _, repo := range list {
 		i.AllManifests.Add(int64(repo.Manifests))
 	}
-	work, ctx := errgroup.WithContext(ctx)
+	work, during := errgroup.WithContext(ctx)
 	work.SetLimit(i.config.Jobs)
 	for _, repo := range list {
 		work.Go(func() error {
-			if err := i.repository(ctx, repo); err != nil {
+			if err := i.repository(during, repo); err != nil {
 				return fmt.Errorf("import %s: %w", repo.Name, err)
 			}
 			return nil
 		})
 	}
-	return work.Wait()
+	if err := work.Wait(); err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("the import was interrupted; run it again to go on: %w", ctx.Err())
 }
 
 // repository imports one repository: manifests level by level, so that a list
@@ -145,10 +148,7 @@ func (i *Import) repository(ctx context.Context, repo Repository) error {
 		work, ctx := errgroup.WithContext(ctx)
 		work.SetLimit(i.config.Jobs)
 		for _, m := range level {
-			work.Go(func() error {
-				defer i.Manifests.Add(1)
-				return s.manifest(ctx, m)
-			})
+			work.Go(func() error { return s.manifest(ctx, m) })
 		}
 		if err := work.Wait(); err != nil {
 			return err

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -50,8 +52,8 @@ func each(t *testing.T, test func(w *world)) {
 	})
 }
 
-// run imports the tree, and returns the import for its figures.
-func (w *world) run(moveTags bool) (*Import, error) {
+// prepare makes an import of the tree, whose problems are kept.
+func (w *world) prepare(moveTags bool) *Import {
 	w.Helper()
 	w.problems = nil
 	i := New(Config{
@@ -59,6 +61,13 @@ func (w *world) run(moveTags bool) (*Import, error) {
 		MoveTags: moveTags, Failed: func(p Problem) { w.problems = append(w.problems, p.String()) },
 	})
 	i.client.pause = time.Millisecond
+	return i
+}
+
+// run imports the tree, and returns the import for its figures.
+func (w *world) run(moveTags bool) (*Import, error) {
+	w.Helper()
+	i := w.prepare(moveTags)
 	err := i.Run(w.Context())
 	slices.Sort(w.problems)
 	return i, err
@@ -232,6 +241,37 @@ func TestImportInterrupted(t *testing.T) {
 		}
 		for n := range 6 {
 			w.get(fmt.Sprint("r/manifests/v", n), imageOf(digest.FromString(fmt.Sprint("config", n))))
+		}
+		w.imports("manifests 6/6, sent 0, tags 0, blobs 0, mounted 0, unused 0, failed 0")
+	})
+}
+
+// TestImportStopped: a person stops it while requests are under way.
+func TestImportStopped(t *testing.T) {
+	each(t, func(w *world) {
+		for n := range 6 {
+			w.files.manifest("r", imageOf(w.files.layer("r", fmt.Sprint("config", n))))
+		}
+		ctx, stop := context.WithCancel(w.Context())
+		w.requests = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(a http.ResponseWriter, req *http.Request) {
+				if req.Method == http.MethodPut {
+					stop()
+					panic(http.ErrAbortHandler) // there is no answer
+				}
+				next.ServeHTTP(a, req)
+			})
+		}
+		i := w.prepare(false)
+		if err := i.Run(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "run it again to go on") {
+			t.Errorf("error: %v", err)
+		}
+		if i.Manifests.Load() != 0 || len(w.problems) > 0 {
+			t.Errorf("%d manifests dealt with, problems %v", i.Manifests.Load(), w.problems)
+		}
+		w.requests = func(next http.Handler) http.Handler { return next }
+		if _, err := w.run(false); err != nil {
+			t.Error(err)
 		}
 		w.imports("manifests 6/6, sent 0, tags 0, blobs 0, mounted 0, unused 0, failed 0")
 	})

@@ -59,7 +59,11 @@ func (s *sender) manifest(ctx context.Context, m Manifest) error {
 	if len(m.Tags) > 0 {
 		item += " (" + strings.Join(m.Tags, ", ") + ")"
 	}
-	return s.settle(ctx, item, err)
+	if err := s.settle(ctx, item, err); err != nil {
+		return err
+	}
+	s.Manifests.Add(1)
+	return nil
 }
 
 // tags says which tags are to be set. One that somebody has pushed elsewhere
