@@ -82,7 +82,8 @@ func newSpin(t *testing.T, db *sqldb.DB) *spin {
 	if err := c.configure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(New(Config{DB: db, Blobs: store, Logger: quiet}))
+	// Layers live in the database, configurations in the blob store.
+	server := httptest.NewServer(New(Config{DB: db, Blobs: store, SmallBlobs: 7, Logger: quiet}))
 	t.Cleanup(server.Close)
 	return &spin{T: t, url: server.URL + "/v2/r", collector: c}
 }

@@ -37,7 +37,7 @@ func repositoryWorld(t *testing.T) (w *gcWorld, r *Registry, manifest int64) {
 		b.Exec(insertTestChange, 1, "first", []byte(testBody))
 	})
 	manifest = w.push(image{repo: "shop/web", name: "m", config: "c", layers: []string{"l"}, tags: []string{"t"}})
-	return w, New(Config{DB: w.db, Blobs: w.store}), manifest
+	return w, New(Config{DB: w.db, Blobs: w.store, SmallBlobs: -1}), manifest
 }
 
 func (w *gcWorld) where(want string) {
@@ -218,7 +218,7 @@ func TestRemovalInterrupted(t *testing.T) {
 // waits, and is then pushed anew, because its blobs are there.
 func TestRaceUndelete(t *testing.T) {
 	w := raceWorld(t)
-	r := New(Config{DB: w.db, Blobs: w.store})
+	r := New(Config{DB: w.db, Blobs: w.store, SmallBlobs: -1})
 	send := func(method, path, body string) {
 		t.Helper()
 		answer := httptest.NewRecorder()

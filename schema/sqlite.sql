@@ -866,7 +866,7 @@ CREATE TRIGGER tags_deleted_remember_trigger AFTER DELETE ON tags
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
     SELECT OLD.repository_id, OLD.name, m.digest, 'tag_delete', CAST(unixepoch('subsec') * 1000 AS INTEGER)
-    FROM manifests m WHERE m.id = OLD.manifest_id
+    FROM manifests m JOIN repositories r ON r.id = OLD.repository_id WHERE m.id = OLD.manifest_id
     ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
 END;
 
@@ -875,7 +875,7 @@ WHEN OLD.manifest_id <> NEW.manifest_id
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
     SELECT OLD.repository_id, OLD.name, m.digest, 'tag_switch', CAST(unixepoch('subsec') * 1000 AS INTEGER)
-    FROM manifests m WHERE m.id = OLD.manifest_id
+    FROM manifests m JOIN repositories r ON r.id = OLD.repository_id WHERE m.id = OLD.manifest_id
     ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
 END;
 

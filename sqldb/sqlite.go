@@ -29,7 +29,7 @@ const (
 var writerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "auto_vacuum(2)", "journal_mode(WAL)",
 	"synchronous(2)", "foreign_keys(1)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
-	"cache_size(-8192)", "temp_store(2)",
+	"cache_size(-4096)", "temp_store(2)",
 }
 
 // Readers need small caches: what is read often is kept by the store.

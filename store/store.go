@@ -51,7 +51,7 @@ type Options struct {
 
 	// RingEvents and RingBytes bound the changes that are kept in memory for
 	// watchers; the ones before are read from the database. Defaults 32,768
-	// and 6 MiB.
+	// and 4 MiB.
 	RingEvents, RingBytes int
 	// CacheBytes bounds the bodies that are kept in memory for reads. Default
 	// 18 MiB.
@@ -135,7 +135,7 @@ func setDefaults(o *Options) {
 		o.RingEvents = 32_768
 	}
 	if o.RingBytes <= 0 {
-		o.RingBytes = 6 << 20
+		o.RingBytes = 4 << 20
 	}
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 18 << 20

@@ -18,7 +18,7 @@ const progressEvery = time.Second
 // watcher that was idle hears of a change at once; one that has just been told
 // something waits this long, so that under load one wake-up, one frame and one
 // system call carry several changes instead of one.
-const gatherFor = 5 * time.Millisecond
+const gatherFor = 8 * time.Millisecond
 
 // WatchRequest says which changes a watcher wants: those after revision From.
 // Empty Namespace or Name: all.

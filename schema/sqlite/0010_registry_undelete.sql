@@ -29,12 +29,13 @@ CREATE TABLE deleted_manifests (
 
 CREATE INDEX deleted_manifests_deleted_at_idx ON deleted_manifests (deleted_at);
 
--- A tag that goes with its manifest is remembered by who deletes that.
+-- A tag that goes with its manifest is remembered by who deletes that, and one
+-- that goes with its repository by nobody.
 CREATE TRIGGER tags_deleted_remember_trigger AFTER DELETE ON tags
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
     SELECT OLD.repository_id, OLD.name, m.digest, 'tag_delete', CAST(unixepoch('subsec') * 1000 AS INTEGER)
-    FROM manifests m WHERE m.id = OLD.manifest_id
+    FROM manifests m JOIN repositories r ON r.id = OLD.repository_id WHERE m.id = OLD.manifest_id
     ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
 END;
 
@@ -43,6 +44,6 @@ WHEN OLD.manifest_id <> NEW.manifest_id
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
     SELECT OLD.repository_id, OLD.name, m.digest, 'tag_switch', CAST(unixepoch('subsec') * 1000 AS INTEGER)
-    FROM manifests m WHERE m.id = OLD.manifest_id
+    FROM manifests m JOIN repositories r ON r.id = OLD.repository_id WHERE m.id = OLD.manifest_id
     ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING;
 END;
