@@ -56,7 +56,9 @@ func (k *kubelet) look(ctx context.Context, pod *corev1.Pod) {
 		up.Status.Phase = corev1.PodRunning
 		up.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		for _, c := range pod.Spec.Containers {
-			up.Status.ContainerStatuses = append(up.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: true})
+			up.Status.ContainerStatuses = append(up.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			})
 		}
 		// If this fails, the pod is looked at again.
 		_, _ = k.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, up, metav1.UpdateOptions{})

@@ -74,11 +74,24 @@ func (p *play) leave(ctx context.Context) error {
 		return err
 	}
 	p.line("the app is gone, and %d objects with it; the preview had listed %d", len(p.record.Archived)-1, len(p.record.Preview)-1)
+	p.line("with the ProvisionedResource went what it had built: %s", strings.Join(p.built(), ", "))
 	if err := p.unreachable(ctx); err != nil {
 		return err
 	}
 	p.line("the images cannot be pulled, but until the archive forgets, they can come back: %s on disk", size(p.record.Kept.Bytes))
 	return p.pause(ctx)
+}
+
+// built are the kinds of what has gone and was not listed: what a
+// ProvisionedResource stands for.
+func (p *play) built() (kinds []string) {
+	for _, e := range p.recorder.all() {
+		listed := slices.ContainsFunc(p.record.Preview, func(i Item) bool { return i.UID == string(e.Object.GetUID()) })
+		if e.Verb == watch.Deleted && !listed {
+			kinds = append(kinds, e.Object.GetKind())
+		}
+	}
+	return kinds
 }
 
 // holdUp waits until the deletion stands still, and asks why.
