@@ -29,10 +29,23 @@ const (
 // that a process remembers is when it told last.
 
 // progress tells of the cascade that the session worked on last, if it goes on
-// in another transaction, or ends here and was told of before.
-func (s *session) progress(ctx context.Context) error {
+// in another transaction, or ends here and was told of before. As long as the
+// queue has more than the session's own tasks it is taken to go on: a wide
+// cascade has many rows there, and each transaction ends some of them.
+func (s *session) progress(ctx context.Context, tasks int) error {
 	cascade := s.tx.Cascade()
-	if cascade == "" || !s.c.tells(cascade, s.now, s.budget <= 0) {
+	if cascade == "" {
+		return nil
+	}
+	goesOn := s.budget <= 0 || len(s.next) > 0
+	if !goesOn && s.c.toldOf(cascade) {
+		queued, err := s.number(ctx, countReviews, tasks+1)
+		if err != nil {
+			return err
+		}
+		goesOn = queued > int64(tasks)
+	}
+	if !s.c.tells(cascade, s.now, goesOn) {
 		return nil
 	}
 	root, found, err := s.rootOf(ctx, cascade)
@@ -74,6 +87,13 @@ func (c *Collector) tells(cascade string, now time.Time, goesOn bool) bool {
 	}
 	c.told[cascade] = now
 	return true
+}
+
+func (c *Collector) toldOf(cascade string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, told := c.told[cascade]
+	return told
 }
 
 // rootOf finds the object that a cascade is named by. One that was a request of
@@ -145,6 +165,8 @@ const (
 	countArchived = `SELECT count(*) FROM (SELECT 1 FROM archive WHERE cascade = $1 AND cascade <> uid LIMIT $2) AS found`
 	countBelow    = `SELECT count(*) FROM (SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT $2) AS found`
 	countIn       = `SELECT count(*) FROM (SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT $3) AS found`
+
+	countReviews = `SELECT count(*) FROM (SELECT 1 FROM gc_object_reviews LIMIT $1) AS found`
 
 	// countQueued looks at the reviews that are next, not at all of them.
 	countQueued = `

@@ -75,7 +75,7 @@ func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 		return nil, err
 	}
 	c.pace.spent(budget-s.budget, time.Since(begin))
-	if err := s.progress(ctx); err != nil {
+	if err := s.progress(ctx, len(tasks)); err != nil {
 		return nil, err
 	}
 	return verdicts, tell.Teller{Kinds: c.kinds}.Tell(ctx, s.tx, s.now, s.events...)
