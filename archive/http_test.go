@@ -21,9 +21,7 @@ import (
 // serve puts an API on the world and returns how to ask it.
 func (w *world) serve() (ask func(method, path, body string, headers ...string) (code int, answer string)) {
 	w.Helper()
-	for _, k := range w.archive.Kinds() {
-		w.kinds.Put(k)
-	}
+	w.kinds.Put(w.archive.Kinds()...)
 	a := api.New(api.Config{
 		Store: w.store, Kinds: w.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(w.kinds, "test"),
 		Logger: slog.New(slog.DiscardHandler), Version: "test",

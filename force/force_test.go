@@ -64,9 +64,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	if w.service, err = New(w.store, kinds, slog.New(slog.NewTextHandler(w.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range w.service.Kinds() {
-		kinds.Put(k)
-	}
+	kinds.Put(w.service.Kinds()...)
 	w.api = api.New(api.Config{
 		Store: w.store, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
 	})

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -65,9 +66,12 @@ func (r *Registry) Changed() (*Snapshot, <-chan struct{}) {
 	return r.current.Load(), r.changed
 }
 
-// Put adds a kind, or replaces the one with the same storage name and group.
-func (r *Registry) Put(k *Kind) {
-	r.change(func(old *Kind) bool { return old.Storage != k.Storage || old.Group != k.Group }, k)
+// Put adds kinds, each in the place of one with the same storage name and
+// group.
+func (r *Registry) Put(kinds ...*Kind) {
+	r.change(func(old *Kind) bool {
+		return !slices.ContainsFunc(kinds, func(k *Kind) bool { return old.Storage == k.Storage && old.Group == k.Group })
+	}, kinds...)
 }
 
 // Remove forgets the kind with this storage name.

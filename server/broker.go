@@ -73,9 +73,7 @@ func openBroker(c Config, p parts) (*provisioner, error) {
 	if b.publisher, err = review.New(p.db, publish.Queue, publish.New(repository, sinks...), options); err != nil {
 		return nil, err
 	}
-	for _, k := range b.api.Serve(service) {
-		p.kinds.Put(k)
-	}
+	p.kinds.Put(b.api.Serve(service)...)
 	return b, nil
 }
 

@@ -8,9 +8,12 @@ import (
 	"syscall"
 )
 
-// lockData keeps a second server out of the same data directory. The lock goes
-// with the process, however it ends.
+// lockData makes the data directory, if need be, and keeps a second server out
+// of it. The lock goes with the process, however it ends.
 func lockData(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -146,11 +144,7 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	web := &http.Server{
-		Handler: s.images, TLSConfig: identity.TLSConfig(),
-		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
-		ErrorLog: slog.NewLogLogger(s.config.Logger.Handler(), slog.LevelDebug),
-	}
+	web := newWeb(s.images, identity, s.config.Logger)
 	ended := make(chan error, 1)
 	go func() {
 		if s.plain {

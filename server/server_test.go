@@ -251,8 +251,8 @@ func TestSecondServerIsKeptOut(t *testing.T) {
 		t.Fatalf("after the first has gone: %v", err)
 	}
 	unlock()
-	if _, err := lockData(filepath.Join(dir, "none")); err == nil || !strings.HasPrefix(err.Error(), "lock data directory: ") {
-		t.Errorf("without a directory: %v", err)
+	if _, err := lockData(filepath.Join(dir, "lock", "below a file")); err == nil || !strings.HasPrefix(err.Error(), "make data directory: ") {
+		t.Errorf("where no directory can be: %v", err)
 	}
 }
 

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/exeunt/exeunt/archive"
+	"github.com/exeunt/exeunt/force"
+	"github.com/exeunt/exeunt/foresight"
+	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/mesh"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/repository"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// parts is what stands on the store and serves nobody yet.
+type parts struct {
+	db          *sqldb.DB
+	store       *store.Store
+	kinds       *kind.Registry
+	definitions *kind.Kind
+
+	questions    *foresight.Service
+	repositories *repository.Repositories
+	collector    *gc.Collector
+	nodes        *mesh.Mesh
+}
+
+// assemble makes the parts and gathers the kinds that they bring. It does no
+// I/O; what can fail is a kind that contradicts itself.
+func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
+	definitions := custom.Definition()
+	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
+	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
+	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade}); err != nil {
+		return p, err
+	}
+	overrides, err := force.New(st, kinds, c.Logger)
+	if err != nil {
+		return p, err
+	}
+	if p.repositories, err = newRepositories(c, db, st, kinds); err != nil {
+		return p, err
+	}
+	if p.collector, err = gc.New(db, st, kinds, gc.Options{Logger: c.Logger}); err != nil {
+		return p, err
+	}
+	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
+		return p, err
+	}
+	kinds.Put(archive.New(db, st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
+	kinds.Put(p.questions.Kinds()...)
+	kinds.Put(overrides.Kinds()...)
+	kinds.Put(p.repositories.Kind())
+	return p, nil
+}
+
+// extra serves what no Kubernetes server has, under /exeunt/.
+func (p parts) extra(images *registryServer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(registry.ControlPath+"/", images.control())
+	mux.Handle(gc.Path, p.collector)
+	mux.Handle(gc.Path+"/", p.collector)
+	mux.Handle(v1alpha1.Path, p.nodes.TokenHandler())
+	return mux
+}
