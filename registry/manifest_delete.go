@@ -15,11 +15,12 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 	var found bool
 	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+		repo, found = 0, false
 		if to.Tag != "" {
-			found, err = one(ctx, tx, deleteTag, []any{to.Repository, to.Tag}, &repo)
-			return err
+			repo, found, err = r.removeTag(ctx, tx, to)
+		} else {
+			repo, found, err = r.removeManifest(ctx, tx, to)
 		}
-		repo, found, err = r.removeManifest(ctx, tx, to)
 		return err
 	})
 	if err != nil {
@@ -31,6 +32,17 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 	r.touched(repo)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
+}
+
+// removeTag deletes a tag.
+func (r *Registry) removeTag(ctx context.Context, tx *sqldb.Tx, to Request) (repo int64, found bool, err error) {
+	var b sqldb.Batch
+	if r.db.Engine() == sqldb.Postgres {
+		b.Exec(orderDeletedTag, to.Repository, to.Tag)
+	}
+	b.Query(func(row sqldb.Row) error { found = true; return row.Scan(&repo) }, deleteTag, to.Repository, to.Tag)
+	err = tx.Send(ctx, &b)
+	return repo, found, err
 }
 
 // removeManifest deletes a manifest, unless a list holds it: the list would be
@@ -64,6 +76,9 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 	b = sqldb.Batch{}
 	b.Exec(rememberManifest, id, now)
 	b.Exec(rememberTags, id, now)
+	if r.db.Engine() == sqldb.Postgres {
+		b.Exec(orderDeletedManifests, []int64{id})
+	}
 	b.Exec(deleteManifest, id)
 	return repo, true, tx.Send(ctx, &b)
 }

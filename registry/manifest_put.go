@@ -297,19 +297,24 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 		configType, config = p.types[m.config.MediaType], m.config.Digest.String()
 	}
 	var id int64
-	found, err := one(ctx, tx, insertManifest, []any{p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType],
-		null(m.artifactType), null(m.subject.String()), configType, config, has.size, p.payload, now}, &id)
-	if err != nil {
-		return err
-	}
-	if !found {
-		return errors.New("no row was returned")
-	}
+	var b sqldb.Batch
 	insertLayers, insertReferences := insertLayersSQLite, insertReferencesSQLite
 	if p.r.db.Engine() == sqldb.Postgres {
 		insertLayers, insertReferences = insertLayersPostgres, insertReferencesPostgres
+		if len(p.tags) > 0 {
+			b.Exec(orderTags, p.repo.id, p.tags, p.digest.String())
+		}
 	}
-	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, insertManifest,
+		p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType], null(m.artifactType), null(m.subject.String()),
+		configType, config, has.size, p.payload, now)
+	if err := tx.Send(ctx, &b); err != nil {
+		return err
+	}
+	if id == 0 {
+		return errors.New("no row was returned")
+	}
+	b = sqldb.Batch{}
 	if len(has.layers) > 0 {
 		list, err := json.Marshal(has.layers)
 		if err != nil {

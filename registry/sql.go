@@ -224,6 +224,14 @@ INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, crea
 VALUES ($1, $2, $3, $4, $5, $5)
 ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at`
 
+// orderTags and orderDeletedTag come before tags are put or deleted, on
+// PostgreSQL: they take the rows that triggers will write in the one order that
+// everybody keeps to. $3 is the digest of what is pushed.
+const (
+	orderTags       = `SELECT gc_order_tags($1::bigint, $2::text[], $3::text)`
+	orderDeletedTag = `SELECT gc_order_tags((SELECT id FROM repositories WHERE path = $1::text), ARRAY[$2::text], NULL)`
+)
+
 const deleteTag = `
 DELETE FROM tags
 WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND name = $2

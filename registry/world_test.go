@@ -99,12 +99,19 @@ func newWorldAt(t *testing.T, db *sqldb.DB, location string, c registry.Config) 
 	return &world{T: t, db: db, blobs: store.(blobs), registry: r, url: server.URL}
 }
 
-// testWriter puts the registry's log where the test's is.
+// testWriter puts the registry's log where the test's is. Nobody is to wait for
+// somebody who waits for him: a deadlock is a failure, although the registry
+// tries again.
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
-	if w.t.Context().Err() == nil {
-		w.t.Log(strings.TrimSpace(string(p)))
+	line := strings.TrimSpace(string(p))
+	switch {
+	case w.t.Context().Err() != nil:
+	case strings.Contains(line, "deadlock"):
+		w.t.Error(line)
+	default:
+		w.t.Log(line)
 	}
 	return len(p), nil
 }

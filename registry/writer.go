@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,7 +29,8 @@ const (
 // PostgreSQL transactions run concurrently, and the database itself groups
 // their commits.
 type writer struct {
-	db *sqldb.DB
+	db  *sqldb.DB
+	log *slog.Logger
 
 	mu    sync.Mutex
 	busy  bool     // somebody leads; guarded by mu
@@ -121,13 +123,15 @@ func (w *writer) commit(batch []*write) error {
 	return tx.Commit(ctx)
 }
 
-// alone runs one transaction, and again when it lost a deadlock.
+// alone runs one transaction, and again when it lost a deadlock. All lock in
+// one order, so that is not to be expected, and worth a line in the log.
 func (w *writer) alone(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	for try := 1; ; try++ {
 		err := w.once(ctx, fn)
 		if err == nil || try == maxTries || !lostDeadlock(err) {
 			return err
 		}
+		w.log.Warn("registry: deadlock, trying again", "try", try, "error", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 
@@ -21,7 +22,7 @@ func countTypes(t *testing.T, db *sqldb.DB) (n int) {
 // TestWriterTogether: writes that run together fail alone.
 func TestWriterTogether(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := &writer{db: db}
+		w := &writer{db: db, log: slog.New(slog.DiscardHandler)}
 		refused := errors.New("no")
 		const writes = 60
 		var together sync.WaitGroup
@@ -61,7 +62,7 @@ func TestWriterTogether(t *testing.T) {
 // next one works.
 func TestWriterCommitFails(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := &writer{db: db}
+		w := &writer{db: db, log: slog.New(slog.DiscardHandler)}
 		ctx := t.Context()
 		r := New(Config{DB: db})
 		repo, err := r.ensure(ctx, "a/b")

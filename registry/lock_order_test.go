@@ -1,0 +1,112 @@
+package registry_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// TestLockOrder: requests that change the same tags and reviews do not wait for
+// each other, on PostgreSQL. Each case holds some rows until all requests wait,
+// the first of them first; then, in another order of locks, they would be in
+// each other's way. world.send fails on a deadlock, by way of the log.
+func TestLockOrder(t *testing.T) {
+	const tags = `SELECT 1 FROM tags FOR UPDATE`
+	queued := func(digest string) string {
+		return fmt.Sprintf(`SELECT 1 FROM gc_manifest_review_queue WHERE manifest LIKE '%%@%s' FOR UPDATE`, digest)
+	}
+	one, two := manifestOf("{}", "one", ""), manifestOf("{}", "two", "")
+	list := indexOf("", one)
+	signature := "sha256-" + sha256(one)[len("sha256:"):] + ".sig"
+	put := func(tag, manifest string) func(w *world) {
+		return func(w *world) {
+			mediaType := ociManifest
+			if manifest == list {
+				mediaType = ociIndex
+			}
+			w.tag("r", tag, mediaType, manifest)
+		}
+	}
+	remove := func(reference string) func(w *world) {
+		return func(w *world) { w.want(202, "DELETE", "/v2/r/manifests/"+reference, nil, nil) }
+	}
+	for name, c := range map[string]struct {
+		before   []func(w *world)
+		hold     string
+		requests []func(w *world)
+	}{
+		"two tags change places":             {[]func(*world){put("x", two), put("y", one)}, tags, []func(*world){put("x", one), put("y", two)}},
+		"a tag is pushed twice":              {[]func(*world){put("x", two)}, tags, []func(*world){put("x", one), put("x", two)}},
+		"a tag is deleted and pushed":        {[]func(*world){put("x", one)}, queued(sha256(one)), []func(*world){put("x", one), remove("x")}},
+		"a tag is deleted and switched":      {[]func(*world){put("x", one)}, queued(sha256(one)), []func(*world){put("x", two), remove("x")}},
+		"an image goes and is signed":        {[]func(*world){put("x", one), put(signature, two)}, queued(sha256(two)), []func(*world){put(signature, two), remove(sha256(one))}},
+		"a list goes and replaces its image": {[]func(*world){put("x", one), put("l", list)}, queued(sha256(one)), []func(*world){put("x", list), remove(sha256(list))}},
+		"a tag goes that an image takes too": {[]func(*world){put("x", one), put(signature, two)}, queued(sha256(two)), []func(*world){remove(signature), remove(sha256(one))}},
+		"images go that share all they have": {[]func(*world){put("x", one), put("y", two)}, `SELECT 1 FROM gc_blob_review_queue FOR UPDATE`, []func(*world){remove(sha256(one)), remove(sha256(two))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{})
+			for _, content := range []string{"{}", "one", "two"} {
+				w.push("r", content)
+			}
+			put("", one)(w)
+			put("", two)(w)
+			for _, step := range c.before {
+				step(w)
+			}
+			release := w.hold(c.hold)
+			var together sync.WaitGroup
+			for i, request := range c.requests {
+				together.Go(func() { request(w) })
+				w.waiting(i + 1)
+			}
+			release()
+			together.Wait()
+			w.check()
+		})
+	}
+}
+
+// hold has a transaction lock some rows, and returns what ends it.
+func (w *world) hold(statement string) (release func()) {
+	w.Helper()
+	tx, err := w.db.Begin(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	var b sqldb.Batch
+	held := 0
+	b.Query(func(row sqldb.Row) error { held++; return row.Scan(new(int)) }, statement)
+	if err := tx.Send(w.Context(), &b); err != nil || held == 0 {
+		w.Fatalf("%d rows are held: %v", held, err)
+	}
+	w.Cleanup(tx.Rollback) // does nothing after a commit
+	return func() {
+		if err := tx.Commit(w.Context()); err != nil {
+			w.Error(err)
+		}
+	}
+}
+
+// waiting returns when n connections wait for a lock.
+func (w *world) waiting(n int) {
+	w.Helper()
+	got := 0
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		_, err := w.db.Row(w.Context(),
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, nil, &got)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if got >= n {
+			return
+		}
+	}
+	w.Fatalf("%d requests wait, not %d", got, n)
+}

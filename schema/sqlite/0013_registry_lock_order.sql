@@ -1,0 +1,2 @@
+-- SQLite has one writer: there is no order in which two could wait for each
+-- other.
