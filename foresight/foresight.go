@@ -37,6 +37,9 @@ type Options struct {
 	MaxCascade int64
 	// CollectorOff says that no collector runs in this process.
 	CollectorOff bool
+	// Keepers are the parts of this server that hold objects, by the finalizer
+	// that they hold them with.
+	Keepers map[string]Keeper
 }
 
 // Service answers. It is safe for concurrent use.

@@ -140,7 +140,10 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 		collector, err := t.collector(string(h.uid))
 		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, onItsWay)...), err
 	}
-	out := t.finalizers(h, m)
+	out, err := t.finalizers(h, m, depth)
+	if err != nil {
+		return nil, err
+	}
 	out = append(out, t.grace(h, m)...)
 	for _, more := range []func(*head, metav1.ObjectMeta, int) ([]v1.Reason, error){
 		t.orphaning, t.blocking, t.namespaceContent, t.definitionContent,

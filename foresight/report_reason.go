@@ -60,12 +60,20 @@ func groupVersion(apiVersion string) string {
 	return ""
 }
 
-// finalizers are those that others have to remove.
-func (t *teller) finalizers(h *head, m metav1.ObjectMeta) []v1.Reason {
+// finalizers are those that others have to remove, or a part of this server.
+func (t *teller) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	var out []v1.Reason
 	ref := t.s.reference(h.Key, "")
 	hold := holdersOf(h.Kind, m, h.body)
 	for _, f := range hold.finalizers {
+		if keeper, ok := t.s.opts.Keepers[f]; ok {
+			reason, err := t.kept(h, keeper, f, depth)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, reason)
+			continue
+		}
 		manager, since := managerOf(m.ManagedFields, f)
 		reason := v1.Reason{
 			Type: v1.ReasonFinalizer, Message: "finalizer " + f + " has not been removed", Manager: manager, Since: since,
@@ -85,7 +93,7 @@ func (t *teller) finalizers(h *head, m metav1.ObjectMeta) []v1.Reason {
 				h.Name, forceCommand(ref, f)),
 		})
 	}
-	return out
+	return out, nil
 }
 
 // managerOf finds who set a finalizer. The newest wins when several did.
@@ -157,22 +165,22 @@ func (t *teller) collector(uid string) ([]v1.Reason, error) {
 	err := t.r.query(func(rows *sql.Rows) error {
 		var task task
 		err := rows.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
-		out = append(out, t.review(task))
+		out = append(out, t.review("the collector", task))
 		return err
 	}, readReview, uid)
 	return out, err
 }
 
-// task is a row of the collector's queue. Times are Unix milliseconds.
+// task is a row of a queue of reviews. Times are Unix milliseconds.
 type task struct {
 	failures, created, due int64
 	lastError              string
 	claimed                int64 // end of the lease; 0: not claimed
 }
 
-// review describes a task of the collector's queue. Only one that fails has a
-// Since: the others are on their way.
-func (t *teller) review(task task) v1.Reason {
+// review describes a task of a queue, and who works it off. Only one that fails
+// has a Since: the others are on their way.
+func (t *teller) review(who string, task task) v1.Reason {
 	reason := v1.Reason{Type: v1.ReasonReview}
 	wait := time.UnixMilli(task.due).Sub(t.now).Round(time.Second)
 	switch {
@@ -182,11 +190,11 @@ func (t *teller) review(task task) v1.Reason {
 		reason.Message = fmt.Sprintf("its review failed %d times, last with: %s; next attempt in %v", task.failures, task.lastError, max(wait, 0))
 		reason.Resolve = "mend what the error names; the review is repeated by itself"
 	case time.UnixMilli(task.claimed).After(t.now):
-		reason.Message = "the collector is at work on it"
+		reason.Message = who + " is at work on it"
 	case wait > 0:
-		reason.Message = fmt.Sprintf("the collector looks at it again in %v", wait)
+		reason.Message = fmt.Sprintf("%s looks at it again in %v", who, wait)
 	default:
-		reason.Message = "the collector has yet to come to it"
+		reason.Message = who + " has yet to come to it"
 	}
 	return reason
 }

@@ -358,3 +358,51 @@ func TestReportIsBounded(t *testing.T) {
 		t.Errorf("got %d children, want %d", n, maxChildren)
 	}
 }
+
+// TestKeepers: what a part of this server holds is explained by that part: what
+// it waits for, how its review gets on, and the objects that it waits for.
+func TestKeepers(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		at := metav1.Unix(5000, 0)
+		w := newWorld(t, db, Options{Keepers: map[string]Keeper{"example.com/kept": {
+			Name: "the keeper",
+			Explain: func(body []byte) (v1.Reason, []v1.ObjectReference) {
+				if !strings.Contains(string(body), `"kept"`) {
+					t.Errorf("asked about %s", body)
+				}
+				return v1.Reason{Message: "waits", Since: &at, Resolve: "wait"}, []v1.ObjectReference{
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "below"},
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "stays"},
+					{APIVersion: "v1", Kind: "Namespace", Namespace: "n", Name: "leaves"},
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "nowhere"},
+					{APIVersion: "example.com/v1", Kind: "Unknown", Namespace: "n", Name: "a"},
+				}
+			},
+			Review: readReview,
+		}}})
+		w.create(thing{kind: namespaces, name: "n"})
+		kept := w.create(thing{namespace: "n", name: "kept", finalizers: []string{"example.com/kept"}})
+		below := w.create(thing{namespace: "n", name: "below", finalizers: []string{"example.com/hold"}})
+		leaves := w.create(thing{kind: namespaces, name: "leaves"})
+		w.create(thing{namespace: "n", name: "stays"})
+		for _, o := range []object.Object{kept, below, leaves} {
+			w.delete(o.Key, metav1.DeleteOptions{})
+		}
+		w.execute(`DELETE FROM gc_object_reviews`)
+		w.execute(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
+			string(kept.UID), w.now.Add(7*time.Second).UnixMilli())
+		got := w.report(kept)
+		want := `Finalizer: finalizer example.com/kept is the keeper's: waits
+  Review: its review failed 3 times, last with: no answer; next attempt in 7s
+  WaitsFor: ConfigMap below in namespace n is being deleted
+    Finalizer: finalizer example.com/hold has not been removed
+  WaitsFor: Namespace leaves is being deleted
+`
+		if text := outline(got.Reasons, ""); text != want {
+			t.Errorf("got\n%s\nwant\n%s", text, want)
+		}
+		if r := got.Reasons[0]; r.Since == nil || !r.Since.Equal(&at) || r.Resolve != "wait" {
+			t.Errorf("since %v, to resolve: %q", r.Since, r.Resolve)
+		}
+	})
+}

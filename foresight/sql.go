@@ -138,6 +138,12 @@ FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.deletion_time IS NOT NULL
 ORDER BY d.namespace, d.name LIMIT $2`
 
+// leavingByKey reads one object, if it is on its way out: the unique index.
+const leavingByKey = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
+FROM objects d JOIN changes c ON c.revision = d.revision
+WHERE d.kind = $1 AND d.namespace = $2 AND d.name = $3 AND d.deletion_time IS NOT NULL`
+
 // Counts. One row each.
 const (
 	countDependents = `SELECT count(*) FROM owners WHERE owner_uid = $1`

@@ -82,7 +82,12 @@ func (p Ports) Holding(ctx context.Context, id broker.BootstrapTokenID) ([]broke
 		return nil, err
 	}
 	now := p.mesh.opts.Now()
-	message := fmt.Sprintf("heard of %s ago", max(now.Sub(n.seenAt()), 0).Round(time.Second))
+	// Times, not how long ago: a message that changes every second would be
+	// written every second.
+	message := "it is heard of"
+	if now.Sub(n.seenAt()) >= p.mesh.opts.UnreachableAfter {
+		message = "not heard of since " + n.seenAt().Format(time.RFC3339)
+	}
 	found, err := p.mesh.store.Get(ctx, object.Key{Kind: storage, Namespace: n.project, Name: n.name})
 	if err != nil && !object.Is(err, object.NotFound) {
 		return nil, fmt.Errorf("read node %s: %w", n.name, err)
@@ -92,8 +97,8 @@ func (p Ports) Holding(ctx context.Context, id broker.BootstrapTokenID) ([]broke
 		if err != nil {
 			return nil, err
 		}
-		if self := selfOf(o, now); self.Draining {
-			message += fmt.Sprintf("; draining, removed without its word in %ds", self.DrainSeconds)
+		if until := o.Status.DrainDeadline; until != nil {
+			message += "; draining, removed without its word at " + until.UTC().Format(time.RFC3339)
 		}
 	}
 	return []broker.Reason{{Holder: broker.HolderPeer, Name: n.name, Object: "MeshNode/" + n.name, Message: message}}, nil

@@ -65,8 +65,9 @@ func TestPorts(t *testing.T) {
 		w.review()
 		expect("draining", token.ID, broker.TokenConsumed, true)
 		reasons, err := p.Holding(ctx, token.ID)
+		deadline := w.object("web").Status.DrainDeadline.UTC().Format(time.RFC3339)
 		if err != nil || len(reasons) != 1 || reasons[0].Holder != broker.HolderPeer || reasons[0].Name != "web" ||
-			reasons[0].Message != "heard of 0s ago; draining, removed without its word in 30s" {
+			reasons[0].Message != "it is heard of; draining, removed without its word at "+deadline {
 			t.Errorf("holding: %+v, %v", reasons, err)
 		}
 		w.denied("drained", w.mesh.Drained(ctx, n.Node), "")

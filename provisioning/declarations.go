@@ -32,11 +32,20 @@ func (a *API) Find(ctx context.Context, id broker.ProvisionedResourceID) (reconc
 }
 
 // Show writes the status of a declaration: reconcile.Declarations.
+// An error that was not shown before is an Event as well.
 func (a *API) Show(ctx context.Context, id broker.ProvisionedResourceID, view reconcile.View) error {
-	return a.change(ctx, a.resources, string(id), func(u *unstructured.Unstructured) {
+	var about object.Object
+	news := false
+	err := a.change(ctx, a.resources, string(id), func(u *unstructured.Unstructured) {
 		was, _, _ := unstructured.NestedMap(u.Object, "status")
 		u.Object["status"] = status(view, was, u.GetGeneration(), a.now())
+		news = view.Error != "" && view.Error != lastError(was)
+		about = object.Object{Key: object.Key{Kind: ResourceStorage, Namespace: u.GetNamespace(), Name: u.GetName()}, UID: u.GetUID()}
 	})
+	if err != nil || !news {
+		return err
+	}
+	return a.tellFailure(ctx, about, view)
 }
 
 // Release takes the finalizer off: reconcile.Declarations.

@@ -15,8 +15,10 @@ import (
 
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/broker/publish"
+	"github.com/exeunt/exeunt/broker/reconcile"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/tell"
 )
 
 // Events tells of the broker's events as Kubernetes Events about the
@@ -84,6 +86,28 @@ func (e Events) event(event publish.Event, name string) *corev1.Event {
 		Source: corev1.EventSource{Component: reporter}, ReportingController: reporter,
 	}
 }
+
+// tellFailure tells of a round that ended early: one Event for each resource,
+// whose message is the last error. It is told after the status, which is what
+// counts: a crash in between loses it.
+func (a *API) tellFailure(ctx context.Context, about object.Object, view reconcile.View) error {
+	message := view.Error
+	if view.Phase != "" {
+		message = string(view.Phase) + ": " + message
+	}
+	err := a.store.Transact(ctx, func(tx *store.Tx) error {
+		return tell.Teller{Kinds: a.kinds}.Tell(ctx, tx, a.now(), tell.Event{
+			About: about, Type: corev1.EventTypeWarning, Reason: roundFailed, Message: message, Source: reporter,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("tell that the round of %s failed: %w", about.Key, err)
+	}
+	return nil
+}
+
+// roundFailed is why the condition Synced is false, and the reason of the Event.
+const roundFailed = "RoundFailed"
 
 const (
 	reporter        = "exeunt-broker"

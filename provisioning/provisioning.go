@@ -52,6 +52,7 @@ type Admission interface {
 type API struct {
 	db        *sqldb.DB
 	store     *store.Store
+	kinds     *kind.Registry
 	log       *slog.Logger
 	now       func() time.Time
 	admission Admission // set once, by Serve
@@ -60,11 +61,11 @@ type API struct {
 }
 
 // New makes the API. Its kinds can be served once Serve has told it who admits.
-func New(db *sqldb.DB, st *store.Store, log *slog.Logger) *API {
+func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) *API {
 	if log == nil {
 		log = slog.Default()
 	}
-	a := &API{db: db, store: st, log: log, now: time.Now}
+	a := &API{db: db, store: st, kinds: kinds, log: log, now: time.Now}
 	a.blueprints = load(blueprintYAML)
 	a.blueprints.Strategy = blueprintStrategy{a.blueprints.Strategy}
 	a.resources = load(resourceYAML)

@@ -1,6 +1,7 @@
 package provisioning
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 
 // TestKinds: the two descriptions can be read, and are what the triggers expect.
 func TestKinds(t *testing.T) {
-	kinds := New(nil, nil, nil).Serve(nil)
+	kinds := New(nil, nil, nil, nil).Serve(nil)
 	if len(kinds) != 2 || kinds[0].Namespaced || !kinds[1].Namespaced || kinds[1].Storage != ResourceStorage {
 		t.Fatalf("the kinds are %+v", kinds)
 	}
@@ -120,5 +121,48 @@ func TestVersionsNeverChange(t *testing.T) {
 		if errs := next.checkKept(was); len(errs) != c.errors {
 			t.Errorf("%s: %v", name, errs)
 		}
+	}
+}
+
+// TestExplain: what holds a teardown is told from the status that was stored, and
+// its node and composite resource are named.
+func TestExplain(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	resource := broker.State{
+		ID: "id", Project: "shop", Name: "web", XR: broker.ObjectType{APIVersion: "infra.example.org/v1", Kind: "XNode"},
+		Phase: broker.PhaseDeregistering, DeletionRequestedAt: at, CreatedAt: at, ConvergeStartedAt: at, Deadline: time.Hour,
+	}
+	for _, c := range []struct {
+		name                    string
+		view                    reconcile.View
+		message, resolve, first string
+	}{
+		{"not begun", reconcile.View{Phase: broker.PhaseReady}, "the teardown has yet to begin", "", ""},
+		{"held by its peer", reconcile.View{Phase: broker.PhaseDeregistering, Resource: resource, Since: at, Why: "waiting for the node to leave the mesh (peer web-1)",
+			Observed: broker.ObservedXR{Reasons: []broker.Reason{{Holder: broker.HolderPeer, Name: "web-1", Object: "MeshNode/web-1"}}}},
+			"Deregistering: waiting for the node to leave the mesh (peer web-1)", "let whoever holds it finish", "MeshNode web-1 shop"},
+		{"failing", reconcile.View{Phase: broker.PhaseDeprovisioning, Resource: resource, Since: at, Error: "delete XR: no"},
+			"Deprovisioning: delete XR: no", "mend what the error names", "XNode web-"},
+	} {
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"namespace": "shop"}, "status": status(c.view, nil, 1, at)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason, others := Explain(body)
+		if reason.Message != c.message || !strings.HasPrefix(reason.Resolve, c.resolve) || (c.resolve == "") != (reason.Resolve == "") {
+			t.Errorf("%s: %q, to resolve: %q", c.name, reason.Message, reason.Resolve)
+		}
+		if c.first == "" {
+			continue
+		}
+		if reason.Since == nil || !reason.Since.Time.Equal(at) {
+			t.Errorf("%s: since %v", c.name, reason.Since)
+		}
+		if got := others[0].Kind + " " + others[0].Name + " " + others[0].Namespace; !strings.HasPrefix(got, c.first) {
+			t.Errorf("%s: waits for %+v", c.name, others)
+		}
+	}
+	if reason, _ := Explain([]byte("{")); !strings.HasPrefix(reason.Message, "its status cannot be read") {
+		t.Errorf("of a broken object: %q", reason.Message)
 	}
 }

@@ -22,6 +22,9 @@ func status(view reconcile.View, was map[string]any, generation int64, now time.
 	}
 	put("phase", string(view.Phase))
 	put("message", message)
+	if !view.Since.IsZero() {
+		put("phaseSince", view.Since.UTC().Format(time.RFC3339))
+	}
 	s := view.Resource
 	put("bootstrapTokenID", string(s.TokenID))
 	if !s.DeletionRequestedAt.IsZero() {
@@ -54,6 +57,18 @@ func waitingFor(reasons []broker.Reason) (out []any) {
 	return out
 }
 
+// lastError is the error that a status shows.
+func lastError(status map[string]any) string {
+	conditions, _ := status["conditions"].([]any)
+	for _, entry := range conditions {
+		if c, _ := entry.(map[string]any); c["type"] == "Synced" && c["status"] == "False" {
+			message, _ := c["message"].(string)
+			return message
+		}
+	}
+	return ""
+}
+
 type condition struct {
 	kind, status, reason, message string
 	generation                    int64
@@ -71,7 +86,7 @@ func conditionsOf(view reconcile.View, message string) []condition {
 	}
 	synced := condition{kind: "Synced", status: "True", reason: "RoundCompleted"}
 	if view.Error != "" {
-		synced = condition{kind: "Synced", status: "False", reason: "RoundFailed", message: view.Error}
+		synced = condition{kind: "Synced", status: "False", reason: roundFailed, message: view.Error}
 	}
 	return []condition{ready, synced}
 }

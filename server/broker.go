@@ -17,11 +17,24 @@ import (
 	"github.com/exeunt/exeunt/broker/publish"
 	"github.com/exeunt/exeunt/broker/reconcile"
 	"github.com/exeunt/exeunt/broker/sqlbroker"
+	"github.com/exeunt/exeunt/foresight"
+	"github.com/exeunt/exeunt/mesh"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/provisioning"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/store"
 )
+
+// keepers are the parts of this server that hold objects while they are not done
+// with them, and can say why.
+func keepers() map[string]foresight.Keeper {
+	return map[string]foresight.Keeper{
+		provisioning.TeardownFinalizer: {Name: "the broker", Explain: provisioning.Explain, Review: provisioning.ReviewByUID},
+		provisioning.InUseFinalizer:    {Name: "the broker", Explain: provisioning.ExplainBlueprint},
+		v1alpha1.Finalizer:             {Name: "the mesh", Explain: mesh.Explain, Review: mesh.ReviewByUID},
+	}
+}
 
 // brokerLoops is how many batches of rounds go on at once, so that a cluster
 // that does not answer for one does not hold up all.
@@ -44,7 +57,7 @@ func openBroker(c Config, p parts) (*provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &provisioner{store: p.store, cluster: cluster, api: provisioning.New(p.db, p.store, c.Logger)}
+	b := &provisioner{store: p.store, cluster: cluster, api: provisioning.New(p.db, p.store, p.kinds, c.Logger)}
 	repository := sqlbroker.New(p.db, nil)
 	b.repository, b.log = repository, c.Logger
 	tokens := p.nodes.Ports()

@@ -56,6 +56,7 @@ type Declaration struct {
 type View struct {
 	Phase    broker.ProvisionedResourcePhase // empty: not accepted yet
 	Resource broker.State                    // zero: not accepted yet
+	Since    time.Time                       // when it came into its phase
 	// Why says what it waits for, or why it has failed.
 	Why string
 	// Observed is what Why was made of; zero if the round did not come so far.
@@ -214,16 +215,18 @@ func (r *Reconciler) accept(ctx context.Context, id broker.ProvisionedResourceID
 	if err != nil {
 		return r.failed(ctx, id, View{}, err)
 	}
-	return r.show(ctx, id, View{Phase: resource.Phase(), Resource: resource.State()}, review.Progressed(0))
+	state := resource.State()
+	return r.show(ctx, id, View{Phase: resource.Phase(), Resource: state, Since: state.CreatedAt}, review.Progressed(0))
 }
 
 // deprovision begins the teardown of what nobody declares any more.
 func (r *Reconciler) deprovision(ctx context.Context, resource broker.ProvisionedResource) review.Verdict {
 	next, err := r.Service.Deprovision(ctx, resource.ID())
+	view := View{Phase: next.Phase(), Resource: next.State(), Since: next.State().DeletionRequestedAt}
 	if err != nil {
-		return r.failed(ctx, resource.ID(), View{Phase: next.Phase(), Resource: next.State()}, err)
+		return r.failed(ctx, resource.ID(), view, err)
 	}
-	return r.show(ctx, resource.ID(), View{Phase: next.Phase(), Resource: next.State()}, review.Progressed(0))
+	return r.show(ctx, resource.ID(), view, review.Progressed(0))
 }
 
 // failed shows why a round ended early. That it could not be shown is not worth

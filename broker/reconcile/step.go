@@ -15,7 +15,7 @@ import (
 // and persist, and show.
 func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
 	resource := round.Resource
-	view := View{Phase: resource.Phase(), Resource: resource.State()}
+	view := View{Phase: resource.Phase(), Resource: resource.State(), Since: round.Since}
 	observed, err := r.observe(ctx, now, resource)
 	if err != nil {
 		return r.failed(ctx, resource.ID(), view, err)
@@ -31,6 +31,9 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Ro
 	}
 	if err != nil {
 		return r.failed(ctx, resource.ID(), view, err)
+	}
+	if next.Phase() != view.Phase {
+		view.Since = now
 	}
 	view.Phase, view.Resource = next.Phase(), next.State()
 	return r.show(ctx, resource.ID(), view, verdict(now, round, action, next.Phase()))

@@ -190,6 +190,9 @@ const (
 	ReasonBlockingDependents ReasonType = "BlockingDependents"
 	// ReasonDependent: one of those, with its own reasons as children.
 	ReasonDependent ReasonType = "Dependent"
+	// ReasonWaitsFor: an object that whoever removes the finalizer waits for,
+	// with its own reasons as children.
+	ReasonWaitsFor ReasonType = "WaitsFor"
 	// ReasonOrphaning: its dependents have yet to be let go.
 	ReasonOrphaning ReasonType = "Orphaning"
 	// ReasonGracePeriod: whoever runs it has time to end.

@@ -1,0 +1,30 @@
+package mesh
+
+import (
+	foresight "github.com/exeunt/exeunt/foresight/v1"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// ReviewByUID reads the row of the queue for a node, for reports.
+const ReviewByUID = `
+SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
+FROM mesh_node_reviews WHERE uid = $1`
+
+// Explain says what the drain of a stored MeshNode waits for.
+func Explain(body []byte) (foresight.Reason, []foresight.ObjectReference) {
+	o, err := decodeNode(body)
+	if err != nil {
+		return foresight.Reason{Message: "it cannot be read: " + err.Error()}, nil
+	}
+	reason := foresight.Reason{Message: "the node has yet to be asked to leave", Since: o.DeletionTimestamp}
+	if o.Status.Phase != v1alpha1.PhaseDraining {
+		return reason, nil
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == "Ready" {
+			reason.Message = string(o.Status.Phase) + ": " + c.Message
+		}
+	}
+	reason.Resolve = "the node's own log says what it has yet to finish; at that time it goes in any case"
+	return reason, nil
+}
