@@ -14,18 +14,77 @@ var errorf = fmt.Errorf
 
 // The four cases of the runbook in docs/operating.md, and the faults around them.
 
-// TestDrainHangs is case 1 as far as it can be seen from outside: the node does
-// not leave. The XR is not touched meanwhile.
+// TestDeregistrationFails is case 1: the drain cannot even be asked for, because
+// the mesh's part of the database refuses it. Status, Event, report and log say
+// so, the XR is not touched, and all goes on once the cause is gone.
+func TestDeregistrationFails(t *testing.T) {
+	each(t, func(w *world) {
+		since := w.now()
+		w.up("web")
+		uid, xr := w.uid("web"), w.status("web", "xr.name")
+		mend := w.server.Break(harness.Fault{
+			Table: "objects", Event: "UPDATE", Message: "the mesh takes no drains",
+			When: "NEW.kind = 'meshnodes.mesh.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL",
+		})
+		w.kubectl("delete", "pr", "web", "--wait=false")
+		w.holds("web", "Deregistering", "DeregisterNode: deregister node of "+uid+": broker: node deregistration failed", "the mesh takes no drains")
+		w.untouched("web")
+		if out := w.kubectl("get", "pr", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Synced")].status}`); out != "False" {
+			w.Errorf("Synced is %s", out)
+		}
+		w.says("Event", w.kubectl("describe", "pr", "web"), "Warning  RoundFailed", "Deregistering: DeregisterNode: ", "the mesh takes no drains")
+		w.says("report", w.why("pr/web"), "finalizer provisioning.exeunt.dev/teardown is the broker's: Deregistering: ", "the mesh takes no drains",
+			"(since ", "Review: its review failed ", "; next attempt in ", "to resolve: mend what the error names")
+		w.says("log", w.server.Said(), `msg="review failed" queue=provisioned-resources key=`+uid, "the mesh takes no drains")
+		mend()
+		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
+		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.checkOrder(since, xr)
+	})
+}
+
+// untouched expects that nobody has asked for the deletion of a resource's XR.
+func (w *world) untouched(name string) {
+	w.Helper()
+	xr, found := w.get(w.xr(name))
+	if at := xr.Field("metadata.deletionTimestamp"); !found || at != "" {
+		w.Errorf("the XR is being deleted since %s, under its node", at)
+	}
+}
+
+// why is what a person is told who asks why something is still here.
+func (w *world) why(what string) string {
+	w.Helper()
+	r := w.server.Exeunt(w, "why", what)
+	if r.Code != 0 {
+		w.Fatalf("exeunt why %s: %s", what, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// says expects texts in a text.
+func (w *world) says(what, text string, parts ...string) {
+	w.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			w.Errorf("the %s does not say %q:\n%s", what, part, text)
+		}
+	}
+}
+
+// TestDrainHangs is case 1 without an error: the node was asked, and does not
+// leave. The XR is not touched meanwhile.
 func TestDrainHangs(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")
 		w.double.Set(crossplane.Behaviour{MuteNodes: true})
 		w.kubectl("delete", "pr", "web", "--wait=false")
-		w.holds("web", "Deregistering", "waiting for the node to leave the mesh", "peer "+w.status("web", "xr.name"))
-		if xr, found := w.get(w.xr("web")); !found || xr.Field("metadata.deletionTimestamp") != "" {
-			at := xr.Field("metadata.deletionTimestamp")
-			w.Errorf("the XR is being deleted since %s, under its node", at)
-		}
+		xr := w.status("web", "xr.name")
+		w.holds("web", "Deregistering", "waiting for the node to leave the mesh", "peer "+xr, "it is heard of; draining, removed without its word at ")
+		w.untouched("web")
+		w.says("report", w.why("pr/web"), "is the broker's: Deregistering: waiting for the node to leave the mesh",
+			"WaitsFor: MeshNode "+xr+" in namespace default is being deleted",
+			"finalizer mesh.exeunt.dev/drain is the mesh's: Draining: asked to finish its connections and leave", "the mesh looks at it again in ")
 		w.double.Set(crossplane.Behaviour{})
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
 	})
@@ -80,6 +139,9 @@ func TestStuck(t *testing.T) {
 		if !strings.HasPrefix(out, "True ") || !strings.Contains(out, "finalizer") {
 			w.Errorf("status: %s", out)
 		}
+		// The management cluster is this server: the report goes down to what holds.
+		w.says("report", w.why("pr/web"), "is the broker's: Deprovisioning: waiting for the XR to be gone",
+			"WaitsFor: XNode ", "Dependent: Machine ", "finalizer finalizer.managedresource.crossplane.io has not been removed")
 		w.double.Set(crossplane.Behaviour{})
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
 	})

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -110,14 +109,7 @@ func (s *Server) Forget() {
 	if s.cmd != nil {
 		s.t.Fatal("Forget wants the server stopped")
 	}
-	driver := "pgx"
-	if s.Engine == SQLite {
-		driver = "sqlite"
-	}
-	db, err := sql.Open(driver, s.Database)
-	if err != nil {
-		s.t.Fatalf("open the database: %v", err)
-	}
+	db := s.open()
 	defer db.Close()
 	if _, err := db.Exec("UPDATE revision SET compacted = current"); err != nil {
 		s.t.Fatalf("forget the past: %v", err)

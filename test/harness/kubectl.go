@@ -37,7 +37,11 @@ type Command struct {
 // KubectlCommand runs a command as Kubectl does.
 func (s *Server) KubectlCommand(t testing.TB, c Command) Result {
 	t.Helper()
-	program := KubectlPath(t)
+	return s.run(t, KubectlPath(t), c)
+}
+
+func (s *Server) run(t testing.TB, program string, c Command) Result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, c.Args...)
@@ -47,12 +51,22 @@ func (s *Server) KubectlCommand(t testing.TB, c Command) Result {
 	cmd.Env = append(s.environment(), c.Env...)
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("kubectl %s: still running after two minutes\n%s%s", strings.Join(c.Args, " "), stdout.String(), stderr.String())
+		t.Fatalf("%s: still running after two minutes\n%s%s", cmd, stdout.String(), stderr.String())
 	}
 	if cmd.ProcessState == nil {
-		t.Fatalf("kubectl %s: %v", strings.Join(c.Args, " "), err)
+		t.Fatalf("%s: %v", cmd, err)
 	}
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// Exeunt runs a command of this program as administrator.
+func (s *Server) Exeunt(t testing.TB, args ...string) Result {
+	t.Helper()
+	program, err := serverPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.run(t, program, Command{Args: args})
 }
 
 // KubectlPath builds kubectl, if need be, and returns where it is.

@@ -226,16 +226,23 @@ func (s *Server) Registry() string {
 	if !strings.HasSuffix(s.images, ":0") {
 		return s.images
 	}
+	said := s.Said()
+	_, rest, found := strings.Cut(said, "The OCI registry is at http://")
+	if !found {
+		s.t.Fatalf("the server does not say where its registry is:\n%s", said)
+	}
+	s.images, _, _ = strings.Cut(rest, "\n")
+	return s.images
+}
+
+// Said is everything that the process has printed, and those before it.
+func (s *Server) Said() string {
+	s.t.Helper()
 	data, err := os.ReadFile(s.log)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(data), "The OCI registry is at http://")
-	if !found {
-		s.t.Fatalf("the server does not say where its registry is:\n%s", data)
-	}
-	s.images, _, _ = strings.Cut(rest, "\n")
-	return s.images
+	return string(data)
 }
 
 // tail returns the last lines that the process printed.
