@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -284,6 +285,24 @@ func TestScan(t *testing.T) {
 		w.want("")
 		if added, err := w.gc.Scan(context.Background()); err != nil || added != 0 {
 			w.Errorf("second scan: %d, %v; want 0", added, err)
+		}
+	})
+}
+
+// TestScanPages: owners that are missing are found on every page, among those
+// that are there, and each once however many refer to it.
+func TestScanPages(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("lives")
+		w.add("a", owned("lives"))
+		w.add("b", owned("lives"))
+		const missing = 2*scanPage + 1
+		w.exec(fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+			INSERT INTO owners (dependent, owner_uid, blocking, controller)
+			SELECT w.dependent, CASE WHEN i %% 2 = 0 THEN 'a' ELSE 'z' END || i, w.blocking, w.controller FROM owners w, n`, missing))
+		w.exec(`DELETE FROM gc_object_reviews`)
+		if added, err := w.gc.Scan(context.Background()); err != nil || added != missing {
+			w.Errorf("scan: %d, %v; want %d", added, err, missing)
 		}
 	})
 }

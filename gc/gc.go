@@ -7,7 +7,7 @@
 // transaction that made it so, an owner that is gone, an owner that is waiting
 // for its dependents, and an object whose owner is in another namespace. The
 // dirty queue is the table gc_object_reviews, shared by all replicas. The
-// scanner ([Collector.Scan]) is one anti-join. The garbage processor and the
+// scanner ([Collector.Scan]) is an anti-join. The garbage processor and the
 // two finalizers are the reviewer in review.go.
 //
 // A review decides and acts in one write transaction of the store, which holds
@@ -65,6 +65,9 @@ type Collector struct {
 // how long the cascades of a replica that was killed stand still.
 var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100, Lease: 10 * time.Second}
 
+// scanAfter is how long after its start a collector scans.
+const scanAfter = 2 * time.Second
+
 // New makes a collector and has the store wake it. Call it before store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
 	if o.Logger == nil {
@@ -96,19 +99,31 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	return c, nil
 }
 
-// Run scans once and then reviews until the context ends.
+// Run reviews until the context ends, and scans once meanwhile, when the start
+// is over.
 func (c *Collector) Run(ctx context.Context) error {
 	if c.db.Engine() == sqldb.SQLite {
 		c.takeOver(ctx)
 	}
-	if _, err := c.Scan(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		// The triggers have put everything under review that this would find.
+	ctx, cancel := context.WithCancel(ctx)
+	var scanning sync.WaitGroup
+	scanning.Go(func() { c.scanLater(ctx) })
+	defer scanning.Wait()
+	defer cancel()
+	return c.engine.Run(ctx)
+}
+
+// scanLater leaves the first moments to those who wait for the server: the
+// triggers have put everything under review that a scan would find.
+func (c *Collector) scanLater(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(scanAfter):
+	}
+	if _, err := c.Scan(ctx); err != nil && ctx.Err() == nil {
 		c.opts.Logger.Warn("scan for objects without owners failed", "error", err)
 	}
-	return c.engine.Run(ctx)
 }
 
 // takeOver gives back what a process that was killed had claimed: an SQLite

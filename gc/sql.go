@@ -136,14 +136,21 @@ const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 // forgetClaims gives back all claims.
 const forgetClaims = `UPDATE gc_object_reviews SET claim_token = NULL, claim_until = NULL WHERE claim_token IS NOT NULL`
 
-// scanFind is the scanner: an anti-join over the index on owners, and all heads.
-// In order, so that two scans at once lock in the same order.
-const scanFind = `
-SELECT w.owner_uid FROM owners w
-WHERE NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = w.owner_uid)
-UNION
-SELECT o.uid FROM objects o WHERE o.deletion_time IS NOT NULL AND o.finalizing <> 0
-ORDER BY 1`
+// scanOwners is a page of the scanner's anti-join: the next owners that are
+// referred to, each found by one step in the index on owners however many
+// dependents it has, and whether it is missing.
+const scanOwners = `
+WITH RECURSIVE page (uid, place) AS (
+    SELECT min(owner_uid), 1 FROM owners WHERE owner_uid > $1
+    UNION ALL
+    SELECT (SELECT min(w.owner_uid) FROM owners w WHERE w.owner_uid > p.uid), p.place + 1
+    FROM page p WHERE p.uid IS NOT NULL AND p.place < $2
+)
+SELECT p.uid, NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = p.uid) FROM page p WHERE p.uid IS NOT NULL ORDER BY p.uid`
+
+// scanDeleting is a page of what waits for the collector. objects_finalizing_idx.
+const scanDeleting = `
+SELECT uid, TRUE FROM objects WHERE deletion_time IS NOT NULL AND finalizing <> 0 AND uid > $1 ORDER BY uid LIMIT $2`
 
 // scanEnqueue adds a review where there is none.
 const scanEnqueue = `

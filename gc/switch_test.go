@@ -62,7 +62,7 @@ func (w *world) awaitPause() {
 	}
 }
 
-// TestRun is the loop as a server runs it: it scans first, and a write wakes it.
+// TestRun is the loop as a server runs it: it scans once, and a write wakes it.
 func TestRun(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("lost", owned("nobody"))

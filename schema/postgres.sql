@@ -1089,6 +1089,8 @@ CREATE TABLE objects (
     CONSTRAINT objects_uid_key UNIQUE (uid)
 );
 
+CREATE INDEX objects_finalizing_idx ON public.objects USING btree (uid) WHERE ((deletion_time IS NOT NULL) AND (finalizing <> 0));
+
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
 
 CREATE TRIGGER objects_declared_track AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();

@@ -514,6 +514,8 @@ CREATE TABLE objects (
     UNIQUE (kind, namespace, name)
 ) STRICT;
 
+CREATE INDEX objects_finalizing_idx ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;
+
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
 WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
 BEGIN

@@ -42,13 +42,20 @@ func (c *compactor) next(now time.Time, current int64) int64 {
 	return max(old, current-c.keepRevisions, 0)
 }
 
-// runCompactor compacts and tidies until ctx ends.
+// runCompactor compacts and tidies until ctx ends, not before the start is long
+// over: there may be much to do.
 func (s *Store) runCompactor(ctx context.Context) {
 	c := compactor{keepFor: s.opts.KeepFor, keepRevisions: s.opts.KeepRevisions}
+	before := s.Revision()
+	c.next(s.now(), before)
 	ticker := time.NewTicker(s.opts.CompactEvery)
 	defer ticker.Stop()
-	before := int64(-1)
 	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
 		current := s.Revision()
 		err := s.compact(ctx, c.next(s.now(), current))
 		if err == nil {
@@ -61,11 +68,6 @@ func (s *Store) runCompactor(ctx context.Context) {
 			s.log.Warn("compaction failed", "error", err)
 		}
 		before = current
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
 	}
 }
 

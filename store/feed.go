@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -129,15 +130,27 @@ func (f *feed) skip(revision int64) {
 	f.moveTo(revision)
 }
 
-// fill puts older changes before an empty feed: all those in (from, last].
-func (f *feed) fill(from int64, events []*Event) {
+// begin is the first revision that the feed has, or would have.
+func (f *feed) begin() int64 {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.first
+}
+
+// fill puts older changes before those that the feed has: all those in (from,
+// upTo]. It does nothing if the feed does not begin behind them any more.
+func (f *feed) fill(from, upTo int64, events []*Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.events) > 0 || f.first != f.last+1 {
+	if f.first != upTo+1 {
 		return
 	}
-	f.first = from + 1
-	for _, e := range events {
+	newer := f.events
+	f.events, f.bytes, f.first = nil, 0, from+1
+	for _, t := range f.topics {
+		t.events = nil
+	}
+	for _, e := range slices.Concat(events, newer) {
 		f.push(e, f.topicLocked(e.Object.Kind))
 	}
 	f.evict()

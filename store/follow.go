@@ -132,11 +132,16 @@ func (s *Store) skip(revision int64) {
 }
 
 // warm fills the feed with the newest changes, so that watchers that come back
-// after a restart need not all read the log.
-func (s *Store) warm(ctx context.Context) error {
-	s.follow.Lock()
-	defer s.follow.Unlock()
-	last := s.Revision()
+// after a restart need not all read the log. Nobody waits for it: changes that
+// are made meanwhile come behind, and those who ask meanwhile read the log.
+func (s *Store) warm(ctx context.Context) {
+	if err := s.readBack(ctx, s.feed.begin()-1); err != nil && ctx.Err() == nil {
+		s.log.Warn("recent changes are not in memory", "error", err)
+	}
+}
+
+// readBack reads the changes up to one into the feed.
+func (s *Store) readBack(ctx context.Context, last int64) error {
 	_, compacted, err := s.revisions(ctx)
 	if err != nil {
 		return err
@@ -151,8 +156,8 @@ func (s *Store) warm(ctx context.Context) error {
 		all = append(all, events...)
 	}
 	if _, compacted, err = s.revisions(ctx); err != nil || compacted > from {
-		return err // compacted meanwhile: the feed starts empty
+		return err // compacted meanwhile: some may be missing
 	}
-	s.feed.fill(from, all)
+	s.feed.fill(from, last, all)
 	return nil
 }

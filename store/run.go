@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 )
 
@@ -14,15 +13,8 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return errors.New("run store: it has run before")
 	}
-	if err := s.warm(ctx); err != nil {
-		s.writer.close(errStopped)
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("run store: %w", err)
-	}
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){s.writer.run, s.runFollower, s.runListener, s.runCompactor} {
+	for _, loop := range []func(context.Context){s.writer.run, s.warm, s.runFollower, s.runListener, s.runCompactor} {
 		running.Go(func() { loop(ctx) })
 	}
 	running.Wait()
