@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,7 +80,7 @@ func newSpin(t *testing.T, db *sqldb.DB) *spin {
 		delays[event] = 0
 	}
 	delays[EventExistenceCheck] = spinPromise
-	quiet := slog.New(slog.DiscardHandler)
+	quiet := slog.New(deadlocks{slog.DiscardHandler, t})
 	c, err := NewCollector(db, store, Options{ReviewAfter: delays, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +92,21 @@ func newSpin(t *testing.T, db *sqldb.DB) *spin {
 	server := httptest.NewServer(New(Config{DB: db, Blobs: store, SmallBlobs: 7, Logger: quiet}))
 	t.Cleanup(server.Close)
 	return &spin{T: t, url: server.URL + "/v2/r", collector: c}
+}
+
+// deadlocks is a log that fails the test when a request lost a deadlock.
+type deadlocks struct {
+	slog.Handler
+	t *testing.T
+}
+
+func (h deadlocks) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h deadlocks) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "deadlock") {
+		h.t.Error(r.Message)
+	}
+	return nil
 }
 
 // collect runs the collector until ctx ends.
@@ -137,7 +153,9 @@ func (s *spin) client(name string) {
 			err = s.readBack(image)
 		}
 		if err == nil {
-			s.pushes.Add(1)
+			if n := s.pushes.Add(1); n%10000 == 0 {
+				s.Logf("%d pushes", n)
+			}
 			_, err = s.call(http.MethodDelete, remove, nil, http.StatusAccepted)
 		}
 		if err != nil {

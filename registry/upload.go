@@ -52,6 +52,7 @@ type upload struct {
 	dirty     bool // something was written that is not synced
 	sealed    bool // it is finished in the blob store
 	rowless   bool // it begins and ends with this request, and nothing is stored before its end
+	discarded bool // it has no row any more
 }
 
 // errTruncated: the caller sent less than it announced.

@@ -99,13 +99,14 @@ func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest
 
 // discard forgets the upload. A trigger leaves its bytes to the collector.
 func (u *upload) discard(ctx context.Context) error {
-	if u.rowless {
+	if u.rowless || u.discarded {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
 	})
+	u.discarded = err == nil
 	return u.ended("discard", err)
 }
 
@@ -142,9 +143,14 @@ func (u *upload) seal(ctx context.Context) error {
 }
 
 // broken is a failure of the blob store. An upload that it cannot go on with is
-// forgotten, so that the client begins anew.
+// forgotten, so that the client begins anew. So is one that there is no space
+// for: clients that try again begin another, and what was stored of all those
+// would keep the disk full until they count as abandoned.
 func (u *upload) broken(ctx context.Context, what string, err error) error {
-	if errors.Is(err, blobstore.ErrGone) {
+	switch {
+	case errors.Is(err, blobstore.ErrFull):
+		return also(fmt.Errorf("%s upload: %w", what, err), u.discard(ctx))
+	case errors.Is(err, blobstore.ErrGone):
 		u.r.log.Warn("registry: upload lost", "upload", u.id, "error", err)
 		return also(errorf(BlobUploadUnknown, "what was stored of this upload is lost: begin again"), u.discard(ctx))
 	}

@@ -410,9 +410,9 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return n, errors.Join(err, w.store.err)
 }
 
-// TestDiskFull: the push fails, nothing is promised, and it goes on when there
-// is space again.
-func TestDiskFull(t *testing.T) {
+// TestBrokenStore: the push fails, nothing is promised, and it goes on when the
+// store works again. What there was no space for is forgotten.
+func TestBrokenStore(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		store := &brokenStore{}
 		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
@@ -421,6 +421,8 @@ func TestDiskFull(t *testing.T) {
 		w2.blobs = w.blobs
 		at := w2.begin("a")
 		w2.want(202, "PATCH", at, nil, "hello")
+		full := w2.begin("a")
+		w2.want(202, "PATCH", full, nil, "much")
 		for _, fault := range []struct {
 			err    error
 			status int
@@ -439,7 +441,10 @@ func TestDiskFull(t *testing.T) {
 			}
 		}
 		w2.refuses(500, registry.Unknown, "PATCH", at, nil, ", world")
+		store.fail(blobstore.ErrFull)
+		w2.refuses(503, registry.Unavailable, "PATCH", full, nil, " more")
 		store.fail(nil)
+		w2.refuses(404, registry.BlobUploadUnknown, "PATCH", full, nil, " more")
 		w2.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
 		// Half of the chunk was stored: the client is told.
 		a := w2.want(204, "GET", at, nil, nil)

@@ -108,7 +108,7 @@ func (w *dirWriter) Write(p []byte) (int, error) {
 
 // Sync syncs the file first: a name that survives without its bytes would be
 // worse than none. A sync that failed may have dropped the bytes, and the next
-// one would not know: so all after it fail.
+// one, of whatever writer, would not know: the upload is gone.
 func (w *dirWriter) Sync() error {
 	if err := w.make(); err != nil {
 		return fmt.Errorf("sync blob: %w", full(err))
@@ -117,7 +117,7 @@ func (w *dirWriter) Sync() error {
 		w.lost = w.sync()
 	}
 	if w.lost != nil {
-		return fmt.Errorf("sync blob: %w", full(w.lost))
+		return fmt.Errorf("sync blob: %w: %w", ErrGone, full(w.lost))
 	}
 	return nil
 }
@@ -145,9 +145,10 @@ func (w *dirWriter) Close() error {
 	return nil
 }
 
-// full marks the operating system's words for a full disk.
+// full marks the operating system's words for a full disk: of its own, of a
+// user's share, and for a file that is larger than it takes.
 func full(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err

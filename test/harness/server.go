@@ -186,6 +186,9 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
+// Pid is that of the running process.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
 // Restart stops the process gracefully and starts it again, at the same
 // address and on the same database.
 func (s *Server) Restart() {

@@ -1,0 +1,230 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/crane"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// fault is what a proxy does to a request to S3.
+type fault func(w http.ResponseWriter, req *http.Request, forward http.Handler)
+
+// The faults. A connection that breaks after the request was served is the
+// mean one: what was asked for has been done.
+var faults = map[string]fault{
+	"breaks before": func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
+	"breaks after": func(_ http.ResponseWriter, req *http.Request, forward http.Handler) {
+		forward.ServeHTTP(httptest.NewRecorder(), req)
+		panic(http.ErrAbortHandler)
+	},
+	"internal error": answerS3(http.StatusInternalServerError, "InternalError"),
+	"slow down":      answerS3(http.StatusServiceUnavailable, "SlowDown"),
+	"truncated": func(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+		whole := httptest.NewRecorder()
+		forward.ServeHTTP(whole, req)
+		for name, values := range whole.Header() {
+			w.Header()[name] = values
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(whole.Body.Len()+1)) // also of nothing a byte is missing
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+		panic(http.ErrAbortHandler)
+	},
+}
+
+func answerS3(status int, code string) fault {
+	return func(w http.ResponseWriter, req *http.Request, _ http.Handler) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `<?xml version="1.0"?><Error><Code>%s</Code><Message>a fault of the test</Message></Error>`, code)
+	}
+}
+
+// slow delays an answer.
+func slow(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+	time.Sleep(50 * time.Millisecond) // it is the fault, not a wait for something
+	forward.ServeHTTP(w, req)
+}
+
+// faultyS3 stands between the server and S3.
+type faultyS3 struct {
+	location string                       // as --registry-storage takes it
+	choose   atomic.Pointer[func() fault] // nil: no fault
+}
+
+func newFaultyS3(t *testing.T) *faultyS3 {
+	t.Helper()
+	location, err := url.Parse(harness.S3(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := location.Query()
+	target, err := url.Parse(query.Get("endpoint"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host // it is signed
+	}}
+	f := &faultyS3{}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if choose := f.choose.Load(); choose != nil {
+			if fault := (*choose)(); fault != nil {
+				fault(w, req, forward)
+				return
+			}
+		}
+		forward.ServeHTTP(w, req)
+	}))
+	t.Cleanup(proxy.Close)
+	query.Set("endpoint", proxy.URL)
+	location.RawQuery = query.Encode()
+	f.location = location.String()
+	return f
+}
+
+// heal ends all faults.
+func (f *faultyS3) heal() { f.choose.Store(nil) }
+
+// always has one fault meet all requests.
+func (f *faultyS3) always(it fault) {
+	choose := func() fault { return it }
+	f.choose.Store(&choose)
+}
+
+// sometimes has some fault meet some requests.
+func (f *faultyS3) sometimes() {
+	list := []fault{slow}
+	for _, it := range faults {
+		list = append(list, it)
+	}
+	choose := func() fault {
+		if rand.IntN(4) != 0 {
+			return nil
+		}
+		return list[rand.IntN(len(list))]
+	}
+	f.choose.Store(&choose)
+}
+
+// TestS3Faults: whatever S3 does, a push fails with a word about it, or
+// succeeds; and what succeeded is whole. The next push after the fault works.
+// At the end nothing is there that nobody knows of.
+func TestS3Faults(t *testing.T) {
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		t.Run(engine, func(t *testing.T) {
+			s3 := newFaultyS3(t)
+			s := harness.Start(t, engine, "--registry-storage", s3.location)
+			f := faultFlow{craneFlow: craneFlow{t: t, at: s.Registry() + "/"}, pushed: map[string]v1.Image{}}
+			for name, it := range faults {
+				if engine == harness.Postgres {
+					break // the store does not know the engine
+				}
+				s3.always(it)
+				if f.push() {
+					t.Errorf("%s: pushed", name)
+				}
+				s3.heal()
+				if !f.push() {
+					t.Errorf("%s: the next push failed too", name)
+				}
+			}
+			s3.always(slow)
+			if !f.push() {
+				t.Error("a push to a slow store failed")
+			}
+			s3.sometimes()
+			for range 10 {
+				f.push()
+				f.pull()
+			}
+			s3.heal()
+			for at := range f.pushed {
+				f.whole(at)
+			}
+			t.Logf("%d of %d pushes succeeded", len(f.pushed), f.n)
+			s.VerifyRegistry(t, "--registry-storage", s3.location)
+		})
+	}
+}
+
+// faultFlow pushes images, and remembers those that were acknowledged.
+type faultFlow struct {
+	craneFlow
+	n      int
+	pushed map[string]v1.Image // by tag
+}
+
+// push pushes an image whose layers are of one request and of several parts. A
+// failure must be one that tells a client to try again.
+func (f *faultFlow) push() bool {
+	f.t.Helper()
+	f.n++
+	img, err := random.Image([]int64{100 << 10, 6 << 20}[f.n%2], 2)
+	f.check(err)
+	at := fmt.Sprint("shop/web:v", f.n)
+	err = remote.Write(f.ref(at), img, remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+	if err == nil {
+		f.pushed[at] = img
+		return true
+	}
+	var answer *transport.Error
+	known := errors.As(err, &answer)
+	switch {
+	case known && answer.StatusCode == http.StatusServiceUnavailable, known && answer.StatusCode == http.StatusTooManyRequests:
+	case known && answer.StatusCode == http.StatusNotFound && answer.Errors[0].Code == "BLOB_UPLOAD_UNKNOWN":
+	default:
+		f.t.Errorf("push of %s: %v", at, err)
+	}
+	return false
+}
+
+// pull reads the blobs of an image. That may break off, but then the client
+// notices: what seems to be whole is.
+func (f *faultFlow) pull() {
+	f.t.Helper()
+	for _, img := range f.pushed {
+		layers, err := img.Layers()
+		f.check(err)
+		for _, layer := range layers {
+			want, err := layer.Digest()
+			f.check(err)
+			answer, err := http.Get("http://" + f.at + "v2/shop/web/blobs/" + want.String())
+			f.check(err)
+			got, _, err := v1.SHA256(answer.Body)
+			f.check(answer.Body.Close())
+			if answer.StatusCode == http.StatusOK && err == nil && got != want {
+				f.t.Errorf("read %s as %s", want, got)
+			}
+		}
+		return
+	}
+}
+
+// whole pulls an image that was acknowledged.
+func (f *faultFlow) whole(at string) {
+	f.t.Helper()
+	pulled, err := crane.Pull(f.at + at)
+	f.check(err)
+	f.check(validate.Image(pulled))
+	f.same(f.pushed[at], at)
+}
