@@ -83,10 +83,13 @@ func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool
 	return b, found, nil
 }
 
-// blobUnknown says whether it is the blob or the repository that is missing.
+// blobUnknown says whether it is the blob or the repository that is missing. An
+// answer to HEAD could not: it has no body.
 func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
-	if _, err := r.existing(ctx, to.Repository); err != nil {
-		return err
+	if to.Kind != BlobHead {
+		if _, err := r.existing(ctx, to.Repository); err != nil {
+			return err
+		}
 	}
 	e := errorf(BlobUnknown, "the repository has no such blob")
 	e.Details = []any{map[string]digest.Digest{"digest": to.Digest}}

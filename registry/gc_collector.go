@@ -272,7 +272,7 @@ func (c *Collector) Wake() {
 // transact is the review.Transactor: what a review counted is counted when it
 // has been committed.
 func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) error {
-	tx, err := c.db.Begin(ctx)
+	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) e
 	if err := fn(counting); err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := errors.Join(tx.Commit(ctx), c.db.Flush()); err != nil {
 		return err
 	}
 	c.metrics.count(counting.reviews)

@@ -192,7 +192,7 @@ func (p *push) findTypes(ctx context.Context) error {
 	slices.Sort(names)
 	p.types = map[string]int64{}
 	for _, name := range slices.Compact(names) {
-		id, err := p.r.types.id(ctx, &p.r.writer, name)
+		id, err := p.r.types.id(ctx, p.r.writer, name)
 		if err != nil {
 			return err
 		}

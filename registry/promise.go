@@ -56,6 +56,11 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 			return err
 		})
 	}
+	if err == nil && found {
+		// A client that is told of a manifest may end here. One that is told of
+		// a blob pushes a manifest, which lasts only if its blobs do.
+		err = r.writer.flush()
+	}
 	if err != nil {
 		return stored{}, false, fmt.Errorf("find manifest: %w", err)
 	}

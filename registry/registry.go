@@ -71,7 +71,7 @@ type Registry struct {
 	redirect blobstore.Redirector // nil: bytes pass through here
 	now      func() time.Time
 	log      *slog.Logger
-	writer   writer
+	writer   *writer
 	fresh    fresh
 	types    mediaTypes
 	handlers [kinds]handler
@@ -100,7 +100,7 @@ func New(c Config) *Registry {
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
-		now: c.Now, log: c.Logger, writer: writer{db: c.DB, log: c.Logger}, types: mediaTypes{db: c.DB},
+		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
 	if c.Redirect {
 		r.redirect, _ = c.Blobs.(blobstore.Redirector)

@@ -24,17 +24,31 @@ const (
 //
 // On SQLite there is one writing connection and every commit waits for the
 // disk, so writes that come while one is under way are collected and committed
-// together: the first of those that wait does it for all. Each runs under a
-// savepoint of its own, and one that fails takes back only what is its own. On
-// PostgreSQL transactions run concurrently, and the database itself groups
+// together: the first of those that wait does it for all. While the disk works
+// for one batch the next one runs, and those that come then wait for it to be
+// over: a third batch would be small, and cost as much as a large one.
+//
+// Writes hardly ever fail once they have come here. So they run together
+// without savepoints, which would copy every page that each of them touches;
+// if one does fail they are run again, each under its own, and one that fails
+// takes back only what is its own.
+//
+// On PostgreSQL transactions run concurrently, and the database itself groups
 // their commits.
 type writer struct {
-	db  *sqldb.DB
-	log *slog.Logger
+	db    *sqldb.DB
+	flush func() error // makes what was committed last: db.Flush
+	log   *slog.Logger
 
 	mu    sync.Mutex
 	busy  bool     // somebody leads; guarded by mu
 	queue []*write // guarded by mu
+
+	disk sync.Mutex // held while the disk works for a batch
+}
+
+func newWriter(db *sqldb.DB, log *slog.Logger) *writer {
+	return &writer{db: db, flush: db.Flush, log: log}
 }
 
 // write is a transaction that waits to be run.
@@ -70,8 +84,8 @@ func (w *writer) do(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	return op.err
 }
 
-// leadOne commits what is waiting, the leader's own write among it, and hands
-// the lead to the first that came meanwhile.
+// leadOne commits what is waiting, the leader's own write among it, hands the
+// lead on when the disk is free, and tells everybody when it lasts.
 func (w *writer) leadOne() {
 	w.mu.Lock()
 	n := min(len(w.queue), maxBatch)
@@ -80,13 +94,22 @@ func (w *writer) leadOne() {
 	w.mu.Unlock()
 
 	err := w.commit(batch)
+	w.disk.Lock()
+	w.handOver()
+	if err == nil {
+		err = w.flush()
+	}
+	w.disk.Unlock()
 	for _, op := range batch {
 		if op.err == nil {
 			op.err = err
 		}
 		close(op.done)
 	}
+}
 
+// handOver makes the first that waits the leader.
+func (w *writer) handOver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = len(w.queue) > 0
@@ -98,8 +121,16 @@ func (w *writer) leadOne() {
 // commit runs a batch in one transaction. Its error is everybody's; that of one
 // write is in the write.
 func (w *writer) commit(batch []*write) error {
+	err := w.commitOnce(batch, runPlain)
+	if errors.Is(err, errOneFailed) {
+		err = w.commitOnce(batch, runApart)
+	}
+	return err
+}
+
+func (w *writer) commitOnce(batch []*write, run func(context.Context, *sqldb.Tx, *write) error) error {
 	ctx := context.Background()
-	tx, err := w.db.Begin(ctx)
+	tx, err := w.db.BeginAhead(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,19 +139,34 @@ func (w *writer) commit(batch []*write) error {
 		if op.err = op.ctx.Err(); op.err != nil {
 			continue // its caller has gone
 		}
-		if err := exec(ctx, tx, "SAVEPOINT write"); err != nil {
-			return err
-		}
-		if op.err = op.fn(tx); op.err != nil {
-			if err := exec(ctx, tx, "ROLLBACK TO write"); err != nil {
-				return errors.Join(op.err, err)
-			}
-		}
-		if err := exec(ctx, tx, "RELEASE write"); err != nil {
+		if err := run(ctx, tx, op); err != nil {
 			return err
 		}
 	}
 	return tx.Commit(ctx)
+}
+
+// errOneFailed: one write of a batch failed, and has spoilt the others.
+var errOneFailed = errors.New("a write of the batch failed")
+
+func runPlain(_ context.Context, tx *sqldb.Tx, op *write) error {
+	if op.fn(tx) != nil {
+		return errOneFailed
+	}
+	return nil
+}
+
+// runApart undoes a write that fails.
+func runApart(ctx context.Context, tx *sqldb.Tx, op *write) error {
+	if err := exec(ctx, tx, "SAVEPOINT write"); err != nil {
+		return err
+	}
+	if op.err = op.fn(tx); op.err != nil {
+		if err := exec(ctx, tx, "ROLLBACK TO write"); err != nil {
+			return errors.Join(op.err, err)
+		}
+	}
+	return exec(ctx, tx, "RELEASE write")
 }
 
 // alone runs one transaction, and again when it lost a deadlock. All lock in

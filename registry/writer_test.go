@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -22,7 +23,7 @@ func countTypes(t *testing.T, db *sqldb.DB) (n int) {
 // TestWriterTogether: writes that run together fail alone.
 func TestWriterTogether(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := &writer{db: db, log: slog.New(slog.DiscardHandler)}
+		w := newWriter(db, slog.New(slog.DiscardHandler))
 		refused := errors.New("no")
 		const writes = 60
 		var together sync.WaitGroup
@@ -62,7 +63,7 @@ func TestWriterTogether(t *testing.T) {
 // next one works.
 func TestWriterCommitFails(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := &writer{db: db, log: slog.New(slog.DiscardHandler)}
+		w := newWriter(db, slog.New(slog.DiscardHandler))
 		ctx := t.Context()
 		r := New(Config{DB: db})
 		repo, err := r.ensure(ctx, "a/b")
@@ -90,4 +91,59 @@ func TestWriterCommitFails(t *testing.T) {
 			t.Errorf("the next one: %v", err)
 		}
 	})
+}
+
+// TestWriterWaitsForTheDisk: a write is done when it lasts. Meanwhile the next
+// batch runs, and no third one: what comes then waits, and is one batch.
+func TestWriterWaitsForTheDisk(t *testing.T) {
+	w := newWriter(dbtest.OpenDB(t, sqldb.SQLite), slog.New(slog.DiscardHandler))
+	disk := make(chan error)
+	w.flush = func() error { return <-disk }
+	ran, done := make(chan int, 10), make(chan error, 10)
+	write := func(n int) {
+		done <- w.do(t.Context(), func(tx *sqldb.Tx) error {
+			ran <- n
+			return exec(t.Context(), tx, insertMediaType, fmt.Sprint("test/", n))
+		})
+	}
+	go write(1)
+	<-ran
+	go write(2) // while the disk works for the first
+	<-ran
+	for n := 3; n <= 5; n++ {
+		go write(n)
+	}
+	waiting := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.queue)
+	}
+	for waiting() < 3 {
+		runtime.Gosched()
+	}
+	if len(ran) != 0 || len(done) != 0 {
+		t.Errorf("%d ran, %d are done, before the disk has answered", len(ran), len(done))
+	}
+	for batch, writes := range []int{1, 1, 3} {
+		disk <- nil
+		for range writes {
+			if err := <-done; err != nil {
+				t.Errorf("batch %d: %v", batch, err)
+			}
+		}
+	}
+	if n := countTypes(t, w.db); n != 5 || len(done) != 0 {
+		t.Errorf("%d writes are there, %d are done", n, len(done))
+	}
+}
+
+// TestWriterDiskFails: what may not last has not been done.
+func TestWriterDiskFails(t *testing.T) {
+	w := newWriter(dbtest.OpenDB(t, sqldb.SQLite), slog.New(slog.DiscardHandler))
+	broken := errors.New("no such sector")
+	w.flush = func() error { return broken }
+	err := w.do(t.Context(), func(tx *sqldb.Tx) error { return exec(t.Context(), tx, insertMediaType, "test/lost") })
+	if !errors.Is(err, broken) {
+		t.Errorf("a write that does not last: %v", err)
+	}
 }

@@ -13,8 +13,9 @@ import (
 // Package database/sql would cost as much per statement as SQLite itself: locks,
 // conversions and a dozen allocations.
 type liteTx struct {
-	db   *DB
-	conn *sql.Conn // the writer's only connection; nil when the transaction has ended
+	db    *DB
+	conn  *sql.Conn // the writer's only connection; nil when the transaction has ended
+	ahead bool      // its commit does not wait for the disk
 }
 
 // liteConn is what is kept for the writer's connection: its prepared
@@ -32,14 +33,23 @@ type liteStmt interface {
 	driver.StmtQueryContext
 }
 
-func (db *DB) beginLite(ctx context.Context) (*liteTx, error) {
+func (db *DB) beginLite(ctx context.Context, ahead bool) (*liteTx, error) {
+	if err := db.flush.usable(); err != nil {
+		return nil, err
+	}
 	conn, err := db.writer.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t := &liteTx{db: db, conn: conn}
-	if err := t.exec("BEGIN IMMEDIATE"); err != nil {
-		return nil, errors.Join(err, conn.Close())
+	t := &liteTx{db: db, conn: conn, ahead: ahead}
+	if ahead {
+		err = t.setSynchronous("NORMAL")
+	}
+	if err == nil {
+		err = t.exec("BEGIN IMMEDIATE")
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.release())
 	}
 	return t, nil
 }
@@ -49,6 +59,9 @@ func (t *liteTx) commit() error {
 	if err != nil {
 		t.rollback() // SQLite may still be in the transaction
 		return err
+	}
+	if t.ahead {
+		t.db.flush.committed.Add(1)
 	}
 	return t.release()
 }
@@ -62,10 +75,31 @@ func (t *liteTx) rollback() {
 	_ = t.release()
 }
 
+// release gives the connection back as it was: all others wait for the disk. If
+// that cannot be, the connection is closed, and the next one is as it should be.
 func (t *liteTx) release() error {
 	conn := t.conn
-	t.conn = nil
+	defer func() { t.conn = nil }()
+	if t.ahead {
+		if err := t.setSynchronous("FULL"); err != nil {
+			bad := conn.Raw(func(any) error { return driver.ErrBadConn })
+			return errors.Join(err, bad, conn.Close())
+		}
+	}
 	return conn.Close()
+}
+
+// setSynchronous is for between transactions. SQLite obeys when it prepares the
+// statement, so it is not one to be kept.
+func (t *liteTx) setSynchronous(level string) error {
+	return t.conn.Raw(func(driverConn any) error {
+		execer, ok := driverConn.(driver.ExecerContext)
+		if !ok {
+			return fmt.Errorf("the SQLite driver gave a %T", driverConn)
+		}
+		_, err := execer.ExecContext(context.Background(), "PRAGMA synchronous = "+level, nil)
+		return err
+	})
 }
 
 func (t *liteTx) exec(statement string) error {

@@ -38,7 +38,8 @@ type DB struct {
 
 	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
 
-	lite *liteConn // SQLite only; owned by whoever has the writer's connection
+	lite  *liteConn // SQLite only; owned by whoever has the writer's connection
+	flush flusher   // SQLite only
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
@@ -81,7 +82,7 @@ func (db *DB) Close() error {
 	}
 	clear(db.stmts)
 	db.mu.Unlock()
-	errs = append(errs, db.closeLite())
+	errs = append(errs, db.closeLite(), db.flush.close())
 	for _, pool := range []*sql.DB{db.reader, db.writer} {
 		if pool != nil {
 			errs = append(errs, pool.Close())

@@ -57,7 +57,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	db := &DB{engine: SQLite, path: path, stmts: map[string]*sql.Stmt{}}
+	db := &DB{engine: SQLite, path: path, stmts: map[string]*sql.Stmt{}, flush: flusher{sync: syncData}}
 	if err := db.connectSQLite(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), db.Close())
 	}

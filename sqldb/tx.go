@@ -50,12 +50,16 @@ type Tx struct {
 // Begin begins a write transaction. On SQLite it waits until the one before it
 // has ended.
 func (db *DB) Begin(ctx context.Context) (*Tx, error) {
+	return db.begin(ctx, false)
+}
+
+func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
 	var t Tx
 	var err error
 	if db.engine == Postgres {
 		t.postgres, err = db.writePool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	} else {
-		t.lite, err = db.beginLite(ctx)
+		t.lite, err = db.beginLite(ctx, ahead)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
