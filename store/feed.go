@@ -15,7 +15,8 @@ import (
 type feed struct {
 	maxEvents, maxBytes int
 
-	seen atomic.Int64 // last, to be read without the lock
+	seen      atomic.Int64 // last, to be read without the lock
+	gathering atomic.Int64 // watchers that let changes come together
 
 	mu          sync.RWMutex // guards all below
 	first, last int64

@@ -14,11 +14,16 @@ const watchEvents = 256
 // for it but the feed has moved.
 const progressEvery = time.Second
 
-// gatherFor is the least time between two returns of Next that carry events. A
-// watcher that was idle hears of a change at once; one that has just been told
-// something waits this long, so that under load one wake-up, one frame and one
-// system call carry several changes instead of one.
-const gatherFor = 8 * time.Millisecond
+// A watcher that was idle hears of a change at once. One that has just been told
+// something lets more come together first, so that under load one wake-up, one
+// frame and one system call carry several changes instead of one. How long it
+// waits depends on how many do: all of them together are told about
+// 1/gatherShare times a second, however many they are.
+const (
+	gatherShare = 200 * time.Microsecond
+	gatherLeast = 2 * time.Millisecond
+	gatherMost  = 32 * time.Millisecond
+)
 
 // WatchRequest says which changes a watcher wants: those after revision From.
 // Empty Namespace or Name: all.
@@ -104,9 +109,11 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 	}
 }
 
-// gather lets changes come together.
+// gather lets changes come together, counted from the last return.
 func (w *Watcher) gather(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(w.returned.Add(gatherFor)))
+	busy := w.store.feed.gathering.Add(1)
+	defer w.store.feed.gathering.Add(-1)
+	timer := time.NewTimer(time.Until(w.returned.Add(gatherTime(busy))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -116,6 +123,11 @@ func (w *Watcher) gather(ctx context.Context) error {
 	case <-w.store.closed:
 		return errClosed
 	}
+}
+
+// gatherTime is how long each of some busy watchers waits.
+func gatherTime(busy int64) time.Duration {
+	return min(max(time.Duration(busy)*gatherShare, gatherLeast), gatherMost)
 }
 
 func (w *Watcher) report() int64 {
