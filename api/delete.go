@@ -9,6 +9,8 @@ import (
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -35,6 +37,20 @@ func (r *resource) Delete(ctx context.Context, name string, validate rest.Valida
 	}
 	obj, err := r.decode(result.Object)
 	return obj, gone, err
+}
+
+// GetCorruptObjDeleter serves the option that removes what can no longer be
+// read. A delete here decides from metadata alone and works on such an object
+// too, so nothing is left for the option to do.
+func (r *resource) GetCorruptObjDeleter() rest.GracefulDeleter { return refuseUnsafe{} }
+
+type refuseUnsafe struct{}
+
+func (refuseUnsafe) Delete(_ context.Context, name string, _ rest.ValidateObjectFunc, _ *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	option := field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential")
+	return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, name, field.ErrorList{
+		field.Invalid(option, true, "is exclusively used to delete corrupt object(s), try again by removing this option"),
+	})
 }
 
 // delete asks the store. An empty cascade is one of the object's own.

@@ -22,10 +22,7 @@ import (
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-var (
-	standardVerbs = metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
-	partVerbs     = metav1.Verbs{"get", "patch", "update"}
-)
+var partVerbs = metav1.Verbs{"get", "patch", "update"}
 
 // serveDiscovery tells clients which kinds there are: all at once for those
 // that ask for the aggregated form, group by group for the others.
@@ -165,7 +162,7 @@ func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidisc
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		r := apidiscoveryv2.APIResourceDiscovery{
-			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: verbsOf(v),
+			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: v.Kind.Verbs(),
 			// Kubernetes leaves group and version empty when they are the document's.
 			ResponseKind: &metav1.GroupVersionKind{Kind: v.GVK.Kind},
 			ShortNames:   v.Kind.ShortNames, Categories: v.Kind.Categories,
@@ -193,7 +190,7 @@ type part struct {
 
 func partsOf(v *kind.Version) []part {
 	var parts []part
-	if v.Kind.Name == "Namespace" && v.Kind.Group == "" {
+	if v.Kind.IsNamespace() {
 		parts = append(parts, part{"finalize", v.GVK, metav1.Verbs{"update"}})
 	}
 	if v.Scale != nil {
@@ -203,16 +200,6 @@ func partsOf(v *kind.Version) []part {
 		parts = append(parts, part{"status", v.GVK, partVerbs})
 	}
 	return parts
-}
-
-func verbsOf(v *kind.Version) metav1.Verbs {
-	if v.Kind.Ephemeral {
-		return metav1.Verbs{"create"}
-	}
-	if v.Kind.Source != nil {
-		return metav1.Verbs{"delete", "get", "list"}
-	}
-	return standardVerbs
 }
 
 func eachResource(kinds *kind.Snapshot, gv schema.GroupVersion, visit func(*kind.Version)) {
@@ -266,7 +253,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 	eachResource(kinds, gv, func(v *kind.Version) {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: v.Kind.Plural, SingularName: v.Kind.Singular, Namespaced: v.Kind.Namespaced, Kind: v.GVK.Kind,
-			Verbs: verbsOf(v), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories,
+			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories,
 		})
 		for _, part := range partsOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}

@@ -37,7 +37,7 @@ func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h h
 	if !found || len(info.Parts) > 3 || len(info.Parts) == 3 && info.Subresource == "" {
 		return nil, false
 	}
-	if method == http.MethodHead || !e.fits(info) {
+	if method == http.MethodHead || !e.fits(info) || info.Subresource == "" && !e.main.v.Kind.Allows(info.Verb) {
 		return nil, true
 	}
 	return verbs[info.Verb], true
@@ -45,15 +45,22 @@ func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h h
 
 // fits says whether the path is one that the verb is for: a name is not
 // created but put, a collection is not put, and what is created goes into a
-// namespace.
+// namespace. A collection is deleted in one namespace, never in all of them.
 func (e *endpoint) fits(info *genericrequest.RequestInfo) bool {
 	switch info.Verb {
 	case "create":
-		return info.Subresource != "" || info.Name == "" && (info.Namespace != "" || !e.main.v.Kind.Namespaced)
+		return info.Subresource != "" || info.Name == "" && e.oneNamespace(info)
+	case "deletecollection":
+		return e.oneNamespace(info)
 	case "update", "patch":
 		return info.Name != ""
 	}
 	return true
+}
+
+// oneNamespace says whether the path is of one namespace, or the kind has none.
+func (e *endpoint) oneNamespace(info *genericrequest.RequestInfo) bool {
+	return info.Namespace != "" || !e.main.v.Kind.Namespaced
 }
 
 // endpoint returns what serves a version, made on first use.
@@ -124,7 +131,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 			return nil, err
 		}
 	}
-	if v.GVK.Group == "" && v.Kind.Name == "Namespace" {
+	if v.Kind.IsNamespace() {
 		if err := a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil); err != nil {
 			return nil, err
 		}

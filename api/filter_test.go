@@ -74,6 +74,11 @@ func TestOpenPath(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	w := newWorld(t, store.Options{})
+	if r := w.want(http.StatusOK, "GET", "/readyz?verbose", ""); r.body != "[+]ping ok\n[+]database ok\n[+]shutdown ok\nreadyz check passed\n" {
+		t.Errorf("in words, readyz is %q", r.body)
+	}
+	w.want(http.StatusNotFound, "GET", "/readyz/unheard-of", "")
+	w.want(http.StatusMethodNotAllowed, "POST", "/version", "")
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/ping"} {
 		if r := w.want(http.StatusOK, "GET", path, ""); r.body != "ok" {
 			t.Errorf("GET %s answered %q", path, r.body)
@@ -125,6 +130,8 @@ func TestRefusedRoutes(t *testing.T) {
 		{"GET", configMaps + "/a/scale", 404},
 		{"GET", configMaps + "/a/b/c", 404},
 		{"GET", "/api/v1/namespaces/shop/pods/a/log", 404},
+		{"DELETE", "/api/v1/namespaces", 405},
+		{"DELETE", "/api/v1/configmaps", 405},
 		{"POST", configMaps + "/a", 405},
 		{"POST", "/api/v1/configmaps", 405},
 		{"PUT", configMaps, 405},

@@ -68,7 +68,7 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 // where on.
 func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOptions) (store.ListRequest, error) {
 	match, name := newMatcher(options)
-	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: int(options.Limit)}
+	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: max(0, int(options.Limit))}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
 	}

@@ -48,7 +48,7 @@ func TestListVersions(t *testing.T) {
 		{"exact without a version", "resourceVersionMatch=Exact", 422, nil, ""},
 		{"exactly any", "resourceVersionMatch=Exact&resourceVersion=0", 422, nil, ""},
 		{"no such match", "resourceVersionMatch=Sometimes&resourceVersion=1", 422, nil, ""},
-		{"negative limit", "limit=-1", 400, nil, ""},
+		{"negative limit: none, as in Kubernetes", "limit=-1", 200, []string{"a", "b"}, current},
 	}
 	for _, test := range tests {
 		for _, path := range paths {

@@ -1,14 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,11 +46,11 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
 		a.extra.ServeHTTP(w, req)
 	case path == "/version":
-		a.serveVersion(w)
+		a.serveVersion(w, req)
 	case strings.HasPrefix(path, "/debug/pprof"):
 		serveProfile(w, req, path)
 	case isProbe(path):
-		a.serveProbe(w, path)
+		a.serveProbe(w, req, path)
 	case path == "":
 		a.servePaths(w)
 	default:
@@ -60,45 +58,11 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func isProbe(path string) bool {
-	for _, probe := range []string{"/healthz", "/livez", "/readyz"} {
-		if path == probe || strings.HasPrefix(path, probe+"/") {
-			return true
-		}
+func (a *API) serveVersion(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		a.fail(w, req, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "version"}, req.Method))
+		return
 	}
-	return false
-}
-
-// isPublic says whether a path answers callers that nobody knows.
-func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
-
-// serveProbe answers for liveness and readiness: a server is alive while it
-// answers, and ready while its database does and nobody has told it to stop.
-func (a *API) serveProbe(w http.ResponseWriter, path string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if !strings.HasPrefix(path, "/livez") {
-		if err := a.checkReady(); err != nil {
-			a.log.Warn("not ready", "error", err)
-			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, "not ready\n")
-			return
-		}
-	}
-	_, _ = io.WriteString(w, "ok")
-}
-
-func (a *API) checkReady() error {
-	if a.closing.Err() != nil {
-		return errors.New("the server is shutting down")
-	}
-	if a.ready == nil {
-		return nil
-	}
-	return a.ready()
-}
-
-func (a *API) serveVersion(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, version.Info{
 		Major: "1", Minor: KubernetesMinor,
 		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.version,
@@ -163,7 +127,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	case !found:
 		a.fail(w, req, noSubresource(info))
 	case handler == nil:
-		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(info.Verb)))
+		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), cmp.Or(info.Verb, req.Method)))
 	default:
 		handler(w, req)
 	}

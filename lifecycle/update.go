@@ -62,8 +62,10 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 }
 
 // keepSystemFields restores what an update may leave out but never change. What
-// it adds or alters instead is refused by the validation that follows.
+// it adds or alters instead is refused by the validation that follows, but for
+// the selfLink, which means nothing any more.
 func keepSystemFields(m, was metav1.Object) {
+	m.SetSelfLink("")
 	if m.GetUID() == "" {
 		m.SetUID(was.GetUID())
 	}

@@ -94,6 +94,7 @@ func TestBeforeUpdateSystemFields(t *testing.T) {
 		"an update does not give grace":     {nil, func(o *corev1.ConfigMap) { o.DeletionGracePeriodSeconds = ptr(int64(9)) }, "metadata.deletionGracePeriodSeconds: Invalid value: 9: field is immutable"},
 		"an update does not change grace":   {deleting(ptr(int64(30))), func(o *corev1.ConfigMap) { o.DeletionGracePeriodSeconds = ptr(int64(0)) }, "metadata.deletionGracePeriodSeconds: Invalid value: 0: field is immutable"},
 		"grace is not given to a DELETING":  {deleting(nil), func(o *corev1.ConfigMap) { o.DeletionGracePeriodSeconds = ptr(int64(1)) }, "?"},
+		"a selfLink is dropped":             {nil, func(o *corev1.ConfigMap) { o.SelfLink = "/x" }, ""},
 		"same values may be sent":           {deleting(ptr(int64(30)), "a/b"), func(*corev1.ConfigMap) {}, ""},
 		"the kind's rules hold for updates": {nil, func(o *corev1.ConfigMap) { o.Data["bad"] = "" }, "data[bad]: Forbidden: is bad"},
 	} {

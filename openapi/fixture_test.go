@@ -82,7 +82,7 @@ func fewKinds(t *testing.T) []*kind.Kind {
 	t.Helper()
 	cluster := func(k *kind.Kind, v *kind.Version) { k.Namespaced, v.Status = false, present{} }
 	return []*kind.Kind{
-		newKind(namespaceGVK, "namespaces", cluster),
+		newKind(gvk("", "v1", "Namespace"), "namespaces", cluster),
 		newKind(gvk("", "v1", "Pod"), "pods", func(k *kind.Kind, v *kind.Version) {
 			k.ReturnsDeleted, v.Status = true, present{}
 		}),

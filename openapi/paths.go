@@ -22,12 +22,8 @@ var (
 	builtinPatches = append(customPatches[:3:3], "application/strategic-merge-patch+json")
 )
 
-var (
-	// scaleGVK is the kind that /scale speaks, whatever is scaled.
-	scaleGVK = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
-	// namespaceGVK is the one kind that has /finalize.
-	namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
-)
+// scaleGVK is the kind that /scale speaks, whatever is scaled.
+var scaleGVK = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
 // endpoint is a path of one kind, on the way to its operations.
 type endpoint struct {
@@ -64,7 +60,7 @@ func (b *builder) addPaths(paths map[string]spec.PathItem, v *kind.Version, m mo
 	if v.Scale != nil {
 		paths[item+"/scale"] = e.subresource("scale", scaleGVK, nameScale)
 	}
-	if v.GVK == namespaceGVK {
+	if v.Kind.IsNamespace() {
 		paths[item+"/finalize"] = e.subresource("finalize", v.GVK, m.object)
 	}
 }
@@ -86,11 +82,11 @@ func (e endpoint) collection() spec.PathItem {
 	if e.v.Kind.Source != nil {
 		return e.path(spec.PathItemProps{Get: list}, false, e.v.Kind.Namespaced)
 	}
-	return e.path(spec.PathItemProps{
-		Get:    list,
-		Post:   create,
-		Delete: e.operation("delete", "deletecollection", nameStatus, http.StatusOK),
-	}, false, e.v.Kind.Namespaced)
+	props := spec.PathItemProps{Get: list, Post: create}
+	if e.v.Kind.Allows("deletecollection") {
+		props.Delete = e.operation("delete", "deletecollection", nameStatus, http.StatusOK)
+	}
+	return e.path(props, false, e.v.Kind.Namespaced)
 }
 
 func (e endpoint) item() spec.PathItem {

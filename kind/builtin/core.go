@@ -38,6 +38,7 @@ func coreKinds() []*kind.Kind {
 		serviceDef().kind(),
 		def[corev1.Endpoints, *corev1.Endpoints]{
 			gv: corev1.SchemeGroupVersion, plural: "endpoints", short: []string{"ep"},
+			deprecation:    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 			createOnUpdate: true,
 			validate:       validateEndpoints,
 			table:          endpointsTable,

@@ -37,6 +37,7 @@ type def[T any, P pointerTo[T]] struct {
 	// returnsDeleted: a delete answers with the object, not with a Status.
 	returnsDeleted bool
 	orphanWarning  string
+	deprecation    string // sent as a warning with every answer
 
 	createOnUpdate bool // a PUT may create
 	conditional    bool // an update must carry a resourceVersion
@@ -123,6 +124,7 @@ func (d def[T, P]) version(k *kind.Kind, gvk schema.GroupVersionKind) *kind.Vers
 		SelectableFields: selectableFields(gvk),
 		Table:            d.convertor(),
 		Wire:             wire(),
+		Warning:          d.deprecation,
 	}
 	if d.decode == nil {
 		v.Decode = func(body []byte, resourceVersion string) (runtime.Object, error) {

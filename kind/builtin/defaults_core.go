@@ -25,11 +25,17 @@ func addCoreDefaults(s *runtime.Scheme) {
 		if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 			n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 		}
+		if n.Spec.PodCIDR != "" && len(n.Spec.PodCIDRs) == 0 {
+			n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
+		}
 	})
 	defaults(s, func(v *corev1.PersistentVolume) {
 		fill(&v.Status.Phase, corev1.VolumePending)
 		fill(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 		fillPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		if v.Spec.HostPath != nil {
+			fillPtr(&v.Spec.HostPath.Type, corev1.HostPathUnset)
+		}
 	})
 	defaults(s, defaultClaim)
 }

@@ -172,6 +172,8 @@ spec: {template: {metadata: {labels: {a: b}}}}
 			"status/phase": `"Active"`, "metadata/labels": `{"kubernetes.io/metadata.name":"x"}`,
 		}},
 		{"claim", "apiVersion: v1\nkind: PersistentVolumeClaim\n", map[string]string{"spec/volumeMode": `"Filesystem"`, "status/phase": `"Pending"`}},
+		{"volume", "apiVersion: v1\nkind: PersistentVolume\nspec: {hostPath: {path: /x}}\n", map[string]string{"spec/hostPath/type": `""`, "status/phase": `"Pending"`}},
+		{"node", "apiVersion: v1\nkind: Node\nspec: {podCIDR: 10.0.0.0/24}\n", map[string]string{"spec/podCIDRs": `["10.0.0.0/24"]`}},
 		{"rolebinding", `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

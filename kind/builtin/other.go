@@ -86,7 +86,7 @@ func schedulingKinds() []*kind.Kind {
 
 func storageKinds() []*kind.Kind {
 	return []*kind.Kind{def[storagev1.StorageClass, *storagev1.StorageClass]{
-		gv: storagev1.SchemeGroupVersion, plural: "storageclasses", short: []string{"sc"}, cluster: true,
+		gv: storagev1.SchemeGroupVersion, plural: "storageclasses", returnsDeleted: true, short: []string{"sc"}, cluster: true,
 		validate:       validateStorageClass,
 		validateUpdate: validateStorageClassUpdate,
 		table:          storageClassTable,

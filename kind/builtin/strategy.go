@@ -3,7 +3,10 @@ package builtin
 import (
 	"context"
 	"reflect"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +82,7 @@ func (s *strategy[T, P]) Validate(_ context.Context, obj runtime.Object) field.E
 	var errs field.ErrorList
 	if !s.def.ephemeral { // what is never stored needs no name
 		errs = apivalidation.ValidateObjectMetaAccessor(p, !s.def.cluster, s.nameRule(), field.NewPath("metadata"))
+		errs = append(errs, validateFinalizers(p.GetFinalizers(), nil)...)
 	}
 	if s.def.validate != nil {
 		errs = append(errs, s.def.validate(p)...)
@@ -108,12 +112,32 @@ func (s *strategy[T, P]) WarningsOnCreate(_ context.Context, obj runtime.Object)
 // that was stored under an older rule stays writable.
 func (s *strategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	p, o := obj.(P), old.(P)
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(p, o, field.NewPath("metadata"))
+	errs := validateMetaUpdate(p, o)
 	if s.def.validate != nil {
 		errs = append(errs, s.def.validate(p)...)
 	}
 	if s.def.validateUpdate != nil {
 		errs = append(errs, s.def.validateUpdate(p, o)...)
+	}
+	return errs
+}
+
+func validateMetaUpdate(p, o metav1.Object) field.ErrorList {
+	errs := apivalidation.ValidateObjectMetaAccessorUpdate(p, o, field.NewPath("metadata"))
+	return append(errs, validateFinalizers(p.GetFinalizers(), o.GetFinalizers())...)
+}
+
+// validateFinalizers refuses a new finalizer that does not say whose it is: of
+// those without a domain, built-in kinds take the system's own only.
+func validateFinalizers(finalizers, old []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range finalizers {
+		switch {
+		case strings.Contains(name, "/"), slices.Contains(old, name):
+		case name == string(corev1.FinalizerKubernetes), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents:
+		default:
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
 	}
 	return errs
 }
@@ -150,7 +174,7 @@ func (s *statusStrategy[T, P]) PrepareForUpdate(_ context.Context, obj, old runt
 
 func (s *statusStrategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	p, o := obj.(P), old.(P)
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(p, o, field.NewPath("metadata"))
+	errs := validateMetaUpdate(p, o)
 	if s.def.validateStatus != nil {
 		errs = append(errs, s.def.validateStatus(p, o)...)
 	}

@@ -58,7 +58,7 @@ func validateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
 }
 
 func validateRoleBindingUpdate(obj, old *rbacv1.RoleBinding) field.ErrorList {
-	return unchanged(field.NewPath("roleRef"), obj.RoleRef, old.RoleRef)
+	return sameRole(obj.RoleRef, old.RoleRef)
 }
 
 func validateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
@@ -66,7 +66,16 @@ func validateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 }
 
 func validateClusterRoleBindingUpdate(obj, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-	return unchanged(field.NewPath("roleRef"), obj.RoleRef, old.RoleRef)
+	return sameRole(obj.RoleRef, old.RoleRef)
+}
+
+// sameRole holds a binding to its role: subjects that may be changed by those
+// who cannot grant the role must not come to hold another.
+func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
+	if ref == old {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
 }
 
 func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {

@@ -96,17 +96,22 @@ func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.O
 	return servable(obj)
 }
 
-// selectable refuses selectable fields of a version without a schema: the
-// library looks them up in it and does not ask whether it is there.
+// selectable refuses selectable fields of a version whose schema is missing or
+// not structural: the library looks them up in it and does not ask first.
 func selectable(obj runtime.Object) (errs field.ErrorList) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
 		return nil
 	}
 	for i, v := range crd.Spec.Versions {
-		if len(v.SelectableFields) > 0 && (v.Schema == nil || v.Schema.OpenAPIV3Schema == nil) {
-			path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+		if len(v.SelectableFields) == 0 {
+			continue
+		}
+		path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 			errs = append(errs, field.Required(path, "selectableFields need a schema that has the fields"))
+		} else if _, err := structural(v); err != nil {
+			errs = append(errs, field.Invalid(path, field.OmitValueType{}, err.Error()))
 		}
 	}
 	return errs

@@ -20,21 +20,29 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (schemas, error) 
 		if _, twice := out[v.Name]; twice {
 			return nil, fmt.Errorf("version %s is declared twice", v.Name)
 		}
-		props, err := schemaProps(v)
+		s, err := structural(v)
 		if err != nil {
 			return nil, err
 		}
-		s, err := schema.NewStructural(props)
-		if err != nil {
-			return nil, fmt.Errorf("version %s: schema is not structural: %w", v.Name, err)
-		}
-		s = s.DeepCopy() // defaults are shared with props until here
 		if err := defaulting.PruneDefaults(s); err != nil {
 			return nil, fmt.Errorf("version %s: prune defaults: %w", v.Name, err)
 		}
 		out[v.Name] = s
 	}
 	return out, nil
+}
+
+// structural is a version's schema in the form that pruning and defaulting take.
+func structural(v apiextensionsv1.CustomResourceDefinitionVersion) (*schema.Structural, error) {
+	props, err := schemaProps(v)
+	if err != nil {
+		return nil, err
+	}
+	s, err := schema.NewStructural(props)
+	if err != nil {
+		return nil, fmt.Errorf("version %s: schema is not structural: %w", v.Name, err)
+	}
+	return s.DeepCopy(), nil // defaults are shared with props until here
 }
 
 // schemaProps is a version's schema in the form the validators take.

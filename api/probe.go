@@ -1,0 +1,75 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A probe asks this server how it is: alive while it answers, ready while its
+// database does too and nobody has told it to stop.
+var (
+	probes      = []string{"/healthz", "/livez", "/readyz"}
+	aliveChecks = []string{"ping"}
+	readyChecks = []string{"ping", "database", "shutdown"}
+)
+
+func isProbe(path string) bool {
+	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
+}
+
+// isPublic says whether a path answers callers that nobody knows.
+func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
+
+// serveProbe answers for all checks of a probe, or for the one that the path
+// goes on with. Why a check fails is for the log: anybody may ask.
+func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) {
+	probe, check, one := strings.Cut(path[1:], "/")
+	checks := readyChecks
+	if probe == "livez" {
+		checks = aliveChecks
+	}
+	if one {
+		if !slices.Contains(checks, check) {
+			http.NotFound(w, req)
+			return
+		}
+		checks = []string{check}
+	}
+	var report strings.Builder
+	healthy := true
+	for _, name := range checks {
+		if err := a.check(name); err != nil {
+			a.log.Warn("not ready", "check", name, "error", err)
+			healthy = false
+			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", name)
+			continue
+		}
+		fmt.Fprintf(&report, "[+]%s ok\n", name)
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, verbose := req.URL.Query()["verbose"]
+	switch {
+	case !healthy:
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "%s%s check failed\n", report.String(), probe)
+	case verbose:
+		fmt.Fprintf(w, "%s%s check passed\n", report.String(), probe)
+	default:
+		fmt.Fprint(w, "ok")
+	}
+}
+
+func (a *API) check(name string) error {
+	switch {
+	case name == "shutdown" && a.closing.Err() != nil:
+		return errors.New("the server is shutting down")
+	case name == "database" && a.ready != nil:
+		return a.ready()
+	}
+	return nil
+}
