@@ -102,7 +102,11 @@ func checkKind(t *testing.T, doc *spec3.OpenAPI, v *kind.Version) {
 		checkOperations(t, doc, collection, v.GVK, "post")
 		return
 	}
-	checkOperations(t, doc, collection, v.GVK, "list", "post", "deletecollection")
+	actions := []string{"list", "post"}
+	if !v.Kind.IsNamespace() {
+		actions = append(actions, "deletecollection")
+	}
+	checkOperations(t, doc, collection, v.GVK, actions...)
 	checkOperations(t, doc, collection+"/{name}", v.GVK, "get", "put", "patch", "delete")
 	if v.Status != nil {
 		checkOperations(t, doc, collection+"/{name}/status", v.GVK, "get", "put", "patch")
