@@ -44,7 +44,9 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if scheme, _, ok := strings.Cut(path, "://"); ok {
 		return nil, fmt.Errorf("open database: unknown scheme %q: need the path of a file, or a postgres:// URL", scheme)
 	}
-	keepPages()
+	if err := keepMemory(); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
