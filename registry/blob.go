@@ -83,15 +83,24 @@ func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool
 	return b, found, nil
 }
 
-// blobUnknown says whether it is the blob or the repository that is missing. An
-// answer to HEAD could not: it has no body.
+// blobUnknown says whether it is the blob, its bytes or the repository that is
+// missing. An answer to HEAD could not: it has no body.
 func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
+	damaged := false
 	if to.Kind != BlobHead {
 		if _, err := r.existing(ctx, to.Repository); err != nil {
 			return err
 		}
+		var one int64
+		var err error
+		if damaged, err = r.db.Row(ctx, blobDamaged, []any{to.Repository, to.Digest.String()}, &one); err != nil {
+			return fmt.Errorf("find blob: %w", err)
+		}
 	}
 	e := errorf(BlobUnknown, "the repository has no such blob")
+	if damaged {
+		e = errorf(BlobUnknown, "the bytes of this blob were lost or damaged: push it again")
+	}
 	e.Details = []any{map[string]digest.Digest{"digest": to.Digest}}
 	return e
 }

@@ -42,13 +42,21 @@ const (
 	insertMediaType = `INSERT INTO media_types (media_type) VALUES ($1) ON CONFLICT (media_type) DO NOTHING`
 )
 
-// findBlob finds what a repository may hand out: three primary keys.
+// findBlob finds what a repository may hand out: three primary keys. A blob that
+// is known to be damaged is not there for anybody but who uploads it;
+// blobDamaged finds it.
 const findBlob = `
 SELECT b.path, b.size, b.small
 FROM repositories r
 JOIN repository_blobs l ON l.repository_id = r.id
 JOIN blobs b ON b.digest = l.blob_digest
-WHERE r.path = $1 AND l.blob_digest = $2`
+WHERE r.path = $1 AND l.blob_digest = $2 AND NOT b.damaged`
+
+const blobDamaged = `
+SELECT 1 FROM repositories r
+JOIN repository_blobs l ON l.repository_id = r.id
+JOIN blobs b ON b.digest = l.blob_digest
+WHERE r.path = $1 AND l.blob_digest = $2 AND b.damaged`
 
 // findBlobDue is findBlob, and says whether the blob is reviewed before $3.
 const findBlobDue = `
@@ -57,31 +65,36 @@ SELECT b.path, b.size, b.small,
 FROM repositories r
 JOIN repository_blobs l ON l.repository_id = r.id
 JOIN blobs b ON b.digest = l.blob_digest
-WHERE r.path = $1 AND l.blob_digest = $2`
+WHERE r.path = $1 AND l.blob_digest = $2 AND NOT b.damaged`
 
 // keepBlob changes nothing, but it locks the row, and a trigger has the blob
 // reviewed as late as one that was just uploaded. Without $2, the blob of any
 // repository will do.
 const keepBlob = `
 UPDATE blobs SET size = size
-WHERE digest = $1 AND (CAST($2 AS text) = '' OR EXISTS (
+WHERE digest = $1 AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
     SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
     WHERE l.blob_digest = $1 AND r.path = $2))
 RETURNING path, size, small`
 
 // insertBlob writes the blob, or finds that it is there and keeps it there: the
-// row is locked on both ways, so it cannot be collected before the commit.
+// row is locked on both ways, so it cannot be collected before the commit. One
+// that is damaged has the new bytes from here on; a trigger leaves the old path
+// to the unlinker.
 const insertBlob = `
 INSERT INTO blobs (digest, path, size, media_type_id, created_at, small) VALUES ($1, $2, $3, 1, $4, $5)
-ON CONFLICT (digest) DO UPDATE SET size = excluded.size`
+ON CONFLICT (digest) DO UPDATE SET size = excluded.size, damaged = false,
+    path = CASE WHEN blobs.damaged THEN excluded.path ELSE blobs.path END,
+    small = CASE WHEN blobs.damaged THEN excluded.small ELSE blobs.small END`
 
 // insertSmall writes the bytes of a small blob, if the row with this path is
-// the one that insertBlob has written. findSmall reads them: a primary key.
+// the one that insertBlob has written: in place of damaged ones, if there are
+// any. findSmall reads them: a primary key.
 const (
 	insertSmall = `
 INSERT INTO small_blobs (digest, content)
 SELECT b.digest, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
-ON CONFLICT (digest) DO NOTHING`
+ON CONFLICT (digest) DO UPDATE SET content = excluded.content`
 	findSmall = `SELECT content FROM small_blobs WHERE digest = $1`
 )
 
@@ -160,12 +173,12 @@ const (
 	shareBlobsSQLite = `
 SELECT b.digest, b.size
 FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
-WHERE l.repository_id = $1 AND l.blob_digest IN (SELECT value FROM json_each($2))
+WHERE l.repository_id = $1 AND l.blob_digest IN (SELECT value FROM json_each($2)) AND NOT b.damaged
 ORDER BY b.digest`
 	shareBlobsPostgres = `
 SELECT b.digest, b.size
 FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
-WHERE l.repository_id = $1 AND l.blob_digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)))
+WHERE l.repository_id = $1 AND l.blob_digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb))) AND NOT b.damaged
 ORDER BY b.digest
 FOR KEY SHARE OF b`
 )

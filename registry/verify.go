@@ -57,6 +57,10 @@ type Verified struct {
 type VerifyOptions struct {
 	// Quick compares the sizes of blobs, and reads none.
 	Quick bool
+	// Repair marks blobs that are missing or damaged: clients are told that
+	// they are not there, and what they push takes their place. It takes the
+	// mark from those that are whole again, unless Quick.
+	Repair bool
 	// Found is told of each finding, one at a time. Default: nobody.
 	Found func(Finding)
 	// Progress is told now and then how far it is. Default: nobody.
@@ -68,7 +72,7 @@ type VerifyOptions struct {
 // what its digest says, everything that nothing uses is queued, and all bytes
 // are known to the database.
 //
-// It only reads, and requests and collectors may go on meanwhile. What it finds
+// It only reads, unless it is to repair, and requests and collectors may go on meanwhile. What it finds
 // wrong it looks at a second time, in an order in which only something that is
 // wrong can look wrong twice: rows go before bytes, and users before what they
 // use.
@@ -138,6 +142,7 @@ type storedBlob struct {
 	path    string
 	size    int64
 	small   bool // the bytes are in the database
+	damaged bool // and marked as such before
 	tracked bool // in use, or to be reviewed
 }
 
@@ -168,7 +173,7 @@ func (v *verifier) blobPage(ctx context.Context, after string) (page []storedBlo
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var b storedBlob
-		if err := rows.Scan(&b.digest, &b.path, &b.size, &b.small, &b.tracked); err != nil {
+		if err := rows.Scan(&b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked); err != nil {
 			return nil, err
 		}
 		page = append(page, b)
@@ -183,14 +188,14 @@ func (v *verifier) blob(ctx context.Context, b storedBlob) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if problem != "" {
+	if problem != "" || b.damaged {
 		var one int64
 		still, err := v.db.Row(ctx, verifyBlobAgain, []any{b.digest.String(), b.path}, &one)
+		if err == nil && still {
+			err = v.report(ctx, b, problem, detail)
+		}
 		if err != nil {
 			return err
-		}
-		if still {
-			v.found(problem, b.digest.String(), "%s (path %s)", detail, b.path)
 		}
 	}
 	if !b.tracked {

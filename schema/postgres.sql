@@ -1,5 +1,15 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.blobs_leave_database()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM small_blobs WHERE digest = OLD.digest;
+    RETURN NULL;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION public.broker_enqueue(subject text, cause text)
  RETURNS void
  LANGUAGE sql
@@ -652,16 +662,19 @@ CREATE TABLE blobs (
     media_type_id bigint NOT NULL,
     created_at bigint NOT NULL,
     small boolean DEFAULT false NOT NULL,
+    damaged boolean DEFAULT false NOT NULL,
     CONSTRAINT blobs_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT blobs_path_key UNIQUE (path),
     CONSTRAINT blobs_pkey PRIMARY KEY (digest)
 );
 
+CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN ((old.small AND (NOT new.small))) EXECUTE FUNCTION blobs_leave_database();
+
 CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT OR UPDATE ON public.blobs FOR EACH ROW EXECUTE FUNCTION gc_track_blob_uploads();
 
 CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON public.blobs REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_blobs();
 
-CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN ((old.path <> new.path)) EXECUTE FUNCTION gc_track_moved_blobs();
+CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN (((old.path <> new.path) AND (NOT old.small))) EXECUTE FUNCTION gc_track_moved_blobs();
 
 COMMENT ON TABLE blobs IS 'Content that was uploaded and verified, once for all repositories. A row is written after the bytes have been synced, and goes before they do.';
 
@@ -672,6 +685,8 @@ COMMENT ON COLUMN blobs.path IS 'in the blob store; one for each upload';
 COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
 
 COMMENT ON COLUMN blobs.small IS 'the bytes are in small_blobs';
+
+COMMENT ON COLUMN blobs.damaged IS 'found to be so by exeunt registry verify --repair: not handed out, and replaced by the next upload';
 
 CREATE TABLE bootstrap_tokens (
     id text COLLATE "C" NOT NULL,

@@ -66,7 +66,12 @@ CREATE TABLE blobs (
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL REFERENCES media_types (id),
     created_at    INTEGER NOT NULL         -- Unix milliseconds
-, small INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+, small INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
+BEGIN
+    DELETE FROM small_blobs WHERE digest = OLD.digest;
+END;
 
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
 BEGIN
@@ -83,7 +88,7 @@ BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
 
-CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path <> NEW.path
+CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path <> NEW.path AND OLD.small = 0
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;

@@ -24,8 +24,14 @@ queued for review, and all stored bytes are known to the database.
 Give it the same --data, --database and --registry-storage as the server, and
 use the server's version of this program. It only reads, and the server may be
 running: requests and collection go on. Each finding is a line; the exit code is
-1 when there is one.`,
+1 when there is one.
+
+With --repair, blobs whose bytes are missing or damaged are marked. From then on
+pulls of them are refused with a word about it, clients that push find that they
+have to upload them, and what they upload takes the place of what was damaged,
+in all repositories at once. The line of each names images that have it.`,
 		Example: `  exeunt registry verify --data /var/lib/exeunt
+  exeunt registry verify --repair
   exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +58,7 @@ running: requests and collection go on. Each finding is a line; the exit code is
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
 	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
+	f.BoolVar(&o.Repair, "repair", false, "mark blobs that are missing or damaged, so that the next push of them is taken")
 	return cmd
 }
 

@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// report tells of a blob that has a problem, or is marked as having one, and
+// marks it if it is to be repaired. Bytes that cannot be read today may be read
+// tomorrow: they are not marked.
+func (v *verifier) report(ctx context.Context, b storedBlob, problem Problem, detail string) error {
+	lost := problem == BlobMissing || problem == BlobDamaged
+	whole := problem == "" && !v.options.Quick
+	switch {
+	case v.options.Repair && lost && !b.damaged:
+		if err := v.mark(ctx, b, true); err != nil {
+			return err
+		}
+		detail += "; marked: what is pushed next takes its place"
+	case v.options.Repair && whole:
+		return v.mark(ctx, b, false)
+	case b.damaged && whole:
+		problem, detail = BlobDamaged, "its bytes are whole, but it is marked: --repair takes the mark away"
+	case b.damaged && problem == "":
+		problem, detail = BlobDamaged, "it is marked"
+	case b.damaged:
+		detail += "; it is marked"
+	}
+	users, err := v.users(ctx, b)
+	if err != nil {
+		return err
+	}
+	v.found(problem, b.digest.String(), "%s (path %s; %s)", detail, b.path, users)
+	return nil
+}
+
+func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
+	tx, err := v.db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("mark blob: %w", err)
+	}
+	defer tx.Rollback() // does nothing after a commit
+	err = exec(ctx, tx, markBlob, b.digest.String(), b.path, damaged)
+	if err == nil {
+		err = tx.Commit(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("mark blob: %w", err)
+	}
+	return nil
+}
+
+// users says which images have to be pushed again.
+func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err error) {
+	const most = 5
+	rows, err := v.db.Query(ctx, blobUsers, b.digest.String(), most+1)
+	if err != nil {
+		return "", fmt.Errorf("find who uses a blob: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var users []string
+	for rows.Next() {
+		var repository, tag, manifest string
+		if err := rows.Scan(&repository, &tag, &manifest); err != nil {
+			return "", fmt.Errorf("find who uses a blob: %w", err)
+		}
+		if tag != "" {
+			users = append(users, repository+":"+tag)
+		} else {
+			users = append(users, repository+"@"+manifest)
+		}
+	}
+	switch {
+	case len(users) == 0:
+		return "in no image", rows.Err()
+	case len(users) > most:
+		users[most] = "others"
+	}
+	return "in " + strings.Join(users, ", "), rows.Err()
+}

@@ -1,0 +1,156 @@
+package registry_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+)
+
+// TestRepair: the bytes of a blob are damaged or lost. Once that is marked
+// nobody finds the blob, what is pushed takes its place, and all images that
+// have it are whole again.
+func TestRepair(t *testing.T) {
+	const layer = "the layer of two images"
+	damages := map[string]func(w *world, path string){
+		"other bytes": func(w *world, _ string) {
+			// The path that a blob leaves is queued for removal by a trigger.
+			w.exec(`UPDATE blobs SET path = $1, small = false WHERE digest = $2`, w.store(strings.ToUpper(layer)), sha256(layer))
+		},
+		"no bytes": func(w *world, path string) {
+			if err := w.blobs.Remove(w.Context(), path); err != nil {
+				w.Fatal(err)
+			}
+			w.exec(`DELETE FROM small_blobs WHERE digest = $1`, sha256(layer))
+		},
+		"other bytes in the database": func(w *world, path string) {
+			if err := w.blobs.Remove(w.Context(), path); err != nil {
+				w.Fatal(err)
+			}
+			w.exec(`UPDATE blobs SET small = true WHERE digest = $1`, sha256(layer))
+			w.exec(`INSERT INTO small_blobs (digest, content) VALUES ($1, $2) ON CONFLICT (digest) DO UPDATE SET content = excluded.content`,
+				sha256(layer), []byte(strings.ToUpper(layer)))
+		},
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			test := func(w *world) {
+				m := w.image("a", "tag", layer, "")
+				w.image("b", "", layer, "")
+				damage(w, w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0])
+				problem := "blob-damaged "
+				if name == "no bytes" {
+					problem = "blob-missing "
+				}
+				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
+				w.blobHead("a", layer, 200) // nobody has been told yet
+				w.wantFindings(registry.VerifyOptions{Repair: true}, problem+sha256(layer))
+				w.damaged(m, layer)
+				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
+				w.push("a", layer)
+				w.blob("a", sha256(layer), layer)
+				w.blob("b", sha256(layer), layer)
+				w.tag("a", "again", ociManifest, m)
+				w.wantFindings(registry.VerifyOptions{})
+			}
+			each(t, test)
+			eachSmall(t, test)
+		})
+	}
+}
+
+func (w *world) blobHead(repo, content string, status int) {
+	w.Helper()
+	w.want(status, "HEAD", "/v2/"+repo+"/blobs/"+sha256(content), nil, nil)
+}
+
+// damaged expects a blob that both repositories have to be marked: for all
+// purposes it is not there.
+func (w *world) damaged(manifest, layer string) {
+	w.Helper()
+	for _, repo := range []string{"a", "b"} {
+		w.blobHead(repo, layer, 404)
+		a := w.refuses(404, registry.BlobUnknown, "GET", "/v2/"+repo+"/blobs/"+sha256(layer), nil, nil)
+		if !strings.Contains(a.body, "lost or damaged: push it again") {
+			w.Errorf("a damaged blob: %s", a.body)
+		}
+	}
+	w.refuses(404, registry.ManifestBlobUnknown, "PUT", "/v2/a/manifests/new", headers{"Content-Type": ociManifest}, manifest)
+	w.want(202, "POST", "/v2/c/blobs/uploads/?mount="+sha256(layer)+"&from=a", nil, nil)
+	w.want(202, "POST", "/v2/c/blobs/uploads/?mount="+sha256(layer), nil, nil)
+	w.want(200, "GET", "/v2/a/manifests/tag", nil, nil)
+}
+
+// TestRepairNamesImages: the finding says what to push.
+func TestRepairNamesImages(t *testing.T) {
+	eachSmall(t, func(w *world) {
+		w.image("a", "v1", "layer", "")
+		untagged := w.image("b", "", "layer", "")
+		w.exec(`DELETE FROM small_blobs WHERE digest = $1`, sha256("layer"))
+		var got string
+		_, err := registry.Verify(w.Context(), w.db, w.blobs, registry.VerifyOptions{Repair: true, Found: func(f registry.Finding) { got = f.Detail }})
+		if want := "in a:v1, b@" + sha256(untagged); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "marked") {
+			w.Errorf("%q names not %q: %v", got, want, err)
+		}
+		w.push("b", "layer")
+	})
+}
+
+// TestRepairRestored: the bytes came back some other way. The mark goes.
+func TestRepairRestored(t *testing.T) {
+	each(t, func(w *world) {
+		w.image("a", "tag", "layer", "")
+		w.exec(`UPDATE blobs SET damaged = true WHERE digest = $1`, sha256("layer"))
+		for _, quick := range []bool{false, true} {
+			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-damaged "+sha256("layer"))
+		}
+		w.wantFindings(registry.VerifyOptions{Quick: true, Repair: true}, "blob-damaged "+sha256("layer")) // it has not read it
+		w.wantFindings(registry.VerifyOptions{Repair: true})
+		w.blob("a", sha256("layer"), "layer")
+	})
+}
+
+// meeting calls a function before bytes are looked at for the first time.
+type meeting struct {
+	blobs
+	meet func()
+}
+
+func (m *meeting) Open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
+	f, err := m.blobs.Open(ctx, path, offset)
+	if m.meet != nil && err != nil {
+		m.meet()
+		m.meet = nil
+	}
+	return f, err
+}
+
+var _ blobstore.Walker = (*meeting)(nil)
+
+// TestRepairMeetsPush: a blob that is marked is pushed while its lost bytes are
+// looked at again. What came is not taken for what was lost.
+func TestRepairMeetsPush(t *testing.T) {
+	each(t, func(w *world) {
+		w.image("a", "tag", "layer", "")
+		path := w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256("layer") + `'`)[0]
+		if err := w.blobs.Remove(w.Context(), path); err != nil {
+			w.Fatal(err)
+		}
+		w.wantFindings(registry.VerifyOptions{Repair: true}, "blob-missing "+sha256("layer"))
+		met := false
+		store := &meeting{blobs: w.blobs, meet: func() { met = true; w.push("a", "layer") }}
+		var found []string
+		_, err := registry.Verify(w.Context(), w.db, store, registry.VerifyOptions{
+			Repair: true, Found: func(f registry.Finding) { found = append(found, f.String()) },
+		})
+		if diff := cmp.Diff([]string(nil), found); err != nil || !met || diff != "" {
+			w.Errorf("met %v: %v, findings: %s", met, err, diff)
+		}
+		w.blob("a", sha256("layer"), "layer")
+	})
+}
