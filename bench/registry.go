@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -26,13 +27,17 @@ type RegistryConfig struct {
 	Images, LayerSize int
 	// Tags is how many tags the list holds that is read. Default 5,000.
 	Tags int
-	// Large is the size of the one large layer. Default 1 GiB; negative: none.
+	// Large is the size of a large layer. Default 1 GiB; negative: none.
 	Large int64
 	// Duration is how long each sort of read goes on. Default 5 s.
 	Duration time.Duration
-	// Rounds is how often tags are listed and the large layer is pulled.
-	// Default 10 and, for the layer, a third of that.
+	// Rounds is how often tags are listed; a large layer is pushed, and pulled, a
+	// third as often. Default 10.
 	Rounds int
+	// Yardstick is a directory on the registry's disk, where large layers are
+	// also hashed, written and synced, and sent by the kernel, for comparison.
+	// Empty: they are not.
+	Yardstick string
 	// PID is as in Config.
 	PID int
 }
@@ -77,28 +82,31 @@ func RunRegistry(ctx context.Context, config RegistryConfig) (Result, error) {
 		{"manifest by tag", b.readManifests},
 		{"blob HEAD", b.headBlobs},
 		{fmt.Sprintf("list %d tags", b.Tags), b.listTags},
-		{"push large layer", b.pushLarge},
-		{"pull large layer", b.pullLarge},
+		{pushLarge, b.pushLarge},
+		{pullLarge, b.pullLarge},
 	} {
 		if strings.HasSuffix(step.name, "large layer") && b.Large < 0 {
 			continue
 		}
 		m, err := b.measure(ctx, step.name, step.run)
 		if err != nil {
-			return result, fmt.Errorf("%s: %w", step.name, err)
+			return result, errors.Join(fmt.Errorf("%s: %w", step.name, err), b.yardstick.close())
 		}
+		b.yardstick.compare(&m)
 		result.Measures = append(result.Measures, m)
 	}
-	return result, ctx.Err()
+	result.Measures = append(result.Measures, b.yardstick.measures()...)
+	return result, errors.Join(ctx.Err(), b.yardstick.close())
 }
 
 // registryBench is one run.
 type registryBench struct {
 	RegistryConfig
 	registryClient
-	images  []image // of the push, for the reads
-	large   string  // digest of the large layer
-	started time.Time
+	images    []image // of the push, for the reads
+	large     string  // digest of the last large layer
+	started   time.Time
+	yardstick yardstick
 }
 
 func openRegistryBench(config RegistryConfig) (*registryBench, error) {
@@ -113,7 +121,7 @@ func openRegistryBench(config RegistryConfig) (*registryBench, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Clients, DisableCompression: true}
 	return &registryBench{RegistryConfig: c, registryClient: registryClient{
 		base: base, repository: c.Repository, http: &http.Client{Transport: transport},
-	}}, nil
+	}, yardstick: yardstick{dir: c.Yardstick}}, nil
 }
 
 // measure runs one step on the clock. What a step has to prepare, it does not
@@ -128,7 +136,11 @@ func (b *registryBench) measure(ctx context.Context, name string, run func(conte
 	if err != nil {
 		return Measure{}, err
 	}
-	return m.stopAfter(name, t, time.Since(b.started))
+	elapsed := time.Since(b.started)
+	if t.inTurn {
+		elapsed = t.latency.sum
+	}
+	return m.stopAfter(name, t, elapsed)
 }
 
 // workers runs as many workers as there are clients.
@@ -234,34 +246,6 @@ func (b *registryBench) listTags(ctx context.Context) (*tally, error) {
 	for range b.Rounds {
 		begin := time.Now()
 		bytes, err := b.get(ctx, fmt.Sprintf("tags/list?n=%d", b.Tags+b.Images))
-		t.count(time.Since(begin), bytes, err)
-	}
-	return t, nil
-}
-
-// pushLarge streams one layer of bytes that do not repeat.
-func (b *registryBench) pushLarge(ctx context.Context) (*tally, error) {
-	layer := largeLayer{size: b.Large, seed: uint64(time.Now().UnixNano())}
-	digest, err := layer.digest()
-	if err != nil {
-		return nil, err
-	}
-	b.large = digest
-	t := &tally{}
-	b.started = time.Now()
-	err = b.uploadFrom(ctx, layer.open(), layer.size, digest)
-	t.count(time.Since(b.started), b.Large, err)
-	return t, nil
-}
-
-func (b *registryBench) pullLarge(ctx context.Context) (*tally, error) {
-	t := &tally{}
-	for range max(1, b.Rounds/3) {
-		begin := time.Now()
-		bytes, err := b.get(ctx, "blobs/"+b.large)
-		if err == nil && bytes != b.Large {
-			err = fmt.Errorf("pulled %d bytes of %d", bytes, b.Large)
-		}
 		t.count(time.Since(begin), bytes, err)
 	}
 	return t, nil

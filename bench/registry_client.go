@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 )
@@ -68,50 +67,6 @@ func hash64(s string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// noise is bytes that do not compress, the same for the same seed.
-func noise(seed uint64, size int) []byte {
-	out := make([]byte, size)
-	_, _ = io.ReadFull(&largeReader{source: rand.New(rand.NewPCG(seed, 1)), left: int64(size)}, out)
-	return out
-}
-
-// largeLayer is a layer that is made while it is sent.
-type largeLayer struct {
-	size int64
-	seed uint64
-}
-
-func (l largeLayer) open() io.Reader {
-	return &largeReader{source: rand.New(rand.NewPCG(l.seed, 1)), left: l.size}
-}
-
-func (l largeLayer) digest() (string, error) {
-	h := sha256.New()
-	if _, err := io.Copy(h, l.open()); err != nil {
-		return "", err
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
-}
-
-type largeReader struct {
-	source *rand.Rand
-	left   int64
-}
-
-func (r *largeReader) Read(p []byte) (int, error) {
-	if r.left == 0 {
-		return 0, io.EOF
-	}
-	n := int(min(int64(len(p)), r.left))
-	for i := 0; i < n; i += 8 {
-		var word [8]byte
-		binary.LittleEndian.PutUint64(word[:], r.source.Uint64())
-		copy(p[i:n], word[:])
-	}
-	r.left -= int64(n)
-	return n, nil
-}
-
 // registryClient speaks to one repository.
 type registryClient struct {
 	base       *url.URL
@@ -140,7 +95,7 @@ func want(answer *http.Response, code int) (int64, error) {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // more is for nobody to read
 		return 0, fmt.Errorf("%s %s answers %s: %s", answer.Request.Method, answer.Request.URL.Path, answer.Status, text)
 	}
-	return io.Copy(io.Discard, answer.Body)
+	return copyAll(io.Discard, answer.Body)
 }
 
 func (c *registryClient) url(rest string) string {

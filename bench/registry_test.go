@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,7 @@ type fakeRegistry struct {
 	blobs     map[string]int64
 	manifests map[string][]byte
 	lose      bool // says that it has stored manifests, and has not
+	yardstick string
 }
 
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -83,11 +86,13 @@ func (f *fakeRegistry) put(req *http.Request, tag string) {
 }
 
 func runFake(t *testing.T, f *fakeRegistry) (Result, error) {
+	t.Helper()
 	f.t, f.blobs, f.manifests = t, map[string]int64{}, map[string][]byte{}
 	server := httptest.NewServer(f)
 	defer server.Close()
 	return RunRegistry(context.Background(), RegistryConfig{
 		URL: server.URL, Images: 5, Tags: 7, Rounds: 3, Large: 100_003, Duration: 20 * time.Millisecond, LayerSize: 100,
+		Yardstick: f.yardstick,
 	})
 }
 
@@ -106,6 +111,35 @@ func TestRegistry(t *testing.T) {
 	}
 	if len(f.blobs) != 5*4+1 || len(f.manifests) != 5+7 {
 		t.Errorf("the registry has %d blobs and %d manifests", len(f.blobs), len(f.manifests))
+	}
+}
+
+// TestRegistryYardstick: large layers are held against what the disk and the
+// kernel do, and nothing is left behind.
+func TestRegistryYardstick(t *testing.T) {
+	f := &fakeRegistry{yardstick: t.TempDir()}
+	result, err := runFake(t, f)
+	if err != nil || result.Err() != nil {
+		t.Fatal(err, result.Err())
+	}
+	bytes, against := map[string]int64{}, map[string]string{}
+	for _, m := range result.Measures {
+		bytes[m.Name] = m.Bytes
+		if m.Yardstick != nil {
+			against[m.Name] = m.Yardstick.Name
+			if m.Yardstick.Times <= 0 {
+				t.Errorf("%s takes %v times as long", m.Name, m.Yardstick.Times)
+			}
+		}
+	}
+	if want := map[string]string{pushLarge: writeYardstick, pullLarge: sendYardstick}; !maps.Equal(against, want) {
+		t.Errorf("held against a yardstick: %v", against)
+	}
+	if bytes[writeYardstick] != 100_003 || bytes[sendYardstick] != 100_003 {
+		t.Errorf("bytes %v", bytes)
+	}
+	if left, err := os.ReadDir(f.yardstick); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

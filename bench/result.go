@@ -30,6 +30,15 @@ type Measure struct {
 	LoadCPU time.Duration `json:"loadCPU,omitempty"`
 	// Watch is there for watches.
 	Watch *Delivery `json:"watch,omitempty"`
+	// Yardstick is there for what was held against one.
+	Yardstick *Ratio `json:"yardstick,omitempty"`
+}
+
+// Ratio says how often as long as another measure of the same result something
+// took, by the median.
+type Ratio struct {
+	Name  string  `json:"name"`
+	Times float64 `json:"times"`
 }
 
 // Cost is what the server's process took.
@@ -77,6 +86,7 @@ type tally struct {
 	errors   int64
 	firstErr error
 	bytes    int64
+	inTurn   bool // one operation after the other: they took the sum of their times
 }
 
 // count records how one operation went.

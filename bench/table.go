@@ -23,7 +23,7 @@ var tableHead = []string{
 
 // WriteTable writes the results for people: a Markdown table whose columns are
 // aligned, so that it reads well in a terminal and can go into a document, and
-// below it a line for each watch.
+// below it a line for each watch, and for what was held against a yardstick.
 func WriteTable(w io.Writer, results []Result) error {
 	rows := [][]string{tableHead}
 	var notes []string
@@ -32,6 +32,9 @@ func WriteTable(w io.Writer, results []Result) error {
 			rows = append(rows, tableRow(m))
 			if m.Watch != nil {
 				notes = append(notes, watchNote(m))
+			}
+			if y := m.Yardstick; y != nil {
+				notes = append(notes, fmt.Sprintf("%s: %.2f times as long as %s.", m.Name, y.Times, y.Name))
 			}
 		}
 	}

@@ -28,7 +28,7 @@ const (
 	// livelyAfter is how often an upload that needs no lease gives a sign of
 	// life, so that it is not taken for abandoned.
 	livelyAfter = 10 * time.Minute
-	// copyBuffer is the memory of an upload.
+	// copyBuffer is half the memory of an upload.
 	copyBuffer = 256 << 10
 )
 
@@ -267,14 +267,17 @@ func (u *upload) rehash(ctx context.Context, offset int64) error {
 	return errors.Join(err, content.Close())
 }
 
-// append stores what the caller sends, and hashes it on the way. It returns
-// errTruncated when the caller stopped early; what came is stored.
+// append stores what the caller sends, and hashes it meanwhile. It returns
+// errTruncated when the caller stopped early; what came is stored. After any
+// other error the hash may be ahead of the bytes, and the upload cannot be saved.
 func (u *upload) append(ctx context.Context, body io.Reader) error {
-	buffer := buffers.Get().(*[copyBuffer]byte)
-	defer buffers.Put(buffer)
+	h := startHashing(u.hash)
+	defer h.end()
 	for {
+		buffer := <-h.free
 		n, readErr := fill(body, buffer[:])
 		if n > 0 {
+			h.todo <- buffer[:n]
 			if err := u.write(ctx, buffer[:n]); err != nil {
 				return err
 			}
@@ -307,6 +310,5 @@ func (u *upload) write(ctx context.Context, p []byte) error {
 	if _, err := u.writer.Write(p); err != nil {
 		return u.broken(ctx, "store", err)
 	}
-	_, err := u.hash.Write(p)
-	return err
+	return nil
 }

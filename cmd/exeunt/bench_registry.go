@@ -16,8 +16,8 @@ func newBenchRegistry() *cobra.Command {
 		Use:   "registry URL",
 		Short: "Put load on an OCI registry and measure it",
 		Long: `Put load on any OCI registry and measure it: small images pushed by several
-clients, manifests read by tag, blobs asked for, a long list of tags, and one
-large layer pushed and pulled.
+clients, manifests read by tag, blobs asked for, a long list of tags, and large
+layers pushed and pulled.
 
 Everything goes to one repository, and stays there: use a registry that you can
 throw away, or delete the repository afterwards.`,
@@ -45,7 +45,8 @@ throw away, or delete the repository afterwards.`,
 	f.IntVar(&c.Tags, "tags", 5_000, "tags in the list")
 	f.Int64Var(&c.Large, "large", 1<<30, "bytes in the large layer; -1 for none")
 	f.DurationVar(&c.Duration, "duration", 5*time.Second, "how long each sort of read goes on")
-	f.IntVar(&c.Rounds, "rounds", 10, "lists of tags, and three times the pulls of the large layer")
+	f.IntVar(&c.Rounds, "rounds", 10, "lists of tags, and three times the pushes and pulls of a large layer")
+	f.StringVar(&c.Yardstick, "yardstick", "", "directory on the registry's disk: large layers are hashed, written and synced there too, and sent by the kernel, for comparison")
 	f.IntVar(&c.PID, "pid", 0, "process of the registry on this machine: its CPU time and memory are measured too")
 	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
 	return cmd

@@ -10,6 +10,9 @@ import (
 	"syscall"
 )
 
+// writebackStep is how much of a file is left to the kernel at a time.
+const writebackStep = 8 << 20
+
 // dirWriter is an upload to a Dir.
 type dirWriter struct {
 	dir  *Dir
@@ -19,6 +22,7 @@ type dirWriter struct {
 	file   *os.File // nil: not made yet, or closed
 	fresh  bool     // the file's name has not been synced
 	size   int64
+	begun  int64 // up to here the kernel was told to write
 	closed bool
 	lost   error // of a sync that failed
 }
@@ -67,7 +71,7 @@ func (w *dirWriter) reopen() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	w.file, w.fresh, w.size = f, true, size
+	w.file, w.fresh, w.size, w.begun = f, true, size, size
 	return nil
 }
 
@@ -102,6 +106,10 @@ func (w *dirWriter) Write(p []byte) (int, error) {
 	w.size += int64(n)
 	if err != nil {
 		return n, fmt.Errorf("write blob: %w", full(err))
+	}
+	if w.size-w.begun >= writebackStep {
+		startWriteback(w.file, w.begun, w.size)
+		w.begun = w.size
 	}
 	return n, nil
 }
