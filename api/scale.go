@@ -43,7 +43,7 @@ func (a *API) addScale(e *endpoint, v *kind.Version) error {
 		return err
 	}
 	s := &scaled{main: e.main}
-	scope.TableConvertor = rest.NewDefaultTableConvertor(v.Resource().GroupResource())
+	scope.TableConvertor = builtin.ScaleTable(v.Resource().GroupResource())
 	e.verbs["scale"] = readWriteVerbs(s, scope, &kind.Version{Wire: a.scale})
 	return nil
 }
