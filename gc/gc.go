@@ -62,7 +62,7 @@ type Collector struct {
 }
 
 // queue is the dirty queue. A review takes a fraction of a second; the lease is
-// how long the cascades of a replica that was killed stand still.
+// how long the cascades of a replica stand still whose machine has vanished.
 var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100, Lease: 10 * time.Second}
 
 // scanAfter is how long after its start a collector scans.
@@ -102,9 +102,6 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 // Run reviews until the context ends, and scans once meanwhile, when the start
 // is over.
 func (c *Collector) Run(ctx context.Context) error {
-	if c.db.Engine() == sqldb.SQLite {
-		c.takeOver(ctx)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	var scanning sync.WaitGroup
 	scanning.Go(func() { c.scanLater(ctx) })
@@ -123,20 +120,6 @@ func (c *Collector) scanLater(ctx context.Context) {
 	}
 	if _, err := c.Scan(ctx); err != nil && ctx.Err() == nil {
 		c.opts.Logger.Warn("scan for objects without owners failed", "error", err)
-	}
-}
-
-// takeOver gives back what a process that was killed had claimed: an SQLite
-// database has one process at a time, so there is no lease to wait for. Were
-// there another one after all, its reviews would only be done again.
-func (c *Collector) takeOver(ctx context.Context) {
-	err := c.store.Transact(ctx, func(tx *store.Tx) error {
-		var b sqldb.Batch
-		b.Exec(forgetClaims)
-		return tx.Send(ctx, &b)
-	})
-	if err != nil && ctx.Err() == nil {
-		c.opts.Logger.Warn("claims of the process before are left until their lease ends", "error", err)
 	}
 }
 

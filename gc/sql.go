@@ -133,9 +133,6 @@ const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2
 // settled takes a review back that was done in the transaction that caused it.
 const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 
-// forgetClaims gives back all claims.
-const forgetClaims = `UPDATE gc_object_reviews SET claim_token = NULL, claim_until = NULL WHERE claim_token IS NOT NULL`
-
 // scanOwners is a page of the scanner's anti-join: the next owners that are
 // referred to, each found by one step in the index on owners however many
 // dependents it has, and whether it is missing.

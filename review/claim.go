@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -24,7 +23,8 @@ const releaseTimeout = 5 * time.Second
 
 // next says when the first task can be claimed: not after now, when one can be
 // now, and the zero time when the queue is empty. It only reads, so that an
-// idle engine never takes SQLite's only writer.
+// idle engine never takes SQLite's only writer; unless all that is due is claimed
+// by somebody who is gone.
 func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
 	var at, lease sql.NullInt64
 	if _, err := e.db.Row(ctx, e.sql.next, []any{now.UnixMilli()}, &at); err != nil {
@@ -36,6 +36,11 @@ func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
 	if _, err := e.db.Row(ctx, e.sql.nextLease, []any{now.UnixMilli()}, &lease); err != nil {
 		return time.Time{}, fmt.Errorf("next %s review: %w", e.queue.Name, err)
 	}
+	if lease.Valid {
+		if free, err := e.unblock(ctx, now); free || err != nil {
+			return now, err
+		}
+	}
 	if lease.Valid && (!at.Valid || lease.Int64 < at.Int64) {
 		at = lease
 	}
@@ -45,7 +50,7 @@ func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
 // claim takes tasks that are due, the one due first at the front.
 func (e *Engine) claim(ctx context.Context, now time.Time) (batch, error) {
 	defer e.metrics.time(stepClaim)()
-	c := batch{token: rand.Text()}
+	c := batch{token: e.db.Token()}
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		task, err := scan(row)

@@ -5,8 +5,9 @@
 // reviewed, at least once, after its review_after. It leaves the queue only in
 // the transaction that verified its subject and acted on it, or after an effect
 // outside the database that succeeded. A failure postpones it; a replica that
-// dies loses its claims when their lease ends; nothing is forgotten. No two
-// engines have the same row under review at the same time.
+// dies loses its claims as soon as another notices that it is gone, and when
+// their lease ends at the latest; nothing is forgotten. No two engines have the
+// same row under review at the same time.
 //
 // The package knows neither what is reviewed nor why. The owner of a queue
 // brings the table, the triggers that fill it, and a [Reviewer]. Begin with
@@ -85,6 +86,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/exeunt/exeunt/sqldb"
@@ -171,6 +173,7 @@ type Engine struct {
 	sql      statements
 	metrics  *metrics
 	wake     chan struct{} // capacity 1: a wake-up that is still to come
+	tookOver atomic.Int64  // when others were last asked for, in Unix milliseconds
 }
 
 var (

@@ -64,8 +64,9 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 // Run repeats RunOne until ctx ends, and then returns nil. Between turns it
 // sleeps, when there is nothing to do, until the next task is due, or Wake is
 // called, or a while has passed. When the database does not work it waits and
-// tries again.
+// tries again. It begins with what the process before it has left claimed.
 func (e *Engine) Run(ctx context.Context) error {
+	e.takeOverAtStart(ctx)
 	for failures := 0; ; {
 		r, err := e.RunOne(ctx)
 		if ctx.Err() != nil {

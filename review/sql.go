@@ -136,6 +136,17 @@ WHERE claim_token = $2 AND ctid = ANY (ARRAY(
         OFFSET 0) AS held))`
 )
 
+// tokens are the claims, one for each batch; disown gives back those of one. Both
+// read the whole table: they are asked at start, and when all that is due is
+// claimed.
+const (
+	tokens = `SELECT DISTINCT claim_token FROM {table} WHERE claim_token IS NOT NULL`
+	disown = `
+UPDATE {table} SET claim_token = NULL, claim_until = NULL
+WHERE claim_token = $1
+RETURNING {key}`
+)
+
 // enqueue is what the triggers of the owners do; see the package comment.
 const (
 	enqueueSQLite = `
@@ -168,7 +179,7 @@ FROM {table}`
 
 // statements are those of one queue.
 type statements struct {
-	next, nextLease, claim, hold, remove, postpone, extend, release, fail, enqueue, get, stats string
+	next, nextLease, claim, hold, remove, postpone, extend, release, fail, enqueue, get, stats, tokens, disown string
 
 	lock string // empty: the transaction is the lock
 }
@@ -177,6 +188,7 @@ func newStatements(engine sqldb.Engine, q Queue) statements {
 	fill := strings.NewReplacer("{table}", q.Table, "{key}", q.Key).Replace
 	s := statements{
 		next: fill(next), nextLease: fill(nextLease), fail: fill(fail), get: fill(get), stats: fill(stats),
+		tokens: fill(tokens), disown: fill(disown),
 		claim: fill(claimSQLite), hold: fill(holdSQLite), remove: fill(removeSQLite),
 		postpone: fill(postponeSQLite), extend: fill(extendSQLite), release: fill(releaseSQLite), enqueue: fill(enqueueSQLite),
 	}

@@ -121,9 +121,6 @@ func (b *provisioner) meters() []prometheus.Collector {
 // run works until the context ends.
 func (b *provisioner) run(ctx context.Context) error {
 	defer b.cluster.Close()
-	if err := b.repository.TakeOver(ctx); err != nil && ctx.Err() == nil {
-		b.log.Warn("rounds of the process before are left until their time ends", "error", err)
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	for range brokerLoops {
 		group.Go(func() error { return b.loop.Run(ctx) })

@@ -72,7 +72,8 @@ func hasParameter(database, name string) bool {
 // Listen calls fn with the payload of each notification on a channel, and once
 // with an empty payload when it has begun to listen. It returns when ctx ends
 // or the connection breaks: listen again, and assume that something was missed.
-// On SQLite it only waits for ctx to end.
+// On SQLite it only waits for ctx to end. While it listens, this process counts
+// as there: see presence.go.
 func (db *DB) Listen(ctx context.Context, channel string, fn func(payload string)) error {
 	if db.engine != Postgres {
 		<-ctx.Done()
@@ -84,6 +85,10 @@ func (db *DB) Listen(ctx context.Context, channel string, fn func(payload string
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer db.holder.present.Store(false)
+	if err := db.holder.appear(ctx, conn); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

@@ -41,6 +41,8 @@ type DB struct {
 	lite  *liteConn // SQLite only; owned by whoever has the writer's connection
 	flush flusher   // SQLite only
 
+	holder holder // this process, as its tokens name it
+
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
 }
@@ -57,6 +59,7 @@ func Open(ctx context.Context, database string) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	db.holder.init()
 	if err := db.migrate(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

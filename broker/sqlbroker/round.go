@@ -2,7 +2,6 @@ package sqlbroker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -29,17 +28,29 @@ type Round struct {
 //
 // Errors: ErrRoundTaken, broker.ErrProvisionedResourceNotFound.
 func (r *Repository) BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (Round, error) {
-	round := Round{token: rand.Text()}
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
-		taken, err := returned(ctx, tx, beginRound, string(id), round.token, until.UnixMilli(), now.UnixMilli())
-		if err != nil || taken {
-			return err
+	round := Round{token: r.db.Token()}
+	begin := func() error {
+		return r.write(ctx, func(tx *sqldb.Tx) error {
+			taken, err := returned(ctx, tx, beginRound, string(id), round.token, until.UnixMilli(), now.UnixMilli())
+			if err != nil || taken {
+				return err
+			}
+			if err := missed(ctx, tx, id); !errors.Is(err, broker.ErrPhaseConflict) {
+				return err
+			}
+			return ErrRoundTaken
+		})
+	}
+	err := begin()
+	if errors.Is(err, ErrRoundTaken) {
+		var over bool
+		if over, err = r.takeOver(ctx, id); err == nil {
+			err = ErrRoundTaken
 		}
-		if err := missed(ctx, tx, id); !errors.Is(err, broker.ErrPhaseConflict) {
-			return err
+		if over {
+			err = begin()
 		}
-		return ErrRoundTaken
-	})
+	}
 	if err != nil {
 		return Round{}, fmt.Errorf("begin round of %s: %w", id, err)
 	}
@@ -91,23 +102,17 @@ func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID
 	return gone, nil
 }
 
-// TakeOver gives back what a process that was killed held: turns, and claims in
-// both queues. It is for SQLite, whose database has one process at a time, so
-// that there is no lease to wait for. Were there another one after all, two
-// rounds could meet, which every comparison survives.
-func (r *Repository) TakeOver(ctx context.Context) error {
-	if r.db.Engine() != sqldb.SQLite {
-		return nil
+// takeOver ends the round of a process that is gone, so that nobody waits for
+// its time to end. Were that process there after all, two rounds could meet,
+// which every comparison survives.
+func (r *Repository) takeOver(ctx context.Context, id broker.ProvisionedResourceID) (bool, error) {
+	var token string
+	if _, err := r.db.Row(ctx, roundOf, []any{string(id)}, &token); err != nil {
+		return false, err
 	}
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(endRounds)
-		b.Exec(forgetReviews)
-		b.Exec(forgetOutboxReviews)
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
-		return fmt.Errorf("take over the rounds of the process before: %w", err)
+	gone, err := r.db.Gone(ctx, []string{token})
+	if err != nil || len(gone) == 0 {
+		return false, err
 	}
-	return nil
+	return true, r.end(ctx, id, token)
 }

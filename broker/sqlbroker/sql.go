@@ -69,12 +69,8 @@ UPDATE provisioned_resources SET round_token = '', round_until = 0
 WHERE id = $1 AND round_token = $2`
 )
 
-// These three give back what a process held that is gone.
-const (
-	endRounds           = `UPDATE provisioned_resources SET round_token = '', round_until = 0 WHERE round_token <> ''`
-	forgetReviews       = `UPDATE provisioned_resource_reviews SET claim_token = NULL, claim_until = NULL WHERE claim_token IS NOT NULL`
-	forgetOutboxReviews = `UPDATE provisioned_resource_outbox_reviews SET claim_token = NULL, claim_until = NULL WHERE claim_token IS NOT NULL`
-)
+// roundOf is whose turn it is: empty for nobody's.
+const roundOf = `SELECT round_token FROM provisioned_resources WHERE id = $1`
 
 // pending lists what a sink has not been told of a resource, in order: the index
 // on resource_id and sequence.

@@ -1,0 +1,72 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// takeOverEvery bounds how often an engine that waits for the claims of others
+// asks whether those others are there.
+const takeOverEvery = time.Second
+
+// TakeOver gives back what processes had claimed that are gone (sqldb.DB.Gone),
+// so that nobody waits for a lease of theirs. It returns how many claims that
+// were. Should one of them be there after all, it finds its token gone when it
+// settles, as when its lease had ended.
+func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
+	var tokens []string
+	rows, err := e.db.Query(ctx, e.sql.tokens)
+	if err != nil {
+		return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var token string
+		if err := rows.Scan(&token); err != nil {
+			return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
+		}
+		tokens = append(tokens, token)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
+	}
+	gone, err := e.db.Gone(ctx, tokens)
+	if err != nil || len(gone) == 0 {
+		return 0, err
+	}
+	err = transactor(e.db)(ctx, func(tx Tx) error {
+		claims = 0
+		var b sqldb.Batch
+		for _, token := range gone {
+			b.Query(func(row sqldb.Row) error { claims++; return row.Scan(new(string)) }, e.sql.disown, token)
+		}
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("take %s reviews over: %w", e.queue.Name, err)
+	}
+	e.options.Logger.Info("claims of a process that is gone were taken over", "claims", claims)
+	return claims, nil
+}
+
+// takeOverAtStart is for the claims of the process before.
+func (e *Engine) takeOverAtStart(ctx context.Context) {
+	if _, err := e.TakeOver(ctx); err != nil && ctx.Err() == nil {
+		e.options.Logger.Warn("claims of the process before are left until their lease ends", "error", err)
+	}
+}
+
+// unblock takes over what others hold that is due, if they are gone, and says
+// whether there is something to claim now. On SQLite nobody else can hold
+// anything.
+func (e *Engine) unblock(ctx context.Context, now time.Time) (bool, error) {
+	last := e.tookOver.Load()
+	if e.db.Engine() != sqldb.Postgres || now.Sub(time.UnixMilli(last)) < takeOverEvery || !e.tookOver.CompareAndSwap(last, now.UnixMilli()) {
+		return false, nil
+	}
+	claims, err := e.TakeOver(ctx)
+	return claims > 0, err
+}

@@ -1,0 +1,58 @@
+package sqldb_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// TestGone: a token is given up when who made it is gone, and only then.
+func TestGone(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			database := dbtest.Open(t, engine)
+			first, second := dbtest.Connect(t, database), dbtest.Connect(t, database)
+			nameless := first.Token() // of PostgreSQL: it is not there yet
+			leave := dbtest.Appear(t, first)
+			token := first.Token()
+			if token == first.Token() || !strings.Contains(token, ".") {
+				t.Errorf("token %q, and %q", token, first.Token())
+			}
+			expect := func(when string, db *sqldb.DB, want ...string) {
+				t.Helper()
+				tokens := []string{nameless, token, second.Token()}
+				got, err := db.Gone(t.Context(), tokens)
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("%s: %q are gone of %q, %v; want %q", when, got, tokens, err, want)
+				}
+			}
+			if engine == sqldb.SQLite { // there is one at a time, so all others are gone
+				expect("the second", second, nameless, token)
+				return
+			}
+			expect("one that is not there itself", second)
+			dbtest.Appear(t, second)
+			expect("both are there", second)
+			leave()
+			expect("the first is gone", second, token)
+			if token := first.Token(); strings.Contains(token, ".") {
+				t.Errorf("who is not there makes the token %q", token)
+			}
+		})
+	}
+}
+
+// TestGoneElsewhere: who is there in another database of the same server is not
+// there in this one.
+func TestGoneElsewhere(t *testing.T) {
+	here, elsewhere := dbtest.OpenDB(t, sqldb.Postgres), dbtest.OpenDB(t, sqldb.Postgres)
+	dbtest.Appear(t, here)
+	dbtest.Appear(t, elsewhere)
+	token := elsewhere.Token()
+	if got, err := here.Gone(t.Context(), []string{token}); err != nil || !slices.Equal(got, []string{token}) {
+		t.Errorf("gone: %q, %v", got, err)
+	}
+}
