@@ -32,14 +32,7 @@ func TestLife(t *testing.T) {
 			}
 			return nil
 		})
-		for _, kind := range []string{"xnodes", "machines", "providerconfigs", "meshnodes"} {
-			if out := w.kubectl("get", kind, "-o", "name"); out != "" {
-				w.Errorf("left behind: %s", out)
-			}
-		}
-		if out := w.kubectl("get", "secrets", "-l", "provisioning.exeunt.dev/resource-id", "-o", "name"); out != "" {
-			w.Errorf("left behind: %s", out)
-		}
+		w.checkEmpty(uid)
 	})
 }
 

@@ -2,15 +2,20 @@ package broker_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
 )
 
 // kills is how often the server is killed in each half of the lives.
-const kills = 5
+const kills = 3
 
 // TestKill kills the server at random moments while resources come up, and again
 // while they go down. No event is lost, none comes out of order, and no machine
@@ -18,7 +23,7 @@ const kills = 5
 func TestKill(t *testing.T) {
 	each(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(7, 11))
-		names := make([]string, 4)
+		names := make([]string, 3)
 		uids := map[string]string{}
 		since := w.now()
 		for i := range names {
@@ -56,8 +61,7 @@ func (w *world) killing(rng *rand.Rand) {
 	}
 }
 
-// within waits until a resource is in a phase: a killed replica's turn has to end
-// first, on PostgreSQL.
+// within waits until a resource is in a phase.
 func (w *world) within(name, phase string) {
 	w.Helper()
 	harness.Within(w, 2*time.Minute, name+" is "+phase, func() error {
@@ -66,4 +70,198 @@ func (w *world) within(name, phase string) {
 		}
 		return nil
 	})
+}
+
+// stop is a step in the life of a resource that the server does not survive.
+// Either a write hangs in its database, with the transaction open, or a request
+// to the management cluster hangs, before it is done or, with after, when it is.
+type stop struct {
+	name    string
+	fault   harness.Fault
+	request func(*http.Request) bool
+	after   bool
+	prepare func(w *world) // once it is armed and the server runs
+}
+
+// writing matches requests that change a kind.
+func writing(resource string, deletes bool) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		write := r.Method == http.MethodPost || r.Method == http.MethodPatch || r.Method == http.MethodPut
+		if deletes {
+			write = r.Method == http.MethodDelete
+		}
+		return write && strings.Contains(r.URL.Path+"/", "/"+resource+"/")
+	}
+}
+
+// both stops at a request twice: before it is done, and after.
+func both(name string, request func(*http.Request) bool) []stop {
+	return []stop{{name: name, request: request}, {name: name + ", done", request: request, after: true}}
+}
+
+func write(name, event, table, when string) stop {
+	return stop{name: name, fault: harness.Fault{Table: table, Event: event, When: when, Hang: true}}
+}
+
+const (
+	aResource = "'provisionedresources.provisioning.exeunt.dev'"
+	aNode     = "'meshnodes.mesh.exeunt.dev'"
+)
+
+// wayUp and wayDown are the steps of a life, in order. Machines do not boot, and
+// the webhook refuses, until a stop says so: what others do at their own time
+// would else pass a stop before it is armed.
+var wayUp = slices.Concat(
+	[]stop{
+		write("take up", "INSERT", "provisioned_resources", "NEW.id <> ''"),
+		write("mint", "INSERT", "bootstrap_tokens", "NEW.resource <> ''"),
+		write("bind", "UPDATE", "provisioned_resources", "NEW.token_id <> OLD.token_id"),
+	},
+	both("deliver", writing("secrets", false)),
+	both("apply ProviderConfig", writing("providerconfigs", false)),
+	both("create XR", writing("xnodes", false)),
+	[]stop{
+		write("persist", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase IN ('Provisioning', 'Enrolling')"),
+		boots(write("enrol", "INSERT", "mesh_nodes", "NEW.uid <> ''")),
+		write("emit Ready", "INSERT", "provisioned_resource_outbox", "NEW.event_type LIKE '%Ready'"),
+		write("persist Ready", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Ready'"),
+		told(write("mark as told", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook'")),
+	})
+
+var wayDown = slices.Concat(
+	[]stop{
+		write("record the intent", "UPDATE", "provisioned_resources", "NEW.deletion_requested_at IS NOT NULL AND OLD.deletion_requested_at IS NULL"),
+		write("ask for the drain", "UPDATE", "objects", "NEW.kind = "+aNode+" AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL"),
+		write("the node leaves", "DELETE", "mesh_nodes", "OLD.uid <> ''"),
+	},
+	both("delete XR", writing("xnodes", true)),
+	[]stop{write("persist Deprovisioning", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Deprovisioning'")},
+	both("delete ProviderConfig", writing("providerconfigs", true)),
+	both("delete secret", writing("secrets", true)),
+	[]stop{
+		write("emit Deleted", "INSERT", "provisioned_resource_outbox", "NEW.event_type LIKE '%Deleted'"),
+		write("persist Deleted", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Deleted'"),
+		write("release", "DELETE", "objects", "OLD.kind = "+aResource),
+		told(write("mark Deleted as told", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook' AND NEW.token LIKE '%Deleted/%'")),
+	})
+
+// boots lets machines boot at a stop, and told the webhook be told.
+func boots(s stop) stop {
+	s.prepare = func(w *world) { w.double.Set(crossplane.Behaviour{}) }
+	return s
+}
+
+func told(s stop) stop {
+	s.prepare = func(w *world) { w.webhook.set(false) }
+	return s
+}
+
+// TestKillBetween kills the server between every two steps of a life. No event is
+// lost, none is told more often than a death between telling and marking allows,
+// the node leaves before its machine, and nothing is left behind.
+func TestKillBetween(t *testing.T) {
+	each(t, func(w *world) {
+		since := w.now()
+		w.double.Set(crossplane.Behaviour{NoBoot: true})
+		allowed := map[string]int{} // how often an event may be told, besides once
+		w.webhook.set(true)
+		w.stops(wayUp, allowed, func() { w.apply(resource("web")) })
+		w.within("web", "Ready")
+		uid, xr := w.uid("web"), w.status("web", "xr.name")
+		w.told(uid, "Requested", "Ready")
+		w.webhook.set(true)
+		w.stops(wayDown, allowed, func() { w.kubectl("delete", "pr", "web", "--wait=false") })
+		w.within("web", "gone")
+		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.checkOrder(since, xr)
+		w.checkRepeats(uid, allowed)
+		w.checkEmpty(uid)
+	})
+}
+
+// stops lives through some steps, and dies in each. begin is called when the
+// first is armed.
+func (w *world) stops(steps []stop, allowed map[string]int, begin func()) {
+	w.Helper()
+	disarm, await := w.arm(steps[0])
+	begin()
+	for i, s := range steps {
+		if s.prepare != nil {
+			s.prepare(w)
+		}
+		await()
+		w.server.Kill()
+		w.server.Unhang()
+		disarm()
+		if !w.webhook.refuses() {
+			for _, token := range w.server.Query(`SELECT token FROM provisioned_resource_outbox o WHERE NOT EXISTS
+				(SELECT 1 FROM provisioned_resource_published p WHERE p.token = o.token AND p.sink = 'webhook')`) {
+				allowed[token]++
+			}
+		}
+		if i+1 < len(steps) {
+			disarm, await = w.arm(steps[i+1])
+		}
+		w.server.Start()
+		w.gate.open(w.server.Config())
+	}
+}
+
+// arm makes the server hang at a step. await returns when it does.
+func (w *world) arm(s stop) (disarm, await func()) {
+	w.Helper()
+	if s.request == nil {
+		return w.server.Break(s.fault), func() { w.Helper(); w.Log(s.name); w.server.AwaitHang() }
+	}
+	hangs := w.gate.hang(s.request, s.after)
+	await = func() {
+		w.Helper()
+		w.Log(s.name)
+		select {
+		case <-hangs:
+		case <-time.After(2 * harness.Patience):
+			w.Fatalf("%s: no such request", s.name)
+		}
+	}
+	return func() { w.gate.hang(nil, false) }, await
+}
+
+// checkRepeats expects each event once, and again only where it was allowed; and
+// one Kubernetes Event for each.
+func (w *world) checkRepeats(uid string, allowed map[string]int) {
+	w.Helper()
+	counts := w.webhook.counts(uid)
+	repeats := 0
+	for token, n := range counts {
+		if n > 1+allowed[token] {
+			w.Errorf("%s was told %d times; the deaths allow %d", token, n, 1+allowed[token])
+		}
+		repeats += n - 1
+	}
+	if repeats == 0 {
+		w.Errorf("no event was told twice (%v): the server was not killed between telling and marking", slices.Sorted(maps.Keys(counts)))
+	}
+	for _, reason := range []string{"Requested", "Ready", "Deleting", "Deleted"} {
+		out := w.kubectl("get", "events", "-o", "name", "--field-selector", "reason="+reason+",involvedObject.uid="+uid)
+		if strings.Count(out, "\n") != 1 {
+			w.Errorf("Events %s:\n%s", reason, out)
+		}
+	}
+}
+
+// checkEmpty expects that nothing of a resource is left, and no token that could
+// be used.
+func (w *world) checkEmpty(uid string) {
+	w.Helper()
+	for _, kind := range []string{"xnodes", "machines", "providerconfigs", "meshnodes"} {
+		if out := w.kubectl("get", kind, "-o", "name"); out != "" {
+			w.Errorf("left behind: %s", out)
+		}
+	}
+	if out := w.kubectl("get", "secrets", "-l", "provisioning.exeunt.dev/resource-id", "-o", "name"); out != "" {
+		w.Errorf("left behind: %s", out)
+	}
+	if left := w.server.Query("SELECT id FROM bootstrap_tokens WHERE state = 'issued' AND resource = $1", uid); len(left) > 0 {
+		w.Errorf("tokens that can be used: %v", left)
+	}
 }

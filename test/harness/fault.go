@@ -87,7 +87,7 @@ func (s *Server) AwaitHang() {
 			busy = 0
 			return fmt.Errorf("nobody writes for long")
 		}
-		if busy++; busy < 40 {
+		if busy++; busy < 8 {
 			return fmt.Errorf("somebody writes")
 		}
 		return nil

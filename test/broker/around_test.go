@@ -1,0 +1,217 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// What stands around the server: the gate before its management cluster, and the
+// webhook that it tells.
+
+// gate is a proxy before the management cluster: it can be shut, or refuse.
+type gate struct {
+	kubeconfig string
+	mu         sync.Mutex
+	forward    http.Handler
+	refuse     func(*http.Request) (int, string) // 0: let through; -1: hang up
+
+	hangAt func(*http.Request) bool // nil: at none
+	after  bool                     // hang when it is done
+	hangs  chan struct{}            // closed when a request hangs
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{kubeconfig: filepath.Join(t.TempDir(), "management")}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"m","cluster":{"server":%q}}],"contexts":[{"name":"m","context":{"cluster":"m"}}],"current-context":"m"}`, server.URL)
+	if err := os.WriteFile(g.kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// open forwards to a server as its administrator.
+func (g *gate) open(config *rest.Config) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		panic(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		panic(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = transport
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { panic(http.ErrAbortHandler) }
+	g.forward = proxy
+}
+
+func (g *gate) set(refuse func(*http.Request) (int, string)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refuse = refuse
+}
+
+// hang lets the first request that matches hang until its caller has gone: not
+// done yet, or done but not answered. The channel is closed when it hangs.
+func (g *gate) hang(match func(*http.Request) bool, after bool) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hangAt, g.after, g.hangs = match, after, make(chan struct{})
+	return g.hangs
+}
+
+// hung says whether a request is to hang, and then no other is.
+func (g *gate) hung(r *http.Request) (hang, after bool, hangs chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hangAt == nil || !g.hangAt(r) {
+		return false, false, nil
+	}
+	g.hangAt = nil
+	return true, g.after, g.hangs
+}
+
+// down hangs up on everybody.
+func down(*http.Request) (int, string) { return -1, "" }
+
+// deny answers as an API server does, to one verb on one resource.
+func deny(method, resource string, code int, reason, message string) func(*http.Request) (int, string) {
+	return func(r *http.Request) (int, string) {
+		if r.Method != method || !strings.Contains(r.URL.Path, "/"+resource+"/") {
+			return 0, ""
+		}
+		return code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
+	}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	forward, refuse := g.forward, g.refuse
+	g.mu.Unlock()
+	if hang, after, hangs := g.hung(r); hang {
+		if after {
+			forward.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // or the end of the caller would not be noticed
+		close(hangs)
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	}
+	code, body := 0, ""
+	if refuse != nil {
+		code, body = refuse(r)
+	}
+	switch {
+	case code < 0 || forward == nil:
+		panic(http.ErrAbortHandler)
+	case code > 0:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	default:
+		forward.ServeHTTP(w, r)
+	}
+}
+
+// webhook keeps what it was told.
+type webhook struct {
+	url    string
+	mu     sync.Mutex
+	refuse bool
+	tokens []string // in order of arrival, repeated ones too
+}
+
+func newWebhook(t *testing.T) *webhook {
+	t.Helper()
+	h := &webhook{}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	h.url = server.URL
+	return h
+}
+
+func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var event struct {
+		ID   string         `json:"id"`
+		Type string         `json:"type"`
+		Data map[string]any `json:"data"`
+	}
+	err := json.NewDecoder(r.Body).Decode(&event)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil || event.ID != r.Header.Get("Idempotency-Key") || h.refuse {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	h.tokens = append(h.tokens, event.ID)
+}
+
+func (h *webhook) set(refuse bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refuse = refuse
+}
+
+func (h *webhook) refuses() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refuse
+}
+
+// counts is how often each event of a resource was told.
+func (h *webhook) counts(uid string) map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	counts := map[string]int{}
+	for _, token := range h.tokens {
+		if strings.HasSuffix(token, "/"+uid) {
+			counts[token]++
+		}
+	}
+	return counts
+}
+
+// of lists the events of a resource, by their first arrival.
+func (h *webhook) of(uid string) (types []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, token := range h.tokens {
+		kind, id, _ := strings.Cut(token, "/")
+		kind = strings.TrimPrefix(kind, "broker.ProvisionedResource")
+		if id == uid && !slices.Contains(types, kind) {
+			types = append(types, kind)
+		}
+	}
+	return types
+}
+
+// told waits until the webhook has been told of all events, in order.
+func (w *world) told(uid string, want ...string) {
+	w.Helper()
+	harness.Until(w, "the webhook is told", func() error {
+		if got := w.webhook.of(uid); !slices.Equal(got, want) {
+			return fmt.Errorf("it was told %q, want %q", got, want)
+		}
+		return nil
+	})
+}
