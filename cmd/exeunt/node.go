@@ -45,11 +45,16 @@ ends. A node that does not finish within --drain-timeout is removed by the
 server all the same, and that is recorded. With --stay it ends when told to
 stop without leaving the mesh: for upgrades and reboots.
 
+Replicas that share a database know the same nodes. Name several of them, and
+the node goes on with another when one does not answer; their certificates must
+be of one authority.
+
 This is no data plane: the connections that a drain waits for are those that
 come in at --listen and are relayed to --forward. What else there is to finish
 on this machine is for --on-drain to see to: its command runs in a shell, and
 is run again until it succeeds.`,
 		Example: `  exeunt node join --server https://10.0.0.1:6443 --ca-hash sha256:… --token exb_…
+  exeunt node join --server https://10.0.0.1:6443 --server https://10.0.0.2:6443 --token-file /run/token --ca-file ca.crt
   exeunt node join --server https://api.example.com --token-file /run/token \
       --listen 10.0.0.7:7000 --forward 127.0.0.1:80 --on-drain 'systemctl stop batch'
   exeunt node join --stay        # again, after an upgrade`,
@@ -64,7 +69,7 @@ is run again until it succeeds.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Server, "server", "", "`URL` of the server, https://HOST:PORT (default: the one that it joined)")
+	f.StringSliceVar(&c.Servers, "server", nil, "`URL` of a server, https://HOST:PORT; again for each replica that may be asked instead (default: those that it joined)")
 	f.StringVar(&c.Token, "token", "", "bootstrap token; other users of this machine can see it here: --token-file is safer")
 	f.StringVar(&tokenFile, "token-file", "", "`file` that holds the bootstrap token")
 	f.StringVar(&c.CAFile, "ca-file", "", "PEM `file` with the authority of the server's certificate")

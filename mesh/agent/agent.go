@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
@@ -27,16 +28,17 @@ import (
 // Config is what an agent needs to know. The zero value of a field is its
 // default.
 type Config struct {
-	// Server is the https:// URL of a server. Default: the one that it joined.
-	Server string
+	// Servers are the https:// URLs of servers that share a database: any of them
+	// will do. Default: those that it joined.
+	Servers []string
 	// Token is the text of a bootstrap token. It is needed once: an agent that
 	// has enrolled knows its credential.
 	Token string
 	// Project, if given, is the only one that the agent will join.
 	Project string
-	// CAFile is a PEM file with the authority that signed the server's
-	// certificate; CAHash is that authority's fingerprint, sha256:HEX of its
-	// public key. Without either the system's authorities count.
+	// CAFile is a PEM file with the authority that signed the certificates of all
+	// servers; CAHash is that authority's fingerprint, sha256:HEX of its public
+	// key. Without either the system's authorities count.
 	CAFile, CAHash string
 	// Name is the node's name. Default: the machine's, with a suffix if that is
 	// taken.
@@ -92,8 +94,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer dir.close()
-	if c.Server == "" {
-		c.Server = dir.state.Server
+	if len(c.Servers) == 0 && dir.state.Server != "" {
+		c.Servers = strings.Split(dir.state.Server, ",")
 	}
 	if err := check(c); err != nil {
 		return err

@@ -1,8 +1,14 @@
 package agent
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -37,7 +43,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("stop and stay: %v", err)
 	}
 	// Whatever was said on the command line the first time is known.
-	c.Token, c.CAHash, c.Server = "", "", ""
+	c.Token, c.CAHash, c.Servers = "", "", nil
 	if err := os.Remove(filepath.Join(c.State, peersFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -302,6 +308,78 @@ func TestUnreachableServer(t *testing.T) {
 	}
 }
 
+// TestOtherServers: an agent asks the servers that it knows in turn, passes over
+// those that are down, broken or not to be trusted, stays with the one that
+// answers, and remembers all of them.
+func TestOtherServers(t *testing.T) {
+	w := newWorld(t)
+	broken := 0
+	failing := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		broken++
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	failing.TLS = &tls.Config{Certificates: w.server.TLS.Certificates}
+	failing.StartTLS()
+	defer failing.Close()
+	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a server that is not trusted was sent a request")
+	}))
+	stranger.TLS = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}}
+	stranger.StartTLS()
+	defer stranger.Close()
+	down := httptest.NewTLSServer(nil)
+	down.Close()
+	c := w.config("alpha")
+	c.Servers = []string{down.URL, stranger.URL, failing.URL, w.server.URL}
+	p := w.joined(c)
+	w.delete("alpha")
+	if err := p.wait(); err != nil {
+		t.Errorf("drained by the one that answers: %v", err)
+	}
+	w.mu.Lock()
+	if broken != 1 {
+		t.Errorf("a server that fails was asked %d times, although another answers", broken)
+	}
+	w.mu.Unlock()
+
+	c = w.config("beta")
+	c.Servers, c.Stay = []string{down.URL, w.server.URL}, true
+	p = w.joined(c)
+	p.stop()
+	if err := p.wait(); err != nil {
+		t.Fatal(err)
+	}
+	c.Servers, c.Token, c.CAHash, c.Stay = nil, "", "", false
+	p = w.joined(c)
+	p.stop()
+	if err := p.wait(); err != nil {
+		t.Errorf("left by a server that it remembered: %v", err)
+	}
+
+	c = w.config("gamma")
+	c.Servers = []string{stranger.URL, stranger.URL}
+	if err := w.start(c).wait(); err == nil || !strings.Contains(err.Error(), "has the fingerprint") {
+		t.Errorf("of servers that are all strangers: %v", err)
+	}
+}
+
+// selfSigned is a certificate of an authority that nobody knows.
+func selfSigned(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 // TestRefusals: what cannot work is refused at once, with its cause.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
@@ -315,9 +393,9 @@ func TestRefusals(t *testing.T) {
 		change func(c *Config)
 		want   string
 	}{
-		{func(c *Config) { c.Server = "" }, "--server: say where"},
-		{func(c *Config) { c.Server = "http://127.0.0.1:1" }, "want https://"},
-		{func(c *Config) { c.Server = "https://x/path" }, "want https://"},
+		{func(c *Config) { c.Servers = nil }, "--server: say where"},
+		{func(c *Config) { c.Servers = []string{w.server.URL, "http://127.0.0.1:1"} }, "want https://"},
+		{func(c *Config) { c.Servers = []string{"https://x/path"} }, "want https://"},
 		{func(c *Config) { c.Token = "" }, "--token: this node has not enrolled"},
 		{func(c *Config) { c.Token = "secret" }, "not a bootstrap token"},
 		{func(c *Config) { c.Token = "a_b_c" }, "enrol: the bootstrap token is not valid"},
@@ -358,7 +436,7 @@ func TestTrust(t *testing.T) {
 		"a name it has not got": {right, strings.Replace(w.server.URL, "127.0.0.1", "localhost", 1), "certificate is valid for"},
 	} {
 		config := w.config("a")
-		config.CAHash, config.Server = c.hash, c.server
+		config.CAHash, config.Servers = c.hash, []string{c.server}
 		if err := w.start(config).wait(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

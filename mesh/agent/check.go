@@ -12,12 +12,16 @@ import (
 
 // check refuses a configuration that cannot work, with the flag that is wrong.
 func check(c Config) error {
-	u, err := url.Parse(c.Server)
-	switch {
-	case c.Server == "":
+	if len(c.Servers) == 0 {
 		return fmt.Errorf("--server: say where the server is, https://HOST:PORT")
-	case err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
-		return fmt.Errorf("--server %q: want https://HOST:PORT", c.Server)
+	}
+	for _, server := range c.Servers {
+		u, err := url.Parse(server)
+		if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || strings.Contains(server, ",") {
+			return fmt.Errorf("--server %q: want https://HOST:PORT", server)
+		}
+	}
+	switch {
 	case c.CAFile != "" && c.CAHash != "":
 		return fmt.Errorf("--ca-file and --ca-hash: one of the two is enough")
 	case (c.Listen == "") != (c.Forward == ""):

@@ -10,30 +10,47 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
 const (
-	callTimeout = 15 * time.Second
-	maxAnswer   = 16 << 20
+	callTimeout    = 15 * time.Second
+	connectTimeout = 5 * time.Second
+	maxAnswer      = 16 << 20
 
 	firstPause, lastPause = 500 * time.Millisecond, 15 * time.Second
 )
 
-// client calls one server.
+// client calls servers that share a database: one of them, as long as it
+// answers, and then the next. Whatever one has granted, all know.
 type client struct {
-	server     string
-	credential string // set once, when it is known
-	http       *http.Client
+	servers    []server     // set once
+	credential string       // set once, when it is known
+	current    atomic.Int64 // which of the servers is called
 }
 
-func newClient(server string, config *tls.Config) *client {
-	return &client{server: strings.TrimSuffix(server, "/"), http: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: config, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+type server struct {
+	url  string
+	http *http.Client
+}
+
+// add adds a server. A dead machine answers nothing at all, so connecting to one
+// has little time.
+func (c *client) add(url string, config *tls.Config) {
+	c.servers = append(c.servers, server{strings.TrimSuffix(url, "/"), &http.Client{Transport: &http.Transport{
+		TLSClientConfig: config, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
-	}}}
+	}}})
+}
+
+// leave goes on to the next server, unless somebody else has done so since a
+// call began.
+func (c *client) leave(called int64) {
+	c.current.CompareAndSwap(called, (called+1)%int64(len(c.servers)))
 }
 
 // refusal is the server's no.
@@ -78,7 +95,8 @@ func (c *client) call(ctx context.Context, path string, send any, into ...any) e
 }
 
 func (c *client) do(ctx context.Context, method, path string, body io.Reader, into ...any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.server+path, body)
+	s := c.servers[c.current.Load()]
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
 	if err != nil {
 		return err
 	}
@@ -88,7 +106,7 @@ func (c *client) do(ctx context.Context, method, path string, body io.Reader, in
 	if c.credential != "" {
 		req.Header.Set("Authorization", "Bearer "+c.credential)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := s.http.Do(req)
 	if err != nil {
 		return err
 	}
@@ -113,23 +131,37 @@ func (c *client) do(ctx context.Context, method, path string, body io.Reader, in
 	return nil
 }
 
-// retry repeats a call until it succeeds, is refused for good, or ctx ends. It
-// tells the log of the first failure, and of the last.
+// retry repeats a call until it succeeds, is refused for good, or ctx ends. All
+// servers are tried before it waits. It tells the log of the first failure of
+// each, and which one it goes on with.
 func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call func(context.Context) error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	pause, distrusted := firstPause, 0
+	for failures := 1; ; failures++ {
+		called := c.current.Load()
 		err := call(ctx)
-		if err == nil || final(err) {
+		if untrusted(err) {
+			distrusted++
+		}
+		switch {
+		case err == nil && failures > 1 && len(c.servers) > 1:
+			log.Info("another server answers", "what", what, "server", c.servers[called].url)
+			return nil
+		case err == nil || ctx.Err() != nil:
+			return err
+		case final(err) && (!untrusted(err) || distrusted == len(c.servers)):
 			return err
 		}
-		if ctx.Err() != nil {
-			return err
+		if failures <= len(c.servers) {
+			log.Warn("the server does not answer; trying again", "what", what, "server", c.servers[called].url, "error", err)
 		}
-		if pause == firstPause {
-			log.Warn("the server does not answer; trying again", "what", what, "error", err)
+		c.leave(called)
+		if failures%len(c.servers) != 0 {
+			continue
 		}
 		if !sleep(ctx, jitter(pause)) {
 			return err
 		}
+		pause, distrusted = min(2*pause, lastPause), 0
 	}
 }
 

@@ -25,11 +25,14 @@ func (a *Agent) join(ctx context.Context) error {
 		}
 	}
 	var authority atomic.Pointer[x509.Certificate]
-	config, err := trust(a.config, s.Authority, authority.Store)
-	if err != nil {
-		return err
+	a.client = &client{}
+	for _, server := range a.config.Servers {
+		config, err := trust(a.config, server, s.Authority, authority.Store)
+		if err != nil {
+			return err
+		}
+		a.client.add(server, config)
 	}
-	a.client = newClient(a.config.Server, config)
 	if s.UID == "" {
 		if err := a.enrol(ctx); err != nil {
 			return err
@@ -43,6 +46,12 @@ func (a *Agent) join(ctx context.Context) error {
 		a.log.Info("joined the mesh", "project", s.Project, "name", s.Name)
 	} else {
 		a.log.Info("back in the mesh", "project", s.Project, "name", s.Name)
+		if servers := strings.Join(a.config.Servers, ","); servers != s.Server {
+			s.Server = servers
+			if err := a.dir.save(); err != nil {
+				return err
+			}
+		}
 	}
 	a.client.credential = v1alpha1.Credential(s.UID, s.Secret)
 	return nil
@@ -65,7 +74,7 @@ func (a *Agent) draft() error {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	*s = state{
-		Server: a.config.Server, TokenID: parts[1], Nonce: rand.Text(),
+		Server: strings.Join(a.config.Servers, ","), TokenID: parts[1], Nonce: rand.Text(),
 		Secret: base64.RawURLEncoding.EncodeToString(secret), Name: a.config.Name,
 	}
 	if s.Name == "" {

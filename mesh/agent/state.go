@@ -21,7 +21,7 @@ const (
 
 // state is what an agent must not forget.
 type state struct {
-	Server string `json:"server"`
+	Server string `json:"server"` // or several, with commas between
 	// TokenID is the public part of the token that the enrolment below is for.
 	TokenID string `json:"tokenID"`
 	// Nonce and Secret are made before the agent asks to be let in: the same

@@ -23,9 +23,9 @@ func Fingerprint(authority *x509.Certificate) string {
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// trust says whom the agent takes for its server. known is an authority that it
-// has kept; learned is called with the one that a fingerprint led to.
-func trust(c Config, known string, learned func(*x509.Certificate)) (*tls.Config, error) {
+// trust says whom the agent takes for a server of its. known is an authority that
+// it has kept; learned is called with the one that a fingerprint led to.
+func trust(c Config, server, known string, learned func(*x509.Certificate)) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
 	case c.CAFile != "":
@@ -45,7 +45,7 @@ func trust(c Config, known string, learned func(*x509.Certificate)) (*tls.Config
 		// The authority is not known yet: it comes with the server's own
 		// certificate, is recognized by its fingerprint, and then everything is
 		// checked as usual.
-		u, err := url.Parse(c.Server)
+		u, err := url.Parse(server)
 		if err != nil {
 			return nil, err
 		}

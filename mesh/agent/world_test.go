@@ -115,7 +115,7 @@ func (w *world) token() string {
 func (w *world) config(name string) Config {
 	w.Helper()
 	return Config{
-		Server: w.server.URL, Token: w.token(), CAHash: Fingerprint(w.server.Certificate()), Name: name,
+		Servers: []string{w.server.URL}, Token: w.token(), CAHash: Fingerprint(w.server.Certificate()), Name: name,
 		State: filepath.Join(w.TempDir(), "node"), DrainTimeout: 20 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 }

@@ -40,21 +40,34 @@ type Server struct {
 // Start runs a server on a fresh database and waits until it answers.
 func Start(t testing.TB, engine string, flags ...string) *Server {
 	t.Helper()
-	return start(t, engine, Database(t, engine), flags)
+	return start(t, t.TempDir(), engine, Database(t, engine), flags)
 }
 
-// Replica runs a second server on the same PostgreSQL database.
+// Replica runs a second server on the same PostgreSQL database, with the same
+// authority, so that the clients of one trust the other.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
 		t.Fatalf("replicas share a PostgreSQL database, not %s", s.Engine)
 	}
-	return start(t, s.Engine, s.Database, s.flags)
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ca.crt", "ca.key"} {
+		data, err := os.ReadFile(filepath.Join(s.dir, "pki", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "pki", name), data, 0o600)
+		}
+		if err != nil {
+			t.Fatalf("share the authority: %v", err)
+		}
+	}
+	return start(t, dir, s.Engine, s.Database, s.flags)
 }
 
-func start(t testing.TB, engine, database string, flags []string) *Server {
+func start(t testing.TB, dir, engine, database string, flags []string) *Server {
 	t.Helper()
-	dir := t.TempDir()
 	s := &Server{
 		Engine:     engine,
 		Database:   database,

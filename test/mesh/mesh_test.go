@@ -198,6 +198,48 @@ func TestKills(t *testing.T) {
 	})
 }
 
+// TestReplicas: a node that knows two servers joins by one, which is killed. It is
+// heard of by the other, drains by it with a connection open, and leaves.
+func TestReplicas(t *testing.T) {
+	one := harness.Start(t, harness.Postgres, "--mesh-heartbeat", "1s")
+	two := one.Replica(t)
+	kubectl(t, one, "create", "namespace", "shop")
+	alpha := join(t, one, "shop", "alpha", "--server", two.Config().Host, "--listen", "127.0.0.1:0", "--forward", echo(t), "--drain-timeout", "60s")
+	one.Kill()
+	for range 3 {
+		last := two.Query("SELECT last_seen::text FROM mesh_nodes")[0]
+		harness.Until(t, "the next heartbeat", func() error {
+			if two.Query("SELECT last_seen::text FROM mesh_nodes")[0] == last {
+				return errors.New("it has not come")
+			}
+			return nil
+		})
+	}
+	if said := alpha.said(); !strings.Contains(said, "another server answers") || !strings.Contains(said, "server="+two.Config().Host) {
+		t.Errorf("the agent said:\n%s", said)
+	}
+	conn, err := net.Dial("tcp", field(t, two, "alpha", ".spec.address"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := talk(conn); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, two, "delete", "meshnode", "alpha", "--wait=false")
+	awaitPhase(t, two, "alpha", "Draining")
+	if err := errors.Join(talk(conn), conn.Close()); err != nil {
+		t.Errorf("the connection of a draining node: %v", err)
+	}
+	alpha.ends(0)
+	if events := kubectl(t, two, "get", "events"); !strings.Contains(events, "drained: the node said that it had finished") {
+		t.Errorf("events:\n%s", events)
+	}
+	if left := kubectl(t, two, "get", "meshnodes", "-o", "name"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
 // TestDoors: what each caller can reach.
 func TestDoors(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
