@@ -128,6 +128,10 @@ func (b *provisioner) run(ctx context.Context) error {
 	group.Go(func() error { return b.publisher.Run(ctx) })
 	group.Go(func() error { return b.api.Run(ctx) })
 	group.Go(func() error { return b.follow(ctx) })
+	group.Go(func() error {
+		follower := reconcile.Follower{Cluster: b.cluster, Substrates: b.repository, Wake: b.loop.Wake, Logger: b.log}
+		return follower.Run(ctx)
+	})
 	return group.Wait()
 }
 

@@ -8,8 +8,8 @@
 // every write may be repeated. All that it makes carries the resource's id in a
 // label, and it touches nothing that carries another.
 //
-// It reads and writes single objects by name, and watches nothing. Begin with
-// [Cluster].
+// It reads and writes single objects by name. What it watches (watch.go) tells
+// only when to look again, never what there is. Begin with [Cluster].
 package crossplane
 
 import (
@@ -57,6 +57,8 @@ type Enrolment struct {
 type Cluster struct {
 	client    client.Client
 	http      *http.Client
+	watcher   client.WithWatch // requests that do not end by themselves
+	watching  *http.Client     // under it
 	enrolment Enrolment
 }
 
@@ -74,7 +76,17 @@ func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("management cluster: %w", err)
 	}
-	return &Cluster{client: c, http: web, enrolment: e}, nil
+	endless := rest.CopyConfig(config)
+	endless.Timeout = 0
+	watching, err := rest.HTTPClientFor(endless)
+	if err != nil {
+		return nil, fmt.Errorf("management cluster: %w", err)
+	}
+	w, err := client.NewWithWatch(endless, client.Options{Scheme: runtime.NewScheme(), HTTPClient: watching, Mapper: c.RESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("management cluster: %w", err)
+	}
+	return &Cluster{client: c, http: web, watcher: w, watching: watching, enrolment: e}, nil
 }
 
 // requestTime bounds one request: a cluster that does not answer must not keep a
@@ -82,7 +94,10 @@ func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
 const requestTime = 10 * time.Second
 
 // Close ends connections that nobody uses.
-func (c *Cluster) Close() { c.http.CloseIdleConnections() }
+func (c *Cluster) Close() {
+	c.http.CloseIdleConnections()
+	c.watching.CloseIdleConnections()
+}
 
 var (
 	secretType    = broker.ObjectType{APIVersion: "v1", Kind: "Secret"}

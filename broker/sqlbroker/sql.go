@@ -95,3 +95,18 @@ WHERE id = $1 AND phase = 'Deleted' AND NOT EXISTS (
 RETURNING id`
 	removeEvents = `DELETE FROM provisioned_resource_outbox WHERE resource_id = $1`
 )
+
+// kindsInUse reads all resources: there are few.
+const kindsInUse = `
+SELECT xr_api_version, xr_kind FROM provisioned_resources WHERE phase <> 'Deleted'
+UNION
+SELECT provider_config_api_version, provider_config_kind FROM provisioned_resources WHERE phase <> 'Deleted'`
+
+// lookAgain does what the triggers do when a resource changes: a round that is
+// under way may have looked before, so it loses its claim. One that is not under
+// review stays so: it has failed, or is none of ours.
+const lookAgain = `
+UPDATE provisioned_resource_reviews SET
+    review_after = CASE WHEN review_after < $2 THEN review_after ELSE $2 END,
+    event = 'substrate_changed', claim_token = NULL, claim_until = NULL
+WHERE id = $1 AND (claim_token IS NOT NULL OR review_after > $2)`

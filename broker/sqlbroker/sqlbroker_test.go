@@ -222,6 +222,46 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestLookAgain: a resource under review becomes due, and whoever reviews it has
+// to look again; one that is not under review stays so.
+func TestLookAgain(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := sqlbroker.New(db, nil)
+		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := exec(db, "UPDATE provisioned_resources SET xr_kind = 'XNode', provider_config_kind = 'ProviderConfig'"); err != nil {
+			t.Fatal(err)
+		}
+		kinds, err := r.KindsInUse(t.Context())
+		if err != nil || len(kinds) != 2 {
+			t.Errorf("kinds in use: %v, %v", kinds, err)
+		}
+		for _, c := range []struct {
+			name, set, want string
+			due             int64
+		}{
+			{"due later", "review_after = 9000, claim_token = NULL", "5000 substrate_changed -", 5000},
+			{"due before", "review_after = 1000, claim_token = NULL", "1000 was -", 5000},
+			{"under review", "review_after = 1000, claim_token = 'x'", "1000 substrate_changed -", 5000},
+		} {
+			if err := exec(db, "UPDATE provisioned_resource_reviews SET event = 'was', "+c.set); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []broker.ProvisionedResourceID{"id-1", "id-2"} {
+				if err := r.LookAgain(t.Context(), id, time.UnixMilli(c.due)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got string
+			if _, err := db.Row(t.Context(), `SELECT CAST(min(review_after) AS text) || ' ' || min(event) || ' ' || coalesce(min(claim_token), '-')
+				FROM provisioned_resource_reviews`, nil, &got); err != nil || got != c.want {
+				t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.want)
+			}
+		}
+	})
+}
+
 // TestForget: a resource leaves when it is Deleted and everybody was told.
 func TestForget(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {

@@ -133,7 +133,7 @@ func (c *client) do(ctx context.Context, method, path string, body io.Reader, in
 
 // retry repeats a call until it succeeds, is refused for good, or ctx ends. All
 // servers are tried before it waits. It tells the log of the first failure of
-// each, and which one it goes on with.
+// each, and which one is next.
 func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call func(context.Context) error) error {
 	pause, distrusted := firstPause, 0
 	for failures := 1; ; failures++ {
@@ -143,18 +143,15 @@ func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call 
 			distrusted++
 		}
 		switch {
-		case err == nil && failures > 1 && len(c.servers) > 1:
-			log.Info("another server answers", "what", what, "server", c.servers[called].url)
-			return nil
 		case err == nil || ctx.Err() != nil:
 			return err
 		case final(err) && (!untrusted(err) || distrusted == len(c.servers)):
 			return err
 		}
-		if failures <= len(c.servers) {
-			log.Warn("the server does not answer; trying again", "what", what, "server", c.servers[called].url, "error", err)
-		}
 		c.leave(called)
+		if failures <= len(c.servers) {
+			log.Warn("the server does not answer; trying again", "what", what, "server", c.servers[called].url, "next", c.servers[c.current.Load()].url, "error", err)
+		}
 		if failures%len(c.servers) != 0 {
 			continue
 		}

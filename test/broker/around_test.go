@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,16 @@ type gate struct {
 	hangAt func(*http.Request) bool // nil: at none
 	after  bool                     // hang when it is done
 	hangs  chan struct{}            // closed when a request hangs
+
+	watched []string // the resources that were watched
+}
+
+// watches are the resources that the server has watched, each once.
+func (g *gate) watches() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	slices.Sort(g.watched)
+	return slices.Compact(slices.Clone(g.watched))
 }
 
 func newGate(t *testing.T) *gate {
@@ -107,6 +118,9 @@ func deny(method, resource string, code int, reason, message string) func(*http.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	forward, refuse := g.forward, g.refuse
+	if r.URL.Query().Get("watch") != "" {
+		g.watched = append(g.watched, path.Base(r.URL.Path))
+	}
 	g.mu.Unlock()
 	if hang, after, hangs := g.hung(r); hang {
 		if after {

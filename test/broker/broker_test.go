@@ -1,6 +1,8 @@
 package broker_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +143,34 @@ func TestLateBoot(t *testing.T) {
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
 		if n := w.double.Enrolled(); n != 0 {
 			w.Errorf("%d nodes have enrolled", n)
+		}
+	})
+}
+
+// TestWatched: a change of the substrate brings the loop, long before it would
+// look by itself at a resource that is ready.
+func TestWatched(t *testing.T) {
+	each(t, func(w *world) {
+		w.up("web")
+		for _, kind := range []string{"xnode", "providerconfig"} {
+			// The watch begins a moment after the kind has come into use.
+			n := 0
+			harness.Until(w, "a change of a "+kind+" to be noticed", func() error {
+				n++
+				w.kubectl("annotate", kind, w.status("web", "xr.name"), fmt.Sprintf("example.org/changed=%d", n), "--overwrite")
+				if why := w.server.Query("SELECT event FROM provisioned_resource_reviews"); len(why) != 1 || why[0] != "substrate_changed" {
+					return errorf("the last event is %v", why)
+				}
+				return nil
+			})
+			if phase := w.status("web", "phase"); phase != "Ready" {
+				w.Errorf("it is %s", phase)
+			}
+			// The next kind has to be noticed by itself.
+			w.server.Execute("UPDATE provisioned_resource_reviews SET event = 'test'")
+		}
+		if got := w.gate.watches(); !slices.Contains(got, "xnodes") || !slices.Contains(got, "providerconfigs") || len(got) != 2 {
+			w.Errorf("watched on the cluster: %v", got)
 		}
 	})
 }

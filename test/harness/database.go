@@ -109,9 +109,5 @@ func (s *Server) Forget() {
 	if s.cmd != nil {
 		s.t.Fatal("Forget wants the server stopped")
 	}
-	db := s.open()
-	defer db.Close()
-	if _, err := db.Exec("UPDATE revision SET compacted = current"); err != nil {
-		s.t.Fatalf("forget the past: %v", err)
-	}
+	s.Execute("UPDATE revision SET compacted = current")
 }

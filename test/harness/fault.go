@@ -108,6 +108,16 @@ func (s *Server) Unhang() {
 	}
 }
 
+// Execute changes the server's database beside the server.
+func (s *Server) Execute(statement string) {
+	s.t.Helper()
+	db := s.open()
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		s.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
 // Query reads texts from the server's database, one column.
 func (s *Server) Query(statement string, args ...any) (out []string) {
 	s.t.Helper()

@@ -215,7 +215,7 @@ func TestReplicas(t *testing.T) {
 			return nil
 		})
 	}
-	if said := alpha.said(); !strings.Contains(said, "another server answers") || !strings.Contains(said, "server="+two.Config().Host) {
+	if said := alpha.said(); !strings.Contains(said, "next="+two.Config().Host) {
 		t.Errorf("the agent said:\n%s", said)
 	}
 	conn, err := net.Dial("tcp", field(t, two, "alpha", ".spec.address"))
