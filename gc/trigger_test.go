@@ -140,3 +140,20 @@ func TestOwnersRemovedTrack(t *testing.T) {
 		w.want("second!(example.com/x)")
 	})
 }
+
+// TestObjectsDisowned: whoever removes an object, its references go with it, and
+// the owner that waited for it is looked at.
+func TestObjectsDisowned(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("parent")
+		w.add("child", owned("parent^"))
+		w.delete("parent", foreground)
+		w.exec(`DELETE FROM gc_object_reviews`)
+		w.exec(`DELETE FROM objects WHERE name = 'child'`)
+		w.wantQueue("parent dependent_removed")
+		left := int64(0)
+		if _, err := w.db.Row(t.Context(), `SELECT count(*) FROM owners`, nil, &left); err != nil || left != 0 {
+			w.Errorf("%d references are left, %v", left, err)
+		}
+	})
+}

@@ -161,6 +161,21 @@ func ParseMeta(body []byte) (metav1.ObjectMeta, error) {
 	return m, nil
 }
 
+// ParseOwners reads the references to owners of a stored body, and nothing else.
+func ParseOwners(body []byte) ([]metav1.OwnerReference, error) {
+	metadata, _, err := Split(body)
+	if err != nil {
+		return nil, err
+	}
+	var m struct {
+		OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+	}
+	if err := exactjson.Unmarshal(metadata, &m); err != nil {
+		return nil, fmt.Errorf("parse metadata: %w", err)
+	}
+	return m.OwnerReferences, nil
+}
+
 // WithMeta returns the body with other metadata. The rest is kept to the byte.
 func WithMeta(body []byte, m metav1.ObjectMeta) ([]byte, error) {
 	_, rest, err := Split(body)

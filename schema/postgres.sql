@@ -1110,9 +1110,9 @@ CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects 
 
 CREATE TRIGGER objects_declared_track AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
 
-CREATE TRIGGER objects_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN ((new.deletion_time IS NOT NULL)) EXECUTE FUNCTION gc_track_object_deleting();
+CREATE TRIGGER objects_deleting_track AFTER UPDATE OF deletion_time ON public.objects FOR EACH ROW WHEN ((new.deletion_time IS NOT NULL)) EXECUTE FUNCTION gc_track_object_deleting();
 
-CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'meshnodes.mesh.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION mesh_track_object_deleting();
+CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE OF deletion_time ON public.objects FOR EACH ROW WHEN (((new.kind = 'meshnodes.mesh.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION mesh_track_object_deleting();
 
 CREATE TRIGGER objects_mesh_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'meshnodes.mesh.exeunt.dev'::text)) EXECUTE FUNCTION mesh_track_object_removed();
 
@@ -1120,15 +1120,15 @@ CREATE TRIGGER objects_project_removed_track AFTER DELETE ON public.objects FOR 
 
 CREATE TRIGGER objects_removed_track AFTER DELETE ON public.objects REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gc_track_objects_removed();
 
-CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text) AND (old.deletion_time IS NULL) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION broker_track_declaration();
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON public.objects FOR EACH ROW WHEN (((new.kind = 'provisionedresources.provisioning.exeunt.dev'::text) AND (old.deletion_time IS NULL) AND (new.deletion_time IS NOT NULL))) EXECUTE FUNCTION broker_track_declaration();
 
-CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION repositories_follow_deleting();
+CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE OF deletion_time ON public.objects FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION repositories_follow_deleting();
 
 CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_removed();
 
 CREATE TRIGGER top_level_namespaces_follow_created_trigger AFTER INSERT ON public.objects FOR EACH ROW WHEN ((new.kind = 'namespaces'::text)) EXECUTE FUNCTION top_level_namespaces_follow();
 
-CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE ON public.objects FOR EACH ROW WHEN (((new.kind = 'namespaces'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION top_level_namespaces_follow();
+CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE OF deletion_time ON public.objects FOR EACH ROW WHEN (((new.kind = 'namespaces'::text) AND (new.deletion_time IS NOT NULL) AND (old.deletion_time IS NULL))) EXECUTE FUNCTION top_level_namespaces_follow();
 
 COMMENT ON TABLE objects IS 'The objects that exist: a narrow head each. The body is in changes, at the head''s revision.';
 

@@ -541,7 +541,7 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER objects_deleting_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_deleting_track AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
@@ -549,6 +549,12 @@ BEGIN
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_disowned AFTER DELETE ON objects
+WHEN EXISTS (SELECT 1 FROM owners w WHERE w.dependent = OLD.id)
+BEGIN
+    DELETE FROM owners WHERE dependent = OLD.id;
 END;
 
 CREATE TRIGGER objects_left_namespace_track AFTER DELETE ON objects
@@ -565,7 +571,7 @@ BEGIN
     WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
 END;
 
-CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.deletion_time IS NOT NULL AND NEW.namespace <> '' AND EXISTS (
     SELECT 1 FROM objects n
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL)
@@ -578,7 +584,7 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.kind = 'meshnodes.mesh.exeunt.dev' AND NEW.deletion_time IS NOT NULL
 BEGIN
     INSERT INTO mesh_node_reviews (uid, review_after, review_count, event, created_at)
@@ -616,7 +622,7 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -626,7 +632,7 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE ON objects
+CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
 BEGIN
     UPDATE repositories SET deleting = 1 WHERE object_uid = NEW.uid;
@@ -653,7 +659,7 @@ BEGIN
     UPDATE top_level_namespaces SET deleting = 0 WHERE name = NEW.name AND deleting;
 END;
 
-CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE ON objects
+CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
 WHEN NEW.kind = 'namespaces' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
 BEGIN
     UPDATE top_level_namespaces SET deleting = 1 WHERE name = NEW.name;
@@ -661,7 +667,7 @@ END;
 
 CREATE TABLE owners (
     -- metadata.ownerReferences of the objects that exist. The owner may not.
-    dependent  INTEGER NOT NULL REFERENCES objects (id) ON DELETE CASCADE,
+    dependent  INTEGER NOT NULL,
     owner_uid  TEXT NOT NULL,
     blocking   INTEGER NOT NULL, -- boolean: blockOwnerDeletion
     controller INTEGER NOT NULL, -- boolean

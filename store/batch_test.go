@@ -343,3 +343,46 @@ func TestDeletesOfOneBatch(t *testing.T) {
 		}
 	})
 }
+
+// TestWritesComeBetweenJobs: who waited for a job does not wait for the next one
+// too, though that waits as well.
+func TestWritesComeBetweenJobs(t *testing.T) {
+	w := newWriter(environment{
+		begin: func(context.Context) (transaction, error) { return nil, errors.New("no database") },
+		log:   slog.New(slog.DiscardHandler),
+		now:   time.Now,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.run(ctx); close(ended) }()
+	for range 20 { // by chance it would be right half of the time
+		begun, release := make(chan struct{}), make(chan struct{})
+		var order []string // written by the writer's goroutine only
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			_ = w.do(ctx, func() error { close(begun); <-release; return nil })
+		})
+		<-begun
+		op := &operation{key: object.Key{Kind: things, Name: "x"}}
+		callers.Go(func() { _ = w.submit(ctx, op) })
+		callers.Go(func() {
+			_ = w.do(ctx, func() error {
+				if op.answered() {
+					order = append(order, "write")
+				}
+				order = append(order, "job")
+				return nil
+			})
+		})
+		for len(w.queue) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		close(release)
+		callers.Wait()
+		if got := strings.Join(order, " "); got != "write job" {
+			t.Fatalf("order: %s, want the write before the next job", got)
+		}
+	}
+	cancel()
+	<-ended
+}

@@ -47,12 +47,12 @@ func ownersChanged(before []byte, references []metav1.OwnerReference) ([]owner, 
 	if len(references) == 0 && !bytes.Contains(before, ownersField) {
 		return nil, false, nil
 	}
-	m, err := object.ParseMeta(before)
+	old, err := object.ParseOwners(before)
 	if err != nil {
 		return nil, false, err
 	}
 	owners := ownersOf(references)
-	return owners, !slices.Equal(owners, ownersOf(m.OwnerReferences)), nil
+	return owners, !slices.Equal(owners, ownersOf(old)), nil
 }
 
 // What the collector has to do before a DELETING object can go: bits of

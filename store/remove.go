@@ -46,6 +46,9 @@ func (t *Tx) queueSet(run []*effect) {
 		}
 	}
 	t.queued.Exec(bury, ids, first.revision)
+	if t.engine == sqldb.SQLite {
+		t.queued.Exec(disownSetSQLite, ids) // a trigger would, one by one
+	}
 	t.queued.Exec(remove, ids)
 }
 

@@ -1,26 +1,86 @@
 package store
 
-// queueRewrites adds the statements of rewrites on PostgreSQL: four for all of
-// them, where each would take three or more. SQLite has no arrays to pass bodies
-// in, and no round trips to save. An object that is rewritten twice is in two
-// sets, since a set changes each of its rows once.
+import (
+	"strconv"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// maxSetBytes bounds the bodies that are passed to SQLite at once: they are
+// copied for it.
+const maxSetBytes = 4 << 20
+
+// queueRewrites adds the statements of rewrites: three or four for a set of
+// them, where each alone would take as many. An object that is rewritten twice is
+// in two sets, since a set changes each of its rows once.
 func (t *Tx) queueRewrites(rest []*effect) {
 	for len(rest) > 0 {
-		n, seen := 0, make(map[int64]bool, len(rest))
-		for n < len(rest) && !seen[rest[n].id] {
+		n, bytes, seen := 0, 0, make(map[int64]bool, len(rest))
+		for n < len(rest) && !seen[rest[n].id] && (t.engine == sqldb.Postgres || n == 0 || rest[n].joins(rest[0], bytes)) {
 			seen[rest[n].id] = true
+			bytes += len(rest[n].body)
 			n++
 		}
-		if n < minSet {
+		switch {
+		case n < minSet:
 			t.queueEach(rest[:n])
-		} else {
-			t.queueRewriteSet(rest[:n])
+		case t.engine == sqldb.Postgres:
+			t.queueRewriteArrays(rest[:n])
+		default:
+			t.queueRewriteRun(rest[:n])
 		}
 		rest = rest[n:]
 	}
 }
 
-func (t *Tx) queueRewriteSet(run []*effect) {
+// joins says whether a rewrite can be in one set with another on SQLite, which has
+// no arrays: what a set writes into the heads is the same for all, but for the
+// revisions, which follow each other.
+func (f *effect) joins(first *effect, bytes int) bool {
+	same := f.deletionTime == first.deletionTime && f.graceSeconds == first.graceSeconds && f.finalizing == first.finalizing &&
+		f.before.deleting == first.before.deleting && f.actor == first.actor && f.cascade == first.cascade
+	return same && bytes+len(f.body) <= maxSetBytes
+}
+
+// queueRewriteRun is for SQLite. The bodies are one value, and where each of
+// them is in it stands beside its object's id.
+func (t *Tx) queueRewriteRun(run []*effect) {
+	first := run[0]
+	var bodies []byte
+	places := []byte{'['}
+	var disowned []*effect
+	for i, f := range run {
+		if i > 0 {
+			places = append(places, ',')
+		}
+		places = strconv.AppendInt(append(places, '['), f.id, 10)
+		places = strconv.AppendInt(append(places, ','), int64(len(bodies)+1), 10)
+		places = strconv.AppendInt(append(places, ','), int64(len(f.body)), 10)
+		places = append(places, ']')
+		bodies = append(bodies, f.body...)
+		if f.ownersChange {
+			disowned = append(disowned, f)
+		}
+	}
+	t.queued.Exec(logSetSQLite, string(append(places, ']')), first.revision, bodies)
+	if first.staysActive() {
+		t.queued.Exec(touchSetSQLite, t.ids(run), first.revision, first.finalizing)
+	} else {
+		actor, cascade := first.cause()
+		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, actor, cascade)
+	}
+	if len(disowned) > 0 {
+		t.queued.Exec(disownSetSQLite, t.ids(disowned))
+	}
+	for _, f := range disowned {
+		for _, o := range f.owners {
+			t.queued.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller)
+		}
+	}
+}
+
+// queueRewriteArrays is for PostgreSQL.
+func (t *Tx) queueRewriteArrays(run []*effect) {
 	n := len(run)
 	ids, revisions, previous, finalizing := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	deletions, graces, actors, cascades := make([]*int64, n), make([]*int64, n), make([]*string, n), make([]*string, n)

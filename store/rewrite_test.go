@@ -71,7 +71,7 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 				now, grace := metav1.Unix(6000, 0), int64(7)
 				m.DeletionTimestamp, m.DeletionGracePeriodSeconds, m.Finalizers = &now, &grace, []string{metav1.FinalizerDeleteDependents}
 			}
-			if all[at], err = tx.Rewrite(all[at], &m, bodyOf(m, fmt.Sprint("step ", i))); err != nil {
+			if all[at], err = tx.Rewrite(all[at], &m, bodyOf(m, fmt.Sprint("Schritt über ", i))); err != nil {
 				return err
 			}
 			if i == 7 {

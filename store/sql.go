@@ -41,6 +41,10 @@ const insertObject = `
 INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
+// touchObject is updateObject for an object that was not being deleted and is
+// not: it sets no column that a trigger looks at.
+const touchObject = `UPDATE objects SET revision = $2, finalizing = $3 WHERE id = $1`
+
 // updateObject keeps who began a deletion: only the first to mark an object is
 // its actor. A deletion that is called off leaves no trace of it.
 const updateObject = `

@@ -41,13 +41,32 @@ FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
 )
 
-// deleteSet takes the objects' rows in owners with it.
+// deleteSet takes the objects' rows in owners with it, where there are any left.
 const (
 	deleteSetSQLite   = `DELETE FROM objects WHERE id IN (SELECT value FROM json_each($1))`
 	deleteSetPostgres = `DELETE FROM objects WHERE id = ANY ($1::bigint[])`
 )
 
-// The statements that rewrite many objects at once, on PostgreSQL: updateObject,
+// The statements that rewrite many objects at once on SQLite: insertChange,
+// touchObject or updateObject, and deleteOwners for many. logSet comes first: it
+// reads which revision was before. Its $1 has for each object the id, where its
+// body begins in $3, and how long it is.
+const (
+	logSetSQLite = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 2, o.revision, substr($3, j.value ->> 1, j.value ->> 2)
+FROM json_each($1) j JOIN objects o ON o.id = j.value ->> 0`
+	touchSetSQLite = `
+UPDATE objects SET revision = $2 + j.key, finalizing = $3 FROM json_each($1) j WHERE objects.id = j.value`
+	rewriteSetSQLite = `
+UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4, finalizing = $5,
+    deletion_actor = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
+    deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END
+FROM json_each($1) j WHERE objects.id = j.value`
+	disownSetSQLite = `DELETE FROM owners WHERE dependent IN (SELECT value FROM json_each($1))`
+)
+
+// The statements that rewrite many objects at once on PostgreSQL: updateObject,
 // insertChange, deleteOwners and insertOwner for many. The arrays go side by
 // side, and no id is in them twice.
 const (

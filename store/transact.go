@@ -143,7 +143,7 @@ func (t *Tx) queueWaiting() {
 	case len(run) == 0:
 	case run[0].Type == Removed:
 		t.queueRemovals(run)
-	case run[0].Type == Updated && t.engine == sqldb.Postgres:
+	case run[0].Type == Updated:
 		t.queueRewrites(run)
 	default:
 		t.queueEach(run)

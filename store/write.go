@@ -112,8 +112,12 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
 		body = f.body
-		actor, cascade := f.cause()
-		b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade)
+		if f.staysActive() {
+			b.Exec(touchObject, f.id, f.revision, f.finalizing)
+		} else {
+			actor, cascade := f.cause()
+			b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade)
+		}
 		if f.ownersChange {
 			b.Exec(deleteOwners, f.id)
 		}
@@ -129,6 +133,9 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	}
 	return archived
 }
+
+// staysActive: an update that has nothing to do with a deletion.
+func (f *effect) staysActive() bool { return !f.before.deleting && f.deletionTime == nil }
 
 func newEvents(effects []*effect) []*Event {
 	all := make([]Event, len(effects))

@@ -99,9 +99,19 @@ func (w *writer) do(ctx context.Context, fn func() error) error {
 	}
 }
 
-// run writes until ctx ends. The batch that it is at is finished.
+// run writes until ctx ends. The batch that it is at is finished. Those who
+// waited for a job have their turn before the next one: jobs may take long, and
+// come one after the other.
 func (w *writer) run(ctx context.Context) {
 	batch := make([]*operation, 0, maxBatch)
+	write := func(first *operation) {
+		batch = w.gather(append(batch[:0], first))
+		begin := time.Now()
+		w.last = len(batch)
+		w.runBatch(ctx, batch)
+		w.took = time.Since(begin)
+		clear(batch[:cap(batch)])
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,13 +119,13 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case job := <-w.jobs:
 			job()
+			select {
+			case op := <-w.queue:
+				write(op)
+			default:
+			}
 		case op := <-w.queue:
-			batch = w.gather(append(batch[:0], op))
-			begin := time.Now()
-			w.last = len(batch)
-			w.runBatch(ctx, batch)
-			w.took = time.Since(begin)
-			clear(batch[:cap(batch)])
+			write(op)
 		}
 	}
 }
