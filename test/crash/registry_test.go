@@ -3,11 +3,13 @@ package crash_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,9 +24,10 @@ var everyStore = flag.Bool("every-store", false, "kill registries on every pair 
 const reviewAtOnce = "blob_upload=0s,manifest_upload=0s,manifest_delete=0s,layer_delete=0s,manifest_list_delete=0s," +
 	"tag_delete=0s,tag_switch=0s,subject_delete=0s,blob_delete=0s,upload_delete=0s,existence_check=5s"
 
-// TestKillRegistry loops: push, delete and collect, kill the process at some
-// moment, start it again. Every tag that was acknowledged has its manifest and
-// all its bytes, and the registry finds nothing wrong with itself.
+// TestKillRegistry loops: push, delete tags, Repositories and namespaces, and
+// collect; kill the process at some moment, start it again. Every tag that was
+// acknowledged has its manifest and all its bytes, what was deleted goes on
+// being deleted, and the registry finds nothing wrong with itself.
 func TestKillRegistry(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		for _, s3 := range []bool{false, true} {
@@ -41,12 +44,14 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	if s3 {
 		storage = []string{"--registry-storage", harness.S3(t)}
 	}
-	s := harness.Start(t, engine, append([]string{"--registry-review-after", reviewAtOnce}, storage...)...)
+	// Nothing is archived: what is removed loses its content at once.
+	s := harness.Start(t, engine, append([]string{"--registry-review-after", reviewAtOnce, "--archive-for", "0"}, storage...)...)
 	pushers := make([]*pusher, 4)
 	for i := range pushers {
 		pushers[i] = &pusher{
-			t: t, url: fmt.Sprintf("http://%s/v2/crash/w%d", s.Registry(), i), tags: map[string]tag{},
+			t: t, url: fmt.Sprintf("http://%s/v2/crash%d/app", s.Registry(), i), tags: map[string]tag{},
 			rng: rand.New(rand.NewPCG(uint64(i), 2)), http: &http.Client{Timeout: harness.Patience},
+			api: s.HTTP(), namespace: fmt.Sprint("crash", i),
 		}
 	}
 	acknowledged := 0
@@ -70,7 +75,19 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 		t.Errorf("only %d pushes were acknowledged: this tests nothing", acknowledged)
 	}
 	s.VerifyRegistry(t, storage...)
-	t.Logf("%d tags checked over %d crashes", acknowledged, rounds)
+	removed := 0
+	for _, p := range pushers {
+		removed += p.removed
+		p.empty()
+	}
+	t.Logf("%d tags checked over %d crashes; %d Repositories and namespaces were deleted", acknowledged, rounds, removed)
+	// All that is left is what the last uploads were when the server died.
+	harness.Until(t, "all content to go", func() error {
+		if left := s.VerifyRegistry(t, storage...); !strings.HasPrefix(left, "0 manifests, 0 blobs,") {
+			return fmt.Errorf("there are %s", left)
+		}
+		return nil
+	})
 }
 
 // tag is what a pusher knows of one of its tags: the manifest that was
@@ -81,14 +98,18 @@ type tag struct {
 	unsure          bool
 }
 
-// pusher pushes to a repository of its own, and deletes from it.
+// pusher pushes to a repository of its own, in a namespace of its own, and
+// deletes from it.
 type pusher struct {
-	t    *testing.T
-	url  string
-	http *http.Client
-	rng  *rand.Rand
-	tags map[string]tag
-	n    int
+	t         *testing.T
+	url       string
+	http      *http.Client
+	api       *harness.HTTP
+	namespace string
+	rng       *rand.Rand
+	tags      map[string]tag
+	n         int
+	removed   int // Repositories and namespaces, this often
 }
 
 // run pushes and deletes until stop or until the server is gone.
@@ -98,6 +119,12 @@ func (p *pusher) run(stop <-chan struct{}) {
 		case <-stop:
 			return
 		default:
+		}
+		if len(p.tags) > 2 && p.rng.IntN(8) == 0 {
+			if p.remove(p.rng.IntN(2) == 0) != nil {
+				return
+			}
+			continue
 		}
 		name := fmt.Sprint("t", p.rng.IntN(5))
 		now := p.tags[name]
@@ -148,9 +175,61 @@ func (p *pusher) pushChunks(layer []byte) error {
 	return p.expect(201, "PUT", at+"?digest="+digest(layer), "", nil)
 }
 
+// remove deletes the Repository, or its namespace, and with it all tags. A
+// Repository is gone with its answer; a namespace when it is.
+func (p *pusher) remove(namespace bool) error {
+	path := p.repository()
+	if namespace {
+		path = "/api/v1/namespaces/" + p.namespace
+	}
+	answer, err := p.api.Try(harness.Request{Method: "DELETE", Path: path})
+	for err == nil && namespace && answer.Code != http.StatusNotFound {
+		answer, err = p.api.Try(harness.Request{Method: "GET", Path: path})
+	}
+	if err != nil {
+		for name, now := range p.tags {
+			p.tags[name] = tag{now.manifest, "", true}
+		}
+		return err
+	}
+	if !namespace && answer.Code != http.StatusOK {
+		p.t.Errorf("DELETE %s: %d %s", path, answer.Code, answer.Body)
+		return fmt.Errorf("status %d", answer.Code)
+	}
+	clear(p.tags)
+	p.removed++
+	return nil
+}
+
+func (p *pusher) repository() string {
+	return "/apis/registry.exeunt.dev/v1/namespaces/" + p.namespace + "/repositories/app"
+}
+
+// settled returns when the namespace is not being deleted.
+func (p *pusher) settled() {
+	p.t.Helper()
+	harness.Until(p.t, p.namespace+" to go", func() error {
+		answer, err := p.api.Try(harness.Request{Method: "GET", Path: "/api/v1/namespaces/" + p.namespace})
+		if err == nil && answer.Field("metadata.deletionTimestamp") != "" {
+			err = errors.New("it is Terminating")
+		}
+		return err
+	})
+}
+
+// empty deletes the namespace, for good.
+func (p *pusher) empty() {
+	p.t.Helper()
+	if _, err := p.api.Try(harness.Request{Method: "DELETE", Path: "/api/v1/namespaces/" + p.namespace}); err != nil {
+		p.t.Error(err)
+	}
+	p.settled()
+}
+
 // compare checks every belief against the registry, settles the unsure ones,
 // and returns how many tags it found whole.
 func (p *pusher) compare() (whole int) {
+	p.settled()
 	for name, believed := range p.tags {
 		manifest, status := p.get("/manifests/" + name)
 		if status == 404 {

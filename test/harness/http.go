@@ -64,16 +64,25 @@ func (s *Server) HTTP() *HTTP {
 // Do sends a request and reads the whole answer.
 func (h *HTTP) Do(t testing.TB, r Request) Answer {
 	t.Helper()
-	response, err := h.send(r, 2*time.Minute)
+	answer, err := h.Try(r)
 	if err != nil {
 		t.Fatalf("%s %.200s: %v", r.Method, r.Path, err)
+	}
+	return answer
+}
+
+// Try is Do for a server that may not answer.
+func (h *HTTP) Try(r Request) (Answer, error) {
+	response, err := h.send(r, 2*time.Minute)
+	if err != nil {
+		return Answer{}, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Fatalf("%s %.200s: read the answer: %v", r.Method, r.Path, err)
+		return Answer{}, fmt.Errorf("read the answer: %w", err)
 	}
-	return Answer{Code: response.StatusCode, Header: response.Header, Body: body}
+	return Answer{Code: response.StatusCode, Header: response.Header, Body: body}, nil
 }
 
 func (h *HTTP) send(r Request, timeout time.Duration) (*http.Response, error) {

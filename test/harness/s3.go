@@ -63,9 +63,9 @@ var s3Server = sync.OnceValues(func() (string, error) {
 	return os.Getenv("EXEUNT_TEST_S3"), nil
 })
 
-// VerifyRegistry runs "exeunt registry verify" beside the server; a finding
-// fails the test.
-func (s *Server) VerifyRegistry(t testing.TB, flags ...string) {
+// VerifyRegistry runs "exeunt registry verify" beside the server, and returns
+// what it says. A finding fails the test.
+func (s *Server) VerifyRegistry(t testing.TB, flags ...string) string {
 	t.Helper()
 	program, err := serverPath()
 	if err != nil {
@@ -75,7 +75,6 @@ func (s *Server) VerifyRegistry(t testing.TB, flags ...string) {
 	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("exeunt registry verify: %v\n%s", err, out)
-		return
 	}
-	t.Logf("verified: %s", out)
+	return strings.TrimSpace(string(out))
 }
