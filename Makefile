@@ -6,7 +6,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo check test race e2e bench schema generate
+.PHONY: help run build demo check test race e2e clients spin bench schema generate
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +39,12 @@ race: ## the server's own tests under the race detector
 
 e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
 	cd test && ../script/postgres go test -p 1 -count=$(COUNT) -timeout 15m ./...
+
+clients: ## docker, podman, skopeo, helm and cosign against the registry; builds or installs them, which takes minutes
+	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients
+
+spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
+	script/postgres go test ./registry -run TestGCSpin -v -timeout 3h -args -spin 100000
 
 bench: ## benchmarks next to the code, for benchstat
 	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...
