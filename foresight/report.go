@@ -46,7 +46,7 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 	}
 	t := &teller{s: s, r: r, now: s.opts.Now(), told: map[types.UID]bool{}}
 	if !found {
-		status, err = t.absent(ref)
+		status, err = t.absent(ref, path.Child("object"))
 	} else {
 		status, err = t.present(&h)
 	}
@@ -65,29 +65,6 @@ type teller struct {
 	objects   int                // told about so far
 	told      map[types.UID]bool // DELETING objects whose reasons are in the report
 	truncated bool
-}
-
-// absent reports on what is not there. If its uid is known, its dependents may
-// be: they are being collected.
-func (t *teller) absent(ref v1.ObjectReference) (v1.DeletionReportStatus, error) {
-	status := v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
-	if ref.UID == "" {
-		return status, nil
-	}
-	var below int64
-	if err := t.r.one(countDependents, []any{string(ref.UID)}, &status.Remaining); err != nil {
-		return status, err
-	}
-	if err := t.r.one(countFollowing, []any{string(ref.UID)}, &below); err != nil {
-		return status, err
-	}
-	status.Remaining += below
-	if status.Remaining == 0 {
-		return status, nil
-	}
-	collector, err := t.collector(string(ref.UID))
-	status.Reasons = collector
-	return status, err
 }
 
 func (t *teller) present(h *head) (v1.DeletionReportStatus, error) {

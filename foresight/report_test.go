@@ -359,6 +359,43 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
+// TestGone: of what was deleted in the background, the report says by its name
+// who did it, and what has yet to follow, through what went with it.
+func TestGone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.create(thing{kind: namespaces, name: "n"})
+		for i, o := range []struct{ uid, name, cascade string }{{"older", "app", "older"}, {"app", "app", "app"}, {"set", "set", "app"}} {
+			w.execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
+				int64(5000+i), o.uid, o.name, o.cascade)
+		}
+		held := w.create(thing{namespace: "n", name: "held", finalizers: []string{"example.com/hold"},
+			owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
+		w.create(thing{namespace: "n", name: "later", owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
+		w.delete(held.Key, metav1.DeleteOptions{})
+		w.execute(`DELETE FROM gc_object_reviews`)
+		ask := func(name string) v1.DeletionReportStatus {
+			t.Helper()
+			status, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return status
+		}
+		got := ask("app")
+		want := `Gone: it was deleted by jo, and 2 objects of what it took with it have yet to follow
+  Dependent: ConfigMap held in namespace n is being deleted
+    Finalizer: finalizer example.com/hold has not been removed
+  Dependent: ConfigMap later in namespace n is not being deleted yet
+`
+		if text := outline(got.Reasons, ""); text != want || got.Exists || got.Remaining != 2 || got.Object.UID != "app" || got.Reasons[0].Since.UnixMilli() != 5001 {
+			t.Errorf("got %+v\n%s\nwant\n%s", got, text, want)
+		}
+		if got := ask("nobody"); got.Exists || len(got.Reasons) != 0 || got.Object.UID != "" {
+			t.Errorf("of what never was: %+v", got)
+		}
+	})
+}
+
 // TestKeepers: what a part of this server holds is explained by that part: what
 // it waits for, how its review gets on, and the objects that it waits for.
 func TestKeepers(t *testing.T) {

@@ -110,11 +110,30 @@ WITH RECURSIVE k (kind) AS (
 )
 SELECT kind FROM k WHERE kind IS NOT NULL`
 
-// countFollowing counts the dependents of what went in a cascade and is under
-// review for them.
+// countFollowing counts the dependents of what went in a cascade with its root.
 const countFollowing = `
-SELECT count(*) FROM gc_object_reviews q JOIN archive a ON a.uid = q.uid JOIN owners w ON w.owner_uid = q.uid
+SELECT count(*) FROM archive a JOIN owners w ON w.owner_uid = a.uid
 WHERE a.cascade = $1 AND a.cascade <> a.uid`
+
+// following reads some of what has yet to follow an object that is gone: its
+// dependents, and those of what went with it, those on their way out first.
+const following = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
+FROM objects d JOIN changes c ON c.revision = d.revision
+WHERE d.id IN (
+    SELECT dependent FROM owners WHERE owner_uid = $1
+    UNION
+    SELECT w.dependent FROM archive a JOIN owners w ON w.owner_uid = a.uid WHERE a.cascade = $1 AND a.cascade <> a.uid)
+ORDER BY d.deletion_time IS NULL, d.id LIMIT $2`
+
+// removalByUID and removalByKey find what the archive knows of an object. By key
+// it reads the archive of the namespace from its newest entry on.
+const (
+	removalByUID = `SELECT uid, removed_at, actor FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
+	removalByKey = `
+SELECT uid, removed_at, actor FROM archive WHERE namespace = $1 AND kind = $2 AND name = $3
+ORDER BY removed_at DESC, id DESC LIMIT 1`
+)
 
 // blockingDependents reads what an owner that waits is waiting for, those on
 // their way out first.

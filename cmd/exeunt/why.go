@@ -120,8 +120,11 @@ func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 	default:
 		fmt.Fprintf(&b, "%s does not exist.\n", named(s.Object))
 	}
-	if s.Remaining > 0 {
+	switch {
+	case s.Remaining > 0 && s.Exists:
 		fmt.Fprintf(&b, "%d %s to go first.\n", s.Remaining, objects(s.Remaining))
+	case s.Remaining > 0:
+		fmt.Fprintf(&b, "%d %s to follow it.\n", s.Remaining, objects(s.Remaining))
 	}
 	writeReasons(&b, s.Reasons, "", now)
 	if s.State == foresightv1.Deleting && len(s.Reasons) == 0 {

@@ -213,6 +213,8 @@ const (
 	ReasonCollectorOff ReasonType = "CollectorOff"
 	// ReasonNotDeleted: nobody asked for its deletion.
 	ReasonNotDeleted ReasonType = "NotDeleted"
+	// ReasonGone: it was deleted; what has yet to follow it is in the children.
+	ReasonGone ReasonType = "Gone"
 	// ReasonOwner: an owner that keeps it.
 	ReasonOwner ReasonType = "Owner"
 )

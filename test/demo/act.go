@@ -25,11 +25,11 @@ type Item struct {
 // foresee is the second act: what would a delete take with it?
 func (p *play) foresee(ctx context.Context) error {
 	p.section("2. Before", "What would go, in which way, and what would hold it up? Asking changes nothing.")
-	if _, err := p.command(ctx, "exeunt preview app/shop --cascade=foreground"); err != nil {
+	if _, err := p.command(ctx, "exeunt preview app/shop"); err != nil {
 		return err
 	}
 	var preview struct{ Status struct{ Items []Item } }
-	if err := p.ask(ctx, "exeunt preview app/shop --cascade=foreground -o json", &preview); err != nil {
+	if err := p.ask(ctx, "exeunt preview app/shop -o json", &preview); err != nil {
 		return err
 	}
 	p.record.Preview = preview.Status.Items
@@ -40,28 +40,21 @@ func (p *play) foresee(ctx context.Context) error {
 
 // leave is the third act: they leave the stage, in order.
 func (p *play) leave(ctx context.Context) error {
-	p.section("3. Exeunt", "Pods have their grace. The node leaves before its machine goes, and it waits for a customer.")
+	p.section("3. Exeunt", "The app goes at once, and what it owned follows: pods have their grace, the node leaves before its", "machine goes, and it waits for a customer.")
 	app, err := p.app(ctx)
 	if err != nil {
 		return err
 	}
 	p.record.Asked = p.recorder.mark()
-	deleted := make(chan error, 1)
-	const line = "kubectl delete app shop --cascade=foreground"
-	p.line("$ %s &", line)
-	p.running.Go(func() {
-		_, err := p.quiet(ctx, line)
-		deleted <- err
-	})
+	if _, err := p.command(ctx, "kubectl delete app shop"); err != nil {
+		return err
+	}
 	if err := p.holdUp(ctx); err != nil {
 		return err
 	}
 	p.line("the customer hangs up, and the pods may end")
 	close(p.curtain)
 	if err := p.customer.Close(); err != nil {
-		return err
-	}
-	if err := <-deleted; err != nil {
 		return err
 	}
 	if err := p.awaitEmpty(ctx); err != nil {
@@ -159,12 +152,13 @@ func (p *play) regret(ctx context.Context) error {
 
 // forGood is the last act.
 func (p *play) forGood(ctx context.Context) error {
-	p.section("5. For good", "The same again in the background: the app goes at once, the rest follows. Then the archive forgets.")
+	p.section("5. For good", "The same again in the foreground: the app is the last to go. Then the archive forgets.")
 	app, err := p.app(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := p.command(ctx, "kubectl delete app shop"); err != nil {
+	p.record.Again = p.recorder.mark()
+	if _, err := p.command(ctx, "kubectl delete app shop --cascade=foreground"); err != nil {
 		return err
 	}
 	if err := p.awaitEmpty(ctx); err != nil {

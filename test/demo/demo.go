@@ -49,6 +49,7 @@ type Record struct {
 
 	Before, After, Settled map[string]string // the objects, before they went, restored, and with the controllers back
 	Restored               int64             // the revision before they came back
+	Again                  int64             // the revision before the second deletion
 
 	Registry          string  // HOST:PORT, where it was
 	Content           Content // of the repository

@@ -137,11 +137,19 @@ func checkOrder(t *testing.T, events []Event) {
 	}
 }
 
-// checkGrace: pods were asked, had their grace, and went; in the foreground each
-// owner went after what it owned.
+// checkGrace: pods were asked, had their grace, and went; in the background each
+// owner went before what it owned, in the foreground after it.
 func checkGrace(t *testing.T, r *Record) {
+	background := []string{"App", "Deployment", "ReplicaSet", "Pod", "Pod", "Pod"}
+	checkLeaving(t, r.between(r.Asked, r.Restored), background)
+	slices.Reverse(background)
+	checkLeaving(t, r.between(r.Again, 1<<62), background)
+}
+
+func checkLeaving(t *testing.T, events []Event, want []string) {
+	t.Helper()
 	asked, gone, order := map[string]bool{}, 0, []string{}
-	for _, e := range r.between(r.Asked, r.Restored) {
+	for _, e := range events {
 		grace := e.Object.GetDeletionGracePeriodSeconds()
 		switch kind := e.Object.GetKind(); {
 		case kind == "Pod" && e.Verb == watch.Modified && e.Deleting() && grace != nil && *grace == 30:
@@ -159,7 +167,7 @@ func checkGrace(t *testing.T, r *Record) {
 	if gone != 3 {
 		t.Errorf("%d pods went", gone)
 	}
-	if diff := cmp.Diff([]string{"Pod", "Pod", "Pod", "ReplicaSet", "Deployment", "App"}, order); diff != "" {
+	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
@@ -167,8 +175,10 @@ func checkGrace(t *testing.T, r *Record) {
 // checkWhy: in the middle, the report named all that was waited for.
 func checkWhy(t *testing.T, r *Record) {
 	for _, want := range []string{
-		"App shop in namespace shop is DELETING.", "Dependent: Deployment web", "Dependent: ReplicaSet web-1", "Dependent: Pod web-1-",
-		"GracePeriod: its grace period of 30s has", "Dependent: ProvisionedResource edge", "finalizer provisioning.exeunt.dev/teardown has not been removed",
+		"App shop in namespace shop does not exist.", "4 objects to follow it.", "Gone: it was deleted by ", "Dependent: Pod web-1-",
+		"GracePeriod: its grace period of 30s has", "Dependent: ProvisionedResource edge",
+		"finalizer provisioning.exeunt.dev/teardown is the broker's: Deregistering: waiting for the node to leave the mesh",
+		"WaitsFor: MeshNode edge-", "finalizer mesh.exeunt.dev/drain is the mesh's: Draining: asked to finish its connections and leave",
 	} {
 		if !strings.Contains(r.Why, want) {
 			t.Errorf("it does not say %q:\n%s", want, r.Why)
