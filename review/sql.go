@@ -136,11 +136,11 @@ WHERE claim_token = $2 AND ctid = ANY (ARRAY(
         OFFSET 0) AS held))`
 )
 
-// tokens are the claims, one for each batch; disown gives back those of one. Both
-// read the whole table: they are asked at start, and when all that is due is
-// claimed.
+// tokens are the claims on what is due, one for each batch: only what was due is
+// ever claimed, so the rest of a long queue is not read. disown gives back those
+// of one; it reads the whole table, and is asked only after a process has died.
 const (
-	tokens = `SELECT DISTINCT claim_token FROM {table} WHERE claim_token IS NOT NULL`
+	tokens = `SELECT DISTINCT claim_token FROM {table} WHERE review_after <= $1 AND claim_token IS NOT NULL`
 	disown = `
 UPDATE {table} SET claim_token = NULL, claim_until = NULL
 WHERE claim_token = $1

@@ -18,7 +18,7 @@ const takeOverEvery = time.Second
 // settles, as when its lease had ended.
 func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
 	var tokens []string
-	rows, err := e.db.Query(ctx, e.sql.tokens)
+	rows, err := e.db.Query(ctx, e.sql.tokens, e.options.Now().UnixMilli())
 	if err != nil {
 		return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
 	}
