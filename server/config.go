@@ -18,8 +18,11 @@ type Config struct {
 	// 127.0.0.1:6443.
 	Listen string
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
-	// Empty: no registry. Only on loopback is it plain HTTP.
+	// Empty: no registry. On loopback it is plain HTTP for everybody, elsewhere
+	// TLS for callers with a client certificate.
 	RegistryListen string
+	// RegistryPlainHTTP makes it plain HTTP for everybody on any address.
+	RegistryPlainHTTP bool
 	// RegistryReviewAfter sets how long after an event of the registry its
 	// subject is reviewed. Events that are not named keep what the database says.
 	RegistryReviewAfter map[string]time.Duration

@@ -58,7 +58,7 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, garbage: garbage}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host) || c.RegistryPlainHTTP, objects: p.repositories, garbage: garbage}
 	settings := registry.Config{
 		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch,
 		Redirect: c.RegistryRedirect, Logger: c.Logger,
@@ -71,6 +71,9 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 			_, known := new(access.Authenticator).Caller(req)
 			return known
 		}
+	}
+	if !loopback(host) && s.plain {
+		c.Logger.Warn("the registry is plain HTTP, and whoever reaches it can push and delete", "listen", c.RegistryListen)
 	}
 	s.images = registry.New(settings)
 	return s, nil
@@ -139,7 +142,8 @@ func (s *registryServer) collect(ctx context.Context) error {
 
 // run serves until the context ends. On loopback it is plain HTTP and for
 // everybody, as clients expect of a registry on localhost. Anywhere else it is
-// TLS, and only for callers that the server knows.
+// TLS, and only for callers that the server knows, unless it was told that
+// somebody before it sees to both.
 func (s *registryServer) run(ctx context.Context, identity *access.Identity) error {
 	if s == nil {
 		return nil

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"net"
@@ -97,6 +98,25 @@ func TestRegistryElsewhere(t *testing.T) {
 		}
 	}
 	r.stop()
+}
+
+// TestRegistryPlainHTTP: told so, it is plain HTTP elsewhere too, for everybody.
+func TestRegistryPlainHTTP(t *testing.T) {
+	var log bytes.Buffer
+	r := start(t, Config{
+		Data: t.TempDir(), RegistryListen: "0.0.0.0:0", RegistryPlainHTTP: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(r.registryURL(), "http://"))
+	if err != nil {
+		t.Fatalf("the registry is at %s: %v", r.registryURL(), err)
+	}
+	if status := statusOf(t, http.DefaultClient, "GET", "http://127.0.0.1:"+port+"/v2/_catalog", ""); status != 200 {
+		t.Errorf("a catalog by plain HTTP: %d", status)
+	}
+	r.stop()
+	if !strings.Contains(log.String(), "whoever reaches it can push and delete") {
+		t.Errorf("no warning in the log:\n%s", log.String())
+	}
 }
 
 func TestRegistryOff(t *testing.T) {

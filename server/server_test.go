@@ -63,7 +63,10 @@ func start(t *testing.T, c Config) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{t: t, cancel: cancel, done: make(chan error, 1), out: &output{}}
-	c.Listen, c.Out, c.Logger, c.Version = "127.0.0.1:0", r.out, slog.New(slog.DiscardHandler), "test"
+	c.Listen, c.Out, c.Version = "127.0.0.1:0", r.out, "test"
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	go func() { r.done <- Run(ctx, c) }()
 	t.Cleanup(cancel)
 	until(t, "the server announces itself", func() bool {

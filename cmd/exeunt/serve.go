@@ -51,6 +51,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
+	f.BoolVar(&c.RegistryPlainHTTP, "registry-plain-http", false, "serve the registry by plain HTTP, to everybody, on an address that is not loopback too: something before it has to do TLS and know the callers")
 	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")
 	f.BoolVar(&c.RegistryRedirect, "registry-redirect", false, "send clients to S3 for the bytes of blobs, instead of passing them through")
 	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")
