@@ -87,6 +87,7 @@ type Collector struct {
 	options Options
 	metrics *gcMetrics
 	sql     gcStatements
+	turn    sync.Mutex // of reviews on SQLite
 
 	manifests, blobRows, unlinks, removed *review.Engine
 }
@@ -269,9 +270,32 @@ func (c *Collector) Wake() {
 	}
 }
 
-// transact is the review.Transactor: what a review counted is counted when it
-// has been committed.
+// transact is the review.Transactor. On SQLite reviews take turns with pushes,
+// which wait for the same writer: one after the other, and after each a rest as
+// long as it took.
 func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) error {
+	if c.sql.postgres {
+		return c.transactNow(ctx, fn)
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	begin := time.Now()
+	err := c.transactNow(ctx, fn)
+	rest(ctx, time.Since(begin))
+	return err
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// transactNow counts what a review counted when it has been committed.
+func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) error {
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {
 		return err

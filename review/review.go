@@ -190,7 +190,7 @@ func New(db *sqldb.DB, q Queue, r Reviewer, o Options) (*Engine, error) {
 		return nil, err
 	}
 	if o.Transactor == nil {
-		o.Transactor = transactor(db)
+		o.Transactor = transactor(db.Begin)
 	}
 	if o.Paused == nil {
 		o.Paused = func(context.Context) (bool, error) { return false, nil }
@@ -242,9 +242,9 @@ func setDefault[T comparable](field *T, value T) {
 }
 
 // transactor runs transactions of the database.
-func transactor(db *sqldb.DB) Transactor {
+func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor {
 	return func(ctx context.Context, fn func(tx Tx) error) error {
-		tx, err := db.Begin(ctx)
+		tx, err := begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -254,4 +254,11 @@ func transactor(db *sqldb.DB) Transactor {
 		}
 		return tx.Commit(ctx)
 	}
+}
+
+// loosely runs a transaction that a power cut may undo, and so need not wait for
+// the disk: without its claim a task is as when the lease has ended, and one that
+// was not settled after its effect is reviewed once more.
+func (e *Engine) loosely(ctx context.Context, fn func(tx Tx) error) error {
+	return transactor(e.db.BeginAhead)(ctx, fn)
 }
