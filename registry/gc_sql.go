@@ -13,23 +13,22 @@ import (
 // wait for each other it is always the review that gives way.
 const reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
 
-// lookManifest finds a manifest under review; reviewManifest takes it for the
-// review. Whoever makes a tag, a list or a pushed manifest of it has a lock on
-// it: then it is found, but not taken.
+// reviewManifest takes a manifest for its review: on SQLite nobody else can have
+// it. Whoever makes a tag, a list or a pushed manifest of it has a lock on it:
+// then it is not taken, but lookManifest finds it.
 const (
 	lookManifest = `
 SELECT m.id, coalesce(m.subject_digest, ''), r.gc_hold
 FROM manifests m JOIN repositories r ON r.id = m.repository_id
 WHERE m.repository_id = $1 AND m.digest = $2`
-	reviewManifestSQLite   = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
-	reviewManifestPostgres = reviewManifestSQLite + ` FOR UPDATE SKIP LOCKED`
+	reviewManifestPostgres = lookManifest + ` FOR UPDATE OF m SKIP LOCKED`
 )
 
 // subjectHeld finds a subject and keeps it: were it being deleted, its referrer
 // would have to be looked at again.
 const (
-	subjectHeldSQLite   = reviewManifestSQLite
-	subjectHeldPostgres = reviewManifestSQLite + ` FOR KEY SHARE SKIP LOCKED`
+	lookSubject         = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
+	subjectHeldPostgres = lookSubject + ` FOR KEY SHARE SKIP LOCKED`
 )
 
 // manifestKept says what keeps a manifest that was taken: a tag, a list, or a
@@ -193,7 +192,7 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 		}
 	}
 	return gcStatements{
-		reviewManifest: reviewManifestSQLite, subjectHeld: subjectHeldSQLite, deleteManifests: deleteManifestsSQLite,
+		reviewManifest: lookManifest, subjectHeld: lookSubject, deleteManifests: deleteManifestsSQLite,
 		reviewBlob: lookBlob, deleteBlobs: deleteBlobsSQLite, removeAbandoned: removeAbandonedSQLite,
 		takeRemoved: takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
 	}

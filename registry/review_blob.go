@@ -53,18 +53,32 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
-// take finds the blobs, and takes those that nobody has.
+// take takes the blobs that nobody has, and then looks which of the others are
+// there at all.
 func (r *blobReviewer) take(ctx context.Context, tx review.Tx, reviews []*blobReview) error {
-	var b sqldb.Batch
+	var take, look sqldb.Batch
 	if r.c.sql.postgres {
-		b.Exec(reviewLockTimeout)
+		take.Exec(reviewLockTimeout)
 	}
 	for _, blob := range reviews {
-		b.Query(func(row sqldb.Row) error { blob.exists = true; return row.Scan(new(string)) }, lookBlob, blob.digest)
-		b.Query(func(row sqldb.Row) error { blob.taken = true; return row.Scan(new(string)) }, r.c.sql.reviewBlob, blob.digest)
+		take.Query(func(row sqldb.Row) error {
+			blob.exists, blob.taken = true, true
+			return row.Scan(new(string))
+		}, r.c.sql.reviewBlob, blob.digest)
 	}
-	if err := tx.Send(ctx, &b); err != nil {
+	if err := tx.Send(ctx, &take); err != nil {
 		return fmt.Errorf("take blobs: %w", err)
+	}
+	for _, blob := range reviews {
+		if !blob.taken {
+			look.Query(func(row sqldb.Row) error { blob.exists = true; return row.Scan(new(string)) }, lookBlob, blob.digest)
+		}
+	}
+	if look.Len() == 0 {
+		return nil
+	}
+	if err := tx.Send(ctx, &look); err != nil {
+		return fmt.Errorf("look for blobs: %w", err)
 	}
 	return nil
 }

@@ -92,23 +92,35 @@ func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Ti
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
-// take finds the manifests, and takes those that nobody has.
+// take takes the manifests that nobody has, and then looks which of the others
+// are there at all.
 func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews []*manifestReview) error {
-	var b sqldb.Batch
+	var take, look sqldb.Batch
 	if r.c.sql.postgres {
-		b.Exec(reviewLockTimeout)
+		take.Exec(reviewLockTimeout)
 	}
 	for _, m := range reviews {
-		if m.invalid != nil {
-			continue
+		if m.invalid == nil {
+			take.Query(func(row sqldb.Row) error {
+				m.taken = true
+				return row.Scan(&m.id, &m.subject, &m.onHold)
+			}, r.c.sql.reviewManifest, m.repository, m.digest)
 		}
-		b.Query(func(row sqldb.Row) error { return row.Scan(&m.id, &m.subject, &m.onHold) },
-			lookManifest, m.repository, m.digest)
-		b.Query(func(row sqldb.Row) error { m.taken = true; return row.Scan(new(int64)) },
-			r.c.sql.reviewManifest, m.repository, m.digest)
 	}
-	if err := tx.Send(ctx, &b); err != nil {
+	if err := tx.Send(ctx, &take); err != nil {
 		return fmt.Errorf("take manifests: %w", err)
+	}
+	for _, m := range reviews {
+		if m.invalid == nil && !m.taken {
+			look.Query(func(row sqldb.Row) error { return row.Scan(&m.id, &m.subject, &m.onHold) },
+				lookManifest, m.repository, m.digest)
+		}
+	}
+	if look.Len() == 0 {
+		return nil
+	}
+	if err := tx.Send(ctx, &look); err != nil {
+		return fmt.Errorf("look for manifests: %w", err)
 	}
 	return nil
 }
@@ -129,7 +141,7 @@ func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Ti
 		b.Query(func(row sqldb.Row) error { m.subjectTaken = true; return row.Scan(new(int64)) },
 			r.c.sql.subjectHeld, m.repository, m.subject)
 		b.Query(func(row sqldb.Row) error { m.subjectExists = true; return row.Scan(new(int64)) },
-			reviewManifestSQLite, m.repository, m.subject)
+			lookSubject, m.repository, m.subject)
 	}
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify manifests: %w", err)
