@@ -112,6 +112,23 @@ func TestPurePackagesDoNoIO(t *testing.T) {
 	}
 }
 
+// plain packages import the standard library and nothing else: the domain of the
+// broker knows no driver and no Kubernetes.
+var plain = []string{"broker"}
+
+func TestPlainPackagesImportTheStandardLibrary(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() || !slices.Contains(plain, s.dir()) {
+			continue
+		}
+		for _, imported := range s.imports() {
+			if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") {
+				t.Errorf("%s imports %s: package %s stands on the standard library alone", s.path, imported, s.dir())
+			}
+		}
+	}
+}
+
 // permits reports whether one of the patterns covers a package.
 func permits(patterns []string, pkg string) bool {
 	for _, pattern := range patterns {

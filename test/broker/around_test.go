@@ -108,7 +108,7 @@ func down(*http.Request) (int, string) { return -1, "" }
 // deny answers as an API server does, to one verb on one resource.
 func deny(method, resource string, code int, reason, message string) func(*http.Request) (int, string) {
 	return func(r *http.Request) (int, string) {
-		if r.Method != method || !strings.Contains(r.URL.Path, "/"+resource+"/") {
+		if r.Method != method || !strings.Contains(r.URL.Path+"/", "/"+resource+"/") {
 			return 0, ""
 		}
 		return code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)

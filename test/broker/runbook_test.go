@@ -127,6 +127,69 @@ func TestSubstrateDeleteFails(t *testing.T) {
 	})
 }
 
+// TestBuildFails: the cluster or the mesh refuses a step on the way up, or cannot
+// be reached. The status says so, and the resource becomes ready once the cause
+// is gone: nothing has to be declared again, and nothing is told twice.
+func TestBuildFails(t *testing.T) {
+	each(t, func(w *world) {
+		for i, test := range []struct {
+			name   string
+			refuse func(*http.Request) (int, string)
+			fault  harness.Fault
+			want   string
+		}{
+			{"RBAC denial", deny("POST", "xnodes", 403, "Forbidden", `User "broker" cannot create resource`), harness.Fault{}, "ApplySubstrate: create XR: "},
+			{"webhook rejection", deny("POST", "xnodes", 400, "BadRequest", `admission webhook "quota.example.org" denied the request`), harness.Fault{}, `admission webhook "quota.example.org" denied the request`},
+			{"ProviderConfig", deny("PATCH", "providerconfigs", 403, "Forbidden", "no"), harness.Fault{}, "ApplySubstrate: apply ProviderConfig: "},
+			{"secret", deny("PATCH", "secrets", 403, "Forbidden", "no"), harness.Fault{}, "MintToken: deliver token: "},
+			{"mesh down", nil, harness.Fault{Table: "bootstrap_tokens", Event: "INSERT", When: "NEW.resource <> ''", Message: "the mesh mints nothing"}, "broker: bootstrap token failed: "},
+			{"cluster down", down, harness.Fault{}, "observe namespace: get Namespace default"},
+		} {
+			name := fmt.Sprintf("web-%d", i)
+			mend := func() { w.gate.set(nil) }
+			if test.fault.Table != "" {
+				mend = w.server.Break(test.fault)
+			}
+			// A declaration is checked with the cluster: first it is taken up.
+			w.gate.set(deny("PATCH", "secrets", 503, "ServiceUnavailable", "not yet"))
+			w.apply(resource(name))
+			harness.Until(w, name+" to be taken up", func() error {
+				if w.status(name, "phase") == "" {
+					return errorf("it is not")
+				}
+				return nil
+			})
+			w.gate.set(test.refuse)
+			harness.Until(w, test.name+" is shown", func() error {
+				if got := w.status(name, "message"); !strings.Contains(got, test.want) {
+					return errorf("the message is %q, want %q", got, test.want)
+				}
+				return nil
+			})
+			mend()
+			w.within(name, "Ready")
+			w.told(w.uid(name), "Requested", "Ready")
+		}
+		w.kubectl("delete", "pr", "--all", "--timeout=100s")
+	})
+}
+
+// TestRevokeFails: a token that might still be used cannot be revoked. The XR is
+// not touched until it is.
+func TestRevokeFails(t *testing.T) {
+	each(t, func(w *world) {
+		w.double.Set(crossplane.Behaviour{NoBoot: true})
+		w.apply(resource("web"))
+		w.holds("web", "Enrolling")
+		mend := w.server.Break(harness.Fault{Table: "bootstrap_tokens", Event: "UPDATE", When: "NEW.state = 'revoked'", Message: "the mesh revokes nothing"})
+		w.kubectl("delete", "pr", "web", "--wait=false")
+		w.holds("web", "Deregistering", "RevokeToken: ", "broker: bootstrap token failed", "the mesh revokes nothing")
+		w.untouched("web")
+		mend()
+		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
+	})
+}
+
 // TestStuck is case 3: no error, and nothing moves. The status names the
 // finalizer that holds it.
 func TestStuck(t *testing.T) {

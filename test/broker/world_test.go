@@ -4,8 +4,11 @@ package broker_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +16,16 @@ import (
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
 )
+
+// TestMain lets more worlds be at once than there are processors: they wait for
+// most of their time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
+	}
+	os.Exit(m.Run())
+}
 
 // world is a server that is its own management cluster, reached through a gate
 // that can be shut, a double of Crossplane on it, and a webhook that is told.
@@ -28,8 +41,10 @@ type world struct {
 // destroyed under a live node.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
+	t.Parallel()
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, engine)
 			test(w)
 			for _, violation := range w.double.Violations() {

@@ -247,6 +247,14 @@ func TestDoors(t *testing.T) {
 		secret := (rand.Text() + rand.Text())[:43]
 		made := h.Do(t, harness.Request{Method: "POST", Path: "/exeunt/mesh/tokens", Body: `{"project":"shop","ttlSeconds":600}`})
 		token := strings.Trim(made.Field("text"), `"`)
+		stored := strings.Join(s.Query("SELECT hash FROM bootstrap_tokens"), " ")
+		_, word, _ := strings.Cut(strings.TrimPrefix(token, "exb_"), "_")
+		if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,") || strings.Contains(stored, word) || word == "" {
+			t.Errorf("of token %s is stored %s", token, stored)
+		}
+		if list := string(h.Get(t, "/exeunt/mesh/tokens").Body); strings.Contains(list, word) || !strings.Contains(list, `"state":"issued"`) {
+			t.Errorf("a token is shown again: %s", list)
+		}
 		body := fmt.Sprintf(`{"token":%q,"nonce":%q,"secret":%q,"name":"alpha"}`, token, rand.Text(), secret)
 		enrolled := h.Do(t, harness.Request{Method: "POST", Path: "/exeunt/mesh/node/enrol", Body: body, Anonymous: true})
 		if enrolled.Code != 200 {
