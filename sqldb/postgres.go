@@ -85,10 +85,11 @@ func (db *DB) Listen(ctx context.Context, channel string, fn func(payload string
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	defer db.holder.present.Store(false)
-	if err := db.holder.appear(ctx, conn); err != nil {
+	leave, err := db.holder.appear(ctx, conn)
+	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	defer leave()
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

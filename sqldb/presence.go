@@ -46,15 +46,19 @@ func (h *holder) init() {
 
 func (h *holder) String() string { return strconv.Itoa(int(h.id)) }
 
-// appear takes the lock on a connection that is held for good. That somebody
-// else has the number, or that there are no such locks, costs nothing but time.
-func (h *holder) appear(ctx context.Context, conn *pgx.Conn) error {
+// appear takes the lock on a connection that is held until leave is called. That
+// somebody else has the number, or that our last connection still holds it, costs
+// nothing but time.
+func (h *holder) appear(ctx context.Context, conn *pgx.Conn) (leave func(), err error) {
 	var got bool
 	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", presence, h.id).Scan(&got); err != nil {
-		return fmt.Errorf("take the lock that says that this process is there: %w", err)
+		return nil, fmt.Errorf("take the lock that says that this process is there: %w", err)
 	}
-	h.present.Store(got)
-	return nil
+	if !got {
+		return func() {}, nil
+	}
+	h.present.Store(true)
+	return func() { h.present.Store(false) }, nil
 }
 
 // Token makes a token for a claim: no two are the same, and Gone knows which are

@@ -103,8 +103,8 @@ type Config struct {
 var Queue = review.Queue{
 	Name: "provisioned-resources", Table: "provisioned_resource_reviews", Key: "id",
 	// The rounds of a batch run at once, and none for longer than roundTime. The
-	// lease is not much longer: so long the resources of a replica that was
-	// killed stand still.
+	// lease is not much longer: so long the resources of a replica stand still
+	// whose machine has vanished.
 	Batch: 8, Effects: 8, Lease: roundTime + 5*time.Second, Idle: time.Second,
 	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
 }
