@@ -48,6 +48,9 @@ func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("take %s reviews over: %w", e.queue.Name, err)
 	}
+	if claims == 0 {
+		return 0, nil // another loop was first
+	}
 	e.options.Logger.Info("claims of a process that is gone were taken over", "claims", claims)
 	return claims, nil
 }

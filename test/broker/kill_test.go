@@ -45,6 +45,11 @@ func TestKill(t *testing.T) {
 			w.within(name, "gone")
 			w.told(uids[name], "Requested", "Ready", "Deleting", "Deleted")
 			w.checkOrder(since, xrs[name])
+			for token, n := range w.webhook.counts(uids[name]) {
+				if n > 1+2*kills {
+					w.Errorf("%s was told %d times in %d lives of the server", token, n, 1+2*kills)
+				}
+			}
 		}
 	})
 }
@@ -108,9 +113,9 @@ const (
 	aNode     = "'meshnodes.mesh.exeunt.dev'"
 )
 
-// wayUp and wayDown are the steps of a life, in order. Machines do not boot, and
-// the webhook refuses, until a stop says so: what others do at their own time
-// would else pass a stop before it is armed.
+// wayUp and wayDown are the steps of a life, in order. Machines do not boot and
+// are not destroyed, and the webhook refuses, until a stop says so: what others
+// do at their own time would else pass a stop before it is armed.
 var wayUp = slices.Concat(
 	[]stop{
 		write("take up", "INSERT", "provisioned_resources", "NEW.id <> ''"),
@@ -136,7 +141,7 @@ var wayDown = slices.Concat(
 	},
 	both("delete XR", writing("xnodes", true)),
 	[]stop{write("persist Deprovisioning", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Deprovisioning'")},
-	both("delete ProviderConfig", writing("providerconfigs", true)),
+	destroys(both("delete ProviderConfig", writing("providerconfigs", true))),
 	both("delete secret", writing("secrets", true)),
 	[]stop{
 		write("emit Deleted", "INSERT", "provisioned_resource_outbox", "NEW.event_type LIKE '%Deleted'"),
@@ -144,6 +149,13 @@ var wayDown = slices.Concat(
 		write("release", "DELETE", "objects", "OLD.kind = "+aResource),
 		told(write("mark Deleted as told", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook' AND NEW.token LIKE '%Deleted/%'")),
 	})
+
+// destroys lets machines be destroyed from a stop on: before, the XR stays, and
+// with it the resource in its phase.
+func destroys(s []stop) []stop {
+	s[0].prepare = func(w *world) { w.double.Set(crossplane.Behaviour{}) }
+	return s
+}
 
 // boots lets machines boot at a stop, and told the webhook be told.
 func boots(s stop) stop {
@@ -170,6 +182,7 @@ func TestKillBetween(t *testing.T) {
 		uid, xr := w.uid("web"), w.status("web", "xr.name")
 		w.told(uid, "Requested", "Ready")
 		w.webhook.set(true)
+		w.double.Set(crossplane.Behaviour{HoldMachines: true})
 		w.stops(wayDown, allowed, func() { w.kubectl("delete", "pr", "web", "--wait=false") })
 		w.within("web", "gone")
 		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
