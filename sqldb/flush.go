@@ -26,6 +26,7 @@ var errLost = errors.New("the database cannot be written until the process is st
 // where no recovery finds it. So after the first failure nothing is written.
 type flusher struct {
 	committed atomic.Int64          // transactions that a sync is owed
+	inFlight  atomic.Int64          // commits that may be seen, and are not counted yet
 	lost      atomic.Pointer[error] // of the sync that failed
 	flushed   atomic.Int64          // how many of committed have their sync; set by who has mu
 	mu        sync.Mutex            // held while the disk works: who waits for it shares the next sync
@@ -41,28 +42,33 @@ func (db *DB) BeginAhead(ctx context.Context) (*Tx, error) {
 	return db.begin(ctx, true)
 }
 
-// Flush returns when everything that was committed before it was called
-// survives a power cut.
+// Flush returns when everything that was committed before it was called, or that
+// the caller has read, survives a power cut.
 func (db *DB) Flush() error {
-	committed := db.flush.committed.Load()
-	if db.flush.flushed.Load() >= committed {
-		return nil // always, on PostgreSQL
+	if db.engine != SQLite {
+		return nil
 	}
-	if err := db.flush.to(db.path+"-wal", committed); err != nil {
+	if err := db.flush.to(db.path + "-wal"); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
 	return nil
 }
 
-// to syncs the log, unless somebody has done so since the transaction with this
-// number was committed.
-func (f *flusher) to(path string, number int64) error {
+// to syncs the log, unless somebody has done so since the last transaction was
+// committed. One that is just being committed may have been read: then it is in
+// the log, and is synced here. It is counted later, for the sync of its own.
+func (f *flusher) to(path string) error {
+	counted := f.inFlight.Load() == 0 // before committed is read: what was in flight is in it
+	number := f.committed.Load()
+	if counted && f.flushed.Load() >= number {
+		return f.usable()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable(); err != nil {
 		return err
 	}
-	if f.flushed.Load() >= number {
+	if counted && f.flushed.Load() >= number {
 		return nil
 	}
 	all := f.committed.Load()

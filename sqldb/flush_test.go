@@ -109,6 +109,24 @@ func TestFlushSurvivesAPowerCut(t *testing.T) {
 	d.must(t, kept.Close())
 }
 
+// TestFlushOfWhatWasRead: who has read what is being committed, and is not
+// counted yet, has it synced too.
+func TestFlushOfWhatWasRead(t *testing.T) {
+	d := newDisk(t)
+	d.must(t, d.insert(t, "test/1", true))
+	d.must(t, d.db.Flush())
+	d.db.flush.inFlight.Add(1)
+	d.must(t, d.db.Flush())
+	if d.syncs != 2 {
+		t.Errorf("%d syncs", d.syncs)
+	}
+	d.db.flush.inFlight.Add(-1)
+	d.must(t, d.db.Flush())
+	if d.syncs != 2 {
+		t.Errorf("%d syncs, with nothing to do", d.syncs)
+	}
+}
+
 // TestFlushFails: after a sync that failed nothing is written any more, since it
 // might stand behind what was lost. Reading goes on.
 func TestFlushFails(t *testing.T) {

@@ -55,6 +55,10 @@ func (db *DB) beginLite(ctx context.Context, ahead bool) (*liteTx, error) {
 }
 
 func (t *liteTx) commit() error {
+	if t.ahead {
+		t.db.flush.inFlight.Add(1)
+		defer t.db.flush.inFlight.Add(-1)
+	}
 	err := t.exec("COMMIT")
 	if err != nil {
 		t.rollback() // SQLite may still be in the transaction
