@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
@@ -34,12 +33,6 @@ const (
 	reasonTooLarge = "RequestEntityTooLarge"
 	reasonMethod   = "MethodNotAllowed"
 )
-
-// IsDenial reports whether err is a refusal for this reason.
-func IsDenial(err error, reason string) bool {
-	var d *Denial
-	return errors.As(err, &d) && d.Reason == reason
-}
 
 // Refusals that have one text each. The first two say as little as they can.
 var (
