@@ -10,42 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	v1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/kind"
 )
 
 // archivedTable is what `kubectl get archivedobjects` shows.
 type archivedTable struct{}
 
-// ConvertToTable shows one archived object or a list.
-func (archivedTable) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*metav1.Table, error) {
-	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string", Format: "name", Description: "The uid that the object had."},
-		{Name: "Kind", Type: "string", Description: "The kind of the object."},
-		{Name: "Object", Type: "string", Description: "The name of the object."},
-		{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
-		{Name: "Actor", Type: "string", Description: "Who asked for the deletion."},
-		{Name: "Cascade", Type: "string", Description: "What all that went for one reason has in common."},
-	}}
-	switch o := obj.(type) {
-	case *v1.ArchivedObject:
-		t.ResourceVersion = o.ResourceVersion
-		t.Rows = append(t.Rows, archivedRow(o))
-	case *v1.ArchivedObjectList:
-		t.ResourceVersion, t.Continue = o.ResourceVersion, o.Continue
-		for i := range o.Items {
-			t.Rows = append(t.Rows, archivedRow(&o.Items[i]))
-		}
-	default:
-		return nil, fmt.Errorf("no table of a %T", obj)
-	}
-	return t, nil
+var archivedColumns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The uid that the object had."},
+	{Name: "Kind", Type: "string", Description: "The kind of the object."},
+	{Name: "Object", Type: "string", Description: "The name of the object."},
+	{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
+	{Name: "Actor", Type: "string", Description: "Who asked for the deletion."},
+	{Name: "Cascade", Type: "string", Description: "What all that went for one reason has in common."},
 }
 
-func archivedRow(o *v1.ArchivedObject) metav1.TableRow {
-	age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
-	return metav1.TableRow{
-		Cells:  []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.Actor, o.Spec.Cascade},
-		Object: runtime.RawExtension{Object: o},
-	}
+// ConvertToTable shows one archived object or a list.
+func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return kind.NewTable(obj, options, archivedColumns, kind.Cells(func(o *v1.ArchivedObject) []any {
+		age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
+		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.Actor, o.Spec.Cascade}
+	}))
 }
 
 // restoreTable shows what a restore did.

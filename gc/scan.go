@@ -66,11 +66,6 @@ func (c *Collector) enqueueFound(ctx context.Context, found []string) (added int
 	if len(found) == 0 {
 		return 0, nil
 	}
-	tx, err := c.db.Begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer tx.Rollback() // does nothing after a commit
 	var b sqldb.Batch
 	for _, uid := range found {
 		b.Query(func(row sqldb.Row) error {
@@ -78,10 +73,7 @@ func (c *Collector) enqueueFound(ctx context.Context, found []string) (added int
 			return row.Scan(new(string))
 		}, scanEnqueue, uid, c.opts.Now().UnixMilli())
 	}
-	if err := tx.Send(ctx, &b); err != nil {
-		return 0, err
-	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := c.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Send(ctx, &b) }); err != nil {
 		return 0, err
 	}
 	if added > 0 {

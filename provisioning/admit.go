@@ -18,7 +18,7 @@ import (
 // kind.Kind.Admit. What it says may be outdated when the object is stored; then
 // the broker refuses it, and the object's status says so.
 func (a *API) admit(ctx context.Context, obj runtime.Object) error {
-	r, err := decodeResource(obj)
+	r, err := decode[resource](obj)
 	if err != nil {
 		return object.BadRequestf("read ProvisionedResource: %v", err)
 	}

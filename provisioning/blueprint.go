@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -77,20 +76,6 @@ func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) 
 	return out, err
 }
 
-// decode reads a Blueprint of either form.
-func decodeBlueprint(obj runtime.Object) (*blueprint, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("a %T is no Blueprint", obj)
-	}
-	body, err := u.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	var b blueprint
-	return &b, json.Unmarshal(body, &b)
-}
-
 // blueprintStrategy adds to what the schema says.
 type blueprintStrategy struct{ lifecycle.Strategy }
 
@@ -105,7 +90,7 @@ func (s blueprintStrategy) Validate(ctx context.Context, obj runtime.Object) fie
 	if errs := s.Strategy.Validate(ctx, obj); len(errs) > 0 {
 		return errs // what is not of the schema's form cannot be read
 	}
-	b, err := decodeBlueprint(obj)
+	b, err := decode[blueprint](obj)
 	if err != nil {
 		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
@@ -117,11 +102,11 @@ func (s blueprintStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.
 	if errs := s.Strategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
 		return errs
 	}
-	next, err := decodeBlueprint(obj)
+	next, err := decode[blueprint](obj)
 	if err != nil {
 		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	was, err := decodeBlueprint(old)
+	was, err := decode[blueprint](old)
 	if err != nil {
 		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}

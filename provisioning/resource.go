@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,19 +38,6 @@ func (r *resource) request() broker.ProvisionRequest {
 	}
 }
 
-func decodeResource(obj runtime.Object) (*resource, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("a %T is no ProvisionedResource", obj)
-	}
-	body, err := u.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	var r resource
-	return &r, json.Unmarshal(body, &r)
-}
-
 // resourceStrategy adds to what the schema says.
 type resourceStrategy struct{ lifecycle.Strategy }
 
@@ -71,15 +59,26 @@ func (s resourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.O
 	return errs
 }
 
+// decode reads an object of one of this package's kinds.
+func decode[T any](obj runtime.Object) (*T, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a %T is not of this package's kinds", obj)
+	}
+	body, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	return out, json.Unmarshal(body, out)
+}
+
 func addFinalizer(obj runtime.Object, name string) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return // refused by whoever looks at its name
 	}
-	for _, finalizer := range m.GetFinalizers() {
-		if finalizer == name {
-			return
-		}
+	if !slices.Contains(m.GetFinalizers(), name) {
+		m.SetFinalizers(append(m.GetFinalizers(), name))
 	}
-	m.SetFinalizers(append(m.GetFinalizers(), name))
 }

@@ -317,15 +317,8 @@ func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error
 
 // write runs one statement in a transaction of its own.
 func (c *Collector) write(ctx context.Context, what, statement string, args ...any) error {
-	tx, err := c.db.Begin(ctx)
+	err := c.db.Transact(ctx, func(tx *sqldb.Tx) error { return exec(ctx, tx, statement, args...) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	defer tx.Rollback() // does nothing after a commit
-	if err := exec(ctx, tx, statement, args...); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // report tells of a blob that has a problem, or is marked as having one, and
@@ -37,15 +39,9 @@ func (v *verifier) report(ctx context.Context, b storedBlob, problem Problem, de
 }
 
 func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
-	tx, err := v.db.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("mark blob: %w", err)
-	}
-	defer tx.Rollback() // does nothing after a commit
-	err = exec(ctx, tx, markBlob, b.digest.String(), b.path, damaged)
-	if err == nil {
-		err = tx.Commit(ctx)
-	}
+	err := v.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		return exec(ctx, tx, markBlob, b.digest.String(), b.path, damaged)
+	})
 	if err != nil {
 		return fmt.Errorf("mark blob: %w", err)
 	}

@@ -173,24 +173,12 @@ func runApart(ctx context.Context, tx *sqldb.Tx, op *write) error {
 // one order, so that is not to be expected, and worth a line in the log.
 func (w *writer) alone(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	for try := 1; ; try++ {
-		err := w.once(ctx, fn)
+		err := w.db.Transact(ctx, fn)
 		if err == nil || try == maxTries || !lostDeadlock(err) {
 			return err
 		}
 		w.log.Warn("registry: deadlock, trying again", "try", try, "error", err)
 	}
-}
-
-func (w *writer) once(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
-	tx, err := w.db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // does nothing after a commit
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
 }
 
 func lostDeadlock(err error) bool {

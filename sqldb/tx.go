@@ -53,6 +53,19 @@ func (db *DB) Begin(ctx context.Context) (*Tx, error) {
 	return db.begin(ctx, false)
 }
 
+// Transact runs fn in a transaction of Begin's and commits it when fn returns nil.
+func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after a commit
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
 func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
 	var t Tx
 	var err error

@@ -42,7 +42,7 @@ func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResou
 // MarkPublished records that a sink has been told. It follows the telling, so a
 // crash in between tells twice, under one token, and never not at all.
 func (r *Repository) MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error {
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
 		b.Exec(markPublished, string(token), sink)
 		return tx.Send(ctx, &b)

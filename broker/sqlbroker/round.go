@@ -30,7 +30,7 @@ type Round struct {
 func (r *Repository) BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (Round, error) {
 	round := Round{token: r.db.Token()}
 	begin := func() error {
-		return r.write(ctx, func(tx *sqldb.Tx) error {
+		return r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 			taken, err := returned(ctx, tx, beginRound, string(id), round.token, until.UnixMilli(), now.UnixMilli())
 			if err != nil || taken {
 				return err
@@ -66,7 +66,7 @@ func (r *Repository) EndRound(ctx context.Context, round Round) error {
 }
 
 func (r *Repository) end(ctx context.Context, id broker.ProvisionedResourceID, token string) error {
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
 		b.Exec(endRound, string(id), token)
 		return tx.Send(ctx, &b)
@@ -81,7 +81,7 @@ func (r *Repository) end(ctx context.Context, id broker.ProvisionedResourceID, t
 // have been published. It reports whether it is gone. The id is never used
 // again, so no event of it can be stored anew.
 func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID) (gone bool, err error) {
-	err = r.write(ctx, func(tx *sqldb.Tx) error {
+	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		removed, err := returned(ctx, tx, removeDeleted, string(id))
 		if err != nil {
 			return err

@@ -36,19 +36,6 @@ func New(db *sqldb.DB, now func() time.Time) *Repository {
 	return &Repository{db: db, now: now}
 }
 
-// write runs fn in a transaction and commits it when fn returns nil.
-func (r *Repository) write(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
-	tx, err := r.db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // does nothing after a commit
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
 // returned runs one statement and says whether it returned a row.
 func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) (bool, error) {
 	found := false
@@ -80,7 +67,7 @@ func (r *Repository) Create(ctx context.Context, resource broker.ProvisionedReso
 	if err != nil {
 		return fmt.Errorf("create provisioned resource %s: %w", s.ID, err)
 	}
-	err = r.write(ctx, func(tx *sqldb.Tx) error {
+	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		created, err := returned(ctx, tx, insert,
 			string(s.ID), string(s.Project), s.Name, s.Blueprint.Name, s.Blueprint.Version, string(s.Credential), parameters,
 			s.XR.APIVersion, s.XR.Kind, s.ProviderConfig.APIVersion, s.ProviderConfig.Kind,
@@ -139,7 +126,7 @@ func (r *Repository) get(ctx context.Context, id broker.ProvisionedResourceID) (
 // UpdatePhase writes a phase over the phase that was read.
 func (r *Repository) UpdatePhase(ctx context.Context, from broker.ProvisionedResourcePhase, resource broker.ProvisionedResource) error {
 	s := resource.State()
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		written, err := returned(ctx, tx, updatePhase, string(s.ID), string(from), string(s.Phase), s.ConvergeStartedAt.UnixMilli(), r.now().UnixMilli())
 		if err != nil || written {
 			return err
@@ -154,7 +141,7 @@ func (r *Repository) UpdatePhase(ctx context.Context, from broker.ProvisionedRes
 
 // BindToken binds a token over the token that was read.
 func (r *Repository) BindToken(ctx context.Context, id broker.ProvisionedResourceID, previous, token broker.BootstrapTokenID) error {
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		bound, err := returned(ctx, tx, bindToken, string(id), string(previous), string(token))
 		if err != nil || bound {
 			return err
@@ -170,7 +157,7 @@ func (r *Repository) BindToken(ctx context.Context, id broker.ProvisionedResourc
 // RecordDeletionIntent begins the teardown, once.
 func (r *Repository) RecordDeletionIntent(ctx context.Context, resource broker.ProvisionedResource) error {
 	s := resource.State()
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		recorded, err := returned(ctx, tx, requestDeletion, string(s.ID), string(s.Phase), s.DeletionRequestedAt.UnixMilli(), r.now().UnixMilli())
 		if err != nil {
 			return err
@@ -193,7 +180,7 @@ func (r *Repository) RecordDeletionIntent(ctx context.Context, resource broker.P
 // Emit puts an event into the outbox.
 func (r *Repository) Emit(ctx context.Context, from broker.ProvisionedResourcePhase, event broker.Event) error {
 	id := event.Head().ProvisionedResourceID
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		same, err := returned(ctx, tx, lockInPhase, string(id), string(from))
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error
 
 // LookAgain makes a resource due, if it is under review: reconcile.Substrates.
 func (r *Repository) LookAgain(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error {
-	err := r.write(ctx, func(tx *sqldb.Tx) error {
+	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
 		b.Exec(lookAgain, string(id), due.UnixMilli())
 		return tx.Send(ctx, &b)

@@ -147,14 +147,7 @@ func (c *client) ask(ctx context.Context, resource string, question any) error {
 	path := "/apis/" + foresightv1.GroupVersion.String() + "/" + resource
 	result := c.rest.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
 		SetHeader("Accept", "application/json").Body(body).Do(ctx)
-	if err := result.Error(); err != nil {
-		return err
-	}
-	data, err := result.Raw()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, question)
+	return answer(result, question)
 }
 
 // checkOutput refuses what -o does not know.

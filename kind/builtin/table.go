@@ -8,12 +8,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/exeunt/exeunt/kind"
 )
 
 // What a cell shows when there is nothing, or nothing known, to show.
@@ -43,34 +44,10 @@ func newConvertor[P metav1.Object](resource schema.GroupResource, t table[P]) re
 	return &convertor[P]{resource: resource, table: t, now: time.Now}
 }
 
-// ConvertToTable makes rows of an object or of a list. Every row carries its
-// object; the handler then drops it or reduces it to metadata.
+// ConvertToTable is for rest.TableConvertor.
 func (c *convertor[P]) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	result := &metav1.Table{Rows: []metav1.TableRow{}}
 	now := c.now()
-	add := func(item runtime.Object) error {
-		row, err := c.row(item, now)
-		result.Rows = append(result.Rows, row)
-		return err
-	}
-	if meta.IsListType(obj) {
-		if err := meta.EachListItem(obj, add); err != nil {
-			return nil, err
-		}
-	} else if err := add(obj); err != nil {
-		return nil, err
-	}
-	if list, err := meta.ListAccessor(obj); err == nil {
-		result.ResourceVersion = list.GetResourceVersion()
-		result.Continue = list.GetContinue()
-		result.RemainingItemCount = list.GetRemainingItemCount()
-	} else if common, err := meta.CommonAccessor(obj); err == nil {
-		result.ResourceVersion = common.GetResourceVersion()
-	}
-	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
-		result.ColumnDefinitions = c.table.columns
-	}
-	return result, nil
+	return kind.NewTable(obj, options, c.table.columns, func(item runtime.Object) (metav1.TableRow, error) { return c.row(item, now) })
 }
 
 func (c *convertor[P]) row(item runtime.Object, now time.Time) (metav1.TableRow, error) {
@@ -83,7 +60,7 @@ func (c *convertor[P]) row(item runtime.Object, now time.Time) (metav1.TableRow,
 			Message: fmt.Sprintf("the resource %s has no Table of %T", c.resource, item),
 		}}
 	}
-	row := metav1.TableRow{Cells: c.table.row(p, now), Object: runtime.RawExtension{Object: item}}
+	row := metav1.TableRow{Cells: c.table.row(p, now)}
 	if c.table.conditions != nil {
 		row.Conditions = c.table.conditions(p)
 	}

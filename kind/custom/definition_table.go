@@ -2,15 +2,15 @@ package custom
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/exeunt/exeunt/kind"
 )
 
 // definitionTable shows definitions with the columns of Kubernetes 1.37.
@@ -18,29 +18,7 @@ type definitionTable struct{}
 
 // ConvertToTable is for rest.TableConvertor.
 func (definitionTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	table := &metav1.Table{}
-	if o, ok := options.(*metav1.TableOptions); !ok || o == nil || !o.NoHeaders {
-		table.ColumnDefinitions = definitionColumns()
-	}
-	if list, err := meta.ListAccessor(obj); err == nil {
-		table.ResourceVersion = list.GetResourceVersion()
-		table.Continue = list.GetContinue()
-		table.RemainingItemCount = list.GetRemainingItemCount()
-	} else if one, err := meta.CommonAccessor(obj); err == nil {
-		table.ResourceVersion = one.GetResourceVersion()
-	}
-	add := func(item runtime.Object) error {
-		crd, ok := item.(*apiextensionsv1.CustomResourceDefinition)
-		if !ok {
-			return fmt.Errorf("table of definitions: unexpected %T", item)
-		}
-		table.Rows = append(table.Rows, definitionRow(crd))
-		return nil
-	}
-	if meta.IsListType(obj) {
-		return table, meta.EachListItem(obj, add)
-	}
-	return table, add(obj)
+	return kind.NewTable(obj, options, definitionColumns(), kind.Cells(definitionCells))
 }
 
 func definitionColumns() []metav1.TableColumnDefinition {
@@ -57,7 +35,7 @@ func definitionColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-func definitionRow(crd *apiextensionsv1.CustomResourceDefinition) metav1.TableRow {
+func definitionCells(crd *apiextensionsv1.CustomResourceDefinition) []any {
 	var versions []string
 	for _, v := range crd.Spec.Versions {
 		switch {
@@ -68,18 +46,14 @@ func definitionRow(crd *apiextensionsv1.CustomResourceDefinition) metav1.TableRo
 		}
 	}
 	slices.Sort(versions)
-
-	return metav1.TableRow{
-		Object: runtime.RawExtension{Object: crd},
-		Cells: []any{
-			crd.Name,
-			string(crd.Spec.Scope),
-			strings.Join(versions, ","),
-			crd.CreationTimestamp.UTC().Format(time.RFC3339),
-			crd.Spec.Group,
-			crd.Spec.Names.Kind,
-			strings.Join(crd.Spec.Names.ShortNames, ","),
-			Established(crd),
-		},
+	return []any{
+		crd.Name,
+		string(crd.Spec.Scope),
+		strings.Join(versions, ","),
+		crd.CreationTimestamp.UTC().Format(time.RFC3339),
+		crd.Spec.Group,
+		crd.Spec.Names.Kind,
+		strings.Join(crd.Spec.Names.ShortNames, ","),
+		Established(crd),
 	}
 }

@@ -2,15 +2,15 @@ package repository
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/exeunt/exeunt/kind"
 )
 
 // table is what `kubectl get repositories` shows.
@@ -29,42 +29,19 @@ var columns = []metav1.TableColumnDefinition{
 
 // ConvertToTable shows one repository or a list.
 func (table) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	t := &metav1.Table{}
-	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
-		t.ColumnDefinitions = columns
-	}
-	if list, err := meta.ListAccessor(obj); err == nil {
-		t.ResourceVersion, t.Continue, t.RemainingItemCount = list.GetResourceVersion(), list.GetContinue(), list.GetRemainingItemCount()
-	} else if one, err := meta.Accessor(obj); err == nil {
-		t.ResourceVersion = one.GetResourceVersion()
-	}
-	add := func(obj runtime.Object) error {
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return fmt.Errorf("no table of a %T", obj)
-		}
-		t.Rows = append(t.Rows, row(u))
-		return nil
-	}
-	if meta.IsListType(obj) {
-		return t, meta.EachListItem(obj, add)
-	}
-	return t, add(obj)
+	return kind.NewTable(obj, options, columns, kind.Cells(cells))
 }
 
-func row(u *unstructured.Unstructured) metav1.TableRow {
+func cells(u *unstructured.Unstructured) []any {
 	push := "<never>"
 	if text, _, _ := unstructured.NestedString(u.Object, "status", "lastPush"); text != "" {
 		if at, err := time.Parse(time.RFC3339, text); err == nil {
 			push = duration.HumanDuration(time.Since(at))
 		}
 	}
-	return metav1.TableRow{
-		Cells: []any{
-			u.GetName(), size(figure(u, "size")), figure(u, "tags"), push, size(figure(u, "reclaimable")),
-			duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), pathOf(u),
-		},
-		Object: runtime.RawExtension{Object: u},
+	return []any{
+		u.GetName(), size(figure(u, "size")), figure(u, "tags"), push, size(figure(u, "reclaimable")),
+		duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), pathOf(u),
 	}
 }
 
