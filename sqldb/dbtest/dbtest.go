@@ -37,6 +37,7 @@ var (
 func Main(m *testing.M) {
 	inMain.Store(true)
 	code := m.Run()
+	removeTemplates()
 	if running != nil {
 		running.stop()
 	}
@@ -54,10 +55,11 @@ func Each(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
 	}
 }
 
-// OpenDB opens a fresh, migrated database for the time of a test.
+// OpenDB opens a fresh, migrated database for the time of a test: a copy of one
+// that was migrated once.
 func OpenDB(t testing.TB, engine sqldb.Engine) *sqldb.DB {
 	t.Helper()
-	return Connect(t, Open(t, engine))
+	return Connect(t, Migrated(t, engine))
 }
 
 // Connect opens a database for the time of a test.
@@ -83,27 +85,46 @@ func Open(t testing.TB, engine sqldb.Engine) (database string) {
 	case sqldb.SQLite:
 		return filepath.Join(t.TempDir(), "exeunt.db")
 	case sqldb.Postgres:
-		return createDatabase(t)
+		return createDatabase(t, "template1")
 	}
 	t.Fatalf("no such engine: %q", engine)
 	return ""
 }
 
-// createDatabase makes a database on the server and drops it after the test.
-func createDatabase(t testing.TB) string {
+// createDatabase makes a copy of a database on the server and drops it after
+// the test.
+func createDatabase(t testing.TB, template string) string {
 	t.Helper()
-	admin := serverURL(t)
+	admin, name := serverURL(t), newName()
+	if err := execute(t.Context(), admin, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := execute(context.Background(), admin, dropDatabase(name)); err != nil {
+			t.Error(err)
+		}
+	})
+	database, err := inServer(admin, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return database
+}
+
+func newName() string {
+	return fmt.Sprintf("exeunt_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), counter.Add(1))
+}
+
+func dropDatabase(name string) string { return "DROP DATABASE IF EXISTS " + name + " WITH (FORCE)" }
+
+// inServer names a database of a server.
+func inServer(admin, name string) (string, error) {
 	u, err := url.Parse(admin)
 	if err != nil {
-		t.Fatalf("%s is not a URL: %v", environment, err)
+		return "", fmt.Errorf("%s is not a URL: %w", environment, err)
 	}
-	name := fmt.Sprintf("exeunt_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), counter.Add(1))
-	execute(t, t.Context(), admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		execute(t, context.Background(), admin, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
-	})
 	u.Path = "/" + name
-	return u.String()
+	return u.String(), nil
 }
 
 // serverURL starts the private server when it is the first to need it.
@@ -122,14 +143,14 @@ func serverURL(t testing.TB) string {
 	return running.url
 }
 
-func execute(t testing.TB, ctx context.Context, database, statement string) {
-	t.Helper()
+func execute(ctx context.Context, database, statement string) error {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
-		t.Fatalf("connect to PostgreSQL for the tests: %v", err)
+		return fmt.Errorf("connect to PostgreSQL for the tests: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	if _, err := conn.Exec(ctx, statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
+		return fmt.Errorf("%s: %w", statement, err)
 	}
+	return nil
 }
