@@ -96,9 +96,27 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map
 		n.shaky = tally.leaving > tally.orphaning
 	}
 	n.several = tally.leaving > 1
+	n.anyway = n.leaving() && w.anyway(q)
 	n.shaky = n.shaky || tally.shaky
 	w.put(q.head, n)
 	return nil
+}
+
+// anyway says that an object leaves by a deletion that was there before this
+// one: the last owner to go is one that was DELETING, and solid till then.
+func (w *walk) anyway(q *question) bool {
+	caused := false
+	for _, r := range q.meta.OwnerReferences {
+		n := w.find(r.UID)
+		if n == nil || !n.leaving() {
+			continue
+		}
+		if n.anyway || n.was && n.state != foreground {
+			return true
+		}
+		caused = caused || !n.was
+	}
+	return !caused
 }
 
 // tally counts the owners of an object that exist and leave in this walk.

@@ -55,7 +55,7 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 func (w *walk) going() int64 {
 	n := int64(1)
 	for i := 1; i < len(w.nodes); i++ {
-		if node := &w.nodes[i]; node.leaving() && !node.was && w.names[node.kind] != events {
+		if node := &w.nodes[i]; node.leaving() && !node.was && !node.anyway && w.names[node.kind] != events {
 			n++
 		}
 	}

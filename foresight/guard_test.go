@@ -2,14 +2,18 @@ package foresight
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -70,4 +74,118 @@ func TestGuardForeseen(t *testing.T) {
 			}
 		}
 	})
+}
+
+// confirm lets a number of objects go, as a person does.
+func (w *world) confirm(key object.Key, n int64) {
+	w.t.Helper()
+	o, err := w.store.Get(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&m, lifecycle.ConfirmCascade, fmt.Sprint(n))
+	body, err := object.WithMeta(o.Body, m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.store.Update(w.t.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+		w.t.Fatalf("confirm %s: %v", key, err)
+	}
+}
+
+// TestGuardCountsWhatGoes: on random graphs, what a preview counts is what the
+// guard counts (one less is held, and nothing has begun; exactly as many pass),
+// and what is then really gone.
+func TestGuardCountsWhatGoes(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db, Options{Batch: 3, MaxCascade: 1})
+		held, largest := 0, int64(0)
+		for seed := uint64(1000); seed < 1000+graphs/2; seed++ {
+			g := newGraph(w, seed)
+			n := g.checkGuard()
+			if t.Failed() {
+				t.Fatalf("seed %d", seed)
+			}
+			if n > 1 {
+				held++
+			}
+			largest = max(largest, n)
+		}
+		t.Logf("%d deletions were held; the largest would take %d", held, largest)
+		if held < graphs/8 || largest < 6 {
+			t.Error("the graphs are too tame to prove anything")
+		}
+	})
+}
+
+// checkGuard returns how many objects a deletion took, or 0 if there is none, or
+// nobody can say how many.
+func (g *graph) checkGuard() int64 {
+	root := g.random.IntN(min(3, len(g.objects)))
+	deleted := g.objects[root]
+	if g.chance(6) {
+		deleted = g.home
+	}
+	if m := g.get(deleted.Key, deleted.UID); m == nil || m.DeletionTimestamp != nil {
+		return 0 // the collector had it already
+	}
+	options := with(policies[g.random.IntN(len(policies))])
+	status := g.preview(deleted, options)
+	items := map[types.UID]v1.Item{}
+	for _, item := range status.Items {
+		if item.Uncertain {
+			return 0
+		}
+		items[item.UID] = item
+	}
+	n := status.Guard.Deletes
+	before, leaving := g.alive()
+	if n > 1 {
+		g.deleteGuarded(deleted.Key, options, n-1)
+		g.collect()
+		if !lifecycle.GuardOf(g.get(deleted.Key, deleted.UID)).Held {
+			g.t.Errorf("%s is let pass at %d, and %d would go", deleted.Key, n-1, n)
+		}
+		if after, _ := g.alive(); len(after) != len(before)-1 {
+			g.t.Errorf("%s is held, and yet of %d objects %d are left", deleted.Key, len(before), len(after))
+		}
+		g.confirm(deleted.Key, n)
+	} else {
+		g.deleteGuarded(deleted.Key, options, n)
+	}
+	g.collect()
+	if m := g.get(deleted.Key, deleted.UID); m != nil && lifecycle.GuardOf(m).Held {
+		g.t.Errorf("%s is held at %d", deleted.Key, n)
+	}
+	g.releaseAll(items)
+	after, _ := g.alive()
+	// What was on its way before takes others with it, which the guard of that
+	// deletion counted.
+	if gone := int64(len(before) - len(after)); gone < n || gone > n && leaving == 0 {
+		g.t.Errorf("%s: %d were to go, and %d went", deleted.Key, n, gone)
+	}
+	if g.t.Failed() {
+		g.dump(deleted.Key, options, items)
+	}
+	return n
+}
+
+// alive is what is there and not on its way, the namespace too; leaving is how
+// many are on their way.
+func (g *graph) alive() (alive map[types.UID]bool, leaving int) {
+	alive = map[types.UID]bool{}
+	for _, o := range append(slices.Clone(g.objects), g.home) {
+		switch m := g.get(o.Key, o.UID); {
+		case m == nil:
+		case m.DeletionTimestamp != nil:
+			leaving++
+		default:
+			alive[o.UID] = true
+		}
+	}
+	return alive, leaving
 }

@@ -47,6 +47,7 @@ type node struct {
 	grace    int32 // what it passes on, in seconds; noGrace: nothing
 	finished bool  // in the foreground, and nothing held it: gone by now
 	was      bool  // DELETING already
+	anyway   bool  // leaves by another deletion, that was there before
 	why      why   // if it leaves because of the container it is in
 	later    bool  // leaves only after something that remains has left
 	several  bool  // had several owners that are leaving

@@ -31,8 +31,9 @@ type closure struct {
 	root     *item
 	left     int64 // that may still be found
 	looks    int64 // at dependents that are still affordable
-	gone     map[types.UID]bool
-	frontier []types.UID // gone, with dependents that have not been asked for
+	counted  map[types.UID]bool
+	gone     map[types.UID]bool // of those counted, what takes its dependents along
+	frontier []types.UID        // gone, with dependents that have not been asked for
 }
 
 // member is an object that may belong to a closure.
@@ -49,7 +50,7 @@ type member struct {
 func (s *session) exceeds(ctx context.Context, o *item, allowed int64) (bool, error) {
 	c := &closure{
 		s: s, root: o, left: allowed, looks: 10*allowed + 10_000,
-		gone: map[types.UID]bool{o.UID: true},
+		counted: map[types.UID]bool{o.UID: true}, gone: map[types.UID]bool{o.UID: true},
 	}
 	c.left-- // the object itself
 	if err := c.content(ctx); err != nil {
@@ -74,9 +75,10 @@ func (c *closure) over() bool { return c.left < 0 || c.looks < 0 }
 
 // add counts an object. What orphans its own dependents keeps them.
 func (c *closure) add(m *member) {
-	if c.gone[m.uid] || m.kind == uncounted {
+	if c.counted[m.uid] || m.kind == uncounted {
 		return
 	}
+	c.counted[m.uid] = true
 	c.left--
 	if m.finalizing&store.FinalizeOrphan != 0 {
 		return
@@ -103,9 +105,12 @@ func (c *closure) content(ctx context.Context) error {
 			if err != nil || c.over() {
 				return err
 			}
+			_, served := c.s.c.kinds.Snapshot().Stored(kind)
 			for i := range found {
-				found[i].parents = false // they own nothing but what is in here too
-				c.add(&found[i])
+				// They own nothing but what is in here too, or is not collected: but
+				// nobody knows that of a kind that is not served any more.
+				found[i].parents = found[i].parents && !served
+				c.empty(&found[i])
 			}
 		}
 	case definitions:
@@ -116,10 +121,17 @@ func (c *closure) content(ctx context.Context) error {
 			return err
 		}
 		for i := range found {
-			c.add(&found[i])
+			c.empty(&found[i])
 		}
 	}
 	return nil
+}
+
+// empty counts an object that goes with what it is in: in the background, whatever
+// its own policy is.
+func (c *closure) empty(m *member) {
+	m.finalizing &^= store.FinalizeOrphan
+	c.add(m)
 }
 
 // expand counts the dependents of some owners that go with them.
@@ -155,7 +167,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 func (c *closure) judge(ctx context.Context, page []member) error {
 	for i := range page {
 		m := &page[i]
-		if c.gone[m.uid] || c.root.Kind == "namespaces" && m.namespace == c.root.Name {
+		if c.counted[m.uid] || c.root.Kind == "namespaces" && m.namespace == c.root.Name {
 			continue
 		}
 		kept, err := c.kept(ctx, m)
@@ -190,6 +202,8 @@ func (c *closure) kept(ctx context.Context, m *member) (bool, error) {
 			kept = kept || served && m.namespace == "" && o.Namespace != ""
 			return nil
 		}
+		// One that is on its way, and solid while it is there, takes the dependent
+		// with it some day: by its own deletion, not by this one.
 		o.Foreground, o.Leaving = waits(deletion, finalizing)
 		standing := Classify(m.namespace, o)
 		kept = kept || standing == Solid || standing == Unresolvable

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func (k *killing) check() {
 		if depth != "0" {
 			return fmt.Errorf("%s reviews are left, %s failing", depth, failing)
 		}
-		return nil
+		return k.namespacesGone()
 	})
 	found := k.list()
 	for name := range want {
@@ -200,6 +201,25 @@ func (k *killing) check() {
 		}
 	}
 	k.checkTail(alive)
+}
+
+// namespacesGone: those that were deleted are gone, and no others.
+func (k *killing) namespacesGone() error {
+	var all corev1.NamespaceList
+	decode(k.T, k.servers[0].HTTP().Get(k, "/api/v1/namespaces").Body, &all)
+	staying := 0
+	for _, ns := range all.Items {
+		switch {
+		case strings.HasPrefix(ns.Name, "goes-"):
+			return fmt.Errorf("namespace %s is left: %+v", ns.Name, ns.Status)
+		case strings.HasPrefix(ns.Name, "stays-"):
+			staying++
+		}
+	}
+	if rounds := len(k.families) / families; staying != rounds {
+		k.Errorf("%d namespaces are left of %d that should stay", staying, rounds)
+	}
+	return nil
 }
 
 // checkTail compares what the watcher was told with what there is.
