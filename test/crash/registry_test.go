@@ -82,7 +82,7 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	}
 	t.Logf("%d tags checked over %d crashes; %d Repositories and namespaces were deleted", acknowledged, rounds, removed)
 	// All that is left is what the last uploads were when the server died. What
-	// it had claimed for review waits for the lease to end, a minute.
+	// it had claimed for review is taken over, or waits for the lease to end.
 	harness.Within(t, time.Minute+harness.Patience, "all content to go", func() error {
 		if left := s.VerifyRegistry(t, storage...); !strings.HasPrefix(left, "0 manifests, 0 blobs,") {
 			return fmt.Errorf("there are %s", left)
