@@ -145,7 +145,7 @@ func (s *spin) client(name string) {
 		}
 		start := time.Now()
 		err := s.push(image)
-		if err != nil && time.Since(start) > spinPromise/2 {
+		if err != nil && time.Since(start) > spinPromise {
 			s.late.Add(1) // the machine stood still: nothing was promised for so long
 			continue
 		}
