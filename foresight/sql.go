@@ -97,7 +97,7 @@ const (
 	withDependentsSQLite = `
 SELECT f.value FROM json_each($1) f WHERE EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid = f.value)`
 	withDependentsPostgres = `
-SELECT f.uid FROM unnest($1::text[]) AS f (uid) WHERE EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid = f.uid)`
+SELECT f.uid FROM unnest($1::text[]) AS f (uid) WHERE (SELECT TRUE FROM owners w WHERE w.owner_uid >= f.uid AND w.owner_uid <= f.uid ORDER BY w.owner_uid LIMIT 1) IS NOT NULL`
 )
 
 // kindsStored lists the kinds that have objects by skipping through the unique

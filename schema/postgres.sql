@@ -381,7 +381,7 @@ BEGIN
     DELETE FROM owners w USING gone g WHERE w.dependent = g.id;
     PERFORM gc_enqueue_object(found.uid, found.cause) FROM (
         SELECT g.uid, 'owner_removed' AS cause FROM gone g
-        WHERE EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid = g.uid)
+        WHERE (SELECT TRUE FROM owners w WHERE w.owner_uid >= g.uid AND w.owner_uid <= g.uid ORDER BY w.owner_uid LIMIT 1) IS NOT NULL
         UNION ALL
         SELECT n.uid, 'content_removed' FROM (SELECT DISTINCT g.namespace FROM gone g WHERE g.namespace <> '') AS emptied
         JOIN objects n ON n.kind = 'namespaces' AND n.namespace = '' AND n.name = emptied.namespace AND n.deletion_time IS NOT NULL

@@ -60,8 +60,9 @@ const insertChange = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
-// hasDependents asks the index on owners.
-const hasDependents = `SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT 1`
+// hasDependents asks the index on owners. The order leaves PostgreSQL no other,
+// also where it expects nearly every row to match.
+const hasDependents = `SELECT 1 FROM owners WHERE owner_uid >= $1 AND owner_uid <= $1 ORDER BY owner_uid LIMIT 1`
 
 const insertOwner = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES ($1, $2, $3, $4)`

@@ -1,0 +1,2 @@
+-- PostgreSQL asks in another way whether an object has dependents. SQLite asks
+-- the index already.
