@@ -72,20 +72,42 @@ func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, erro
 	return plan, nil
 }
 
-// runWatch sends what the options ask for until the context ends. It returns
-// nil then, and an error that the client should be told otherwise.
-func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, out sink) error {
+// openState opens the state that a watch begins with, or nil. It is called before the
+// client hears that the watch has begun: what happens after that is told as
+// events, not as part of the state.
+func (r *resource) openState(ctx context.Context, options *metainternal.ListOptions, plan watchPlan) (*store.Listing, error) {
+	if !plan.state {
+		return nil, nil
+	}
+	request, err := r.listRequest(ctx, &metainternal.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector})
+	if err != nil {
+		return nil, err
+	}
+	listing, err := r.api.store.List(ctx, request)
+	if err != nil {
+		return nil, r.statusError(err, object.Key{})
+	}
+	if revision := listing.Revision(); plan.least > revision {
+		_ = listing.Close() // the error says more
+		return nil, versionFromTheFuture(tooLargeMessage(plan.least, revision))
+	}
+	return listing, nil
+}
+
+// runWatch sends the state, if there is one, and what happens from then on, until
+// the context ends. It returns nil then, and an error that the client should be
+// told otherwise.
+func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, state *store.Listing, out sink) error {
 	match, name := newMatcher(options)
 	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
 	}
-	if plan.state {
-		revision, err := r.sendState(ctx, options, plan, out)
-		if err != nil {
+	if state != nil {
+		request.From = state.Revision()
+		if err := r.sendState(plan, state, out); err != nil {
 			return quiet(ctx, err)
 		}
-		request.From = revision
 	}
 	if err := out.flush(); err != nil {
 		return quiet(ctx, err)
@@ -108,33 +130,21 @@ func quiet(ctx context.Context, err error) error {
 
 var errSinkClosed = errors.New("the watcher has gone")
 
-func (r *resource) sendState(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, out sink) (int64, error) {
-	state := metainternal.ListOptions{LabelSelector: options.LabelSelector, FieldSelector: options.FieldSelector}
-	request, err := r.listRequest(ctx, &state)
-	if err != nil {
-		return 0, err
-	}
-	listing, err := r.api.store.List(ctx, request)
-	if err != nil {
-		return 0, r.statusError(err, object.Key{})
-	}
-	defer listing.Close()
-	revision := listing.Revision()
-	if plan.least > revision {
-		return 0, versionFromTheFuture(tooLargeMessage(plan.least, revision))
-	}
-	for listing.Next() {
-		if err := out.added(listing.Object()); err != nil {
-			return 0, err
+// sendState closes the state, too: a watch may last for an hour after it.
+func (r *resource) sendState(plan watchPlan, state *store.Listing, out sink) error {
+	defer state.Close()
+	for state.Next() {
+		if err := out.added(state.Object()); err != nil {
+			return err
 		}
 	}
-	if err := listing.Err(); err != nil {
-		return 0, r.statusError(err, object.Key{})
+	if err := state.Err(); err != nil {
+		return r.statusError(err, object.Key{})
 	}
 	if plan.marked {
-		return revision, out.bookmark(revision, true)
+		return out.bookmark(state.Revision(), true)
 	}
-	return revision, nil
+	return nil
 }
 
 func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, told int64, out sink) error {

@@ -28,6 +28,11 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	ctx, cancel := context.WithTimeout(req.Context(), watchTimeout(options))
 	defer cancel()
 	defer context.AfterFunc(r.api.closing, cancel)()
+	state, err := r.openState(ctx, options, plan)
+	if err != nil {
+		r.fail(w, req, err)
+		return
+	}
 
 	h := w.Header()
 	h["Content-Type"] = jsonContentType
@@ -35,9 +40,12 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	w.WriteHeader(http.StatusOK)
 	out := &jsonWatch{r: r, w: w, flusher: http.NewResponseController(w)}
 	if err := out.flusher.Flush(); err != nil {
+		if state != nil {
+			_ = state.Close()
+		}
 		return
 	}
-	if err := r.runWatch(ctx, options, plan, out); err != nil {
+	if err := r.runWatch(ctx, options, plan, state, out); err != nil {
 		out.fail(err)
 	}
 }

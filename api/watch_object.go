@@ -24,6 +24,11 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	state, err := r.openState(ctx, options, plan)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
 	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, 100)}
 	stop := context.AfterFunc(r.api.closing, cancel)
 	r.api.watches.Add(1)
@@ -31,7 +36,7 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 		defer r.api.watches.Done()
 		defer stop()
 		defer close(w.events)
-		if err := r.runWatch(ctx, options, plan, w); err != nil {
+		if err := r.runWatch(ctx, options, plan, state, w); err != nil {
 			_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(err)})
 		}
 	}()

@@ -42,6 +42,20 @@ func TestWatchEvents(t *testing.T) {
 	})
 }
 
+// TestWatchBegins: the state is that of when the client heard that the watch has
+// begun. What follows are events, however soon it follows.
+func TestWatchBegins(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		x := w.watchBegun(base, func() {
+			w.configMap("a", "")
+			w.patch(configMaps+"/a", `{"data":{"k":"v"}}`)
+			w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
+		})
+		x.wants("ADDED a", "MODIFIED a", "DELETED a")
+	})
+}
+
 func gjsonInt(s string) (n int64) {
 	_, _ = fmt.Sscan(s, &n)
 	return n

@@ -207,7 +207,15 @@ type watching struct {
 // watch opens a watch of a collection. Every wait of it is bounded.
 func (w *world) watch(query string) *watching {
 	w.t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) { w.api.ServeHTTP(rw, known(req)) }))
+	return w.watchBegun(query, func() {})
+}
+
+// watchBegun calls begun when the answer begins, before anything is sent.
+func (w *world) watchBegun(query string, begun func()) *watching {
+	w.t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		w.api.ServeHTTP(&beginning{ResponseWriter: rw, begun: begun}, known(req))
+	}))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	req, err := http.NewRequestWithContext(ctx, "GET", server.URL+query, nil)
 	if err != nil {
@@ -259,3 +267,19 @@ func (x *watching) ends() {
 		x.t.Fatalf("the watch broke off: %v", err)
 	}
 }
+
+// beginning calls begun before its first header is written.
+type beginning struct {
+	http.ResponseWriter
+	begun func()
+}
+
+func (b *beginning) WriteHeader(code int) {
+	b.begun()
+	b.begun = func() {}
+	b.ResponseWriter.WriteHeader(code)
+}
+
+func (b *beginning) Flush() { b.ResponseWriter.(http.Flusher).Flush() }
+
+func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
