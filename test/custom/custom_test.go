@@ -363,3 +363,31 @@ func TestDelete(t *testing.T) {
 		r.has(r.do(200, "GET", engines, ""), map[string]string{"items": "[]"})
 	})
 }
+
+// TestHeld: the guard holds a definition with all objects of its kind, which
+// stay in use, until the deletion of that many is confirmed.
+func TestHeld(t *testing.T) {
+	for _, name := range []string{harness.SQLite, harness.Postgres} {
+		t.Run(name, func(t *testing.T) {
+			s := harness.Start(t, name, "--max-cascade=3")
+			r := rig{T: t, s: s, h: s.HTTP()}
+			r.define()
+			for i := range 5 {
+				r.do(201, "POST", engines, engine(fmt.Sprint("e-", i), `{"cylinders":4}`))
+			}
+			r.do(200, "DELETE", definitions+"/engines.test.exeunt.dev", "")
+			harness.Until(r, "the guard's reason", func() error {
+				why := s.Exeunt(t, "why", "crd/engines.test.exeunt.dev")
+				if !strings.Contains(why.Stdout, "6 objects would go, and 3 may") {
+					return fmt.Errorf("why says: %s%s", why.Stdout, why.Stderr)
+				}
+				return nil
+			})
+			if r.do(200, "GET", engines, "").Field("items.4.metadata.name") != `"e-4"` {
+				r.Error("objects of a held definition have gone")
+			}
+			r.do(200, "PATCH", definitions+"/engines.test.exeunt.dev", `{"metadata":{"annotations":{"lifecycle.exeunt.dev/confirm-cascade":"6"}}}`)
+			r.served(404)
+		})
+	}
+}
