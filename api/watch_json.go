@@ -39,12 +39,7 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	h["Cache-Control"] = noCache
 	w.WriteHeader(http.StatusOK)
 	out := &jsonWatch{r: r, w: w, flusher: http.NewResponseController(w)}
-	if err := out.flusher.Flush(); err != nil {
-		if state != nil {
-			_ = state.Close()
-		}
-		return
-	}
+	_ = out.flusher.Flush() // a client that has gone is noticed when there is something to tell it
 	if err := r.runWatch(ctx, options, plan, state, out); err != nil {
 		out.fail(err)
 	}

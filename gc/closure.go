@@ -236,17 +236,17 @@ const (
 	// membersBelow is the dependents of an owner that are not on their way.
 	membersBelow = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, (SELECT count(*) FROM owners y WHERE y.dependent = d.id)
+    ` + isOwner + `, (SELECT count(*) FROM owners y WHERE y.dependent = d.id)
 FROM owners w JOIN objects d ON d.id = w.dependent
 WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
 ORDER BY w.dependent LIMIT $3`
 
 	// membersIn is what is in a namespace, of one kind; membersOf all of a kind.
 	membersIn = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, 0
+SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, ` + isOwner + `, 0
 FROM objects d WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NULL LIMIT $3`
 	membersOf = `
-SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, 0
+SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, ` + isOwner + `, 0
 FROM objects d WHERE d.kind = $1 AND d.deletion_time IS NULL LIMIT $2`
 
 	// ownersOfMember is what Classify must know of each owner of a dependent.

@@ -4,22 +4,26 @@ import "github.com/exeunt/exeunt/sqldb"
 
 // The statements of the package. Those that differ are in statements.
 
-// The columns are those that session.query reads. Whether an object has
-// dependents is one look into the index on owners. It is asked in a way that
-// leaves PostgreSQL no other: where nearly all references name one owner, it takes
-// EXISTS for easy, and reads the primary key from end to end for each object.
+// isOwner says whether the object d has dependents: one look into the index on
+// owners. It is asked in a way that leaves PostgreSQL no other. Where nearly all
+// references name one owner, it takes EXISTS for easy, and reads the primary key
+// from end to end for each object.
+const isOwner = `(SELECT TRUE FROM owners x
+    WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL`
+
+// The columns are those that session.query reads.
 const (
 	// objectByUID: unique index, then primary key.
 	objectByUID = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.uid = $1`
 
 	// leavingOf is what is in a namespace, of one kind, and on its way out.
 	leavingOf = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NOT NULL
 ORDER BY d.name LIMIT $3`
@@ -53,7 +57,7 @@ func newStatements(engine sqldb.Engine) statements {
 const (
 	dependentsSQLite = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
 ORDER BY w.dependent LIMIT $3`
@@ -61,14 +65,14 @@ ORDER BY w.dependent LIMIT $3`
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, d.parent, c.body
 FROM (SELECT dependent FROM owners WHERE owner_uid = $1 AND dependent > $2 ORDER BY dependent) AS w
 CROSS JOIN LATERAL (
-    SELECT o.*, (SELECT TRUE FROM owners x WHERE x.owner_uid >= o.uid AND x.owner_uid <= o.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL AS parent
-    FROM objects o WHERE o.id = w.dependent AND o.deletion_time IS NULL OFFSET 0) AS d
+    SELECT d.*, ` + isOwner + ` AS parent
+    FROM objects d WHERE d.id = w.dependent AND d.deletion_time IS NULL OFFSET 0) AS d
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
 ORDER BY w.dependent LIMIT $3`
 
 	allDependentsSQLite = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2
 ORDER BY w.dependent LIMIT $3`
@@ -76,20 +80,20 @@ ORDER BY w.dependent LIMIT $3`
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, d.parent, c.body
 FROM (SELECT dependent FROM owners WHERE owner_uid = $1 AND dependent > $2 ORDER BY dependent) AS w
 CROSS JOIN LATERAL (
-    SELECT o.*, (SELECT TRUE FROM owners x WHERE x.owner_uid >= o.uid AND x.owner_uid <= o.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL AS parent
-    FROM objects o WHERE o.id = w.dependent OFFSET 0) AS d
+    SELECT d.*, ` + isOwner + ` AS parent
+    FROM objects d WHERE d.id = w.dependent OFFSET 0) AS d
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
 ORDER BY w.dependent LIMIT $3`
 
 	contentOfSQLite = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 AND d.deletion_time IS NULL
 ORDER BY d.name LIMIT $4`
 	contentOfPostgres = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
-    (SELECT TRUE FROM owners x WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL, c.body
+    ` + isOwner + `, c.body
 FROM (SELECT * FROM objects WHERE kind = $1 AND namespace = $2 AND name > $3 AND deletion_time IS NULL ORDER BY name LIMIT $4) AS d
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 0) AS c
 ORDER BY d.name`
