@@ -124,17 +124,18 @@ func newQueueAnswer(s review.Stats) queueAnswer {
 }
 
 type statsAnswer struct {
-	Paused           bool              `json:"paused"`
-	CollectManifests bool              `json:"collectManifests"`
-	CollectBlobs     bool              `json:"collectBlobs"`
-	Repositories     queueAnswer       `json:"repositories"` // that were removed
-	Manifests        queueAnswer       `json:"manifests"`
-	Blobs            queueAnswer       `json:"blobs"`
-	Unlinks          queueAnswer       `json:"unlinks"`
-	UnlinkBytes      int64             `json:"unlinkBytes"`
-	Uploads          int               `json:"uploads"`
-	Abandoned        int               `json:"abandonedUploads"`
-	ReviewAfter      map[string]string `json:"reviewAfter"`
+	Paused            bool              `json:"paused"`
+	CollectManifests  bool              `json:"collectManifests"`
+	CollectBlobs      bool              `json:"collectBlobs"`
+	CollectSignatures bool              `json:"collectSignatures"` // with their image
+	Repositories      queueAnswer       `json:"repositories"`      // that were removed
+	Manifests         queueAnswer       `json:"manifests"`
+	Blobs             queueAnswer       `json:"blobs"`
+	Unlinks           queueAnswer       `json:"unlinks"`
+	UnlinkBytes       int64             `json:"unlinkBytes"`
+	Uploads           int               `json:"uploads"`
+	Abandoned         int               `json:"abandonedUploads"`
+	ReviewAfter       map[string]string `json:"reviewAfter"`
 }
 
 func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
@@ -144,7 +145,8 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 	}
 	a := statsAnswer{
 		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
-		Repositories: newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
+		CollectSignatures: !k.collector.options.KeepSignatures,
+		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
 		UnlinkBytes: s.UnlinkBytes, Uploads: s.Uploads, Abandoned: s.Abandoned,
 	}
 	if a.Paused, err = k.collector.paused(ctx); err != nil {

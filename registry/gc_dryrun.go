@@ -21,7 +21,7 @@ type Plan struct {
 
 // PlannedManifest is a manifest that would go.
 type PlannedManifest struct {
-	Repository string `json:"repository"`
+	Repository string `json:"repository"` // its path; @ and a uid if it was deleted
 	Digest     string `json:"digest"`
 }
 
@@ -79,7 +79,10 @@ func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
 		return Plan{}, fmt.Errorf("dry run: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // it has written nothing
-	p := &planner{c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[string]bool{}}
+	p := &planner{
+		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[string]bool{},
+		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
+	}
 	for _, step := range []func() error{p.planManifests, p.planBlobs, p.planBytes} {
 		if err := step(); err != nil {
 			return Plan{}, fmt.Errorf("dry run: %w", err)

@@ -82,7 +82,7 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag string, want di
 		return nil, err
 	}
 	if len(chosen) == 0 {
-		return nil, errorf(ManifestUnknown, "nothing like that was deleted from %s, or it has been collected; what can be brought back is listed", repository)
+		return nil, errorf(ManifestUnknown, "nothing like that was deleted from %s, or it has been collected; see: exeunt registry undelete --list %s", repository, repository)
 	}
 	if tag != "" {
 		chosen = chosen[:1] // the newest

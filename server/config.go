@@ -29,6 +29,9 @@ type Config struct {
 	// RegistryKeepManifests and RegistryKeepBlobs stop the collection of the
 	// registry's manifests and blobs. What could go waits in the queues.
 	RegistryKeepManifests, RegistryKeepBlobs bool
+	// RegistryKeepSignatures leaves alone the tags that cosign made for an image
+	// when the image is collected.
+	RegistryKeepSignatures bool
 	// RegistryDeclared refuses pushes to repositories that no Repository
 	// declares; otherwise the first push makes it.
 	RegistryDeclared bool

@@ -53,7 +53,8 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	}
 	garbage, err := registry.NewCollector(p.db, blobs, registry.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
-		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
+		KeepSignatures: c.RegistryKeepSignatures,
+		Changed:        p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())

@@ -18,7 +18,6 @@ func newFinalizer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finalizer",
 		Short: "Override a finalizer that nobody removes",
-		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(newFinalizerRemove())
 	return cmd

@@ -32,7 +32,25 @@ func newRoot() *cobra.Command {
 		Version:       version(),
 	}
 	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newNode(), newRegistry(), newBench())
+	eachCommand(root, refuseUnknown)
 	return root
+}
+
+// refuseUnknown makes an error of a command that a group does not have. Cobra
+// does so for the root alone: elsewhere a script that misspelt one would be
+// shown the help, and be told that all is well.
+func refuseUnknown(group *cobra.Command) {
+	if !group.HasParent() || !group.HasSubCommands() || group.Runnable() {
+		return
+	}
+	group.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	group.DisableFlagsInUseLine = true
 }
 
 // version is the module's version, or the commit it was built from.

@@ -92,6 +92,9 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{[]string{"nonsense"}, `unknown command "nonsense"`},
+		{[]string{"registry", "nonsense"}, `unknown command "nonsense" for "exeunt registry"`},
+		{[]string{"registry", "gc", "stat"}, `unknown command "stat" for "exeunt registry gc"`},
+		{[]string{"finalizer", "list"}, `unknown command "list" for "exeunt finalizer"`},
 		{[]string{"--nonsense"}, "unknown flag: --nonsense"},
 		{[]string{"serve", "--nonsense"}, "unknown flag: --nonsense"},
 		{[]string{"serve", "argument"}, `"argument"`},
@@ -131,8 +134,10 @@ func TestVersion(t *testing.T) {
 
 // TestHelpIsNoMistake: without a command, people are told what there is.
 func TestHelpIsNoMistake(t *testing.T) {
-	code, stdout, _ := run(t)
-	if code != 0 || !strings.Contains(stdout, "serve") {
-		t.Errorf("exit %d: %s", code, stdout)
+	for want, args := range map[string][]string{"serve": nil, "verify": {"registry"}, "dry-run": {"registry", "gc"}} {
+		code, stdout, _ := run(t, args...)
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("%v: exit %d: %s", args, code, stdout)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,12 +129,12 @@ type reviewQueue struct {
 
 func writeRegistryStats(p *printer, raw []byte) error {
 	var s struct {
-		Paused, CollectManifests, CollectBlobs bool
-		Repositories                           reviewQueue
-		Manifests, Blobs, Unlinks              reviewQueue
-		UnlinkBytes                            int64
-		Uploads, AbandonedUploads              int
-		ReviewAfter                            map[string]string
+		Paused, CollectManifests, CollectBlobs, CollectSignatures bool
+		Repositories                                              reviewQueue
+		Manifests, Blobs, Unlinks                                 reviewQueue
+		UnlinkBytes                                               int64
+		Uploads, AbandonedUploads                                 int
+		ReviewAfter                                               map[string]string
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return err
@@ -147,6 +148,9 @@ func writeRegistryStats(p *printer, raw []byte) error {
 		p.line("manifests are not collected (flag of the server)")
 	case !s.CollectBlobs:
 		p.line("blobs are not collected (flag of the server)")
+	}
+	if !s.CollectSignatures {
+		p.line("tags that cosign made for an image stay when the image goes (flag of the server)")
 	}
 	if n := s.Repositories.Depth; n > 0 {
 		p.line("%d repositories were deleted; their content goes when they leave the archive", n)
@@ -221,10 +225,10 @@ func writeRegistryPlan(p *printer, raw []byte) error {
 		return err
 	}
 	for _, m := range plan.Manifests {
-		p.line("manifest  %s@%s", m.Repository, m.Digest)
+		p.line("manifest  %s@%s", planned(m.Repository), m.Digest)
 	}
 	for _, t := range plan.Tags {
-		p.line("tag       %s:%s", t.Repository, t.Name)
+		p.line("tag       %s:%s", planned(t.Repository), t.Name)
 	}
 	for _, b := range plan.Blobs {
 		p.line("blob      %s  %s", b.Digest, humanBytes(b.Size))
@@ -232,6 +236,15 @@ func writeRegistryPlan(p *printer, raw []byte) error {
 	p.line("%d manifests, %d tags, %d blobs and %d abandoned uploads would go: %s",
 		len(plan.Manifests), len(plan.Tags), len(plan.Blobs), plan.Uploads, humanBytes(plan.Bytes))
 	return nil
+}
+
+// planned is a repository of a plan. One that was deleted has no path any more,
+// only the uid of its Repository, after an @.
+func planned(repository string) string {
+	if uid, deleted := strings.CutPrefix(repository, "@"); deleted {
+		return "(deleted Repository " + uid + ")"
+	}
+	return repository
 }
 
 // humanBytes is a size as Kubernetes writes them: 12Mi.

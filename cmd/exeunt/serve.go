@@ -16,7 +16,7 @@ import (
 func newServe() *cobra.Command {
 	var c server.Config
 	var level slog.Level
-	var collect, collectManifests, collectBlobs, createRepositories, createNamespaces bool
+	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces bool
 	var reviewAfter map[string]string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -37,6 +37,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			c.Version = version()
 			c.NoCollector = !collect
 			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
+			c.RegistryKeepSignatures = !collectSignatures
 			c.RegistryDeclared, c.RegistryNoNamespaces = !createRepositories, !createNamespaces
 			var err error
 			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
@@ -59,6 +60,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.BoolVar(&createNamespaces, "registry-create-namespaces", true, "the first push into a namespace makes it; false refuses pushes into namespaces that do not exist")
 	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests that nothing keeps; false leaves them in their queue")
 	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
+	f.BoolVar(&collectSignatures, "registry-collect-signatures", true, "an image that is collected takes along the tags that cosign made for it (sha256-….sig, .att, .sbom); false leaves them")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
