@@ -88,6 +88,40 @@ func TestBlobDelete(t *testing.T) {
 	})
 }
 
+// TestPromiseLasts: what a client is told exists stays for as long as operators
+// say, however long or short that is.
+func TestPromiseLasts(t *testing.T) {
+	each(t, func(w *world) {
+		m := w.image("a", "", "layer", "")
+		blob, manifest := "/v2/a/blobs/"+sha256("layer"), "/v2/a/manifests/"+sha256(m)
+		for _, c := range []struct{ promise, due, want time.Duration }{
+			{3 * time.Hour, 2 * time.Hour, 3 * time.Hour},
+			{3 * time.Hour, 4 * time.Hour, 4 * time.Hour}, // it stays without that
+			{10 * time.Minute, 9 * time.Minute, 10 * time.Minute},
+			{10 * time.Minute, 30 * time.Minute, 30 * time.Minute},
+		} {
+			w.exec(`UPDATE gc_review_after_defaults SET value = 0`)
+			w.exec(`UPDATE gc_review_after_defaults SET value = $1 WHERE event = 'existence_check'`, c.promise.Milliseconds())
+			due := time.Now().Add(c.due).UnixMilli()
+			w.exec(`UPDATE gc_blob_review_queue SET review_after = $1`, due)
+			w.exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, due)
+			w.want(200, "HEAD", blob, nil, nil)
+			w.want(200, "HEAD", manifest, nil, nil)
+			for _, query := range []string{
+				`SELECT review_after FROM gc_blob_review_queue WHERE digest = '` + sha256("layer") + `'`, `SELECT review_after FROM gc_manifest_review_queue`,
+			} {
+				var after int64
+				if _, err := w.db.Row(w.Context(), query, nil, &after); err != nil {
+					w.Fatal(err)
+				}
+				if at := time.Until(time.UnixMilli(after)).Round(5 * time.Minute); at != c.want {
+					w.Errorf("promised for %v, due in %v: reviewed in %v by %s", c.promise, c.due, at, query)
+				}
+			}
+		}
+	})
+}
+
 // TestPromise: what a client is told exists is not reviewed soon.
 func TestPromise(t *testing.T) {
 	each(t, func(w *world) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -15,15 +14,15 @@ import (
 // it a little later. If a collector were to take it in between, that push would
 // be refused. So what is soon to be reviewed is put off before the answer is
 // given. The usual existence check finds nothing due and stays a read.
-
-// promised is how long something must stay after it was said to exist.
-const promised = time.Hour
+//
+// How long something must stay after it was said to exist is the delay of
+// existence_check, which operators may change; so it is read where it is
+// compared.
 
 // promiseBlob finds a blob that stays.
 func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
 	due := false
-	horizon := r.now().Add(promised).UnixMilli()
-	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), horizon}, &b.path, &b.size, &b.small, &due)
+	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), r.now().UnixMilli()}, &b.path, &b.size, &b.small, &due)
 	if err == nil && found && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 			found, err = one(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
@@ -44,7 +43,7 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	}
 	var n int64
 	key := strconv.FormatInt(m.repo, 10) + "@" + m.digest.String()
-	due, err := r.db.Row(ctx, manifestDue, []any{key, r.now().Add(promised).UnixMilli()}, &n)
+	due, err := r.db.Row(ctx, manifestDue, []any{key, r.now().UnixMilli()}, &n)
 	if err == nil && !due {
 		// Nothing is due because nothing was, or because a review took the
 		// manifest after it was found: look again.

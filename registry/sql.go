@@ -58,10 +58,14 @@ JOIN repository_blobs l ON l.repository_id = r.id
 JOIN blobs b ON b.digest = l.blob_digest
 WHERE r.path = $1 AND l.blob_digest = $2 AND b.damaged`
 
-// findBlobDue is findBlob, and says whether the blob is reviewed before $3.
+// promised is how long what a client was told of must stay, in milliseconds.
+const promised = `coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)`
+
+// findBlobDue is findBlob, and says whether the blob is reviewed before what is
+// promised at $3 ends. The delay is only looked up for a blob that is queued.
 const findBlobDue = `
 SELECT b.path, b.size, b.small,
-    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < $3)
+    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)
 FROM repositories r
 JOIN repository_blobs l ON l.repository_id = r.id
 JOIN blobs b ON b.digest = l.blob_digest
@@ -158,11 +162,11 @@ JOIN media_types t ON t.id = m.media_type_id
 WHERE r.path = $1 AND g.name = $2`
 )
 
-// manifestDue says whether a manifest is reviewed before $2; keepManifest is
-// keepBlob for manifests; manifestThere says whether one still exists.
+// manifestDue says whether a manifest is reviewed before what is promised at $2
+// ends; keepManifest is keepBlob for manifests; manifestThere says whether one still exists.
 const (
 	manifestThere = `SELECT 1 FROM manifests WHERE id = $1`
-	manifestDue   = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < $2`
+	manifestDue   = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < CAST($2 AS bigint) + ` + promised
 	keepManifest  = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
 )
 
