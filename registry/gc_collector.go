@@ -309,6 +309,7 @@ func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error
 		return err
 	}
 	c.metrics.count(counting.reviews)
+	c.metrics.giveBack(counting.bytes...)
 	for _, id := range counting.changed {
 		c.options.Changed(id)
 	}

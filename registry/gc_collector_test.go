@@ -108,14 +108,18 @@ func TestGCMetrics(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m", layers: []string{"layer"}})
 		w.push(image{repo: "r", name: "n", tags: []string{"1"}})
+		w.small("r", "tiny")
 		w.upload("r", "old", time.Now().Add(-48*time.Hour))
 		w.drain()
 		for counter, want := range map[prometheus.Collector]float64{
-			w.c.metrics.bytes:   8, // layer, old
+			w.c.metrics.bytes.WithLabelValues(workerUnlink, EventBlobDelete):   5, // layer
+			w.c.metrics.bytes.WithLabelValues(workerUnlink, EventUploadDelete): 3, // old
+			w.c.metrics.bytes.WithLabelValues(workerBlob, EventBlobDelete):     4, // tiny
 			w.c.metrics.uploads: 1,
 			w.c.metrics.reviews.WithLabelValues(workerManifest, EventManifestUpload, outcomeDeleted): 1,
 			w.c.metrics.reviews.WithLabelValues(workerManifest, EventManifestUpload, outcomeKept):    1,
 			w.c.metrics.reviews.WithLabelValues(workerBlob, EventLayerDelete, outcomeDeleted):        1,
+			w.c.metrics.reviews.WithLabelValues(workerBlob, EventBlobUpload, outcomeDeleted):         1,
 			w.c.metrics.reviews.WithLabelValues(workerUnlink, EventBlobDelete, outcomeDeleted):       1,
 			w.c.metrics.reviews.WithLabelValues(workerUnlink, EventUploadDelete, outcomeDeleted):     1,
 		} {

@@ -21,10 +21,17 @@ const (
 // counted is a review that is to be counted.
 type counted struct{ worker, event, outcome string }
 
+// recovered is bytes that were given back.
+type recovered struct {
+	worker, event string
+	bytes         int64
+}
+
 // countingTx remembers what was reviewed until it is committed.
 type countingTx struct {
 	review.Tx
 	reviews []counted
+	bytes   []recovered
 	changed []int64 // ids of repositories
 }
 
@@ -32,6 +39,13 @@ type countingTx struct {
 func note(tx review.Tx, worker, event, outcome string) {
 	if t, ok := tx.(*countingTx); ok {
 		t.reviews = append(t.reviews, counted{worker, event, outcome})
+	}
+}
+
+// giveBack has bytes counted that go with the transaction.
+func giveBack(tx review.Tx, r recovered) {
+	if t, ok := tx.(*countingTx); ok && r.bytes > 0 {
+		t.bytes = append(t.bytes, r)
 	}
 }
 
@@ -46,7 +60,7 @@ func changed(tx review.Tx, repository int64) {
 // overdue and durations of each queue.
 type gcMetrics struct {
 	reviews *prometheus.CounterVec // by worker, event and outcome
-	bytes   prometheus.Counter
+	bytes   *prometheus.CounterVec // by worker and event
 	uploads prometheus.Counter
 }
 
@@ -56,9 +70,10 @@ func newGCMetrics() *gcMetrics {
 			Name: "exeunt_registry_gc_reviews_total",
 			Help: "Reviews of the registry's collector, by worker, by the event that caused them, and by outcome.",
 		}, []string{"worker", "event", "outcome"}),
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "exeunt_registry_gc_deleted_bytes_total", Help: "Bytes given back by the registry's collector.",
-		}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_deleted_bytes_total",
+			Help: "Bytes given back by the registry's collector: by worker unlink those of the blob store, by worker blob those of small blobs in the database.",
+		}, []string{"worker", "event"}),
 		uploads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "exeunt_registry_gc_abandoned_uploads_total", Help: "Uploads that were abandoned and removed.",
 		}),
@@ -68,6 +83,12 @@ func newGCMetrics() *gcMetrics {
 func (m *gcMetrics) count(reviews []counted) {
 	for _, r := range reviews {
 		m.reviews.WithLabelValues(r.worker, r.event, r.outcome).Inc()
+	}
+}
+
+func (m *gcMetrics) giveBack(list ...recovered) {
+	for _, r := range list {
+		m.bytes.WithLabelValues(r.worker, r.event).Add(float64(r.bytes))
 	}
 }
 

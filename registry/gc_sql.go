@@ -67,8 +67,9 @@ SELECT EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = $1)
 // deleteBlobs deletes by a list of digests; a trigger leaves their paths to the
 // unlinker.
 const (
-	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))`
-	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])`
+	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))` + givenBack
+	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])` + givenBack
+	givenBack           = ` RETURNING CASE WHEN small THEN size ELSE 0 END` // with the row
 )
 
 // lookRemoved finds a repository whose object is gone; takeRemoved takes it for

@@ -164,6 +164,17 @@ func (w *gcWorld) blob(repo, name string) {
 	})
 }
 
+// small uploads a blob that lives in the database.
+func (w *gcWorld) small(repo, name string) {
+	w.Helper()
+	id, now := w.repo(repo), time.Now().UnixMilli()
+	w.transact(func(b *sqldb.Batch) {
+		b.Exec(insertBlob, w.digestOf(name), "at-"+name, len(name), now, true)
+		b.Exec(insertSmall, w.digestOf(name), []byte(name), "at-"+name)
+		b.Exec(linkBlob, 1, id, w.digestOf(name), now)
+	})
+}
+
 // image is a manifest to push.
 type image struct {
 	repo, name, config, subject string

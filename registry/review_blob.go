@@ -113,15 +113,23 @@ func (b *blobReview) decide() (review.Verdict, string) {
 	return review.Acted(), outcomeDeleted
 }
 
+// delete deletes blobs. The bytes of small ones go with their rows.
 func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, digests []string) error {
 	if len(digests) == 0 {
 		return nil
 	}
 	slices.Sort(digests)
+	small := recovered{worker: workerBlob, event: EventBlobDelete}
 	var b sqldb.Batch
-	b.Exec(r.c.sql.deleteBlobs, gcList(r.c.sql, digests))
+	b.Query(func(row sqldb.Row) error {
+		var size int64
+		err := row.Scan(&size)
+		small.bytes += size
+		return err
+	}, r.c.sql.deleteBlobs, gcList(r.c.sql, digests))
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
 	}
+	giveBack(tx, small)
 	return nil
 }

@@ -48,7 +48,7 @@ func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 			return err
 		}
 		u.c.metrics.count([]counted{{workerUnlink, task.Event, outcomeDeleted}})
-		u.c.metrics.bytes.Add(float64(size))
+		u.c.metrics.giveBack(recovered{workerUnlink, task.Event, size})
 		return nil
 	}
 }

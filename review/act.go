@@ -104,6 +104,7 @@ func (e *Engine) tally(items []reviewed, settled map[string]bool, r *Result) (wa
 			r.Postponed++
 		default:
 			r.Failed++
+			e.metrics.failures.WithLabelValues(item.task.Event).Inc()
 			e.options.Logger.Warn("review failed", "key", item.task.Key, "event", item.task.Event,
 				"failures", item.task.Count+1, "error", v.reason())
 		}

@@ -26,6 +26,7 @@ const (
 // database and are the same on all replicas.
 type metrics struct {
 	reviews    *prometheus.CounterVec // by outcome
+	failures   *prometheus.CounterVec // by event
 	acted      prometheus.Counter
 	turnErrors prometheus.Counter
 	durations  *prometheus.HistogramVec // by step
@@ -47,6 +48,9 @@ func newMetrics(queue string) *metrics {
 			Name: "exeunt_reviews_total", ConstLabels: labels,
 			Help: "Tasks reviewed, by outcome: done, postponed, failed, or left for another review.",
 		}, []string{"outcome"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_review_failures_total", ConstLabels: labels, Help: "Reviews that failed, by the event that caused them.",
+		}, []string{"event"}),
 		acted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "exeunt_reviews_acted_total", ConstLabels: labels, Help: "Reviews that acted.",
 		}),
@@ -87,7 +91,7 @@ func (m *metrics) time(step string) func() {
 }
 
 func (m *metrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.reviews, m.acted, m.turnErrors, m.durations}
+	return []prometheus.Collector{m.reviews, m.failures, m.acted, m.turnErrors, m.durations}
 }
 
 // Describe makes an Engine a prometheus.Collector of its queue's metrics.

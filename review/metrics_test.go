@@ -35,6 +35,9 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("gather both: %v", err)
 		}
 		want := `
+# HELP exeunt_review_failures_total Reviews that failed, by the event that caused them.
+# TYPE exeunt_review_failures_total counter
+exeunt_review_failures_total{event="test",queue="things"} 1
 # HELP exeunt_review_queue_depth Tasks in the queue.
 # TYPE exeunt_review_queue_depth gauge
 exeunt_review_queue_depth{queue="things"} 2
@@ -61,6 +64,7 @@ exeunt_reviews_total{outcome="left",queue="things"} 0
 exeunt_reviews_total{outcome="postponed",queue="things"} 1
 `
 		names := []string{
+			"exeunt_review_failures_total",
 			"exeunt_review_queue_depth", "exeunt_review_queue_failing", "exeunt_review_queue_lag_seconds",
 			"exeunt_review_queue_oldest_age_seconds", "exeunt_review_queue_overdue", "exeunt_reviews_acted_total", "exeunt_reviews_total",
 		}
