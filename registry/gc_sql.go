@@ -2,6 +2,7 @@ package registry
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -11,61 +12,91 @@ import (
 // comes back later. What it cannot pass over, rows of the queues, it waits for
 // less long than PostgreSQL takes to look for a deadlock, so that of two who
 // wait for each other it is always the review that gives way.
-const reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
-
-// reviewManifest takes a manifest for its review: on SQLite nobody else can have
-// it. Whoever makes a tag, a list or a pushed manifest of it has a lock on it:
-// then it is not taken, but lookManifest finds it.
+//
+// A review looks at a whole batch in each statement. {keys} and {ids} are its
+// list, as a table with the column value: see newGCStatements. Each row of it is
+// one look into an index, whatever the planner believes of the tables: OFFSET
+// keeps a subselect from being joined, and reading a whole table is ruled out.
 const (
-	lookManifest = `
-SELECT m.id, coalesce(m.subject_digest, ''), r.gc_hold
-FROM manifests m JOIN repositories r ON r.id = m.repository_id
-WHERE m.repository_id = $1 AND m.digest = $2`
-	reviewManifestPostgres = lookManifest + ` FOR UPDATE OF m SKIP LOCKED`
+	reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
+	reviewByIndex     = `SET LOCAL enable_seqscan = off`
 )
 
-// subjectHeld finds a subject and keeps it: were it being deleted, its referrer
-// would have to be looked at again.
+// lookManifests finds manifests by their keys in the queue. takeManifests takes
+// them for their review: on SQLite nobody else can have them. Whoever makes a
+// tag, a list or a pushed manifest of one has a lock on it: then it is not taken,
+// but looked at. keepManifests is for the subjects of others, which must not be
+// deleted meanwhile.
 const (
-	lookSubject         = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
-	subjectHeldPostgres = lookSubject + ` FOR KEY SHARE SKIP LOCKED`
+	lookManifestsSQLite = `
+SELECT list.value, m.id, coalesce(m.subject_digest, ''), r.gc_hold
+FROM json_each($1) AS list
+CROSS JOIN manifests m ON m.repository_id = CAST(substr(list.value, 1, instr(list.value, '@') - 1) AS integer)
+    AND m.digest = substr(list.value, instr(list.value, '@') + 1)
+CROSS JOIN repositories r ON r.id = m.repository_id`
+	manifestsPostgres = `
+SELECT list.value, found.id, found.subject, found.gc_hold
+FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT m.id, coalesce(m.subject_digest, '') AS subject, r.gc_hold
+    FROM manifests m JOIN repositories r ON r.id = m.repository_id
+    WHERE m.repository_id = split_part(list.value, '@', 1)::bigint AND m.digest = substr(list.value, strpos(list.value, '@') + 1)
+    OFFSET 0 `
+	lookManifestsPostgres = manifestsPostgres + `) AS found`
+	takeManifestsPostgres = manifestsPostgres + `FOR UPDATE OF m SKIP LOCKED) AS found`
+	keepManifestsPostgres = manifestsPostgres + `FOR KEY SHARE OF m SKIP LOCKED) AS found`
 )
 
-// manifestKept says what keeps a manifest that was taken: a tag, a list, or a
-// review that was postponed since it was claimed. Each is one look into an
-// index.
-const manifestKept = `
-SELECT EXISTS (SELECT 1 FROM tags t WHERE t.manifest_id = $1),
-    EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = $1),
-    EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = $2 AND q.review_after > $3)`
+// manifestsKept says which manifests, of those that were taken, have a tag or a
+// list, manifestsPostponed whose review was postponed since it was claimed.
+const (
+	manifestsKept = `
+SELECT list.value FROM {ids}
+WHERE EXISTS (SELECT 1 FROM tags t WHERE t.manifest_id = list.value LIMIT 1 OFFSET 0)
+    OR EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = list.value LIMIT 1 OFFSET 0)`
+	manifestsPostponed = `
+SELECT list.value FROM {keys}
+WHERE EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
+)
 
-// deleteManifests deletes by a list of ids. On PostgreSQL the rows that the
-// triggers write are taken in order first.
+// deleteManifests deletes by ids. On PostgreSQL the rows that the triggers write
+// are taken in order first.
 const (
 	deleteManifestsSQLite   = `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each($1))`
 	deleteManifestsPostgres = `DELETE FROM manifests WHERE id = ANY ($1::bigint[])`
 	orderDeletedManifests   = `SELECT gc_order_deleted_manifests($1::bigint[])`
 )
 
-// lookBlob and reviewBlob are the same for blobs. A push holds the blobs of its
+// lookBlobs and takeBlobs are the same for blobs. A push holds the blobs of its
 // manifest.
 const (
-	lookBlob           = `SELECT digest FROM blobs WHERE digest = $1`
-	reviewBlobPostgres = lookBlob + ` FOR UPDATE SKIP LOCKED`
+	lookBlobs = `
+SELECT list.value FROM {keys}
+WHERE EXISTS (SELECT 1 FROM blobs b WHERE b.digest = list.value LIMIT 1 OFFSET 0)`
+	takeBlobsPostgres = `
+SELECT taken.digest FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT b.digest FROM blobs b WHERE b.digest = list.value
+    OFFSET 0 FOR UPDATE SKIP LOCKED) AS taken`
 )
 
-// blobKept says what keeps a blob that was taken: a manifest of any repository,
-// a repository on hold, or a review that was postponed since it was claimed.
-const blobKept = `
-SELECT EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = $1)
-        OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = $1),
-    EXISTS (
-        SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
-        WHERE l.blob_digest = $1 AND r.gc_hold),
-    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = $1 AND q.review_after > $2)`
+// blobsUsed says which blobs, of those that were taken, a manifest of any
+// repository uses, blobsOnHold which a repository on hold has, and blobsPostponed
+// whose review was postponed since it was claimed.
+const (
+	blobsUsed = `
+SELECT list.value FROM {keys}
+WHERE EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = list.value LIMIT 1 OFFSET 0)
+    OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = list.value LIMIT 1 OFFSET 0)`
+	blobsOnHold = `
+SELECT list.value FROM {keys}
+WHERE EXISTS (
+    SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
+    WHERE l.blob_digest = list.value AND r.gc_hold LIMIT 1 OFFSET 0)`
+	blobsPostponed = `
+SELECT list.value FROM {keys}
+WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
+)
 
-// deleteBlobs deletes by a list of digests; a trigger leaves their paths to the
-// unlinker.
+// deleteBlobs deletes by digests; a trigger leaves their paths to the unlinker.
 const (
 	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))` + givenBack
 	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])` + givenBack
@@ -176,27 +207,59 @@ SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NUL
 
 // gcStatements are those that differ between the engines.
 type gcStatements struct {
-	postgres                                     bool
-	reviewManifest, subjectHeld, deleteManifests string
-	reviewBlob, deleteBlobs, removeAbandoned     string
-	takeRemoved, removableManifests              string
-	removeNamespace                              string
+	postgres bool
+
+	takeManifests, lookManifests, keepManifests         string
+	manifestsKept, manifestsPostponed, deleteManifests  string
+	takeBlobs, lookBlobs                                string
+	blobsUsed, blobsOnHold, blobsPostponed, deleteBlobs string
+	removeAbandoned                                     string
+	takeRemoved, removableManifests, removeNamespace    string
 }
 
 func newGCStatements(engine sqldb.Engine) gcStatements {
+	fill := strings.NewReplacer("{keys}", "json_each($1) AS list", "{ids}", "json_each($1) AS list").Replace
 	if engine == sqldb.Postgres {
-		return gcStatements{
-			postgres:       true,
-			reviewManifest: reviewManifestPostgres, subjectHeld: subjectHeldPostgres, deleteManifests: deleteManifestsPostgres,
-			reviewBlob: reviewBlobPostgres, deleteBlobs: deleteBlobsPostgres, removeAbandoned: removeAbandonedPostgres,
-			takeRemoved: takeRemovedPostgres, removableManifests: removableManifestsPostgres, removeNamespace: removeNamespacePostgres,
-		}
+		fill = strings.NewReplacer("{keys}", "unnest($1::text[]) AS list (value)", "{ids}", "unnest($1::bigint[]) AS list (value)").Replace
 	}
-	return gcStatements{
-		reviewManifest: lookManifest, subjectHeld: lookSubject, deleteManifests: deleteManifestsSQLite,
-		reviewBlob: lookBlob, deleteBlobs: deleteBlobsSQLite, removeAbandoned: removeAbandonedSQLite,
-		takeRemoved: takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
+	s := gcStatements{
+		takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
+		manifestsKept: fill(manifestsKept), manifestsPostponed: fill(manifestsPostponed), deleteManifests: deleteManifestsSQLite,
+		takeBlobs: fill(lookBlobs), lookBlobs: fill(lookBlobs),
+		blobsUsed: fill(blobsUsed), blobsOnHold: fill(blobsOnHold), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
+		removeAbandoned: removeAbandonedSQLite,
+		takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
 	}
+	if engine == sqldb.Postgres {
+		s.postgres = true
+		s.takeManifests, s.lookManifests, s.keepManifests = takeManifestsPostgres, lookManifestsPostgres, keepManifestsPostgres
+		s.takeBlobs, s.deleteManifests, s.deleteBlobs = takeBlobsPostgres, deleteManifestsPostgres, deleteBlobsPostgres
+		s.removeAbandoned, s.takeRemoved = removeAbandonedPostgres, takeRemovedPostgres
+		s.removableManifests, s.removeNamespace = removableManifestsPostgres, removeNamespacePostgres
+	}
+	return s
+}
+
+// begin begins a review.
+func (s *gcStatements) begin(b *sqldb.Batch) {
+	if s.postgres {
+		b.Exec(reviewLockTimeout)
+		b.Exec(reviewByIndex)
+	}
+}
+
+// among adds to a batch a statement that returns some of a list: they are put
+// into the set.
+func among[T int64 | string](b *sqldb.Batch, s gcStatements, set map[T]bool, statement string, list []T, args ...any) {
+	if len(list) == 0 {
+		return
+	}
+	b.Query(func(row sqldb.Row) error {
+		var value T
+		err := row.Scan(&value)
+		set[value] = true
+		return err
+	}, statement, append([]any{gcList(s, list)}, args...)...)
 }
 
 // gcList is a list as the statements take it: an array, or JSON on SQLite.

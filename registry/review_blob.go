@@ -23,18 +23,18 @@ type blobReviewer struct{ c *Collector }
 
 // blobReview is what is known of one blob.
 type blobReview struct {
-	digest                  string
 	exists, taken           bool
 	used, onHold, postponed bool
 }
 
 // Review is review.Reviewer.
 func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	reviews := make([]*blobReview, len(tasks))
+	digests := make([]string, len(tasks))
 	for i, task := range tasks {
-		reviews[i] = &blobReview{digest: task.Key}
+		digests[i] = task.Key
 	}
-	if err := r.take(ctx, tx, reviews); err != nil {
+	reviews, err := r.take(ctx, tx, digests)
+	if err != nil {
 		return nil, err
 	}
 	if err := r.verify(ctx, tx, now, reviews); err != nil {
@@ -42,58 +42,58 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 	}
 	verdicts := make([]review.Verdict, len(tasks))
 	var garbage []string
-	for i, blob := range reviews {
+	for i, task := range tasks {
 		var outcome string
-		verdicts[i], outcome = blob.decide()
+		verdicts[i], outcome = reviews[task.Key].decide()
 		if outcome == outcomeDeleted {
-			garbage = append(garbage, blob.digest)
+			garbage = append(garbage, task.Key)
 		}
-		note(tx, workerBlob, tasks[i].Event, outcome)
+		note(tx, workerBlob, task.Event, outcome)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
 // take takes the blobs that nobody has, and then looks which of the others are
 // there at all.
-func (r *blobReviewer) take(ctx context.Context, tx review.Tx, reviews []*blobReview) error {
+func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string) (map[string]*blobReview, error) {
+	taken, exists := map[string]bool{}, map[string]bool{}
 	var take, look sqldb.Batch
-	if r.c.sql.postgres {
-		take.Exec(reviewLockTimeout)
-	}
-	for _, blob := range reviews {
-		take.Query(func(row sqldb.Row) error {
-			blob.exists, blob.taken = true, true
-			return row.Scan(new(string))
-		}, r.c.sql.reviewBlob, blob.digest)
-	}
+	r.c.sql.begin(&take)
+	among(&take, r.c.sql, taken, r.c.sql.takeBlobs, digests)
 	if err := tx.Send(ctx, &take); err != nil {
-		return fmt.Errorf("take blobs: %w", err)
+		return nil, fmt.Errorf("take blobs: %w", err)
 	}
-	for _, blob := range reviews {
-		if !blob.taken {
-			look.Query(func(row sqldb.Row) error { blob.exists = true; return row.Scan(new(string)) }, lookBlob, blob.digest)
+	if len(taken) < len(digests) {
+		among(&look, r.c.sql, exists, r.c.sql.lookBlobs, digests)
+		if err := tx.Send(ctx, &look); err != nil {
+			return nil, fmt.Errorf("look for blobs: %w", err)
 		}
 	}
-	if look.Len() == 0 {
-		return nil
+	reviews := make(map[string]*blobReview, len(digests))
+	for _, digest := range digests {
+		reviews[digest] = &blobReview{exists: taken[digest] || exists[digest], taken: taken[digest]}
 	}
-	if err := tx.Send(ctx, &look); err != nil {
-		return fmt.Errorf("look for blobs: %w", err)
-	}
-	return nil
+	return reviews, nil
 }
 
 // verify looks who uses the blobs, after take has answered.
-func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews []*blobReview) error {
-	var b sqldb.Batch
-	for _, blob := range reviews {
+func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*blobReview) error {
+	var digests []string
+	for digest, blob := range reviews {
 		if blob.taken {
-			b.Query(func(row sqldb.Row) error { return row.Scan(&blob.used, &blob.onHold, &blob.postponed) },
-				blobKept, blob.digest, now.UnixMilli())
+			digests = append(digests, digest)
 		}
 	}
+	used, onHold, postponed := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var b sqldb.Batch
+	among(&b, r.c.sql, used, r.c.sql.blobsUsed, digests)
+	among(&b, r.c.sql, onHold, r.c.sql.blobsOnHold, digests)
+	among(&b, r.c.sql, postponed, r.c.sql.blobsPostponed, digests, now.UnixMilli())
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify blobs: %w", err)
+	}
+	for digest, blob := range reviews {
+		blob.used, blob.onHold, blob.postponed = used[digest], onHold[digest], postponed[digest]
 	}
 	return nil
 }

@@ -50,7 +50,6 @@ func parseManifestKey(key string) (repository int64, digest string, err error) {
 
 // manifestReview is what is known of one manifest.
 type manifestReview struct {
-	key        string
 	repository int64
 	digest     string
 	invalid    error // of the key
@@ -60,17 +59,17 @@ type manifestReview struct {
 	onHold  bool
 	taken   bool
 
-	tagged, listed, postponed   bool
+	kept, postponed             bool // kept: by a tag or a list
 	subjectExists, subjectTaken bool
 }
 
 // Review is review.Reviewer.
 func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	reviews := make([]*manifestReview, len(tasks))
-	for i, task := range tasks {
-		m := &manifestReview{key: task.Key}
+	reviews := make(map[string]*manifestReview, len(tasks))
+	for _, task := range tasks {
+		m := &manifestReview{}
 		m.repository, m.digest, m.invalid = parseManifestKey(task.Key)
-		reviews[i] = m
+		reviews[task.Key] = m
 	}
 	if err := r.take(ctx, tx, reviews); err != nil {
 		return nil, err
@@ -80,42 +79,42 @@ func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Ti
 	}
 	verdicts := make([]review.Verdict, len(tasks))
 	var garbage []int64
-	for i, m := range reviews {
+	for i, task := range tasks {
+		m := reviews[task.Key]
 		var gone bool
 		verdicts[i], gone = m.decide()
 		if gone {
 			garbage = append(garbage, m.id)
 			changed(tx, m.repository)
 		}
-		note(tx, workerManifest, tasks[i].Event, m.outcome(gone))
+		note(tx, workerManifest, task.Event, m.outcome(gone))
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
 // take takes the manifests that nobody has, and then looks which of the others
 // are there at all.
-func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews []*manifestReview) error {
-	var take, look sqldb.Batch
-	if r.c.sql.postgres {
-		take.Exec(reviewLockTimeout)
-	}
-	for _, m := range reviews {
+func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews map[string]*manifestReview) error {
+	var keys []string
+	for key, m := range reviews {
 		if m.invalid == nil {
-			take.Query(func(row sqldb.Row) error {
-				m.taken = true
-				return row.Scan(&m.id, &m.subject, &m.onHold)
-			}, r.c.sql.reviewManifest, m.repository, m.digest)
+			keys = append(keys, key)
 		}
 	}
+	var take, look sqldb.Batch
+	r.c.sql.begin(&take)
+	r.find(&take, r.c.sql.takeManifests, keys, func(key string, found manifestReview) {
+		m := reviews[key]
+		m.id, m.subject, m.onHold, m.taken = found.id, found.subject, found.onHold, true
+	})
 	if err := tx.Send(ctx, &take); err != nil {
 		return fmt.Errorf("take manifests: %w", err)
 	}
-	for _, m := range reviews {
-		if m.invalid == nil && !m.taken {
-			look.Query(func(row sqldb.Row) error { return row.Scan(&m.id, &m.subject, &m.onHold) },
-				lookManifest, m.repository, m.digest)
-		}
-	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return reviews[key].taken })
+	r.find(&look, r.c.sql.lookManifests, keys, func(key string, found manifestReview) {
+		m := reviews[key]
+		m.id, m.subject, m.onHold = found.id, found.subject, found.onHold
+	})
 	if look.Len() == 0 {
 		return nil
 	}
@@ -125,26 +124,49 @@ func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews []*ma
 	return nil
 }
 
+// find adds to a batch a statement that finds manifests by their keys.
+func (r *manifestReviewer) find(b *sqldb.Batch, statement string, keys []string, found func(key string, m manifestReview)) {
+	if len(keys) == 0 {
+		return
+	}
+	b.Query(func(row sqldb.Row) error {
+		var key string
+		var m manifestReview
+		err := row.Scan(&key, &m.id, &m.subject, &m.onHold)
+		if err == nil {
+			found(key, m)
+		}
+		return err
+	}, statement, gcList(r.c.sql, keys))
+}
+
 // verify looks for keepers. It is sent after take has answered: each statement
 // sees what was committed before it began.
-func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews []*manifestReview) error {
-	var b sqldb.Batch
-	for _, m := range reviews {
+func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*manifestReview) error {
+	var ids []int64
+	var keys, subjects []string
+	for key, m := range reviews {
 		if !m.taken || m.onHold {
 			continue
 		}
-		b.Query(func(row sqldb.Row) error { return row.Scan(&m.tagged, &m.listed, &m.postponed) },
-			manifestKept, m.id, m.key, now.UnixMilli())
-		if m.subject == "" {
-			continue
+		ids, keys = append(ids, m.id), append(keys, key)
+		if m.subject != "" {
+			subjects = append(subjects, manifestKey(m.repository, m.subject))
 		}
-		b.Query(func(row sqldb.Row) error { m.subjectTaken = true; return row.Scan(new(int64)) },
-			r.c.sql.subjectHeld, m.repository, m.subject)
-		b.Query(func(row sqldb.Row) error { m.subjectExists = true; return row.Scan(new(int64)) },
-			lookSubject, m.repository, m.subject)
 	}
+	kept, postponed, subjectTaken, subjectExists := map[int64]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var b sqldb.Batch
+	among(&b, r.c.sql, kept, r.c.sql.manifestsKept, ids)
+	among(&b, r.c.sql, postponed, r.c.sql.manifestsPostponed, keys, now.UnixMilli())
+	r.find(&b, r.c.sql.keepManifests, subjects, func(key string, _ manifestReview) { subjectTaken[key] = true })
+	r.find(&b, r.c.sql.lookManifests, subjects, func(key string, _ manifestReview) { subjectExists[key] = true })
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify manifests: %w", err)
+	}
+	for key, m := range reviews {
+		subject := manifestKey(m.repository, m.subject)
+		m.kept, m.postponed = kept[m.id], postponed[key]
+		m.subjectTaken, m.subjectExists = subjectTaken[subject], subjectExists[subject]
 	}
 	return nil
 }
@@ -160,9 +182,7 @@ func (m *manifestReview) decide() (v review.Verdict, gone bool) {
 		return review.Again(holdRecheck), false
 	case !m.taken, m.postponed:
 		return review.Again(busyRecheck), false
-	case m.tagged, m.listed:
-		return review.Kept(), false
-	case m.subjectTaken:
+	case m.kept, m.subjectTaken:
 		return review.Kept(), false
 	case m.subjectExists:
 		return review.Again(busyRecheck), false

@@ -59,9 +59,7 @@ func (r *repositoryReviewer) one(ctx context.Context, tx review.Tx, uid string) 
 	var id, namespace int64
 	var exists bool
 	var b sqldb.Batch
-	if r.c.sql.postgres {
-		b.Exec(reviewLockTimeout)
-	}
+	r.c.sql.begin(&b)
 	b.Query(func(row sqldb.Row) error { exists = true; return row.Scan(new(int64)) }, lookRemoved, uid)
 	b.Query(func(row sqldb.Row) error { return row.Scan(&id, &namespace) }, r.c.sql.takeRemoved, uid)
 	if err := tx.Send(ctx, &b); err != nil {

@@ -96,7 +96,7 @@ func (v *verifier) lacks(ctx context.Context, m storedManifest) (string, error) 
 	}
 	var one int64
 	for _, b := range wanted {
-		there, err := v.db.Row(ctx, lookBlob, []any{b.Digest.String()}, new(string))
+		there, err := v.db.Row(ctx, verifyLayer, []any{b.Digest.String()}, &one)
 		if err != nil {
 			return "", err
 		}

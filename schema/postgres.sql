@@ -74,13 +74,16 @@ BEGIN
     FROM (SELECT DISTINCT x COLLATE "C" AS d FROM unnest(digests) AS x WHERE x IS NOT NULL ORDER BY 1) AS s
     ON CONFLICT (digest) DO UPDATE SET
         review_after = greatest(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+    WHERE q.claim_token IS NOT NULL OR q.event <> e OR q.review_after < at + delay;
 END
 $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_enqueue_manifests(ids bigint[], e text)
  RETURNS void
  LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
 AS $function$
 DECLARE
     at      bigint := gc_now();
@@ -131,21 +134,30 @@ $function$;
 CREATE OR REPLACE FUNCTION public.gc_order_deleted_manifests(ids bigint[])
  RETURNS void
  LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
 AS $function$
+DECLARE
+    left_alone bigint[];
 BEGIN
     PERFORM gc_enqueue_blobs(ARRAY(
         SELECT l.digest FROM layers l WHERE l.manifest_id = ANY (ids)
         UNION ALL
         SELECT m.configuration_blob_digest FROM manifests m WHERE m.id = ANY (ids)), 'layer_delete');
-    PERFORM gc_enqueue_manifests(ARRAY(
+    left_alone := ARRAY(
         SELECT c.child_id FROM manifest_references c WHERE c.parent_id = ANY (ids)
         UNION ALL
-        SELECT r.id FROM manifests m JOIN manifests r ON r.repository_id = m.repository_id AND r.subject_digest = m.digest
+        SELECT f.id FROM manifests m CROSS JOIN LATERAL (
+            SELECT r.id FROM manifests r WHERE r.repository_id = m.repository_id AND r.subject_digest = m.digest OFFSET 0) AS f
         WHERE m.id = ANY (ids)
         UNION ALL
-        SELECT t.manifest_id FROM manifests m JOIN tags t ON t.repository_id = m.repository_id AND t.name = ANY (ARRAY[
-            replace(m.digest, ':', '-') || '.att', replace(m.digest, ':', '-') || '.sbom', replace(m.digest, ':', '-') || '.sig'])
-        WHERE m.id = ANY (ids) AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value)), 'manifest_list_delete');
+        SELECT f.manifest_id FROM manifests m CROSS JOIN unnest(ARRAY['.att', '.sbom', '.sig']) AS suffix CROSS JOIN LATERAL (
+            SELECT t.manifest_id FROM tags t
+            WHERE t.repository_id = m.repository_id AND t.name = replace(m.digest, ':', '-') || suffix OFFSET 0) AS f
+        WHERE m.id = ANY (ids) AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value));
+    IF cardinality(left_alone) > 0 THEN
+        PERFORM gc_enqueue_manifests(left_alone, 'manifest_list_delete');
+    END IF;
 END
 $function$;
 
@@ -278,21 +290,26 @@ $function$;
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_subjects()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 DECLARE
     referrers bigint[] := ARRAY(
-        SELECT m.id FROM manifests m WHERE m.repository_id = OLD.repository_id AND m.subject_digest = OLD.digest);
-    image text := replace(OLD.digest, ':', '-');
-    names text[] := ARRAY[image || '.att', image || '.sbom', image || '.sig'];
+        SELECT f.id FROM removed r CROSS JOIN LATERAL (
+            SELECT m.id FROM manifests m WHERE m.repository_id = r.repository_id AND m.subject_digest = r.digest OFFSET 0) AS f);
+    signature record;
 BEGIN
     IF cardinality(referrers) > 0 THEN
         PERFORM gc_enqueue_manifests(referrers, 'subject_delete');
     END IF;
-    IF EXISTS (SELECT 1 FROM tags t WHERE t.repository_id = OLD.repository_id AND t.name = ANY (names)) THEN
-        DELETE FROM tags t
-        WHERE t.repository_id = OLD.repository_id AND t.name = ANY (names)
-            AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value);
-    END IF;
+    FOR signature IN
+        SELECT f.repository_id, f.name FROM removed r CROSS JOIN unnest(ARRAY['.att', '.sbom', '.sig']) AS suffix CROSS JOIN LATERAL (
+            SELECT t.repository_id, t.name FROM tags t
+            WHERE t.repository_id = r.repository_id AND t.name = replace(r.digest, ':', '-') || suffix OFFSET 0) AS f
+        WHERE EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value)
+        ORDER BY f.repository_id, f.name
+    LOOP
+        DELETE FROM tags t WHERE t.repository_id = signature.repository_id AND t.name = signature.name;
+    END LOOP;
     RETURN NULL;
 END
 $function$;
@@ -1045,7 +1062,7 @@ CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON public.manif
 
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifests();
 
-CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON public.manifests FOR EACH ROW EXECUTE FUNCTION gc_track_deleted_subjects();
+CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_subjects();
 
 CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT OR UPDATE ON public.manifests FOR EACH ROW EXECUTE FUNCTION gc_track_manifest_uploads();
 

@@ -1,0 +1,1 @@
+-- PostgreSQL deletes manifests in sets. Here triggers fire for each row.
