@@ -46,6 +46,18 @@ func BenchmarkReclaim(b *testing.B) {
 const (
 	calmPushers, calmPullers = 4, 2
 	calmRows                 = 5 * benchImages // a manifest and four blobs each
+
+	// calmIdle is less than an engine sleeps that has found nothing.
+	calmIdle = 10 * time.Millisecond
+)
+
+// The blobs of what is to be removed are like those in use, and their manifests
+// are due.
+const (
+	calmUnqueueBlobs = `DELETE FROM gc_blob_review_queue WHERE digest IN (SELECT b.digest FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a')`
+	calmDueManifests = `
+UPDATE gc_manifest_review_queue SET review_after = 1 WHERE manifest_id IN (
+    SELECT m.id FROM manifests m JOIN blobs c ON c.digest = m.configuration_blob_digest WHERE c.path >= $1 AND c.path < $1 || 'a')`
 )
 
 type calmWorld struct {
@@ -89,19 +101,8 @@ func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
 
 // addDoomed adds images that nothing keeps and whose review is due.
 func (w *calmWorld) addDoomed() {
-	prefix := fmt.Sprint(2 + w.round%7)
-	err := w.c.transact(w.Context(), func(tx review.Tx) error {
-		var b sqldb.Batch
-		b.Exec(benchBlobs, prefix, benchImages)
-		b.Exec(benchManifests, prefix, benchImages, []byte("{}"))
-		b.Exec(benchLayers, prefix)
-		b.Exec(`DELETE FROM gc_blob_review_queue WHERE digest LIKE $1 || 'b%'`, prefix) // as those in use
-		b.Exec(`UPDATE gc_manifest_review_queue SET review_after = 1 WHERE manifest LIKE '%@' || $1 || 'm%'`, prefix)
-		return tx.Send(w.Context(), &b)
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	prefix := fmt.Sprintf("%d-", w.round)
+	addImages(w.B, w.c, prefix, benchImages, calmUnqueueBlobs, calmDueManifests)
 }
 
 // reclaim runs the engines, as Collector.Run does, until the images are gone.
@@ -123,7 +124,7 @@ func (w *calmWorld) reclaim() {
 					stop()
 				}
 				if r.Claimed == 0 {
-					time.Sleep(time.Millisecond)
+					time.Sleep(calmIdle)
 				}
 			}
 		})

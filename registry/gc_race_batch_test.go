@@ -61,7 +61,9 @@ func TestGCRaceBatchOfManifests(t *testing.T) {
 	t.Run("one's subject is being deleted", func(t *testing.T) {
 		w := raceWorld(t)
 		ids := pushPlain(w, "a", "b")
-		commit := w.open(func(tx *sqldb.Tx) error { return exec(t.Context(), tx, `DELETE FROM manifests WHERE id = $1`, ids["a"]) })
+		commit := w.open(func(tx *sqldb.Tx) error {
+			return exec(t.Context(), tx, `DELETE FROM manifests WHERE id = $1`, ids["a"])
+		})
 		w.push(image{repo: "r", name: "of a", subject: "a"})
 		w.push(image{repo: "r", name: "of b", subject: "b"})
 		w.push(image{repo: "r", name: "of none", subject: "none"})

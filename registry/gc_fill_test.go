@@ -1,0 +1,127 @@
+package registry
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The rows of many images, of a configuration and three layers each, in a few
+// statements. $1 is what the paths of their blobs begin with, $2 how many. Digests
+// are random, as real ones are: neighbours in one index are far apart in another.
+const (
+	fillImages = `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < CAST($2 AS bigint)) `
+	fillLayers = `(SELECT 1 AS j UNION ALL SELECT 2 UNION ALL SELECT 3) AS j`
+
+	fillBlobs = `
+INSERT INTO blobs (digest, path, size, media_type_id, created_at) ` + fillImages + `
+SELECT {digest}, $1 || i || '-' || j, 1, 1, 0 FROM n, (SELECT 0 AS j UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) AS j`
+	fillManifests = `
+INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_digest, total_size, payload, created_at) ` + fillImages + `
+SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, c.digest, 0, $3, 0 FROM n JOIN blobs c ON c.path = $1 || i || '-0'`
+	fillManifestLayers = `
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size) ` + fillImages + `
+SELECT 1, m.repository_id, m.id, b.digest, 8, 1
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest
+CROSS JOIN ` + fillLayers + ` JOIN blobs b ON b.path = $1 || i || '-' || j`
+	fillLinks = `
+INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_digest, created_at)
+SELECT 1, (SELECT min(id) FROM repositories), b.digest, 0 FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a'`
+	fillTags = `
+INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at) ` + fillImages + `
+SELECT 1, m.repository_id, $1 || i, m.id, 0, 0
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest`
+)
+
+// What only those in use have: a list for every eight images.
+const (
+	fillLists = `
+INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, total_size, payload, created_at) ` + fillImages + `
+SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, $1 || i, 0, $3, 0 FROM n WHERE i % 8 = 0`
+	fillReferences = `
+INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id) ` + fillImages + `
+SELECT 1, m.repository_id, p.id, m.id
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest
+JOIN manifests p ON p.artifact_type = $1 || (i - i % 8)`
+	fillListTags = `
+INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
+SELECT 1, p.repository_id, 'list-' || p.artifact_type, p.id, 0, 0 FROM manifests p WHERE p.artifact_type >= $1 AND p.artifact_type < $1 || 'a'`
+)
+
+// What the triggers would write. On PostgreSQL they, and the checks of foreign
+// keys, are left out for those in use: a million would take half an hour.
+const (
+	fillWithoutTriggers = `SET LOCAL session_replication_role = replica`
+	fillConfigurations  = `
+INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
+SELECT m.configuration_blob_digest, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_digest IS NOT NULL`
+	fillBlobsLayers = `
+INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
+SELECT l.digest, l.id, 1, l.repository_id FROM layers l`
+)
+
+// fillRows adds to a batch statements about images.
+func fillRows(engine sqldb.Engine, b *sqldb.Batch, prefix string, images int, statements ...string) {
+	digest := `'sha256:' || lower(hex(randomblob(32)))`
+	if engine == sqldb.Postgres {
+		digest = `'sha256:' || encode(sha256(random()::text::bytea), 'hex')`
+	}
+	for _, s := range statements {
+		args := []any{prefix}
+		if strings.Contains(s, "$2") {
+			args = append(args, images)
+		}
+		if strings.Contains(s, "$3") {
+			args = append(args, []byte("{}"))
+		}
+		b.Exec(strings.ReplaceAll(s, "{digest}", digest), args...)
+	}
+}
+
+// addImages adds images that nothing keeps, and that were never linked.
+func addImages(b *testing.B, c *Collector, prefix string, images int, more ...string) {
+	b.Helper()
+	send(b, c, func(batch *sqldb.Batch) {
+		fillRows(c.db.Engine(), batch, prefix, images, fillBlobs, fillManifests, fillManifestLayers)
+		fillRows(c.db.Engine(), batch, prefix, images, more...)
+	})
+}
+
+// addImagesInUse adds images that have tags and lists, and leaves the queues
+// empty, as they are when the last push was long ago.
+func addImagesInUse(b *testing.B, c *Collector, images int) {
+	b.Helper()
+	all := []string{fillBlobs, fillManifests, fillManifestLayers, fillLinks, fillTags, fillLists, fillReferences, fillListTags}
+	if c.db.Engine() == sqldb.Postgres {
+		send(b, c, func(batch *sqldb.Batch) {
+			batch.Exec(fillWithoutTriggers)
+			fillRows(sqldb.Postgres, batch, "1-", images, all...)
+			batch.Exec(fillConfigurations)
+			batch.Exec(fillBlobsLayers)
+		})
+		// As autovacuum would, but not while we measure.
+		if _, err := c.db.Reader().ExecContext(b.Context(), `VACUUM (ANALYZE)`); err != nil {
+			b.Fatal(err)
+		}
+		return
+	}
+	send(b, c, func(batch *sqldb.Batch) {
+		fillRows(sqldb.SQLite, batch, "1-", images, all...)
+		batch.Exec(`DELETE FROM gc_blob_review_queue`)
+		batch.Exec(`DELETE FROM gc_manifest_review_queue`)
+	})
+}
+
+func send(b *testing.B, c *Collector, fill func(*sqldb.Batch)) {
+	b.Helper()
+	err := c.transactNow(b.Context(), func(tx review.Tx) error {
+		var batch sqldb.Batch
+		fill(&batch)
+		return tx.Send(b.Context(), &batch)
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
