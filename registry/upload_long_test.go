@@ -1,7 +1,14 @@
 package registry_test
 
 import (
+	"bytes"
+	cryptosha256 "crypto/sha256"
+	"flag"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,4 +55,55 @@ func TestUploadOfDays(t *testing.T) {
 		w.want(201, "PUT", at+"?digest="+sha256(content), nil, nil)
 		w.check()
 	})
+}
+
+var largeBlob = flag.Int64("large", 128<<20, "how many bytes TestUploadLarge pushes")
+
+// TestUploadLarge: a blob of any size passes through in buffers. It is pushed in
+// one PATCH, and pulled, and all that is allocated meanwhile, by client and
+// server, is less than a fraction of it. It runs alone: the figure is that of the
+// process.
+func TestUploadLarge(t *testing.T) {
+	const most = 16 << 20
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{})
+	at := w.begin("a")
+	before := allocated()
+	hash := cryptosha256.New()
+	content := io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{}), *largeBlob), hash)
+	w.want(202, "PATCH", at, nil, content)
+	d := fmt.Sprintf("sha256:%x", hash.Sum(nil))
+	w.want(201, "PUT", at+"?digest="+d, nil, nil)
+
+	resp, err := http.Get(w.url + "/v2/a/blobs/" + d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	hash.Reset()
+	n, err := io.Copy(hash, resp.Body)
+	if got := fmt.Sprintf("sha256:%x", hash.Sum(nil)); err != nil || n != *largeBlob || got != d {
+		t.Errorf("pulled %d bytes of digest %s: %v; want %d of %s", n, got, err, *largeBlob, d)
+	}
+	if used := allocated() - before; used > most {
+		t.Errorf("%d bytes were allocated for a blob of %d", used, *largeBlob)
+	} else {
+		t.Logf("%d bytes were allocated for a blob of %d", used, *largeBlob)
+	}
+
+	end := w.want(206, "GET", "/v2/a/blobs/"+d, headers{"Range": "bytes=-7"}, nil)
+	all := rand.NewChaCha8([32]byte{})
+	if _, err := io.CopyN(io.Discard, all, *largeBlob-7); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, 7)
+	if _, err := io.ReadFull(all, want); err != nil || !bytes.Equal([]byte(end.body), want) {
+		t.Errorf("the last bytes are %x, not %x: %v", end.body, want, err)
+	}
+}
+
+// allocated is what the process has ever allocated.
+func allocated() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
 }
