@@ -143,7 +143,7 @@ func (p *push) store(ctx context.Context) error {
 		err = p.storeOnce(ctx)
 	}
 	if errors.Is(err, errNoTarget) {
-		err = errorf(Denied, "repository %s was deleted at once", p.name)
+		err = errDeletedAtOnce(p.name)
 	}
 	if err != nil {
 		return during("store manifest", err)

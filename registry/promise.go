@@ -93,6 +93,9 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 		}
 		return exec(ctx, tx, linkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
 	})
+	if err != nil && r.removed(ctx, repo) {
+		return "", nil // an upload makes it anew
+	}
 	if err != nil {
 		return "", fmt.Errorf("mount blob: %w", err)
 	}

@@ -33,6 +33,19 @@ func (r *Registry) existing(ctx context.Context, name string) (repository, error
 	return repo, err
 }
 
+// removed says whether a repository that was found is known to be gone, down to
+// its row. It is asked after a failure, so that those who push do not have to
+// lock the repository for this.
+func (r *Registry) removed(ctx context.Context, repo repository) bool {
+	var n int64
+	found, err := r.db.Row(ctx, repositoryThere, []any{repo.id}, &n)
+	return err == nil && !found
+}
+
+func errDeletedAtOnce(name string) error {
+	return errorf(Denied, "repository %s was deleted at once", name)
+}
+
 // target is a repository that is pushed to.
 type target struct {
 	repository

@@ -99,6 +99,42 @@ func TestRacePushDuringMark(t *testing.T) {
 	}
 }
 
+// TestRaceUploadBeginsDuringRemoval: an upload has found the repository, and
+// waits while its row goes. It is refused.
+func TestRaceUploadBeginsDuringRemoval(t *testing.T) {
+	w := raceWorld(t)
+	r := New(Config{DB: w.db, Blobs: w.store})
+	w.repo("to")
+	commit := w.open(func(tx *sqldb.Tx) error { return exec(w.Context(), tx, `DELETE FROM repositories WHERE path = 'to'`) })
+	done := w.begin(func() error {
+		return r.start(w.Context(), Request{Repository: "to", Upload: "begun"}, digest.SHA256)
+	})
+	commit()
+	var refused *Error
+	if err := <-done; !errors.As(err, &refused) || refused.Code != Denied {
+		t.Errorf("begun: %v", err)
+	}
+}
+
+// TestRaceMountDuringRemoval: the same of a mount. Nothing is mounted, and the
+// client uploads.
+func TestRaceMountDuringRemoval(t *testing.T) {
+	w := raceWorld(t)
+	r := New(Config{DB: w.db, Blobs: w.store})
+	w.blob("from", "l")
+	w.repo("to")
+	commit := w.open(func(tx *sqldb.Tx) error { return exec(w.Context(), tx, `DELETE FROM repositories WHERE path = 'to'`) })
+	var mounted digest.Digest
+	done := w.begin(func() (err error) {
+		mounted, err = r.mount(w.Context(), "to", "from", w.digestOf("l"))
+		return err
+	})
+	commit()
+	if err := <-done; err != nil || mounted != "" {
+		t.Errorf("mounted %q: %v", mounted, err)
+	}
+}
+
 // lock begins what a push begins with.
 func (w *gcWorld) lock(r *Registry) error {
 	return r.writer.do(w.Context(), func(tx *sqldb.Tx) error {

@@ -4,8 +4,11 @@ package registry
 // name ends in SQLite or Postgres. Text compares by bytes on both. Lists are
 // given as JSON.
 
-// findRepository is by its unique path.
-const findRepository = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
+// findRepository is by its unique path, repositoryThere by its id.
+const (
+	findRepository  = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
+	repositoryThere = `SELECT 1 FROM repositories WHERE id = $1`
+)
 
 // findTarget finds what a push goes to, and what speaks against it: it has no
 // object yet, the object or its namespace is being deleted. lockTarget keeps it

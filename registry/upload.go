@@ -73,6 +73,9 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 		token, until := u.claim(u.renewed)
 		return exec(ctx, tx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
 	})
+	if err != nil && r.removed(ctx, u.repo) {
+		return nil, also(errDeletedAtOnce(u.name), u.writer.Close())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), u.writer.Close())
 	}

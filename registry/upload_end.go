@@ -38,7 +38,7 @@ func (u *upload) save(ctx context.Context) error {
 	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		return u.settle(ctx, tx, saveUpload, u.id, u.token, u.writer.Size(), state, u.r.now().UnixMilli(), string(u.algorithm), u.writer.State())
 	})
-	return u.ended("save", err)
+	return u.ended(ctx, "save", err)
 }
 
 // finish makes the upload a blob of its repository. The order is: the digest is
@@ -78,7 +78,7 @@ func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, smal
 	if err == nil {
 		u.r.touched(u.repo.id)
 	}
-	return u.ended("finish", err)
+	return u.ended(ctx, "finish", err)
 }
 
 // digest is that of all bytes. They are read again only when the client hashes
@@ -107,7 +107,7 @@ func (u *upload) discard(ctx context.Context) error {
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
 	})
 	u.discarded = err == nil
-	return u.ended("discard", err)
+	return u.ended(ctx, "discard", err)
 }
 
 // sync makes what was written survive. Bytes may be written by it, so the claim
@@ -170,12 +170,16 @@ func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, arg
 	return err
 }
 
-// ended notes that the row is no longer ours to give free.
-func (u *upload) ended(what string, err error) error {
+// ended notes that the row is no longer ours to give free. What failed because
+// the repository has been removed meanwhile, with this upload, is no fault.
+func (u *upload) ended(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errLost) {
 		u.token = ""
 	}
-	return during(what+" upload", err)
+	if err == nil || !u.r.removed(ctx, u.repo) {
+		return during(what+" upload", err)
+	}
+	return errorf(BlobUploadUnknown, "repository %s was deleted, and this upload with it", u.name)
 }
 
 // close gives the upload free, whatever has become of it. It is deferred, and

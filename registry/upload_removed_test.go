@@ -1,0 +1,73 @@
+package registry_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/registry"
+)
+
+// TestUploadOutlivesItsRepository: the repository goes while a blob is being
+// sent to it, down to its row. The push is refused with a word about it, and
+// nothing of it stays.
+func TestUploadOutlivesItsRepository(t *testing.T) {
+	const small = "small"
+	large := strings.Repeat("content ", 100_000)
+	post := func(content string) func(*world) (string, string, string) {
+		return func(*world) (string, string, string) {
+			return "POST", "/v2/a/blobs/uploads/?digest=" + sha256(content), content
+		}
+	}
+	put := func(content string) func(*world) (string, string, string) {
+		return func(w *world) (string, string, string) {
+			return "PUT", w.begin("a") + "?digest=" + sha256(content), content
+		}
+	}
+	for name, request := range map[string]func(*world) (method, path, content string){
+		"POST": post(large), "small POST": post(small), "PUT": put(large), "small PUT": put(small),
+		"PATCH": func(w *world) (string, string, string) { return "PATCH", w.begin("a"), large },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(w *world) {
+				method, path, content := request(w)
+				req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
+					Reader: strings.NewReader(content), first: func() { w.exec(`DELETE FROM repositories WHERE path = 'a'`) },
+				})
+				if err != nil {
+					w.Fatal(err)
+				}
+				req.ContentLength = int64(len(content))
+				// The body is asked for when the upload has begun.
+				req.Header.Set("Expect", "100-continue")
+				client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+				defer client.CloseIdleConnections()
+				resp, err := client.Do(req)
+				if err != nil {
+					w.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 404 || !strings.Contains(string(body), string(registry.BlobUploadUnknown)) {
+					w.Errorf("%d %s: %v", resp.StatusCode, body, err)
+				}
+				w.wantCounts("blobs 0, blob_uploads 0, manifests 0, tags 0")
+			})
+		})
+	}
+}
+
+// interrupted does something before it is first read.
+type interrupted struct {
+	io.Reader
+	first func()
+}
+
+func (i *interrupted) Read(p []byte) (int, error) {
+	if i.first != nil {
+		i.first()
+		i.first = nil
+	}
+	return i.Reader.Read(p)
+}
