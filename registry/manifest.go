@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	strictjson "sigs.k8s.io/json"
 )
 
 const (
@@ -70,6 +72,9 @@ func parseManifest(contentType string, payload []byte) (*manifest, error) {
 	if doc.SchemaVersion == 1 || doc.FSLayers != nil {
 		return nil, errSchema1()
 	}
+	if err := doc.onlyReading(payload); err != nil {
+		return nil, err
+	}
 	if doc.SchemaVersion != 2 {
 		return nil, errorf(ManifestInvalid, "schemaVersion is %d, not 2", doc.SchemaVersion)
 	}
@@ -87,6 +92,25 @@ func parseManifest(contentType string, payload []byte) (*manifest, error) {
 		return nil, err
 	}
 	return m, m.check()
+}
+
+// onlyReading refuses a manifest that others could read in another way: one with
+// a field twice, of which some take the first and some the last, or with a name
+// in another case (Layers), which Go takes for the field and most others do not.
+// What they pull would then not be what is kept for them.
+func (doc *document) onlyReading(payload []byte) error {
+	var strict document
+	twice, err := strictjson.UnmarshalStrict(payload, &strict, strictjson.DisallowDuplicateFields)
+	if err != nil {
+		return errorf(ManifestInvalid, "the manifest is not the JSON of one: %v", err)
+	}
+	if len(twice) > 0 {
+		return errorf(ManifestInvalid, "the manifest can be read in two ways: %v", twice[0])
+	}
+	if !reflect.DeepEqual(doc, &strict) {
+		return errorf(ManifestInvalid, "the manifest can be read in two ways: a field has its name in the wrong case")
+	}
+	return nil
 }
 
 func errSchema1() error {

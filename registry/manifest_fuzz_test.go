@@ -10,6 +10,7 @@ func FuzzParseManifest(f *testing.F) {
 	d := `{"mediaType":"a/b","digest":"sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824","size":1}`
 	for _, mediaType := range []string{"", dockerManifest, "application/vnd.oci.image.index.v1+json"} {
 		f.Add(mediaType, []byte(`{"schemaVersion":2,"config":`+d+`,"layers":[`+d+`],"subject":`+d+`}`))
+		f.Add(mediaType, []byte(`{"schemaVersion":2,"Config":`+d+`,"layers":[`+d+`],"layers":[]}`))
 		f.Add(mediaType, []byte(`{"schemaVersion":2,"manifests":[`+d+`],"artifactType":"x"}`))
 	}
 	f.Fuzz(func(t *testing.T, contentType string, payload []byte) {
