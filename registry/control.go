@@ -125,6 +125,7 @@ func newQueueAnswer(s review.Stats) queueAnswer {
 
 type statsAnswer struct {
 	Paused            bool              `json:"paused"`
+	Off               bool              `json:"off"` // other processes collect, or none
 	CollectManifests  bool              `json:"collectManifests"`
 	CollectBlobs      bool              `json:"collectBlobs"`
 	CollectSignatures bool              `json:"collectSignatures"` // with their image
@@ -144,6 +145,7 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 		return nil, err
 	}
 	a := statsAnswer{
+		Off:              k.collector.options.Off,
 		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
 		CollectSignatures: !k.collector.options.KeepSignatures,
 		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),

@@ -16,7 +16,7 @@ import (
 func TestControl(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m", config: "c", layers: []string{"l"}, tags: []string{"t"}})
-		w.ask(http.MethodGet, "/gc", 200, `"paused":false,"collectManifests":true,"collectBlobs":true,"collectSignatures":true,"repositories":{"depth":0`)
+		w.ask(http.MethodGet, "/gc", 200, `"paused":false,"off":false,"collectManifests":true,"collectBlobs":true,"collectSignatures":true,"repositories":{"depth":0`)
 		w.ask(http.MethodGet, "/gc/", 200, `"tag_delete":"24h0m0s"`)
 		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=90m", 200, `"tag_delete":"1h30m0s"`)
 		w.ask(http.MethodGet, "/gc/dry-run", 200, `{"manifests":[],"tags":[],"blobs":[],"uploads":0,`)
@@ -39,10 +39,10 @@ func TestControl(t *testing.T) {
 // TestControlSwitches: what is switched off, or paused, is said, and not done.
 func TestControlSwitches(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := newGCWorld(t, db, Options{KeepManifests: true, KeepBlobs: true, KeepSignatures: true})
+		w := newGCWorld(t, db, Options{KeepManifests: true, KeepBlobs: true, KeepSignatures: true, Off: true})
 		w.push(image{repo: "r", name: "m", config: "c"})
 		w.later(48 * time.Hour)
-		w.ask(http.MethodGet, "/gc", 200, `"collectManifests":false,"collectBlobs":false,"collectSignatures":false`)
+		w.ask(http.MethodGet, "/gc", 200, `"off":true,"collectManifests":false,"collectBlobs":false,"collectSignatures":false`)
 		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":[]`)
 		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":0,"blobs":0`)
 		w.with(Options{Paused: func(context.Context) (bool, error) { return true, nil }})

@@ -40,6 +40,9 @@ type Options struct {
 	// reviewed. Events that are not named keep what the database says, which is
 	// a day at first.
 	ReviewAfter map[string]time.Duration
+	// Off leaves the collection to other processes: Run writes the settings and
+	// waits for its end.
+	Off bool
 	// KeepManifests stops the collection of manifests, KeepBlobs that of blobs.
 	// Both go on being queued.
 	KeepManifests, KeepBlobs bool
@@ -171,6 +174,10 @@ func (c *Collector) Run(ctx context.Context) error {
 			return nil
 		}
 		return err
+	}
+	if c.options.Off {
+		<-ctx.Done()
+		return nil
 	}
 	var running sync.WaitGroup
 	for _, e := range c.engines() {

@@ -104,6 +104,30 @@ func TestGCRun(t *testing.T) {
 	})
 }
 
+// TestGCOff: a process that leaves the collection to others still says what the
+// triggers go by.
+func TestGCOff(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.with(Options{Off: true, ReviewAfter: map[string]time.Duration{EventManifestUpload: 0, EventExistenceCheck: 0}})
+		w.exec(`UPDATE gc_review_after_defaults SET value = 86400000`)
+		w.upload("r", "old", time.Now().Add(-48*time.Hour)) // would go at once
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.c.Run(ctx) }()
+		for w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value = 0`) < 2 {
+			time.Sleep(5 * time.Millisecond) // until Run has set the delays
+		}
+		w.push(image{repo: "r", name: "m"})
+		w.wantManifestQueue("r@m manifest_upload due")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		w.wantManifestQueue("r@m manifest_upload due") // nobody has claimed it
+		w.wantLines("uploads", "old", `SELECT id FROM blob_uploads`)
+	})
+}
+
 func TestGCMetrics(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m", layers: []string{"layer"}})

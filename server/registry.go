@@ -53,8 +53,8 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	}
 	garbage, err := registry.NewCollector(p.db, blobs, registry.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
-		KeepSignatures: c.RegistryKeepSignatures,
-		Changed:        p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
+		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector,
+		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -135,7 +135,7 @@ func (s *registryServer) meters() []prometheus.Collector {
 
 // collect removes what nothing uses any more, until the context ends.
 func (s *registryServer) collect(ctx context.Context) error {
-	if s == nil || s.config.NoCollector {
+	if s == nil {
 		return nil
 	}
 	return s.garbage.Run(ctx)

@@ -129,15 +129,18 @@ type reviewQueue struct {
 
 func writeRegistryStats(p *printer, raw []byte) error {
 	var s struct {
-		Paused, CollectManifests, CollectBlobs, CollectSignatures bool
-		Repositories                                              reviewQueue
-		Manifests, Blobs, Unlinks                                 reviewQueue
-		UnlinkBytes                                               int64
-		Uploads, AbandonedUploads                                 int
-		ReviewAfter                                               map[string]string
+		Paused, Off, CollectManifests, CollectBlobs, CollectSignatures bool
+		Repositories                                                   reviewQueue
+		Manifests, Blobs, Unlinks                                      reviewQueue
+		UnlinkBytes                                                    int64
+		Uploads, AbandonedUploads                                      int
+		ReviewAfter                                                    map[string]string
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return err
+	}
+	if s.Off {
+		p.line("this server does not collect by itself (flag of the server): others do, and \"registry gc run\"")
 	}
 	switch {
 	case s.Paused:

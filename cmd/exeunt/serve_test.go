@@ -18,6 +18,8 @@ func TestServeRegistrySwitches(t *testing.T) {
 		{"--registry-collect-manifests=false", "manifests are not collected"},
 		{"--registry-collect-blobs=false", "blobs are not collected"},
 		{"--registry-collect-signatures=false", "tags that cosign made for an image stay"},
+		{"--enable-garbage-collector=false", "this server does not collect by itself"},
+		{"--enable-garbage-collector=false --registry-review-after=tag_switch=36h", "tag_switch             36h0m0s"},
 		{"--registry-review-after=tag_switch=36h", "tag_switch             36h0m0s"},
 	} {
 		t.Run(test.flag, func(t *testing.T) {
@@ -26,7 +28,7 @@ func TestServeRegistrySwitches(t *testing.T) {
 			if !strings.Contains(stats, test.want) {
 				t.Errorf("%s; want %q in it", stats, test.want)
 			}
-			if off := strings.Contains(stats, "not collected") || strings.Contains(stats, "cosign"); off != strings.Contains(test.flag, "collect") {
+			if off := strings.Contains(stats, "not collected") || strings.Contains(stats, "cosign") || strings.Contains(stats, "does not collect"); off != strings.Contains(test.flag, "collect") {
 				t.Errorf("told what is switched off: %v\n%s", off, stats)
 			}
 		})
@@ -38,9 +40,7 @@ func statsWith(t *testing.T, flag string) string {
 	t.Helper()
 	data := t.TempDir()
 	args := []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--registry-listen", "127.0.0.1:0"}
-	if flag != "" {
-		args = append(args, flag)
-	}
+	args = append(args, strings.Fields(flag)...)
 	server := exec.CommandContext(t.Context(), os.Args[0], args...)
 	server.Env = append(os.Environ(), asProgram+"=1")
 	var log strings.Builder
