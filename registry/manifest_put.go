@@ -119,9 +119,6 @@ type push struct {
 	types map[string]int64 // ids of media types
 }
 
-// errNoTarget: there is no repository to store a manifest in.
-var errNoTarget = errors.New("no such repository")
-
 // store writes the manifest and everything about it in one transaction, which
 // first makes sure of the repository and of what the manifest refers to, and
 // holds on to them.
@@ -132,51 +129,35 @@ func (p *push) store(ctx context.Context) error {
 	if err := p.findTypes(ctx); err != nil {
 		return err
 	}
-	err := p.storeOnce(ctx)
-	if errors.Is(err, errNoTarget) {
-		if _, _, err := p.layers(nil, nil); err != nil {
-			return err
-		}
-		if _, err := p.r.ensure(ctx, p.name); err != nil {
-			return err
-		}
-		err = p.storeOnce(ctx)
+	needsNothing := func() error {
+		_, _, err := p.layers(nil, nil)
+		return err
 	}
-	if errors.Is(err, errNoTarget) {
-		err = errDeletedAtOnce(p.name)
-	}
+	repo, err := p.r.pushTo(ctx, p.name, needsNothing, func(tx *sqldb.Tx, repo repository) error {
+		p.repo, p.absent = repo, nil
+		return p.storeIn(ctx, tx)
+	})
 	if err != nil {
 		return during("store manifest", err)
 	}
-	p.r.touched(p.repo.id)
+	p.r.touched(repo.id)
 	return nil
 }
 
-func (p *push) storeOnce(ctx context.Context) error {
-	return p.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		p.absent = nil
-		var found bool
-		var err error
-		if p.repo, found, err = p.r.lockTarget(ctx, tx, p.name); err != nil {
-			return err
-		}
-		if !found {
-			return errNoTarget
-		}
-		blobs, err := p.shareBlobs(ctx, tx)
-		if err != nil {
-			return err
-		}
-		children, err := p.shareManifests(ctx, tx)
-		if err != nil {
-			return err
-		}
-		layers, size, err := p.layers(blobs, children)
-		if err != nil {
-			return err
-		}
-		return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
-	})
+func (p *push) storeIn(ctx context.Context, tx *sqldb.Tx) error {
+	blobs, err := p.shareBlobs(ctx, tx)
+	if err != nil {
+		return err
+	}
+	children, err := p.shareManifests(ctx, tx)
+	if err != nil {
+		return err
+	}
+	layers, size, err := p.layers(blobs, children)
+	if err != nil {
+		return err
+	}
+	return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
 }
 
 // findTypes finds the ids of all media types, before the transaction.

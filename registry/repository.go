@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	v1 "github.com/exeunt/exeunt/registry/v1"
@@ -68,19 +69,57 @@ func (t *target) refusal(name string) error {
 	return nil
 }
 
+// usable says whether a target is there, with its object where there is an API.
+func (r *Registry) usable(t target, found bool) bool {
+	return found && (t.declared || r.declare == nil)
+}
+
+// errNoTarget: there is no repository to push to, or it has no object yet.
+var errNoTarget = errors.New("no such repository")
+
+// pushTo runs a transaction that pushes to a repository. One that is not there
+// is made, if mayMake has nothing against it, and the transaction is run again.
+func (r *Registry) pushTo(ctx context.Context, name string, mayMake func() error, fn func(tx *sqldb.Tx, repo repository) error) (repo repository, err error) {
+	once := func() error {
+		return r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+			if repo, err = r.lockTarget(ctx, tx, name); err != nil {
+				return err
+			}
+			return fn(tx, repo)
+		})
+	}
+	err = once()
+	if errors.Is(err, errNoTarget) {
+		if err := mayMake(); err != nil {
+			return repository{}, err
+		}
+		if _, err := r.ensure(ctx, name); err != nil {
+			return repository{}, err
+		}
+		err = once()
+	}
+	if errors.Is(err, errNoTarget) {
+		err = errDeletedAtOnce(name)
+	}
+	return repo, err
+}
+
 // lockTarget is part of a push's transaction: from here to its end the
 // repository is neither marked nor removed.
-func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (repository, bool, error) {
+func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (repository, error) {
 	statement := findTarget
 	if r.db.Engine() == sqldb.Postgres {
 		statement = lockTargetPostgres
 	}
 	var t target
 	found, err := one(ctx, tx, statement, []any{name}, t.fields()...)
-	if err != nil || !found {
-		return repository{}, false, err
+	if err == nil && !r.usable(t, found) {
+		err = errNoTarget
 	}
-	return t.repository, true, t.refusal(name)
+	if err != nil {
+		return repository{}, err
+	}
+	return t.repository, t.refusal(name)
 }
 
 // ensure finds a repository that can be pushed to, or makes it: the first push
@@ -113,7 +152,7 @@ func (r *Registry) findTarget(ctx context.Context, name string) (repository, err
 	if err != nil {
 		return repository{}, fmt.Errorf("find repository %s: %w", name, err)
 	}
-	if !found || r.declare != nil && !t.declared {
+	if !r.usable(t, found) {
 		return repository{}, nil
 	}
 	return t.repository, t.refusal(name)

@@ -57,7 +57,7 @@ func TestRaceRemovalDuringPush(t *testing.T) {
 	w, r, manifest := repositoryWorld(t)
 	var repo repository
 	commit := w.open(func(tx *sqldb.Tx) (err error) {
-		repo, _, err = r.lockTarget(w.Context(), tx, "shop/web")
+		repo, err = r.lockTarget(w.Context(), tx, "shop/web")
 		return errors.Join(err, exec(w.Context(), tx, putTag, repo.namespace, repo.id, "late", manifest, 1))
 	})
 	removed := w.begin(func() error { return w.try(func(b *sqldb.Batch) { b.Exec(deleteTestObject) }) })
@@ -138,10 +138,7 @@ func TestRaceMountDuringRemoval(t *testing.T) {
 // lock begins what a push begins with.
 func (w *gcWorld) lock(r *Registry) error {
 	return r.writer.do(w.Context(), func(tx *sqldb.Tx) error {
-		_, found, err := r.lockTarget(w.Context(), tx, "shop/web")
-		if err == nil && !found {
-			return errNoTarget
-		}
+		_, err := r.lockTarget(w.Context(), tx, "shop/web")
 		return err
 	})
 }

@@ -121,13 +121,34 @@ func match(method string, path []string) (endpoint, error) {
 	return endpoint{}, errorf(Unsupported, "nothing is served at this path").as(http.StatusNotFound)
 }
 
-var uploadID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+// isUploadID says whether an id is written as we write them: a UUID, in lower
+// case. Every upload's requests are held against it, so it is no pattern.
+func isUploadID(id string) bool {
+	if len(id) != len("00000000-0000-0000-0000-000000000000") {
+		return false
+	}
+	for i := range len(id) {
+		switch i {
+		case 8, 13, 18, 23:
+			if id[i] != '-' {
+				return false
+			}
+		default:
+			if !isHex(id[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }
 
 func matchUpload(name, id string) (endpoint, error) {
 	if id == "" {
 		return endpoint{startMethods, true, Request{Repository: name}}, nil
 	}
-	if !uploadID.MatchString(id) {
+	if !isUploadID(id) {
 		return endpoint{}, errorf(BlobUploadUnknown, "no upload has this id")
 	}
 	return endpoint{uploadMethods, true, Request{Repository: name, Upload: id}}, nil
@@ -212,14 +233,29 @@ func checkTag(tag string) error {
 
 // parseDigest accepts the digests that the registry can verify.
 func parseDigest(s string) (digest.Digest, error) {
+	if isDigest(s) {
+		return digest.Digest(s), nil
+	}
 	d, err := digest.Parse(s)
 	if err != nil {
 		return "", errorf(DigestInvalid, "%q is not a digest: want sha256: or sha512: and its lower-case hexadecimal digits", s)
 	}
-	if !supported(d.Algorithm()) {
-		return "", errorf(DigestInvalid, "digest algorithm %s is not supported: want sha256 or sha512", d.Algorithm())
+	return "", errorf(DigestInvalid, "digest algorithm %s is not supported: want sha256 or sha512", d.Algorithm())
+}
+
+// isDigest says what digest.Parse says of a digest that is supported, without a
+// pattern.
+func isDigest(s string) bool {
+	algorithm, digits, _ := strings.Cut(s, ":")
+	if a := digest.Algorithm(algorithm); !supported(a) || len(digits) != 2*a.Size() {
+		return false
 	}
-	return d, nil
+	for i := range len(digits) {
+		if !isHex(digits[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func supported(a digest.Algorithm) bool { return a == digest.SHA256 || a == digest.SHA512 }

@@ -51,7 +51,7 @@ type upload struct {
 	writer    blobstore.Writer
 	dirty     bool // something was written that is not synced
 	sealed    bool // it is finished in the blob store
-	rowless   bool // it begins and ends with this request, and nothing is stored before its end
+	rowless   bool // it begins and ends with this request; until then nothing is stored, and repo is not set
 	discarded bool // it has no row any more
 }
 
@@ -62,10 +62,15 @@ var errTruncated = errors.New("the body ended early")
 // is written before the first byte, so a crash leaves no bytes that nobody
 // knows of.
 func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algorithm, keep bool) (*upload, error) {
+	repo, err := r.ensure(ctx, to.Repository)
+	if err != nil {
+		return nil, err
+	}
 	u, err := r.prepare(ctx, to, algorithm)
 	if err != nil {
 		return nil, err
 	}
+	u.repo = repo
 	if keep {
 		u.token = r.newToken()
 	}
@@ -82,18 +87,14 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 	return u, nil
 }
 
-// prepare is begin without a row.
+// prepare is begin without a row and a repository.
 func (r *Registry) prepare(ctx context.Context, to Request, algorithm digest.Algorithm) (*upload, error) {
-	repo, err := r.ensure(ctx, to.Repository)
-	if err != nil {
-		return nil, err
-	}
 	w, err := r.blobs.Create(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin upload: %w", err)
 	}
 	return &upload{
-		r: r, id: to.Upload, name: to.Repository, repo: repo, renewed: r.now(),
+		r: r, id: to.Upload, name: to.Repository, renewed: r.now(),
 		algorithm: algorithm, hash: algorithm.Hash(), writer: w,
 	}, nil
 }

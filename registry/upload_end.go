@@ -61,20 +61,25 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 
 // enter makes the blob visible and ends the upload, in one transaction. The
 // bytes are stored by now, unless the blob is small and they come with it.
-func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, small []byte) error {
+func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, small []byte) (err error) {
 	path, now := u.writer.Path(), u.r.now()
-	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	insert := func(tx *sqldb.Tx, repo repository) error {
 		var b sqldb.Batch
 		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), small != nil)
 		if small != nil {
 			b.Exec(insertSmall, want.String(), small, path)
 		}
-		b.Exec(linkBlob, u.repo.namespace, u.repo.id, want.String(), now.UnixMilli())
+		b.Exec(linkBlob, repo.namespace, repo.id, want.String(), now.UnixMilli())
 		if err := tx.Send(ctx, &b); err != nil {
 			return err
 		}
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
-	})
+	}
+	if u.rowless {
+		u.repo, err = u.r.pushTo(ctx, u.name, func() error { return nil }, insert)
+	} else {
+		err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error { return insert(tx, u.repo) })
+	}
 	if err == nil {
 		u.r.touched(u.repo.id)
 	}

@@ -33,29 +33,54 @@ func TestUploadOutlivesItsRepository(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(w *world) {
 				method, path, content := request(w)
-				req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
-					Reader: strings.NewReader(content), first: func() { w.exec(`DELETE FROM repositories WHERE path = 'a'`) },
-				})
-				if err != nil {
-					w.Fatal(err)
-				}
-				req.ContentLength = int64(len(content))
-				// The body is asked for when the upload has begun.
-				req.Header.Set("Expect", "100-continue")
-				client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
-				defer client.CloseIdleConnections()
-				resp, err := client.Do(req)
-				if err != nil {
-					w.Fatal(err)
-				}
-				defer resp.Body.Close()
-				if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 404 || !strings.Contains(string(body), string(registry.BlobUploadUnknown)) {
-					w.Errorf("%d %s: %v", resp.StatusCode, body, err)
+				status, body := w.sendAsItGoes(method, path, content)
+				if status != 404 || !strings.Contains(body, string(registry.BlobUploadUnknown)) {
+					w.Errorf("%d %s", status, body)
 				}
 				w.wantCounts("blobs 0, blob_uploads 0, manifests 0, tags 0")
 			})
 		})
 	}
+}
+
+// TestSmallUploadOutlivesItsRepository: a small blob that has no row of its own
+// makes the repository anew, as any first push does.
+func TestSmallUploadOutlivesItsRepository(t *testing.T) {
+	eachSmall(t, func(w *world) {
+		w.begin("a")
+		status, body := w.sendAsItGoes("POST", "/v2/a/blobs/uploads/?digest="+sha256("small"), "small")
+		if status != 201 {
+			w.Errorf("%d %s", status, body)
+		}
+		w.wantCounts("blobs 1, blob_uploads 0, manifests 0, tags 0")
+	})
+}
+
+// sendAsItGoes removes repository a before the first byte of a request's body
+// is sent.
+func (w *world) sendAsItGoes(method, path, content string) (status int, body string) {
+	w.Helper()
+	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
+		Reader: strings.NewReader(content), first: func() { w.exec(`DELETE FROM repositories WHERE path = 'a'`) },
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	req.ContentLength = int64(len(content))
+	// The body is asked for when the upload has begun.
+	req.Header.Set("Expect", "100-continue")
+	client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
 }
 
 // interrupted does something before it is first read.

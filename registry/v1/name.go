@@ -88,11 +88,43 @@ func derive(text, whole string) string {
 	return readable + "-" + hex.EncodeToString(sum[:8])
 }
 
-// pathPattern is the grammar of paths in distribution-spec.
-var pathPattern = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-
 // MaxPath is the longest path.
 const MaxPath = 255
 
-// ValidPath says whether a repository can have this path.
-func ValidPath(path string) bool { return len(path) <= MaxPath && pathPattern.MatchString(path) }
+// ValidPath says whether a repository can have this path: components of
+// lower-case letters and digits, between which there may be one dot, one or two
+// underscores, or any number of dashes. Every request is held against it, so it
+// is no pattern.
+func ValidPath(path string) bool {
+	if len(path) > MaxPath {
+		return false
+	}
+	for component := range strings.SplitSeq(path, "/") {
+		if !validComponent(component) {
+			return false
+		}
+	}
+	return true
+}
+
+func validComponent(s string) bool {
+	if s == "" || !letterOrDigit(s[0]) || !letterOrDigit(s[len(s)-1]) {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		from := i
+		for !letterOrDigit(s[i]) {
+			i++
+		}
+		switch between := s[from:i]; between {
+		case "", ".", "_", "__":
+		default:
+			if strings.Trim(between, "-") != "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func letterOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,6 +42,28 @@ func like(got, want string) bool {
 	return got == want
 }
 
+// pathPattern is the grammar of paths in distribution-spec.
+var pathPattern = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+
+// TestValidPath: what ValidPath says is what the grammar says, of every path of
+// up to seven characters out of those that matter.
+func TestValidPath(t *testing.T) {
+	const characters = "a0._-/A"
+	var walk func(path string)
+	walk = func(path string) {
+		if got, want := ValidPath(path), pathPattern.MatchString(path); got != want {
+			t.Errorf("ValidPath(%q) = %v", path, got)
+		}
+		for i := 0; i < len(characters) && len(path) < 7; i++ {
+			walk(path + characters[i:i+1])
+		}
+	}
+	walk("")
+	if longest := strings.Repeat("a", MaxPath); !ValidPath(longest) || ValidPath(longest+"a") {
+		t.Errorf("a path has at most %d characters", MaxPath)
+	}
+}
+
 // FuzzName: every path has a valid name, and no two paths have the same.
 func FuzzName(f *testing.F) {
 	f.Add("web", "default/web")
@@ -50,7 +73,7 @@ func FuzzName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var seen [2]string
 		for i, path := range []string{a, b} {
-			if !pathPattern.MatchString(path) || len(path) > 255 {
+			if !ValidPath(path) {
 				return
 			}
 			namespace, name := Name(path)
