@@ -1,0 +1,1 @@
+-- PostgreSQL asks at once whether a blob that is deleted is used. So does SQLite.
