@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // The longest lists that are answered at once.
@@ -54,25 +55,17 @@ func (r *Registry) catalog(w http.ResponseWriter, req *http.Request, to Request)
 }
 
 // names reads one entry more than the page holds, to know whether there is one.
+// All of them come as one value, with commas, which no name has: to fetch rows
+// takes longer than all the rest.
 func (r *Registry) names(ctx context.Context, p page, statement string, args ...any) (names []string, more bool, err error) {
 	if p.size == 0 {
 		return nil, false, nil
 	}
-	rows, err := r.db.Query(ctx, statement, args...)
-	if err != nil {
+	var joined string
+	if _, err := r.db.Row(ctx, statement, args, &joined); err != nil || joined == "" {
 		return nil, false, err
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, false, err
-		}
-		names = append(names, name)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, false, err
-	}
+	names = strings.Split(joined, ",")
 	if len(names) > p.size {
 		return names[:p.size], true, nil
 	}

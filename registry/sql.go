@@ -33,12 +33,13 @@ SELECT id, CAST($2 AS text), CAST($3 AS bigint) FROM top_level_namespaces WHERE 
 ON CONFLICT (path) DO NOTHING`
 )
 
-// listRepositories lists those that have content, in order of their path. What
-// was removed has none that anybody can ask for.
+// listRepositories lists those that have content, in order of their path, as one
+// value. What was removed has none that anybody can ask for.
 const listRepositories = `
-SELECT r.path FROM repositories r
-WHERE r.path > $1 AND r.removed_at IS NULL AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
-ORDER BY r.path LIMIT $2`
+SELECT coalesce(string_agg(page.path, ','), '') FROM (
+    SELECT r.path FROM repositories r
+    WHERE r.path > $1 AND r.removed_at IS NULL AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+    ORDER BY r.path LIMIT $2) AS page`
 
 const (
 	findMediaType   = `SELECT id FROM media_types WHERE media_type = $1`
@@ -341,8 +342,10 @@ DELETE FROM deleted_manifests WHERE (repository_id, digest) IN (
 RETURNING 1`
 )
 
-// listTags is a run of a repository's tags, from the primary key.
-const listTags = `SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3`
+// listTags is a run of a repository's tags, from the primary key, as one value.
+const listTags = `
+SELECT coalesce(string_agg(page.name, ','), '') FROM (
+    SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3) AS page`
 
 // listReferrers is a run of the manifests that have a subject, from
 // manifests_repository_id_subject_digest_idx. $4 is empty, or what to filter by.
