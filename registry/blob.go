@@ -215,9 +215,9 @@ func etag(d digest.Digest) string { return `"` + d.String() + `"` }
 func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	var found bool
+	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-		var n int64
-		found, err = one(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &n)
+		found, err = one(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
 		return err
 	})
 	if err != nil {
@@ -226,6 +226,7 @@ func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Reque
 	if !found {
 		return r.blobUnknown(ctx, to)
 	}
+	r.touched(repo)
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }

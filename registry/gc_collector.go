@@ -55,8 +55,8 @@ type Options struct {
 	// SweepEvery is how often the blob store is looked through for bytes that
 	// the database does not know. Default a day; negative: never.
 	SweepEvery time.Duration
-	// Changed is told of the id of a repository that lost a manifest. It must be
-	// quick. Nil: nobody wants to know.
+	// Changed is told of the id of a repository that lost a manifest or a blob.
+	// It must be quick. Nil: nobody wants to know.
 	Changed func(repository int64)
 	// Paused is asked before each turn. Default: never.
 	Paused func(ctx context.Context) (bool, error)

@@ -49,7 +49,7 @@ func giveBack(tx review.Tx, r recovered) {
 	}
 }
 
-// changed has a repository named that lost a manifest.
+// changed has a repository named that lost a manifest or a blob.
 func changed(tx review.Tx, repository int64) {
 	if t, ok := tx.(*countingTx); ok {
 		t.changed = append(t.changed, repository)

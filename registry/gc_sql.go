@@ -96,6 +96,17 @@ SELECT list.value FROM {keys}
 WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
 )
 
+// blobsLinked says which repositories have some of the blobs: their figures
+// change when those go.
+const (
+	blobsLinkedSQLite = `
+SELECT DISTINCT l.repository_id FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_digest = list.value`
+	blobsLinkedPostgres = `
+SELECT DISTINCT found.repository_id FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT l.repository_id FROM repository_blobs l WHERE l.blob_digest = list.value
+    OFFSET 0) AS found`
+)
+
 // deleteBlobs deletes by digests; a trigger leaves their paths to the unlinker.
 const (
 	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))` + givenBack
@@ -211,7 +222,7 @@ type gcStatements struct {
 
 	takeManifests, lookManifests, keepManifests         string
 	manifestsKept, manifestsPostponed, deleteManifests  string
-	takeBlobs, lookBlobs                                string
+	takeBlobs, lookBlobs, blobsLinked                   string
 	blobsUsed, blobsOnHold, blobsPostponed, deleteBlobs string
 	removeAbandoned                                     string
 	takeRemoved, removableManifests, removeNamespace    string
@@ -225,7 +236,7 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 	s := gcStatements{
 		takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
 		manifestsKept: fill(manifestsKept), manifestsPostponed: fill(manifestsPostponed), deleteManifests: deleteManifestsSQLite,
-		takeBlobs: fill(lookBlobs), lookBlobs: fill(lookBlobs),
+		takeBlobs: fill(lookBlobs), lookBlobs: fill(lookBlobs), blobsLinked: blobsLinkedSQLite,
 		blobsUsed: fill(blobsUsed), blobsOnHold: fill(blobsOnHold), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
 		removeAbandoned: removeAbandonedSQLite,
 		takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
@@ -234,7 +245,7 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 		s.postgres = true
 		s.takeManifests, s.lookManifests, s.keepManifests = takeManifestsPostgres, lookManifestsPostgres, keepManifestsPostgres
 		s.takeBlobs, s.deleteManifests, s.deleteBlobs = takeBlobsPostgres, deleteManifestsPostgres, deleteBlobsPostgres
-		s.removeAbandoned, s.takeRemoved = removeAbandonedPostgres, takeRemovedPostgres
+		s.blobsLinked, s.removeAbandoned, s.takeRemoved = blobsLinkedPostgres, removeAbandonedPostgres, takeRemovedPostgres
 		s.removableManifests, s.removeNamespace = removableManifestsPostgres, removeNamespacePostgres
 	}
 	return s

@@ -102,5 +102,6 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	if !found {
 		return "", nil
 	}
+	r.touched(repo.id)
 	return want, nil
 }

@@ -119,14 +119,20 @@ func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, digests []strin
 		return nil
 	}
 	slices.Sort(digests)
-	small := recovered{worker: workerBlob, event: EventBlobDelete}
+	small, list := recovered{worker: workerBlob, event: EventBlobDelete}, gcList(r.c.sql, digests)
 	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var repository int64
+		err := row.Scan(&repository)
+		changed(tx, repository)
+		return err
+	}, r.c.sql.blobsLinked, list)
 	b.Query(func(row sqldb.Row) error {
 		var size int64
 		err := row.Scan(&size)
 		small.bytes += size
 		return err
-	}, r.c.sql.deleteBlobs, gcList(r.c.sql, digests))
+	}, r.c.sql.deleteBlobs, list)
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
 	}

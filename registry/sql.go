@@ -113,7 +113,7 @@ ON CONFLICT (repository_id, blob_digest) DO NOTHING`
 const unlinkBlob = `
 DELETE FROM repository_blobs
 WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_digest = $2
-RETURNING 1`
+RETURNING repository_id`
 
 const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)

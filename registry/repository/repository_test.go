@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -373,6 +374,19 @@ func TestStatus(t *testing.T) {
 			w.Error("the last push was forgotten")
 		}
 		w.want(404, "", "GET", "/v2/shop/web/manifests/"+first)
+
+		// Blobs alone, which come and go without a manifest.
+		blob := digest.FromString("loose").String()
+		w.do("POST", "/v2/other/blobs/uploads/?digest="+blob, "", "loose")
+		w.want(201, "", "POST", "/v2/shop/web/blobs/uploads/?mount="+blob+"&from=other")
+		status("size 12, tags 0, manifests 0, reclaimable 5")
+		w.want(202, "", "DELETE", "/v2/shop/web/blobs/"+blob)
+		status("size 7, tags 0, manifests 0, reclaimable 0")
+		w.want(201, "", "POST", "/v2/shop/web/blobs/uploads/?mount="+blob)
+		status("size 12, tags 0, manifests 0, reclaimable 5")
+		w.later(25 * time.Hour)
+		w.collect() // tells of the blobs that went
+		status("size 7, tags 0, manifests 0, reclaimable 0")
 	})
 }
 
