@@ -323,7 +323,9 @@ JOIN media_types t ON t.id = x.media_type_id WHERE r.path = $1
 LIMIT 1`
 
 // undeleteWindow is the longest time until a review, in milliseconds, of all
-// repositories. What was deleted before then is forgotten, in steps.
+// repositories. What was deleted before then is forgotten, in steps, unless its
+// review has yet to come: it is late, or switched off, or the repository is on
+// hold. That keeps the blobs of a deleted manifest as well.
 const (
 	undeleteWindow = `
 SELECT coalesce(max(s.delay), 0) FROM (
@@ -334,11 +336,16 @@ SELECT coalesce(max(s.delay), 0) FROM (
 	forgetTags = `
 DELETE FROM deleted_tags WHERE (repository_id, name, deleted_at, digest) IN (
     SELECT d.repository_id, d.name, d.deleted_at, d.digest FROM deleted_tags d
-    WHERE d.deleted_at <= $1 ORDER BY d.deleted_at LIMIT $2)
+    JOIN repositories r ON r.id = d.repository_id AND NOT r.gc_hold
+    WHERE d.deleted_at <= $1
+        AND NOT EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = d.repository_id || '@' || d.digest)
+    ORDER BY d.deleted_at LIMIT $2)
 RETURNING 1`
 	forgetManifests = `
 DELETE FROM deleted_manifests WHERE (repository_id, digest) IN (
-    SELECT x.repository_id, x.digest FROM deleted_manifests x WHERE x.deleted_at <= $1 ORDER BY x.deleted_at LIMIT $2)
+    SELECT x.repository_id, x.digest FROM deleted_manifests x
+    JOIN repositories r ON r.id = x.repository_id AND NOT r.gc_hold
+    WHERE x.deleted_at <= $1 ORDER BY x.deleted_at LIMIT $2)
 RETURNING 1`
 )
 

@@ -137,6 +137,55 @@ func TestUndeleteUntagged(t *testing.T) {
 	})
 }
 
+// TestUndeleteAfterLong: what has not been collected can be brought back however
+// long ago it was deleted, because its repository is on hold, or because
+// manifests are not collected at all.
+func TestUndeleteAfterLong(t *testing.T) {
+	for name, o := range map[string]registry.Options{"hold": {}, "switched off": {KeepManifests: true}} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(w *world) {
+				now := time.Now()
+				options := o
+				options.Now = func() time.Time { return now }
+				c, err := registry.NewCollector(w.db, w.blobs, options)
+				if err != nil {
+					w.Fatal(err)
+				}
+				m := w.image("shop/web", "v1", "layer", "")
+				want := "shop/web:v1 tag_delete"
+				if name == "hold" {
+					w.exec(`UPDATE repositories SET gc_hold = true`)
+					d := w.image("shop/web", "v2", "other", "")
+					w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(d), nil, nil)
+					want += ", shop/web:v2 manifest_delete"
+				}
+				w.want(202, "DELETE", "/v2/shop/web/manifests/v1", nil, nil)
+				for range 5 {
+					now = now.Add(25 * time.Hour)
+					if _, err := c.RunOne(w.Context()); err != nil {
+						w.Fatal(err)
+					}
+					if n, err := c.ForgetDeleted(w.Context()); n != 0 || err != nil {
+						w.Fatalf("forgot %d, error %v", n, err)
+					}
+				}
+				w.deleted(want)
+				w.undelete("shop/web", "v1", "")
+				w.tagged("shop/web", "v1", m)
+				if name == "hold" {
+					w.undelete("shop/web", "v2", "")
+				}
+				w.deleted("")
+				w.exec(`UPDATE repositories SET gc_hold = false`)
+				w.exec(`DELETE FROM gc_manifest_review_queue`) // its reviews have come, and found the tags
+				if n, err := c.ForgetDeleted(w.Context()); n == 0 || err != nil {
+					w.Errorf("forgot %d, error %v", n, err)
+				}
+			})
+		})
+	}
+}
+
 // TestUndeleteCollected: what reviews took cannot be brought back, is not
 // listed, and is forgotten in the end.
 func TestUndeleteCollected(t *testing.T) {
