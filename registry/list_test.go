@@ -81,6 +81,14 @@ func TestTagList(t *testing.T) {
 		for _, n := range []string{"-1", "x", "", "1e3"} {
 			w.refuses(400, registry.Unsupported, "GET", "/v2/shop/web/tags/list?n="+n, nil, nil)
 		}
+		for _, last := range []string{"%00", "a%00b", "%ff", "a%20b", "%C3%A4"} {
+			w.refuses(400, registry.Unsupported, "GET", "/v2/shop/web/tags/list?last="+last, nil, nil)
+			w.refuses(400, registry.Unsupported, "GET", "/v2/_catalog?last="+last, nil, nil)
+			w.refuses(400, registry.Unsupported, "GET", "/v2/shop/web/referrers/"+sha256(m)+"?last="+last, nil, nil)
+			if list := w.referrers("/v2/shop/web/referrers/" + sha256(m) + "?artifactType=" + last); len(list) != 0 {
+				w.Errorf("artifacts of type %s: %v", last, list)
+			}
+		}
 		w.refuses(404, registry.NameUnknown, "GET", "/v2/shop/none/tags/list", nil, nil)
 		w.push("shop/empty", "x")
 		if a := w.want(200, "GET", "/v2/shop/empty/tags/list", nil, nil); strings.TrimSpace(a.body) != `{"name":"shop/empty","tags":[]}` {

@@ -67,7 +67,14 @@ func checkMediaType(name string) bool {
 	if name == "" || len(name) > maxMediaType {
 		return false
 	}
-	return !strings.ContainsFunc(name, func(c rune) bool { return c < '!' || c > '~' })
+	return visible(name)
+}
+
+// visible says that a text has none but visible characters of ASCII. All names
+// here are so; and not everything else can be asked for: PostgreSQL refuses a
+// text that has a zero byte, or is not UTF-8.
+func visible(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
 }
 
 // baseMediaType is a Content-Type without its parameters.

@@ -16,6 +16,9 @@ type page struct {
 // Link of the answer, whatever n says.
 func parsePage(query url.Values, most int) (page, error) {
 	p := page{size: most, last: query.Get("last")}
+	if p.last != "" && !visible(p.last) {
+		return page{}, errorf(Unsupported, "last is %q, which is no name", p.last)
+	}
 	if query.Has("n") {
 		n, err := strconv.Atoi(query.Get("n"))
 		if err != nil || n < 0 {

@@ -39,6 +39,9 @@ func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Reques
 	if err != nil {
 		return err
 	}
+	if filter != "" && !checkMediaType(filter) {
+		found = false // nothing is of a type that is none
+	}
 	if found && p.size > 0 {
 		more := false
 		if index.Manifests, more, err = r.listReferrers(req.Context(), repo, to.Digest, filter, p); err != nil {
