@@ -13,7 +13,7 @@ import (
 // follows from it, came now, and nothing else happened.
 type Plan struct {
 	Manifests []PlannedManifest `json:"manifests"`
-	Tags      []PlannedTag      `json:"tags"` // of cosign, that go with their image
+	Tags      []PlannedTag      `json:"tags"` // of cosign, that go with their image, and of deleted repositories
 	Blobs     []PlannedBlob     `json:"blobs"`
 	Uploads   int               `json:"uploads"` // abandoned ones
 	Bytes     int64             `json:"bytes"`   // of blobs, of abandoned uploads, and of what waits for the unlinker
@@ -43,6 +43,11 @@ const (
 	planQueuedManifests = `
 SELECT m.id FROM gc_manifest_review_queue q JOIN manifests m ON m.id = q.manifest_id
 WHERE q.manifest = m.repository_id || '@' || m.digest ORDER BY m.id`
+	// planRemoved are the manifests of repositories that were deleted and cannot
+	// be restored: they go whatever keeps them.
+	planRemoved = `
+SELECT m.id FROM repositories r JOIN manifests m ON m.repository_id = r.id
+WHERE r.removed_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = substr(r.path, 2)) ORDER BY m.id`
 	planManifest = `
 SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_digest, ''), r.gc_hold
 FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
@@ -121,7 +126,12 @@ func (p *planner) planManifests() error {
 	if p.c.options.KeepManifests {
 		return nil
 	}
-	todo, err := values[int64](p, planQueuedManifests)
+	todo, err := p.planRemoved()
+	if err != nil {
+		return err
+	}
+	queued, err := values[int64](p, planQueuedManifests)
+	todo = append(todo, queued...)
 	for err == nil && len(todo) > 0 {
 		m := plannedManifest{id: todo[0]}
 		todo = todo[1:]
@@ -136,13 +146,46 @@ func (p *planner) planManifests() error {
 	return err
 }
 
+// planRemoved is the decision of repositoryReviewer. It returns what has to be
+// looked at then.
+func (p *planner) planRemoved() (next []int64, err error) {
+	removed, err := values[int64](p, planRemoved)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range removed {
+		m := plannedManifest{id: id}
+		if err := p.read(&m); err != nil {
+			return nil, err
+		}
+		tags, err := values[string](p, planTags, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, tag := range tags {
+			p.removeTag(&m, tag)
+		}
+		more, err := p.remove(&m)
+		if err != nil {
+			return nil, err
+		}
+		next = append(next, more...)
+	}
+	return next, nil
+}
+
+// read reads what has to be known of a manifest.
+func (p *planner) read(m *plannedManifest) error {
+	row := p.tx.QueryRowContext(p.ctx, planManifest, m.id)
+	return row.Scan(&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold)
+}
+
 // keeps is the decision of manifestReviewer.
 func (p *planner) keeps(m *plannedManifest) (bool, error) {
 	if p.gone[m.id] {
 		return true, nil // planned already
 	}
-	row := p.tx.QueryRowContext(p.ctx, planManifest, m.id)
-	if err := row.Scan(&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold); err != nil || m.onHold {
+	if err := p.read(m); err != nil || m.onHold {
 		return m.onHold, err
 	}
 	tags, err := values[string](p, planTags, m.id)
@@ -207,10 +250,18 @@ func (p *planner) removeSignatures(m *plannedManifest) (next []int64, err error)
 			continue
 		}
 		next = append(next, signed...)
-		p.goneTags[taggedName{m.repository, name}] = true
-		p.plan.Tags = append(p.plan.Tags, PlannedTag{m.path, name})
+		p.removeTag(m, name)
 	}
 	return next, nil
+}
+
+// removeTag plans a tag of the repository that a manifest is in.
+func (p *planner) removeTag(m *plannedManifest, name string) {
+	tag := taggedName{m.repository, name}
+	if !p.goneTags[tag] {
+		p.goneTags[tag] = true
+		p.plan.Tags = append(p.plan.Tags, PlannedTag{m.path, name})
+	}
 }
 
 // planBlobs is the decision of blobReviewer.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // TestGCDryRun: what then goes is what the plan said, for random worlds.
@@ -18,6 +20,26 @@ func TestGCDryRun(t *testing.T) {
 			w.random(rand.New(rand.NewPCG(round, 42)), fmt.Sprint("x", round))
 			w.compare()
 		}
+	})
+}
+
+// TestGCDryRunRemoved: of a repository that was deleted, and is not in the
+// archive, everything goes.
+func TestGCDryRunRemoved(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.transact(func(b *sqldb.Batch) {
+			b.Exec(insertTestObject, 1, "first")
+			b.Exec(insertTestChange, 1, "first", []byte(testBody))
+		})
+		w.push(image{repo: "shop/web", name: "m", config: "c", layers: []string{"l", "shared"}, tags: []string{"t"}})
+		w.push(image{repo: "shop/web", name: "list", children: []string{"m"}, tags: []string{"all"}})
+		w.push(image{repo: "shop/web", name: "sbom", subject: "m"})
+		w.push(image{repo: "shop/web", name: "sig", tags: []string{strings.Replace(w.digestOf("m"), ":", "-", 1) + ".sig"}})
+		w.push(image{repo: "other", name: "m", layers: []string{"shared"}, tags: []string{"t"}})
+		w.upload("shop/web", "begun", time.Now().Add(-48*time.Hour))
+		w.exec(deleteTestObject)
+		w.compare()
+		w.want("other@m:t; shared")
 	})
 }
 

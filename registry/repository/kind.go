@@ -75,7 +75,8 @@ func schema() *props {
 					"reviewAfterSeconds": {
 						Type: "integer", Format: "int64", Minimum: &least, Maximum: &most,
 						Description: "How long after a tag or list was deleted or switched, or a manifest pushed, its manifest is reviewed: " +
-							"for so long it can be undeleted. Unset: what the registry's settings say.",
+							"for so long it can be undeleted. Unset: what the registry's settings say. They also say how long blobs stay, " +
+							"and with them a manifest that was deleted by its digest, and what is the least: existence_check.",
 					},
 				},
 			},
