@@ -50,10 +50,11 @@ INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, crea
 SELECT 1, p.repository_id, 'list-' || p.artifact_type, p.id, 0, 0 FROM manifests p WHERE p.artifact_type >= $1 AND p.artifact_type < $1 || 'a'`
 )
 
-// What the triggers would write. On PostgreSQL they, and the checks of foreign
-// keys, are left out for those in use: a million would take half an hour.
+// What the triggers would write. They are left out for those in use, and on
+// PostgreSQL the checks of foreign keys too: a million would take half an hour.
 const (
 	fillWithoutTriggers = `SET LOCAL session_replication_role = replica`
+	fillTriggers        = `SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'`
 	fillConfigurations  = `
 INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
 SELECT m.configuration_blob_digest, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_digest IS NOT NULL`
@@ -89,29 +90,58 @@ func addImages(b *testing.B, c *Collector, prefix string, images int, more ...st
 	})
 }
 
-// addImagesInUse adds images that have tags and lists, and leaves the queues
-// empty, as they are when the last push was long ago.
+// addImagesInUse adds images that have tags and lists, and no reviews: the last
+// push was long ago.
 func addImagesInUse(b *testing.B, c *Collector, images int) {
 	b.Helper()
-	all := []string{fillBlobs, fillManifests, fillManifestLayers, fillLinks, fillTags, fillLists, fillReferences, fillListTags}
-	if c.db.Engine() == sqldb.Postgres {
-		send(b, c, func(batch *sqldb.Batch) {
-			batch.Exec(fillWithoutTriggers)
-			fillRows(sqldb.Postgres, batch, "1-", images, all...)
-			batch.Exec(fillConfigurations)
-			batch.Exec(fillBlobsLayers)
-		})
-		// As autovacuum would, but not while we measure.
-		if _, err := c.db.Reader().ExecContext(b.Context(), `VACUUM (ANALYZE)`); err != nil {
-			b.Fatal(err)
-		}
-		return
+	engine := c.db.Engine()
+	drop, create := []string{fillWithoutTriggers}, []string(nil)
+	if engine == sqldb.SQLite {
+		drop, create = triggers(b, c.db)
 	}
 	send(b, c, func(batch *sqldb.Batch) {
-		fillRows(sqldb.SQLite, batch, "1-", images, all...)
-		batch.Exec(`DELETE FROM gc_blob_review_queue`)
-		batch.Exec(`DELETE FROM gc_manifest_review_queue`)
+		for _, s := range drop {
+			batch.Exec(s)
+		}
+		fillRows(engine, batch, "1-", images,
+			fillBlobs, fillManifests, fillManifestLayers, fillLinks, fillTags, fillLists, fillReferences, fillListTags)
+		batch.Exec(fillConfigurations)
+		batch.Exec(fillBlobsLayers)
+		for _, s := range create {
+			batch.Exec(s)
+		}
 	})
+	// As autovacuum, or the server, would; but not while we measure.
+	err := c.db.Checkpoint(b.Context())
+	if engine == sqldb.Postgres {
+		_, err = c.db.Reader().ExecContext(b.Context(), `VACUUM (ANALYZE)`)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// triggers returns what drops SQLite's triggers, and what makes them again. The
+// memory is for the time between.
+func triggers(b *testing.B, db *sqldb.DB) (drop, create []string) {
+	b.Helper()
+	rows, err := db.Query(b.Context(), fillTriggers)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	drop, create = []string{`PRAGMA cache_size = -4000000`}, []string{`PRAGMA cache_size = -4096`}
+	for rows.Next() {
+		var name, statement string
+		if err := rows.Scan(&name, &statement); err != nil {
+			b.Fatal(err)
+		}
+		drop, create = append(drop, `DROP TRIGGER `+name), append(create, statement)
+	}
+	if err := rows.Err(); err != nil {
+		b.Fatal(err)
+	}
+	return drop, create
 }
 
 func send(b *testing.B, c *Collector, fill func(*sqldb.Batch)) {
