@@ -141,13 +141,19 @@ var (
 	repositoryQueue = review.Queue{Name: "registry-repositories", Table: "gc_repository_review_queue", Key: "uid", Batch: 1}
 )
 
-// sqliteBatch is how many reviews one transaction takes on SQLite, where pushes
-// wait for it: about 10 milliseconds.
-const sqliteBatch = 50
+// How many reviews one transaction takes. On SQLite pushes wait for it, about 5
+// milliseconds; on PostgreSQL they share processors with it.
+const (
+	sqliteBatch   = 25
+	postgresBatch = 100
+)
 
 func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
-	if c.db.Engine() == sqldb.SQLite && q.Batch == 0 {
+	if q.Batch == 0 {
 		q.Batch = sqliteBatch
+		if c.sql.postgres {
+			q.Batch = postgresBatch
+		}
 	}
 	return review.New(c.db, q, r, review.Options{
 		Transactor: c.transact, Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger,
@@ -277,18 +283,20 @@ func (c *Collector) Wake() {
 	}
 }
 
-// transact is the review.Transactor. On SQLite reviews take turns with pushes,
-// which wait for the same writer: one after the other, and after each a rest as
-// long as it took.
+// transact is the review.Transactor. Reviews leave half of the time to others:
+// after each comes a rest as long as it was. On SQLite, where pushes wait for the
+// same writer, they come one after the other, and rest only if they have kept
+// somebody waiting. The time of the disk is part of the rest: nobody waits for it.
 func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) error {
-	if c.sql.postgres {
-		return c.transactNow(ctx, fn)
+	if !c.sql.postgres {
+		c.turn.Lock()
+		defer c.turn.Unlock()
 	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	begin := time.Now()
-	err := c.transactNow(ctx, fn)
-	rest(ctx, time.Since(begin))
+	begin, waited := time.Now(), c.db.Waited()
+	ended, err := c.transactNow(ctx, fn)
+	if c.sql.postgres || c.db.Waited() > waited {
+		rest(ctx, ended.Sub(begin)-time.Since(ended))
+	}
 	return err
 }
 
@@ -301,26 +309,30 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// transactNow counts what a review counted when it has been committed.
-func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) error {
+// transactNow counts what a review counted when it has been committed, and says
+// when others could write again.
+func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (ended time.Time, err error) {
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {
-		return err
+		return time.Now(), err
 	}
 	defer tx.Rollback() // does nothing after a commit
 	counting := &countingTx{Tx: tx}
-	if err := fn(counting); err != nil {
-		return err
+	if err = fn(counting); err == nil {
+		err = tx.Commit(ctx)
 	}
-	if err := errors.Join(tx.Commit(ctx), c.db.Flush()); err != nil {
-		return err
+	if ended = time.Now(); err == nil {
+		err = c.db.Flush()
+	}
+	if err != nil {
+		return ended, err
 	}
 	c.metrics.count(counting.reviews)
 	c.metrics.giveBack(counting.bytes...)
 	for _, id := range counting.changed {
 		c.options.Changed(id)
 	}
-	return nil
+	return ended, nil
 }
 
 // write runs one statement in a transaction of its own.

@@ -8,6 +8,34 @@ import (
 	"time"
 )
 
+// TestWaited: who has to wait for the writer is counted.
+func TestWaited(t *testing.T) {
+	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	before := db.Waited()
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := db.Waited() - before; n != 0 {
+		t.Errorf("%d waited, but nobody was there", n)
+	}
+	done := make(chan error)
+	go func() { done <- db.Transact(context.WithoutCancel(t.Context()), func(*Tx) error { return nil }) }()
+	for db.Waited() == before {
+		time.Sleep(time.Millisecond)
+	}
+	if err := errors.Join(tx.Commit(t.Context()), <-done); err != nil {
+		t.Error(err)
+	}
+	if n := db.Waited() - before; n != 1 {
+		t.Errorf("%d waited, not one", n)
+	}
+}
+
 // TestCloseAfterAnInterruption: the pool drops a connection whose statement was
 // interrupted, as a vacuum is when the server stops. The statements that were
 // kept for it are not closed a second time, which would read freed memory.

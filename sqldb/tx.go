@@ -66,6 +66,10 @@ func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return tx.Commit(ctx)
 }
 
+// Waited is how often a transaction had to wait, until now, for the one writer
+// that SQLite has.
+func (db *DB) Waited() int64 { return db.writer.Stats().WaitCount }
+
 func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
 	var t Tx
 	var err error
