@@ -312,6 +312,7 @@ func rest(ctx context.Context, d time.Duration) {
 // transactNow counts what a review counted when it has been committed, and says
 // when others could write again.
 func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (ended time.Time, err error) {
+	begin := time.Now()
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {
 		return time.Now(), err
@@ -327,7 +328,7 @@ func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error
 	if err != nil {
 		return ended, err
 	}
-	c.metrics.count(counting.reviews)
+	c.metrics.count(ended.Sub(begin), counting.reviews...)
 	c.metrics.giveBack(counting.bytes...)
 	for _, id := range counting.changed {
 		c.options.Changed(id)

@@ -151,6 +151,11 @@ func TestGCMetrics(t *testing.T) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		}
+		for worker, event := range map[string]string{workerManifest: EventManifestUpload, workerBlob: EventLayerDelete, workerUnlink: EventBlobDelete} {
+			if took := testutil.ToFloat64(w.c.metrics.seconds.WithLabelValues(worker, event)); took <= 0 {
+				t.Errorf("%s for %s took %v seconds", worker, event, took)
+			}
+		}
 		registered := prometheus.NewPedanticRegistry()
 		if err := registered.Register(w.c); err != nil {
 			t.Fatal(err)

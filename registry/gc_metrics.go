@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/review"
@@ -60,6 +62,7 @@ func changed(tx review.Tx, repository int64) {
 // overdue and durations of each queue.
 type gcMetrics struct {
 	reviews *prometheus.CounterVec // by worker, event and outcome
+	seconds *prometheus.CounterVec // by worker and event
 	bytes   *prometheus.CounterVec // by worker and event
 	uploads prometheus.Counter
 }
@@ -70,6 +73,10 @@ func newGCMetrics() *gcMetrics {
 			Name: "exeunt_registry_gc_reviews_total",
 			Help: "Reviews of the registry's collector, by worker, by the event that caused them, and by outcome.",
 		}, []string{"worker", "event", "outcome"}),
+		seconds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_review_seconds_total",
+			Help: "Time spent on these reviews, by worker and event. Those of one transaction have equal parts of its time.",
+		}, []string{"worker", "event"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "exeunt_registry_gc_deleted_bytes_total",
 			Help: "Bytes given back by the registry's collector: by worker unlink those of the blob store, by worker blob those of small blobs in the database.",
@@ -80,9 +87,11 @@ func newGCMetrics() *gcMetrics {
 	}
 }
 
-func (m *gcMetrics) count(reviews []counted) {
+// count counts reviews that took so long together.
+func (m *gcMetrics) count(took time.Duration, reviews ...counted) {
 	for _, r := range reviews {
 		m.reviews.WithLabelValues(r.worker, r.event, r.outcome).Inc()
+		m.seconds.WithLabelValues(r.worker, r.event).Add(took.Seconds() / float64(len(reviews)))
 	}
 }
 
@@ -93,7 +102,7 @@ func (m *gcMetrics) giveBack(list ...recovered) {
 }
 
 func (c *Collector) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.bytes, c.metrics.uploads}
+	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads}
 }
 
 // Describe makes a Collector a prometheus.Collector of its metrics.

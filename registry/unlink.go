@@ -43,11 +43,12 @@ func (u *unlinker) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks 
 // that could be rolled back.
 func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 	return func(ctx context.Context) error {
+		begin := time.Now()
 		if err := u.c.blobs.Remove(ctx, task.Key); err != nil {
-			u.c.metrics.count([]counted{{workerUnlink, task.Event, outcomeFailed}})
+			u.c.metrics.count(time.Since(begin), counted{workerUnlink, task.Event, outcomeFailed})
 			return err
 		}
-		u.c.metrics.count([]counted{{workerUnlink, task.Event, outcomeDeleted}})
+		u.c.metrics.count(time.Since(begin), counted{workerUnlink, task.Event, outcomeDeleted})
 		u.c.metrics.giveBack(recovered{workerUnlink, task.Event, size})
 		return nil
 	}
