@@ -181,7 +181,7 @@ func (u *upload) ended(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errLost) {
 		u.token = ""
 	}
-	if err == nil || !u.r.removed(ctx, u.repo) {
+	if err == nil || u.rowless || !u.r.removed(ctx, u.repo) {
 		return during(what+" upload", err)
 	}
 	return errorf(BlobUploadUnknown, "repository %s was deleted, and this upload with it", u.name)
