@@ -293,9 +293,10 @@ func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) e
 		defer c.turn.Unlock()
 	}
 	begin, waited := time.Now(), c.db.Waited()
-	ended, err := c.transactNow(ctx, fn)
+	took, err := c.transactNow(ctx, fn)
 	if c.sql.postgres || c.db.Waited() > waited {
-		rest(ctx, ended.Sub(begin)-time.Since(ended))
+		disk := time.Since(begin) - took
+		rest(ctx, took-disk)
 	}
 	return err
 }
@@ -310,30 +311,30 @@ func rest(ctx context.Context, d time.Duration) {
 }
 
 // transactNow counts what a review counted when it has been committed, and says
-// when others could write again.
-func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (ended time.Time, err error) {
+// how long it took until others could write again.
+func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (took time.Duration, err error) {
 	begin := time.Now()
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {
-		return time.Now(), err
+		return time.Since(begin), err
 	}
 	defer tx.Rollback() // does nothing after a commit
 	counting := &countingTx{Tx: tx}
 	if err = fn(counting); err == nil {
 		err = tx.Commit(ctx)
 	}
-	if ended = time.Now(); err == nil {
+	if took = time.Since(begin); err == nil {
 		err = c.db.Flush()
 	}
 	if err != nil {
-		return ended, err
+		return took, err
 	}
-	c.metrics.count(ended.Sub(begin), counting.reviews...)
+	c.metrics.count(took, counting.reviews...)
 	c.metrics.giveBack(counting.bytes...)
 	for _, id := range counting.changed {
 		c.options.Changed(id)
 	}
-	return ended, nil
+	return took, nil
 }
 
 // write runs one statement in a transaction of its own.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
 
 	v1 "github.com/exeunt/exeunt/registry/v1"
@@ -121,25 +122,10 @@ func match(method string, path []string) (endpoint, error) {
 	return endpoint{}, errorf(Unsupported, "nothing is served at this path").as(http.StatusNotFound)
 }
 
-// isUploadID says whether an id is written as we write them: a UUID, in lower
-// case. Every upload's requests are held against it, so it is no pattern.
+// isUploadID says whether an id is written as we write them.
 func isUploadID(id string) bool {
-	if len(id) != len("00000000-0000-0000-0000-000000000000") {
-		return false
-	}
-	for i := range len(id) {
-		switch i {
-		case 8, 13, 18, 23:
-			if id[i] != '-' {
-				return false
-			}
-		default:
-			if !isHex(id[i]) {
-				return false
-			}
-		}
-	}
-	return true
+	parsed, err := uuid.Parse(id)
+	return err == nil && parsed.String() == id
 }
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }

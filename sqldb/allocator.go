@@ -80,7 +80,8 @@ func keepFreed(tls *libc.TLS) error {
 }
 
 // function is a function as the translated SQLite calls it: what a Go value of
-// a function type points at. That of a declared function is never moved or freed.
+// a function type points at. That of one that captures nothing is never moved or
+// freed.
 func function(f any) uintptr { return (*[2]uintptr)(unsafe.Pointer(&f))[1] }
 
 // at is what is at an address of memory that is not Go's.
