@@ -57,7 +57,7 @@ const (
 	calmUnqueueBlobs = `DELETE FROM gc_blob_review_queue WHERE digest IN (SELECT b.digest FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a')`
 	calmDueManifests = `
 UPDATE gc_manifest_review_queue SET review_after = 1 WHERE manifest_id IN (
-    SELECT m.id FROM manifests m JOIN blobs c ON c.digest = m.configuration_blob_digest WHERE c.path >= $1 AND c.path < $1 || 'a')`
+    SELECT g.manifest_id FROM blobs c JOIN gc_blobs_configurations g ON g.blob_id = c.id WHERE c.path >= $1 AND c.path < $1 || 'a')`
 )
 
 type calmWorld struct {

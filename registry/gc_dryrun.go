@@ -49,7 +49,7 @@ WHERE q.manifest = m.repository_id || '@' || m.digest ORDER BY m.id`
 SELECT m.id FROM repositories r JOIN manifests m ON m.repository_id = r.id
 WHERE r.removed_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = substr(r.path, 2)) ORDER BY m.id`
 	planManifest = `
-SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_digest, ''), r.gc_hold
+SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_id, 0), r.gc_hold
 FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
 	planTags      = `SELECT t.name FROM tags t WHERE t.manifest_id = $1`
 	planParents   = `SELECT f.parent_id FROM manifest_references f WHERE f.child_id = $1`
@@ -57,18 +57,18 @@ FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
 	planSubject   = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.digest = $2`
 	planReferrers = `SELECT m.id FROM manifests m WHERE m.repository_id = $1 AND m.subject_digest = $2`
 	planSigned    = `SELECT t.manifest_id FROM tags t WHERE t.repository_id = $1 AND t.name = $2`
-	planLayers    = `SELECT l.digest FROM layers l WHERE l.manifest_id = $1`
+	planLayers    = `SELECT l.blob_id FROM layers l WHERE l.manifest_id = $1`
 
-	planQueuedBlobs = `SELECT b.digest FROM gc_blob_review_queue q JOIN blobs b ON b.digest = q.digest`
+	planQueuedBlobs = `SELECT b.id FROM gc_blob_review_queue q JOIN blobs b ON b.digest = q.digest`
 	planUsers       = `
-SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.digest = $1
+SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.blob_id = $1
 UNION ALL
-SELECT l.manifest_id FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id WHERE g.digest = $1`
+SELECT l.manifest_id FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id WHERE g.blob_id = $1`
 	planBlob = `
-SELECT b.size, EXISTS (
+SELECT b.digest, b.size, EXISTS (
     SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
-    WHERE l.blob_digest = b.digest AND r.gc_hold)
-FROM blobs b WHERE b.digest = $1`
+    WHERE l.blob_id = b.id AND r.gc_hold)
+FROM blobs b WHERE b.id = $1`
 	planUploads = `
 SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint) FROM blob_uploads
 WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)`
@@ -85,7 +85,7 @@ func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
 	}
 	defer func() { _ = tx.Rollback() }() // it has written nothing
 	p := &planner{
-		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[string]bool{},
+		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[int64]bool{},
 		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
 	}
 	for _, step := range []func() error{p.planManifests, p.planBlobs, p.planBytes} {
@@ -111,14 +111,14 @@ type planner struct {
 
 	gone       map[int64]bool      // manifests that are planned
 	goneTags   map[taggedName]bool // tags that go with their image
-	candidates map[string]bool     // blobs that may have become unused
+	candidates map[int64]bool      // blobs that may have become unused
 }
 
 // plannedManifest is what has to be known of a manifest.
 type plannedManifest struct {
-	id, repository                int64
-	path, digest, subject, config string
-	onHold                        bool
+	id, repository, config int64
+	path, digest, subject  string
+	onHold                 bool
 }
 
 // planManifests follows each manifest that goes to those that it kept.
@@ -215,15 +215,15 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 func (p *planner) remove(m *plannedManifest) (next []int64, err error) {
 	p.gone[m.id] = true
 	p.plan.Manifests = append(p.plan.Manifests, PlannedManifest{m.path, m.digest})
-	if m.config != "" {
+	if m.config != 0 {
 		p.candidates[m.config] = true
 	}
-	layers, err := values[string](p, planLayers, m.id)
+	layers, err := values[int64](p, planLayers, m.id)
 	if err != nil {
 		return nil, err
 	}
-	for _, digest := range layers {
-		p.candidates[digest] = true
+	for _, blob := range layers {
+		p.candidates[blob] = true
 	}
 	if next, err = values[int64](p, planChildren, m.id); err != nil {
 		return nil, err
@@ -269,21 +269,21 @@ func (p *planner) planBlobs() error {
 	if p.c.options.KeepBlobs {
 		return nil
 	}
-	queued, err := values[string](p, planQueuedBlobs)
+	queued, err := values[int64](p, planQueuedBlobs)
 	if err != nil {
 		return err
 	}
-	for _, digest := range queued {
-		p.candidates[digest] = true
+	for _, blob := range queued {
+		p.candidates[blob] = true
 	}
-	for digest := range p.candidates {
-		used, err := p.used(digest)
+	for id := range p.candidates {
+		used, err := p.used(id)
 		if err != nil {
 			return err
 		}
-		b := PlannedBlob{Digest: digest}
+		var b PlannedBlob
 		var onHold bool
-		if err := p.tx.QueryRowContext(p.ctx, planBlob, digest).Scan(&b.Size, &onHold); err != nil {
+		if err := p.tx.QueryRowContext(p.ctx, planBlob, id).Scan(&b.Digest, &b.Size, &onHold); err != nil {
 			return err
 		}
 		if !used && !onHold {
@@ -295,8 +295,8 @@ func (p *planner) planBlobs() error {
 }
 
 // used stops at the first user that stays: a blob can have very many.
-func (p *planner) used(digest string) (bool, error) {
-	rows, err := p.tx.QueryContext(p.ctx, planUsers, digest)
+func (p *planner) used(blob int64) (bool, error) {
+	rows, err := p.tx.QueryContext(p.ctx, planUsers, blob)
 	if err != nil {
 		return false, err
 	}

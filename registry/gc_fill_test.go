@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,20 +20,20 @@ const (
 INSERT INTO blobs (digest, path, size, media_type_id, created_at) ` + fillImages + `
 SELECT {digest}, $1 || i || '-' || j, 1, 1, 0 FROM n, (SELECT 0 AS j UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) AS j`
 	fillManifests = `
-INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_digest, total_size, payload, created_at) ` + fillImages + `
-SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, c.digest, 0, $3, 0 FROM n JOIN blobs c ON c.path = $1 || i || '-0'`
+INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_id, total_size, payload, created_at) ` + fillImages + `
+SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, c.id, 0, $3, 0 FROM n JOIN blobs c ON c.path = $1 || i || '-0'`
 	fillManifestLayers = `
-INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size) ` + fillImages + `
-SELECT 1, m.repository_id, m.id, b.digest, 8, 1
-FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size) ` + fillImages + `
+SELECT 1, m.repository_id, m.id, b.id, 8, 1
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN gc_blobs_configurations g ON g.blob_id = c.id JOIN manifests m ON m.id = g.manifest_id
 CROSS JOIN ` + fillLayers + ` JOIN blobs b ON b.path = $1 || i || '-' || j`
 	fillLinks = `
-INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_digest, created_at)
-SELECT 1, (SELECT min(id) FROM repositories), b.digest, 0 FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a'`
+INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
+SELECT 1, (SELECT min(id) FROM repositories), b.id, 0 FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a'`
 	fillTags = `
 INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at) ` + fillImages + `
 SELECT 1, m.repository_id, $1 || i, m.id, 0, 0
-FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest`
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN gc_blobs_configurations g ON g.blob_id = c.id JOIN manifests m ON m.id = g.manifest_id`
 )
 
 // What only those in use have: a list for every eight images.
@@ -43,7 +44,7 @@ SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, $1 || i, 0, $3, 0 FRO
 	fillReferences = `
 INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id) ` + fillImages + `
 SELECT 1, m.repository_id, p.id, m.id
-FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN manifests m ON m.configuration_blob_digest = c.digest
+FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN gc_blobs_configurations g ON g.blob_id = c.id JOIN manifests m ON m.id = g.manifest_id
 JOIN manifests p ON p.artifact_type = $1 || (i - i % 8)`
 	fillListTags = `
 INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
@@ -56,11 +57,11 @@ const (
 	fillWithoutTriggers = `SET LOCAL session_replication_role = replica`
 	fillTriggers        = `SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'`
 	fillConfigurations  = `
-INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
-SELECT m.configuration_blob_digest, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_digest IS NOT NULL`
+INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
+SELECT m.configuration_blob_id, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL`
 	fillBlobsLayers = `
-INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
-SELECT l.digest, l.id, 1, l.repository_id FROM layers l`
+INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
+SELECT l.blob_id, l.id, 1, l.repository_id FROM layers l`
 )
 
 // fillRows adds to a batch statements about images.
@@ -70,12 +71,9 @@ func fillRows(engine sqldb.Engine, b *sqldb.Batch, prefix string, images int, st
 		digest = `'sha256:' || encode(sha256(random()::text::bytea), 'hex')`
 	}
 	for _, s := range statements {
-		args := []any{prefix}
-		if strings.Contains(s, "$2") {
-			args = append(args, images)
-		}
-		if strings.Contains(s, "$3") {
-			args = append(args, []byte("{}"))
+		args := []any{prefix, images, []byte("{}")}
+		for n := len(args); n > 0 && !strings.Contains(s, fmt.Sprint("$", n)); n-- {
+			args = args[:n-1]
 		}
 		b.Exec(strings.ReplaceAll(s, "{digest}", digest), args...)
 	}
@@ -104,9 +102,8 @@ func addImagesInUse(b *testing.B, c *Collector, images int) {
 			batch.Exec(s)
 		}
 		fillRows(engine, batch, "1-", images,
-			fillBlobs, fillManifests, fillManifestLayers, fillLinks, fillTags, fillLists, fillReferences, fillListTags)
-		batch.Exec(fillConfigurations)
-		batch.Exec(fillBlobsLayers)
+			fillBlobs, fillManifests, fillConfigurations, fillManifestLayers, fillBlobsLayers,
+			fillLinks, fillTags, fillLists, fillReferences, fillListTags)
 		for _, s := range create {
 			batch.Exec(s)
 		}

@@ -67,15 +67,16 @@ const (
 )
 
 // lookBlobs and takeBlobs are the same for blobs. A push holds the blobs of its
-// manifest.
+// manifest. From here on blobs have numbers: those that were pushed together are
+// next to each other in all the tables that follow.
 const (
-	lookBlobs = `
-SELECT list.value FROM {keys}
-WHERE EXISTS (SELECT 1 FROM blobs b WHERE b.digest = list.value LIMIT 1 OFFSET 0)`
-	takeBlobsPostgres = `
-SELECT taken.digest FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
-    SELECT b.digest FROM blobs b WHERE b.digest = list.value
-    OFFSET 0 FOR UPDATE SKIP LOCKED) AS taken`
+	lookBlobsSQLite = `SELECT list.value, b.id FROM json_each($1) AS list CROSS JOIN blobs b ON b.digest = list.value`
+	blobsPostgres   = `
+SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT b.id FROM blobs b WHERE b.digest = list.value
+    OFFSET 0 `
+	lookBlobsPostgres = blobsPostgres + `) AS found`
+	takeBlobsPostgres = blobsPostgres + `FOR UPDATE SKIP LOCKED) AS found`
 )
 
 // blobsUsed says which blobs, of those that were taken, a manifest of any
@@ -83,14 +84,14 @@ SELECT taken.digest FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
 // whose review was postponed since it was claimed.
 const (
 	blobsUsed = `
-SELECT list.value FROM {keys}
-WHERE EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = list.value LIMIT 1 OFFSET 0)
-    OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = list.value LIMIT 1 OFFSET 0)`
+SELECT list.value FROM {ids}
+WHERE EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)
+    OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)`
 	blobsOnHold = `
-SELECT list.value FROM {keys}
+SELECT list.value FROM {ids}
 WHERE EXISTS (
     SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
-    WHERE l.blob_digest = list.value AND r.gc_hold LIMIT 1 OFFSET 0)`
+    WHERE l.blob_id = list.value AND r.gc_hold LIMIT 1 OFFSET 0)`
 	blobsPostponed = `
 SELECT list.value FROM {keys}
 WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
@@ -100,17 +101,17 @@ WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value A
 // change when those go.
 const (
 	blobsLinkedSQLite = `
-SELECT DISTINCT l.repository_id FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_digest = list.value`
+SELECT DISTINCT l.repository_id FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_id = list.value`
 	blobsLinkedPostgres = `
-SELECT DISTINCT found.repository_id FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
-    SELECT l.repository_id FROM repository_blobs l WHERE l.blob_digest = list.value
+SELECT DISTINCT found.repository_id FROM unnest($1::bigint[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT l.repository_id FROM repository_blobs l WHERE l.blob_id = list.value
     OFFSET 0) AS found`
 )
 
-// deleteBlobs deletes by digests; a trigger leaves their paths to the unlinker.
+// deleteBlobs deletes by ids; a trigger leaves their paths to the unlinker.
 const (
-	deleteBlobsSQLite   = `DELETE FROM blobs WHERE digest IN (SELECT value FROM json_each($1))` + givenBack
-	deleteBlobsPostgres = `DELETE FROM blobs WHERE digest = ANY ($1::text[])` + givenBack
+	deleteBlobsSQLite   = `DELETE FROM blobs WHERE id IN (SELECT value FROM json_each($1))` + givenBack
+	deleteBlobsPostgres = `DELETE FROM blobs WHERE id = ANY ($1::bigint[])` + givenBack
 	givenBack           = ` RETURNING CASE WHEN small THEN size ELSE 0 END` // with the row
 )
 
@@ -136,9 +137,9 @@ ORDER BY m.id DESC LIMIT $2`
 	removableManifestsPostgres = removableManifestsSQLite + ` FOR UPDATE SKIP LOCKED`
 	hasManifests               = `SELECT EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = $1)`
 	removeLinks                = `
-DELETE FROM repository_blobs WHERE repository_id = $1 AND blob_digest IN (
-    SELECT l.blob_digest FROM repository_blobs l WHERE l.repository_id = $1 ORDER BY l.blob_digest LIMIT $2)
-RETURNING blob_digest`
+DELETE FROM repository_blobs WHERE repository_id = $1 AND blob_id IN (
+    SELECT l.blob_id FROM repository_blobs l WHERE l.repository_id = $1 ORDER BY l.blob_id LIMIT $2)
+RETURNING blob_id`
 	removeRepository = `DELETE FROM repositories WHERE id = $1`
 )
 
@@ -236,7 +237,7 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 	s := gcStatements{
 		takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
 		manifestsKept: fill(manifestsKept), manifestsPostponed: fill(manifestsPostponed), deleteManifests: deleteManifestsSQLite,
-		takeBlobs: fill(lookBlobs), lookBlobs: fill(lookBlobs), blobsLinked: blobsLinkedSQLite,
+		takeBlobs: lookBlobsSQLite, lookBlobs: lookBlobsSQLite, blobsLinked: blobsLinkedSQLite,
 		blobsUsed: fill(blobsUsed), blobsOnHold: fill(blobsOnHold), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
 		removeAbandoned: removeAbandonedSQLite,
 		takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
@@ -244,7 +245,8 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 	if engine == sqldb.Postgres {
 		s.postgres = true
 		s.takeManifests, s.lookManifests, s.keepManifests = takeManifestsPostgres, lookManifestsPostgres, keepManifestsPostgres
-		s.takeBlobs, s.deleteManifests, s.deleteBlobs = takeBlobsPostgres, deleteManifestsPostgres, deleteBlobsPostgres
+		s.takeBlobs, s.lookBlobs = takeBlobsPostgres, lookBlobsPostgres
+		s.deleteManifests, s.deleteBlobs = deleteManifestsPostgres, deleteBlobsPostgres
 		s.blobsLinked, s.removeAbandoned, s.takeRemoved = blobsLinkedPostgres, removeAbandonedPostgres, takeRemovedPostgres
 		s.removableManifests, s.removeNamespace = removableManifestsPostgres, removeNamespacePostgres
 	}

@@ -65,7 +65,7 @@ func TestGCTrackConfigurationBlobs(t *testing.T) {
 		w.push(image{repo: "r", name: "with", config: "c"})
 		w.push(image{repo: "r", name: "without"})
 		w.push(image{repo: "s", name: "with", config: "c"})
-		statement := `SELECT CAST(g.repository_id AS text) || '@' || m.digest || ' ' || g.digest FROM gc_blobs_configurations g JOIN manifests m ON m.id = g.manifest_id`
+		statement := `SELECT CAST(g.repository_id AS text) || '@' || m.digest || ' ' || b.digest FROM gc_blobs_configurations g JOIN manifests m ON m.id = g.manifest_id JOIN blobs b ON b.id = g.blob_id`
 		w.wantLines("configurations", "r@with c; s@with c", statement)
 		w.deleteManifest("r", "with")
 		w.wantLines("configurations", "s@with c", statement)
@@ -76,7 +76,7 @@ func TestGCTrackLayerBlobs(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m", layers: []string{"a", "b"}})
 		w.push(image{repo: "s", name: "m", layers: []string{"b"}})
-		statement := `SELECT CAST(g.repository_id AS text) || '@' || g.digest FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id AND l.digest = g.digest`
+		statement := `SELECT CAST(g.repository_id AS text) || '@' || b.digest FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id AND l.blob_id = g.blob_id JOIN blobs b ON b.id = g.blob_id`
 		w.wantLines("layers", "r@a; r@b; s@b", statement)
 		w.deleteManifest("r", "m")
 		w.wantLines("layers", "s@b", statement)

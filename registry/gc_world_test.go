@@ -216,15 +216,24 @@ func (w *gcWorld) sendPush(tx *sqldb.Tx, m image, id *int64) error {
 		return err
 	}
 	var b sqldb.Batch
+	var config *int64 // null: none
+	if m.config != "" {
+		config = new(int64) // which no blob has
+		b.Query(func(row sqldb.Row) error { return row.Scan(config) }, `SELECT id FROM blobs WHERE digest = $1`, w.digestOf(m.config))
+		if err := tx.Send(w.Context(), &b); err != nil {
+			return err
+		}
+		b = sqldb.Batch{}
+	}
 	b.Query(func(row sqldb.Row) error { return row.Scan(id) }, insertManifest, 1, repo, w.digestOf(m.name), 2, nil,
-		orNull(w.digestOf(m.subject)), nil, orNull(w.digestOf(m.config)), 0, []byte("{}"), now)
+		orNull(w.digestOf(m.subject)), nil, config, 0, []byte("{}"), now)
 	if err := tx.Send(w.Context(), &b); err != nil {
 		return err
 	}
 	b = sqldb.Batch{}
 	for _, layer := range m.layers {
-		b.Exec(`INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size)
-			VALUES (1, $1, $2, $3, 8, 0) ON CONFLICT (manifest_id, digest) DO NOTHING`, repo, *id, w.digestOf(layer))
+		b.Exec(`INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size)
+			VALUES (1, $1, $2, (SELECT id FROM blobs WHERE digest = $3), 8, 0) ON CONFLICT (manifest_id, blob_id) DO NOTHING`, repo, *id, w.digestOf(layer))
 	}
 	for _, child := range children {
 		b.Exec(`INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id)

@@ -157,7 +157,11 @@ func (p *push) storeIn(ctx context.Context, tx *sqldb.Tx) error {
 	if err != nil {
 		return err
 	}
-	return p.insert(ctx, tx, rows{layers: layers, children: children, size: size})
+	has := rows{layers: layers, children: children, size: size}
+	if config := p.manifest.config; config != nil {
+		has.config = blobs[config.Digest.String()].id
+	}
+	return p.insert(ctx, tx, has)
 }
 
 // findTypes finds the ids of all media types, before the transaction.
@@ -182,14 +186,25 @@ func (p *push) findTypes(ctx context.Context) error {
 	return nil
 }
 
-// shareBlobs finds which of the manifest's blobs the repository has, with their
-// sizes. A list may name blobs as well.
-func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]int64, error) {
+// sharedBlob is a blob that stays until the transaction ends.
+type sharedBlob struct{ id, size int64 }
+
+// shareBlobs finds which of the manifest's blobs the repository has. A list may
+// name blobs as well.
+func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]sharedBlob, error) {
 	statement := shareBlobsSQLite
 	if p.r.db.Engine() == sqldb.Postgres {
 		statement = shareBlobsPostgres
 	}
-	return p.share(ctx, tx, statement, append(p.manifest.blobDigests(), p.manifest.childDigests()...))
+	found := map[string]sharedBlob{}
+	err := p.share(ctx, tx, statement, append(p.manifest.blobDigests(), p.manifest.childDigests()...), func(row sqldb.Row) error {
+		var d string
+		var b sharedBlob
+		err := row.Scan(&d, &b.id, &b.size)
+		found[d] = b
+		return err
+	})
+	return found, err
 }
 
 // shareManifests finds which manifests of the list the repository has, with
@@ -199,42 +214,43 @@ func (p *push) shareManifests(ctx context.Context, tx *sqldb.Tx) (map[string]int
 	if p.r.db.Engine() == sqldb.Postgres {
 		statement = shareManifestsPostgres
 	}
-	return p.share(ctx, tx, statement, p.manifest.childDigests())
+	found := map[string]int64{}
+	err := p.share(ctx, tx, statement, p.manifest.childDigests(), func(row sqldb.Row) error {
+		var d string
+		var id int64
+		err := row.Scan(&d, &id)
+		found[d] = id
+		return err
+	})
+	return found, err
 }
 
-func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digests []string) (map[string]int64, error) {
+func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digests []string, found func(sqldb.Row) error) error {
 	if len(digests) == 0 {
-		return nil, nil
+		return nil
 	}
 	list, err := json.Marshal(digests)
 	if err != nil {
-		return nil, err
-	}
-	found := map[string]int64{}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var d string
-		var n int64
-		err := row.Scan(&d, &n)
-		found[d] = n
 		return err
-	}, statement, p.repo.id, string(list))
-	return found, tx.Send(ctx, &b)
+	}
+	var b sqldb.Batch
+	b.Query(found, statement, p.repo.id, string(list))
+	return tx.Send(ctx, &b)
 }
 
-// layer is a row of layers, as insertLayers takes it: digest, media type, size.
-type layer [3]any
+// layer is a row of layers, as insertLayers takes it: blob, media type, size.
+type layer [3]int64
 
 // layers says which blobs the manifest holds besides its configuration, and the
 // size of all. What is missing, and may not be, is an error.
-func (p *push) layers(blobs, children map[string]int64) (list []layer, size int64, err error) {
+func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (list []layer, size int64, err error) {
 	var missing []any
 	hold := func(d *v1.Descriptor, needed bool) {
-		n, ok := blobs[d.Digest.String()]
+		b, ok := blobs[d.Digest.String()]
 		switch {
 		case ok:
-			list = append(list, layer{d.Digest, p.types[d.MediaType], n})
-			size += n
+			list = append(list, layer{b.id, p.types[d.MediaType], b.size})
+			size += b.size
 		case needed:
 			missing = append(missing, map[string]digest.Digest{"digest": d.Digest})
 		default:
@@ -264,6 +280,7 @@ func (p *push) layers(blobs, children map[string]int64) (list []layer, size int6
 
 // rows is what a manifest brings with it.
 type rows struct {
+	config   int64 // its blob; 0: none
 	layers   []layer
 	children map[string]int64 // ids by digest
 	size     int64
@@ -275,7 +292,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	m, now := p.manifest, p.r.now().UnixMilli()
 	var configType, config any
 	if m.config != nil {
-		configType, config = p.types[m.config.MediaType], m.config.Digest.String()
+		configType, config = p.types[m.config.MediaType], has.config
 	}
 	var id int64
 	var b sqldb.Batch

@@ -204,9 +204,10 @@ func TestManifestKeeps(t *testing.T) {
 		w.tag("a", "v1", ociIndex, index)
 		w.tag("a", "", ociManifest, m) // again
 		got := w.strings(`
-			SELECT 'config ' || coalesce(m.configuration_blob_digest, 'none') || ' size ' || m.total_size FROM manifests m
-			UNION ALL SELECT 'layer ' || l.digest || ' of ' || m.digest || ' ' || t.media_type FROM layers l
-				JOIN manifests m ON m.id = l.manifest_id JOIN media_types t ON t.id = l.media_type_id
+			SELECT 'config ' || coalesce(b.digest, 'none') || ' size ' || m.total_size FROM manifests m
+				LEFT JOIN blobs b ON b.id = m.configuration_blob_id
+			UNION ALL SELECT 'layer ' || b.digest || ' of ' || m.digest || ' ' || t.media_type FROM layers l
+				JOIN manifests m ON m.id = l.manifest_id JOIN media_types t ON t.id = l.media_type_id JOIN blobs b ON b.id = l.blob_id
 			UNION ALL SELECT 'child ' || c.digest || ' of ' || p.digest FROM manifest_references f
 				JOIN manifests c ON c.id = f.child_id JOIN manifests p ON p.id = f.parent_id
 			UNION ALL SELECT 'tag ' || g.name || ' ' || m.digest FROM tags g JOIN manifests m ON m.id = g.manifest_id

@@ -23,7 +23,8 @@ type blobReviewer struct{ c *Collector }
 
 // blobReview is what is known of one blob.
 type blobReview struct {
-	exists, taken           bool
+	id                      int64 // 0: there is no such blob
+	taken                   bool
 	used, onHold, postponed bool
 }
 
@@ -41,12 +42,13 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 		return nil, err
 	}
 	verdicts := make([]review.Verdict, len(tasks))
-	var garbage []string
+	var garbage []int64
 	for i, task := range tasks {
 		var outcome string
-		verdicts[i], outcome = reviews[task.Key].decide()
+		blob := reviews[task.Key]
+		verdicts[i], outcome = blob.decide()
 		if outcome == outcomeDeleted {
-			garbage = append(garbage, task.Key)
+			garbage = append(garbage, blob.id)
 		}
 		note(tx, workerBlob, task.Event, outcome)
 	}
@@ -56,22 +58,33 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 // take takes the blobs that nobody has, and then looks which of the others are
 // there at all.
 func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string) (map[string]*blobReview, error) {
-	taken, exists := map[string]bool{}, map[string]bool{}
-	var take, look sqldb.Batch
-	r.c.sql.begin(&take)
-	among(&take, r.c.sql, taken, r.c.sql.takeBlobs, digests)
-	if err := tx.Send(ctx, &take); err != nil {
-		return nil, fmt.Errorf("take blobs: %w", err)
-	}
-	if len(taken) < len(digests) {
-		among(&look, r.c.sql, exists, r.c.sql.lookBlobs, digests)
-		if err := tx.Send(ctx, &look); err != nil {
-			return nil, fmt.Errorf("look for blobs: %w", err)
-		}
-	}
 	reviews := make(map[string]*blobReview, len(digests))
 	for _, digest := range digests {
-		reviews[digest] = &blobReview{exists: taken[digest] || exists[digest], taken: taken[digest]}
+		reviews[digest] = &blobReview{}
+	}
+	find := func(statement string, taken bool) error {
+		list := slices.DeleteFunc(slices.Clone(digests), func(digest string) bool { return reviews[digest].taken })
+		if len(list) == 0 {
+			return nil
+		}
+		var b sqldb.Batch
+		r.c.sql.begin(&b)
+		b.Query(func(row sqldb.Row) error {
+			var digest string
+			var id int64
+			err := row.Scan(&digest, &id)
+			if err == nil {
+				reviews[digest].id, reviews[digest].taken = id, taken
+			}
+			return err
+		}, statement, gcList(r.c.sql, list))
+		return tx.Send(ctx, &b)
+	}
+	if err := find(r.c.sql.takeBlobs, true); err != nil {
+		return nil, fmt.Errorf("take blobs: %w", err)
+	}
+	if err := find(r.c.sql.lookBlobs, false); err != nil {
+		return nil, fmt.Errorf("look for blobs: %w", err)
 	}
 	return reviews, nil
 }
@@ -79,21 +92,23 @@ func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string)
 // verify looks who uses the blobs, after take has answered.
 func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*blobReview) error {
 	var digests []string
+	var ids []int64
 	for digest, blob := range reviews {
 		if blob.taken {
-			digests = append(digests, digest)
+			digests, ids = append(digests, digest), append(ids, blob.id)
 		}
 	}
-	used, onHold, postponed := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	slices.Sort(ids)
+	used, onHold, postponed := map[int64]bool{}, map[int64]bool{}, map[string]bool{}
 	var b sqldb.Batch
-	among(&b, r.c.sql, used, r.c.sql.blobsUsed, digests)
-	among(&b, r.c.sql, onHold, r.c.sql.blobsOnHold, digests)
+	among(&b, r.c.sql, used, r.c.sql.blobsUsed, ids)
+	among(&b, r.c.sql, onHold, r.c.sql.blobsOnHold, ids)
 	among(&b, r.c.sql, postponed, r.c.sql.blobsPostponed, digests, now.UnixMilli())
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify blobs: %w", err)
 	}
 	for digest, blob := range reviews {
-		blob.used, blob.onHold, blob.postponed = used[digest], onHold[digest], postponed[digest]
+		blob.used, blob.onHold, blob.postponed = used[blob.id], onHold[blob.id], postponed[digest]
 	}
 	return nil
 }
@@ -101,7 +116,7 @@ func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, 
 // decide is pure.
 func (b *blobReview) decide() (review.Verdict, string) {
 	switch {
-	case !b.exists:
+	case b.id == 0:
 		return review.Kept(), outcomeKept
 	case !b.taken, b.postponed:
 		return review.Again(busyRecheck), outcomePostponed
@@ -114,12 +129,12 @@ func (b *blobReview) decide() (review.Verdict, string) {
 }
 
 // delete deletes blobs. The bytes of small ones go with their rows.
-func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, digests []string) error {
-	if len(digests) == 0 {
+func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) error {
+	if len(ids) == 0 {
 		return nil
 	}
-	slices.Sort(digests)
-	small, list := recovered{worker: workerBlob, event: EventBlobDelete}, gcList(r.c.sql, digests)
+	slices.Sort(ids)
+	small, list := recovered{worker: workerBlob, event: EventBlobDelete}, gcList(r.c.sql, ids)
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		var repository int64

@@ -107,7 +107,7 @@ func (r *repositoryReviewer) step() int {
 func (r *repositoryReviewer) rest(ctx context.Context, tx review.Tx, id, namespace int64) (review.Verdict, string, error) {
 	links := 0
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(string)) }, removeLinks, id, r.step())
+	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(int64)) }, removeLinks, id, r.step())
 	if err := tx.Send(ctx, &b); err != nil {
 		return review.Verdict{}, "", err
 	}

@@ -46,21 +46,18 @@ const (
 	insertMediaType = `INSERT INTO media_types (media_type) VALUES ($1) ON CONFLICT (media_type) DO NOTHING`
 )
 
-// findBlob finds what a repository may hand out: three primary keys. A blob that
-// is known to be damaged is not there for anybody but who uploads it;
-// blobDamaged finds it.
-const findBlob = `
-SELECT b.path, b.size, b.small
-FROM repositories r
-JOIN repository_blobs l ON l.repository_id = r.id
-JOIN blobs b ON b.digest = l.blob_digest
-WHERE r.path = $1 AND l.blob_digest = $2 AND NOT b.damaged`
-
-const blobDamaged = `
-SELECT 1 FROM repositories r
-JOIN repository_blobs l ON l.repository_id = r.id
-JOIN blobs b ON b.digest = l.blob_digest
-WHERE r.path = $1 AND l.blob_digest = $2 AND b.damaged`
+// hasBlob is a blob that a repository has: three unique keys, in this order,
+// which OFFSET keeps. findBlob finds one that can be handed out. What is known to
+// be damaged is not there for anybody but who uploads it; blobDamaged finds it.
+const (
+	hasBlob = `
+FROM blobs b
+WHERE b.digest = $2 AND EXISTS (
+    SELECT 1 FROM repository_blobs l
+    WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $1) AND l.blob_id = b.id LIMIT 1 OFFSET 0) AND `
+	findBlob    = `SELECT b.path, b.size, b.small` + hasBlob + `NOT b.damaged`
+	blobDamaged = `SELECT 1` + hasBlob + `b.damaged`
+)
 
 // promised is how long what a client was told of must stay, in milliseconds.
 const promised = `coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)`
@@ -69,11 +66,8 @@ const promised = `coalesce((SELECT value FROM gc_review_after_defaults WHERE eve
 // promised at $3 ends. The delay is only looked up for a blob that is queued.
 const findBlobDue = `
 SELECT b.path, b.size, b.small,
-    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)
-FROM repositories r
-JOIN repository_blobs l ON l.repository_id = r.id
-JOIN blobs b ON b.digest = l.blob_digest
-WHERE r.path = $1 AND l.blob_digest = $2 AND NOT b.damaged`
+    EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)` +
+	hasBlob + `NOT b.damaged`
 
 // keepBlob changes nothing, but it locks the row, and a trigger has the blob
 // reviewed as late as one that was just uploaded. Without $2, the blob of any
@@ -81,8 +75,8 @@ WHERE r.path = $1 AND l.blob_digest = $2 AND NOT b.damaged`
 const keepBlob = `
 UPDATE blobs SET size = size
 WHERE digest = $1 AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
-    SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
-    WHERE l.blob_digest = $1 AND r.path = $2))
+    SELECT 1 FROM repository_blobs l
+    WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $2) AND l.blob_id = blobs.id LIMIT 1 OFFSET 0))
 RETURNING path, size, small`
 
 // insertBlob writes the blob, or finds that it is there and keeps it there: the
@@ -97,22 +91,24 @@ ON CONFLICT (digest) DO UPDATE SET size = excluded.size, damaged = false,
 
 // insertSmall writes the bytes of a small blob, if the row with this path is
 // the one that insertBlob has written: in place of damaged ones, if there are
-// any. findSmall reads them: a primary key.
+// any. findSmall reads them.
 const (
 	insertSmall = `
-INSERT INTO small_blobs (digest, content)
-SELECT b.digest, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
-ON CONFLICT (digest) DO UPDATE SET content = excluded.content`
-	findSmall = `SELECT content FROM small_blobs WHERE digest = $1`
+INSERT INTO small_blobs (blob_id, content)
+SELECT b.id, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
+ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`
+	findSmall = `SELECT s.content FROM blobs b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
 )
 
+// linkBlob follows a statement that has the row of the blob locked.
 const linkBlob = `
-INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_digest, created_at) VALUES ($1, $2, $3, $4)
-ON CONFLICT (repository_id, blob_digest) DO NOTHING`
+INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
+SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs b WHERE b.digest = $3
+ON CONFLICT (repository_id, blob_id) DO NOTHING`
 
 const unlinkBlob = `
 DELETE FROM repository_blobs
-WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_digest = $2
+WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT id FROM blobs WHERE digest = $2)
 RETURNING repository_id`
 
 const insertUpload = `
@@ -176,19 +172,21 @@ const (
 
 // shareBlobs finds which of some blobs a repository has, and keeps them until
 // the transaction ends. In digest order, so that two pushes cannot wait for
-// each other.
+// each other. Each is two looks into indexes: not all blobs of the repository are
+// read, which the planners would prefer.
 const (
 	shareBlobsSQLite = `
-SELECT b.digest, b.size
-FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
-WHERE l.repository_id = $1 AND l.blob_digest IN (SELECT value FROM json_each($2)) AND NOT b.damaged
-ORDER BY b.digest`
+SELECT b.digest, b.id, b.size
+FROM json_each($2) AS list
+CROSS JOIN blobs b ON b.digest = list.value AND NOT b.damaged
+CROSS JOIN repository_blobs l ON l.repository_id = $1 AND l.blob_id = b.id`
 	shareBlobsPostgres = `
-SELECT b.digest, b.size
-FROM repository_blobs l JOIN blobs b ON b.digest = l.blob_digest
-WHERE l.repository_id = $1 AND l.blob_digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb))) AND NOT b.damaged
-ORDER BY b.digest
-FOR KEY SHARE OF b`
+SELECT found.digest, found.id, found.size
+FROM (SELECT value FROM jsonb_array_elements_text($2::jsonb) AS value ORDER BY value COLLATE "C") AS list
+CROSS JOIN LATERAL (
+    SELECT b.digest, b.id, b.size FROM blobs b JOIN repository_blobs l ON l.blob_id = b.id
+    WHERE b.digest = list.value AND NOT b.damaged AND l.repository_id = $1
+    OFFSET 0 FOR KEY SHARE OF b) AS found`
 )
 
 // shareManifests is shareBlobs for the manifests of a list.
@@ -208,23 +206,22 @@ FOR KEY SHARE`
 // bytes may come with another Content-Type.
 const insertManifest = `
 INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, subject_digest,
-    configuration_media_type_id, configuration_blob_digest, total_size, payload, created_at)
+    configuration_media_type_id, configuration_blob_id, total_size, payload, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (repository_id, digest) DO UPDATE SET media_type_id = excluded.media_type_id
 RETURNING id`
 
-// insertLayers takes a list of [digest, media type, size], in digest order,
-// because triggers upsert one row for each.
+// insertLayers takes a list of [blob, media type, size], numbers all.
 const (
 	insertLayersSQLite = `
-INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size)
-SELECT $1, $2, $3, value ->> 0, value ->> 1, value ->> 2 FROM json_each($4) WHERE true ORDER BY value ->> 0
-ON CONFLICT (manifest_id, digest) DO NOTHING`
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size)
+SELECT $1, $2, $3, value ->> 0, value ->> 1, value ->> 2 FROM json_each($4) WHERE true
+ON CONFLICT (manifest_id, blob_id) DO NOTHING`
 	insertLayersPostgres = `
-INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, digest, media_type_id, size)
-SELECT $1::bigint, $2::bigint, $3::bigint, value ->> 0, (value ->> 1)::bigint, (value ->> 2)::bigint
-FROM jsonb_array_elements($4::jsonb) ORDER BY (value ->> 0) COLLATE "C"
-ON CONFLICT (manifest_id, digest) DO NOTHING`
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size)
+SELECT $1::bigint, $2::bigint, $3::bigint, (value ->> 0)::bigint, (value ->> 1)::bigint, (value ->> 2)::bigint
+FROM jsonb_array_elements($4::jsonb)
+ON CONFLICT (manifest_id, blob_id) DO NOTHING`
 )
 
 // insertReferences takes a list of ids of manifests, in order.

@@ -138,6 +138,7 @@ const blobPage = 500
 
 // storedBlob is a row of blobs.
 type storedBlob struct {
+	id      int64
 	digest  digest.Digest
 	path    string
 	size    int64
@@ -147,7 +148,7 @@ type storedBlob struct {
 }
 
 func (v *verifier) blobRows(ctx context.Context) error {
-	last := ""
+	last := int64(0)
 	for {
 		page, err := v.blobPage(ctx, last)
 		if err != nil || len(page) == 0 {
@@ -161,11 +162,11 @@ func (v *verifier) blobRows(ctx context.Context) error {
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		last = page[len(page)-1].digest.String()
+		last = page[len(page)-1].id
 	}
 }
 
-func (v *verifier) blobPage(ctx context.Context, after string) (page []storedBlob, err error) {
+func (v *verifier) blobPage(ctx context.Context, after int64) (page []storedBlob, err error) {
 	rows, err := v.db.Query(ctx, verifyBlobs, after, blobPage)
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (v *verifier) blobPage(ctx context.Context, after string) (page []storedBlo
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var b storedBlob
-		if err := rows.Scan(&b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked); err != nil {
+		if err := rows.Scan(&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked); err != nil {
 			return nil, err
 		}
 		page = append(page, b)

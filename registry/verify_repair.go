@@ -51,7 +51,7 @@ func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
 // users says which images have to be pushed again.
 func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err error) {
 	const most = 5
-	rows, err := v.db.Query(ctx, blobUsers, b.digest.String(), most+1)
+	rows, err := v.db.Query(ctx, blobUsers, b.id, most+1)
 	if err != nil {
 		return "", fmt.Errorf("find who uses a blob: %w", err)
 	}

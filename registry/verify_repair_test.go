@@ -26,14 +26,14 @@ func TestRepair(t *testing.T) {
 			if err := w.blobs.Remove(w.Context(), path); err != nil {
 				w.Fatal(err)
 			}
-			w.exec(`DELETE FROM small_blobs WHERE digest = $1`, sha256(layer))
+			w.exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256(layer))
 		},
 		"other bytes in the database": func(w *world, path string) {
 			if err := w.blobs.Remove(w.Context(), path); err != nil {
 				w.Fatal(err)
 			}
 			w.exec(`UPDATE blobs SET small = true WHERE digest = $1`, sha256(layer))
-			w.exec(`INSERT INTO small_blobs (digest, content) VALUES ($1, $2) ON CONFLICT (digest) DO UPDATE SET content = excluded.content`,
+			w.exec(`INSERT INTO small_blobs (blob_id, content) VALUES ((SELECT id FROM blobs WHERE digest = $1), $2) ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`,
 				sha256(layer), []byte(strings.ToUpper(layer)))
 		},
 	}
@@ -91,7 +91,7 @@ func TestRepairNamesImages(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		w.image("a", "v1", "layer", "")
 		untagged := w.image("b", "", "layer", "")
-		w.exec(`DELETE FROM small_blobs WHERE digest = $1`, sha256("layer"))
+		w.exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256("layer"))
 		var got string
 		_, err := registry.Verify(w.Context(), w.db, w.blobs, registry.VerifyOptions{Repair: true, Found: func(f registry.Finding) { got = f.Detail }})
 		if want := "in a:v1, b@" + sha256(untagged); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "marked") {

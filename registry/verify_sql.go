@@ -27,12 +27,12 @@ const (
 // verifyBlobs is a run of blobs, with whether something uses each, or it is
 // queued.
 const verifyBlobs = `
-SELECT b.digest, b.path, b.size, b.small, b.damaged,
-    EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.digest = b.digest)
-        OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.digest = b.digest)
+SELECT b.id, b.digest, b.path, b.size, b.small, b.damaged,
+    EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.blob_id = b.id)
+        OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.blob_id = b.id)
         OR EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest)
 FROM blobs b
-WHERE b.digest > $1 ORDER BY b.digest LIMIT $2`
+WHERE b.id > $1 ORDER BY b.id LIMIT $2`
 
 const verifyBlobAgain = `SELECT 1 FROM blobs WHERE digest = $1 AND path = $2`
 
@@ -45,9 +45,9 @@ const blobUsers = `
 SELECT r.path, coalesce((SELECT min(t.name) FROM tags t WHERE t.manifest_id = m.id), ''), m.digest
 FROM manifests m JOIN repositories r ON r.id = m.repository_id
 WHERE m.id IN (
-    SELECT l.manifest_id FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id WHERE g.digest = $1
+    SELECT l.manifest_id FROM gc_blobs_layers g JOIN layers l ON l.id = g.layer_id WHERE g.blob_id = $1
     UNION ALL
-    SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.digest = $1)
+    SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.blob_id = $1)
 ORDER BY r.path, m.id LIMIT $2`
 
 // verifyPath says whether a row names a path, or it is to be removed.

@@ -336,8 +336,8 @@ func (w *world) strings(statement string) (list []string) {
 func (w *world) check() {
 	w.Helper()
 	for _, line := range w.strings(`
-		SELECT b.path || ' ' || b.digest || ' ' || b.size || ' ' || CASE WHEN s.digest IS NULL THEN '-' ELSE ` + w.hex() + ` END
-		FROM blobs b LEFT JOIN small_blobs s ON s.digest = b.digest AND b.small`) {
+		SELECT b.path || ' ' || b.digest || ' ' || b.size || ' ' || CASE WHEN s.blob_id IS NULL THEN '-' ELSE ` + w.hex() + ` END
+		FROM blobs b LEFT JOIN small_blobs s ON s.blob_id = b.id AND b.small`) {
 		var path, want, small string
 		var size int64
 		if _, err := fmt.Sscan(line, &path, &want, &size, &small); err != nil {

@@ -5,10 +5,9 @@ CREATE OR REPLACE FUNCTION public.blobs_leave_database()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    DELETE FROM small_blobs WHERE digest = OLD.digest;
+    DELETE FROM small_blobs WHERE blob_id = OLD.id;
     RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.broker_enqueue(subject text, cause text)
  RETURNS void
@@ -60,6 +59,16 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+CREATE OR REPLACE FUNCTION public.gc_digests(ids bigint[])
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    RETURN ARRAY(SELECT b.digest FROM blobs b WHERE b.id = ANY (ids));
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_enqueue_blobs(digests text[], e text)
  RETURNS void
@@ -140,10 +149,10 @@ AS $function$
 DECLARE
     left_alone bigint[];
 BEGIN
-    PERFORM gc_enqueue_blobs(ARRAY(
-        SELECT l.digest FROM layers l WHERE l.manifest_id = ANY (ids)
+    PERFORM gc_enqueue_blobs(gc_digests(ARRAY(
+        SELECT l.blob_id FROM layers l WHERE l.manifest_id = ANY (ids)
         UNION ALL
-        SELECT m.configuration_blob_digest FROM manifests m WHERE m.id = ANY (ids)), 'layer_delete');
+        SELECT m.configuration_blob_id FROM manifests m WHERE m.id = ANY (ids))), 'layer_delete');
     left_alone := ARRAY(
         SELECT c.child_id FROM manifest_references c WHERE c.parent_id = ANY (ids)
         UNION ALL
@@ -158,8 +167,7 @@ BEGIN
     IF cardinality(left_alone) > 0 THEN
         PERFORM gc_enqueue_manifests(left_alone, 'manifest_list_delete');
     END IF;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_order_tags(repository bigint, names text[], pushed text)
  RETURNS void
@@ -226,12 +234,11 @@ CREATE OR REPLACE FUNCTION public.gc_track_configuration_blobs()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
-    VALUES (NEW.configuration_blob_digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
-    ON CONFLICT (digest, manifest_id) DO NOTHING;
+    INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.configuration_blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (blob_id, manifest_id) DO NOTHING;
     RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_blobs()
  RETURNS trigger
@@ -256,11 +263,10 @@ AS $function$
 BEGIN
     DELETE FROM gc_blobs_layers WHERE ctid = ANY (ARRAY(
         SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
-            SELECT g.ctid FROM gc_blobs_layers g WHERE g.digest = r.digest AND g.layer_id = r.id OFFSET 0) AS f));
-    PERFORM gc_enqueue_blobs(array_agg(r.digest), 'layer_delete') FROM removed r HAVING count(*) > 0;
+            SELECT g.ctid FROM gc_blobs_layers g WHERE g.blob_id = r.blob_id AND g.layer_id = r.id OFFSET 0) AS f));
+    PERFORM gc_enqueue_blobs(gc_digests(array_agg(r.blob_id)), 'layer_delete') FROM removed r HAVING count(*) > 0;
     RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifest_lists()
  RETURNS trigger
@@ -280,12 +286,11 @@ BEGIN
     DELETE FROM gc_blobs_configurations WHERE ctid = ANY (ARRAY(
         SELECT f.ctid FROM removed r CROSS JOIN LATERAL (
             SELECT g.ctid FROM gc_blobs_configurations g
-            WHERE g.digest = r.configuration_blob_digest AND g.manifest_id = r.id OFFSET 0) AS f));
-    PERFORM gc_enqueue_blobs(array_agg(r.configuration_blob_digest), 'manifest_delete')
-    FROM removed r HAVING count(r.configuration_blob_digest) > 0;
+            WHERE g.blob_id = r.configuration_blob_id AND g.manifest_id = r.id OFFSET 0) AS f));
+    PERFORM gc_enqueue_blobs(gc_digests(array_agg(r.configuration_blob_id)), 'manifest_delete')
+    FROM removed r HAVING count(r.configuration_blob_id) > 0;
     RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_subjects()
  RETURNS trigger
@@ -344,12 +349,11 @@ CREATE OR REPLACE FUNCTION public.gc_track_layer_blobs()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
-    SELECT a.digest, a.id, a.top_level_namespace_id, a.repository_id FROM added a
-    ON CONFLICT (digest, layer_id) DO NOTHING;
+    INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
+    SELECT a.blob_id, a.id, a.top_level_namespace_id, a.repository_id FROM added a
+    ON CONFLICT (blob_id, layer_id) DO NOTHING;
     RETURN NULL;
-END
-$function$;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.gc_track_manifest_uploads()
  RETURNS trigger
@@ -710,9 +714,11 @@ CREATE TABLE blobs (
     created_at bigint NOT NULL,
     small boolean DEFAULT false NOT NULL,
     damaged boolean DEFAULT false NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    CONSTRAINT blobs_digest_key UNIQUE (digest),
     CONSTRAINT blobs_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT blobs_path_key UNIQUE (path),
-    CONSTRAINT blobs_pkey PRIMARY KEY (digest)
+    CONSTRAINT blobs_pkey PRIMARY KEY (id)
 );
 
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN ((old.small AND (NOT new.small))) EXECUTE FUNCTION blobs_leave_database();
@@ -866,21 +872,23 @@ CREATE INDEX gc_blob_review_queue_review_after_idx ON public.gc_blob_review_queu
 COMMENT ON TABLE gc_blob_review_queue IS 'Blobs that may be unused: every blob that nothing uses is here. See package review for the columns.';
 
 CREATE TABLE gc_blobs_configurations (
-    digest text COLLATE "C" NOT NULL,
     manifest_id bigint NOT NULL,
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    CONSTRAINT gc_blobs_configurations_pkey PRIMARY KEY (digest, manifest_id)
+    blob_id bigint NOT NULL,
+    CONSTRAINT gc_blobs_configurations_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE RESTRICT,
+    CONSTRAINT gc_blobs_configurations_pkey PRIMARY KEY (blob_id, manifest_id)
 );
 
 COMMENT ON TABLE gc_blobs_configurations IS 'Which manifests, of any repository, use a blob as their configuration. Kept by triggers.';
 
 CREATE TABLE gc_blobs_layers (
-    digest text COLLATE "C" NOT NULL,
     layer_id bigint NOT NULL,
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    CONSTRAINT gc_blobs_layers_pkey PRIMARY KEY (digest, layer_id)
+    blob_id bigint NOT NULL,
+    CONSTRAINT gc_blobs_layers_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE RESTRICT,
+    CONSTRAINT gc_blobs_layers_pkey PRIMARY KEY (blob_id, layer_id)
 );
 
 COMMENT ON TABLE gc_blobs_layers IS 'Which layers, of any repository, are a blob. Kept by triggers.';
@@ -993,26 +1001,24 @@ CREATE TABLE layers (
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
     manifest_id bigint NOT NULL,
-    digest text COLLATE "C" NOT NULL,
     media_type_id bigint NOT NULL,
     size bigint NOT NULL,
-    CONSTRAINT layers_digest_fkey FOREIGN KEY (digest) REFERENCES blobs(digest) ON DELETE RESTRICT,
-    CONSTRAINT layers_manifest_id_digest_key UNIQUE (manifest_id, digest),
+    blob_id bigint NOT NULL,
+    CONSTRAINT layers_manifest_id_blob_id_key UNIQUE (manifest_id, blob_id),
     CONSTRAINT layers_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
     CONSTRAINT layers_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
-    CONSTRAINT layers_pkey PRIMARY KEY (id),
-    CONSTRAINT layers_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+    CONSTRAINT layers_pkey PRIMARY KEY (id)
 );
-
-CREATE INDEX layers_digest_idx ON public.layers USING btree (digest);
-
-CREATE INDEX layers_repository_id_idx ON public.layers USING btree (repository_id);
 
 CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON public.layers REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_layers();
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON public.layers REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION gc_track_layer_blobs();
 
 COMMENT ON TABLE layers IS 'Which blobs a manifest holds, its configuration apart. A layer that must not be distributed is here only if its blob is.';
+
+COMMENT ON COLUMN layers.repository_id IS 'goes with its manifests';
+
+COMMENT ON COLUMN layers.blob_id IS 'refers to blobs by gc_blobs_layers';
 
 CREATE TABLE manifest_references (
     top_level_namespace_id bigint NOT NULL,
@@ -1042,11 +1048,10 @@ CREATE TABLE manifests (
     artifact_type text COLLATE "C",
     subject_digest text COLLATE "C",
     configuration_media_type_id bigint,
-    configuration_blob_digest text COLLATE "C",
     total_size bigint NOT NULL,
     payload bytea NOT NULL,
     created_at bigint NOT NULL,
-    CONSTRAINT manifests_configuration_blob_digest_fkey FOREIGN KEY (configuration_blob_digest) REFERENCES blobs(digest) ON DELETE RESTRICT,
+    configuration_blob_id bigint,
     CONSTRAINT manifests_configuration_media_type_id_fkey FOREIGN KEY (configuration_media_type_id) REFERENCES media_types(id),
     CONSTRAINT manifests_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT manifests_pkey PRIMARY KEY (id),
@@ -1054,11 +1059,9 @@ CREATE TABLE manifests (
     CONSTRAINT manifests_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
 );
 
-CREATE INDEX manifests_configuration_blob_digest_idx ON public.manifests USING btree (configuration_blob_digest) WHERE (configuration_blob_digest IS NOT NULL);
-
 CREATE INDEX manifests_repository_id_subject_digest_idx ON public.manifests USING btree (repository_id, subject_digest, digest) WHERE (subject_digest IS NOT NULL);
 
-CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON public.manifests FOR EACH ROW WHEN ((new.configuration_blob_digest IS NOT NULL)) EXECUTE FUNCTION gc_track_configuration_blobs();
+CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON public.manifests FOR EACH ROW WHEN ((new.configuration_blob_id IS NOT NULL)) EXECUTE FUNCTION gc_track_configuration_blobs();
 
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON public.manifests REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_manifests();
 
@@ -1072,13 +1075,13 @@ COMMENT ON COLUMN manifests.artifact_type IS 'what referrers are filtered by; nu
 
 COMMENT ON COLUMN manifests.subject_digest IS 'need not exist; null: none';
 
-COMMENT ON COLUMN manifests.configuration_blob_digest IS 'null: none';
-
 COMMENT ON COLUMN manifests.total_size IS 'of configuration and layers';
 
 COMMENT ON COLUMN manifests.payload IS 'byte for byte as it came';
 
 COMMENT ON COLUMN manifests.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN manifests.configuration_blob_id IS 'null: none; refers to blobs by gc_blobs_configurations';
 
 CREATE TABLE media_types (
     id bigint GENERATED BY DEFAULT AS IDENTITY NOT NULL,
@@ -1358,14 +1361,14 @@ COMMENT ON COLUMN repositories.removed_at IS 'Unix milliseconds; null: the Repos
 CREATE TABLE repository_blobs (
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    blob_digest text COLLATE "C" NOT NULL,
     created_at bigint NOT NULL,
-    CONSTRAINT repository_blobs_blob_digest_fkey FOREIGN KEY (blob_digest) REFERENCES blobs(digest) ON DELETE CASCADE,
-    CONSTRAINT repository_blobs_pkey PRIMARY KEY (repository_id, blob_digest),
+    blob_id bigint NOT NULL,
+    CONSTRAINT repository_blobs_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE CASCADE,
+    CONSTRAINT repository_blobs_pkey PRIMARY KEY (repository_id, blob_id),
     CONSTRAINT repository_blobs_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
 );
 
-CREATE INDEX repository_blobs_blob_digest_idx ON public.repository_blobs USING btree (blob_digest);
+CREATE INDEX repository_blobs_blob_id_idx ON public.repository_blobs USING btree (blob_id);
 
 COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may hand out: pushed or mounted there.';
 
@@ -1389,10 +1392,10 @@ COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
 
 CREATE TABLE small_blobs (
-    digest text NOT NULL,
     content bytea NOT NULL,
-    CONSTRAINT small_blobs_digest_fkey FOREIGN KEY (digest) REFERENCES blobs(digest) ON DELETE CASCADE,
-    CONSTRAINT small_blobs_pkey PRIMARY KEY (digest)
+    blob_id bigint NOT NULL,
+    CONSTRAINT small_blobs_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE CASCADE,
+    CONSTRAINT small_blobs_pkey PRIMARY KEY (blob_id)
 );
 
 COMMENT ON TABLE small_blobs IS 'The bytes of small blobs. They go with their row.';

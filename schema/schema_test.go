@@ -1,10 +1,8 @@
 package schema_test
 
 import (
-	"database/sql"
 	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,45 +66,4 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s is not the schema that the migrations make; run go generate ./schema:\n%s", file, diff)
 		}
 	})
-}
-
-// TestReferencesSurvive: the step that makes the table of references again on
-// SQLite leaves those that were there.
-func TestReferencesSurvive(t *testing.T) {
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "exeunt.db")+"?_pragma=foreign_keys(1)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	exec := func(statement string) {
-		t.Helper()
-		if _, err := db.Exec(statement); err != nil {
-			t.Fatalf("%v\n%s", err, statement)
-		}
-	}
-	steps, err := schema.Migrations("sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range steps {
-		if step.Name == "lighter_triggers" {
-			exec(`INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (1, 'o', 'k', '', 'o', 1), (2, 'd', 'k', '', 'd', 2)`)
-			exec(`INSERT INTO owners VALUES (2, 'o', 1, 0), (2, 'gone', 0, 1)`)
-		}
-		exec(step.SQL)
-	}
-	list := func() (text string) {
-		t.Helper()
-		if err := db.QueryRow(`SELECT coalesce(group_concat(dependent || owner_uid || blocking || controller), '') FROM owners`).Scan(&text); err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	if got := list(); got != "2gone01,2o10" {
-		t.Errorf("references: %q", got)
-	}
-	exec(`DELETE FROM objects WHERE id = 2`)
-	if got := list(); got != "" {
-		t.Errorf("references of a removed object: %q", got)
-	}
 }

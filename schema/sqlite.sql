@@ -61,16 +61,19 @@ END;
 CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
     -- is written after the bytes have been synced, and goes before they do.
-    digest        TEXT PRIMARY KEY,        -- sha256:… or sha512:…
+    id            INTEGER PRIMARY KEY,
+    digest        TEXT NOT NULL UNIQUE,    -- sha256:… or sha512:…
     path          TEXT NOT NULL UNIQUE,    -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL REFERENCES media_types (id),
-    created_at    INTEGER NOT NULL         -- Unix milliseconds
-, small INTEGER NOT NULL DEFAULT 0, damaged INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+    created_at    INTEGER NOT NULL,        -- Unix milliseconds
+    small         INTEGER NOT NULL DEFAULT 0, -- boolean: the bytes are in small_blobs
+    damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found to be so; not handed out, and replaced by the next upload
+) STRICT;
 
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
 BEGIN
-    DELETE FROM small_blobs WHERE digest = OLD.digest;
+    DELETE FROM small_blobs WHERE blob_id = OLD.id;
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
@@ -204,20 +207,20 @@ CREATE INDEX gc_blob_review_queue_review_after_idx ON gc_blob_review_queue (revi
 CREATE TABLE gc_blobs_configurations (
     -- Which manifests, of any repository, use a blob as their configuration.
     -- Kept by triggers.
-    digest                 TEXT NOT NULL,
+    blob_id                INTEGER NOT NULL REFERENCES blobs (id),
     manifest_id            INTEGER NOT NULL,
     top_level_namespace_id INTEGER NOT NULL,
     repository_id          INTEGER NOT NULL,
-    PRIMARY KEY (digest, manifest_id)
+    PRIMARY KEY (blob_id, manifest_id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE gc_blobs_layers (
     -- Which layers, of any repository, are a blob. Kept by triggers.
-    digest                 TEXT NOT NULL,
+    blob_id                INTEGER NOT NULL REFERENCES blobs (id),
     layer_id               INTEGER NOT NULL,
     top_level_namespace_id INTEGER NOT NULL,
     repository_id          INTEGER NOT NULL,
-    PRIMARY KEY (digest, layer_id)
+    PRIMARY KEY (blob_id, layer_id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE VIEW gc_delays AS
@@ -367,29 +370,26 @@ CREATE TABLE layers (
     -- must not be distributed is here only if its blob is.
     id                     INTEGER PRIMARY KEY,
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL, -- goes with its manifests
     manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
-    digest                 TEXT NOT NULL REFERENCES blobs (digest),
+    blob_id                INTEGER NOT NULL, -- refers to blobs by gc_blobs_layers
     media_type_id          INTEGER NOT NULL REFERENCES media_types (id),
     size                   INTEGER NOT NULL,
-    UNIQUE (manifest_id, digest)
+    UNIQUE (manifest_id, blob_id)
 ) STRICT;
-
-CREATE INDEX layers_digest_idx ON layers (digest);
-
-CREATE INDEX layers_repository_id_idx ON layers (repository_id);
 
 CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
 BEGIN
-    DELETE FROM gc_blobs_layers WHERE digest = OLD.digest AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event) VALUES (OLD.digest, 'layer_delete');
+    DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
+    INSERT INTO gc_enqueue_blob (digest, event)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete');
 END;
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
 BEGIN
-    INSERT INTO gc_blobs_layers (digest, layer_id, top_level_namespace_id, repository_id)
-    VALUES (NEW.digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
-    ON CONFLICT (digest, layer_id) DO NOTHING;
+    INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (blob_id, layer_id) DO NOTHING;
 END;
 
 CREATE TABLE manifest_references (
@@ -421,32 +421,29 @@ CREATE TABLE manifests (
     artifact_type               TEXT,     -- what referrers are filtered by; null: none
     subject_digest              TEXT,     -- need not exist; null: none
     configuration_media_type_id INTEGER REFERENCES media_types (id),
-    configuration_blob_digest   TEXT REFERENCES blobs (digest), -- null: none
     total_size                  INTEGER NOT NULL, -- of configuration and layers
     payload                     BLOB NOT NULL,    -- byte for byte as it came
-    created_at                  INTEGER NOT NULL, -- Unix milliseconds
+    created_at                  INTEGER NOT NULL, configuration_blob_id INTEGER /* null: none; refers to blobs by gc_blobs_configurations */, -- Unix milliseconds
     UNIQUE (repository_id, digest)
 ) STRICT;
-
-CREATE INDEX manifests_configuration_blob_digest_idx ON manifests (configuration_blob_digest)
-    WHERE configuration_blob_digest IS NOT NULL;
 
 CREATE INDEX manifests_repository_id_subject_digest_idx ON manifests (repository_id, subject_digest, digest)
     WHERE subject_digest IS NOT NULL;
 
 CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON manifests
-WHEN NEW.configuration_blob_digest IS NOT NULL
+WHEN NEW.configuration_blob_id IS NOT NULL
 BEGIN
-    INSERT INTO gc_blobs_configurations (digest, manifest_id, top_level_namespace_id, repository_id)
-    VALUES (NEW.configuration_blob_digest, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
-    ON CONFLICT (digest, manifest_id) DO NOTHING;
+    INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
+    VALUES (NEW.configuration_blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
+    ON CONFLICT (blob_id, manifest_id) DO NOTHING;
 END;
 
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
-WHEN OLD.configuration_blob_digest IS NOT NULL
+WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
-    DELETE FROM gc_blobs_configurations WHERE digest = OLD.configuration_blob_digest AND manifest_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event) VALUES (OLD.configuration_blob_digest, 'manifest_delete');
+    DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
+    INSERT INTO gc_enqueue_blob (digest, event)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete');
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
@@ -832,12 +829,12 @@ CREATE TABLE repository_blobs (
     -- Which blobs a repository may hand out: pushed or mounted there.
     top_level_namespace_id INTEGER NOT NULL,
     repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    blob_digest            TEXT NOT NULL REFERENCES blobs (digest) ON DELETE CASCADE,
+    blob_id                INTEGER NOT NULL REFERENCES blobs (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
-    PRIMARY KEY (repository_id, blob_digest)
+    PRIMARY KEY (repository_id, blob_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX repository_blobs_blob_digest_idx ON repository_blobs (blob_digest);
+CREATE INDEX repository_blobs_blob_id_idx ON repository_blobs (blob_id);
 
 CREATE TABLE revision (
     -- The counter of the object log: one row.
@@ -848,7 +845,7 @@ CREATE TABLE revision (
 
 CREATE TABLE small_blobs (
     -- The bytes of small blobs. They go with their row.
-    digest  TEXT PRIMARY KEY REFERENCES blobs (digest) ON DELETE CASCADE,
+    blob_id INTEGER PRIMARY KEY REFERENCES blobs (id) ON DELETE CASCADE,
     content BLOB NOT NULL
 ) STRICT;
 

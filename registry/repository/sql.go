@@ -31,13 +31,13 @@ WITH RECURSIVE edges (above, below) AS (
 ), held (size, stays) AS (
     SELECT b.size, r.gc_hold OR EXISTS (
             SELECT 1 FROM gc_blobs_layers g JOIN layers y ON y.id = g.layer_id
-            WHERE g.digest = b.digest AND (g.repository_id <> $1 OR y.manifest_id IN (SELECT id FROM kept)))
+            WHERE g.blob_id = b.id AND (g.repository_id <> $1 OR y.manifest_id IN (SELECT id FROM kept)))
         OR EXISTS (
             SELECT 1 FROM gc_blobs_configurations g
-            WHERE g.digest = b.digest AND (g.repository_id <> $1 OR g.manifest_id IN (SELECT id FROM kept)))
+            WHERE g.blob_id = b.id AND (g.repository_id <> $1 OR g.manifest_id IN (SELECT id FROM kept)))
     FROM repositories r
     JOIN repository_blobs l ON l.repository_id = r.id
-    JOIN blobs b ON b.digest = l.blob_digest
+    JOIN blobs b ON b.id = l.blob_id
     WHERE r.id = $1
 )
 SELECT (SELECT count(*) FROM tags WHERE repository_id = $1),
