@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/exeunt/exeunt/sqldb"
@@ -8,7 +9,18 @@ import (
 
 // Fill leaves no space for an SQLite database, as a full disk does; Empty gives
 // it space again.
-func Fill(t testing.TB, db *sqldb.DB) { limit(t, db, "PRAGMA max_page_count = 1") } // as many as there are
+func Fill(t testing.TB, db *sqldb.DB) {
+	t.Helper()
+	// Pages that are free, migrations leave some, would be space.
+	err := db.Write(t.Context(), func(tx *sql.Tx) error {
+		_, err := tx.Exec("PRAGMA incremental_vacuum")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit(t, db, "PRAGMA max_page_count = 1") // as many as there are
+}
 
 // Empty undoes Fill.
 func Empty(t testing.TB, db *sqldb.DB) { limit(t, db, "PRAGMA max_page_count = 4294967294") }
