@@ -145,7 +145,7 @@ var (
 // milliseconds; on PostgreSQL they share processors with it.
 const (
 	sqliteBatch   = 25
-	postgresBatch = 100
+	postgresBatch = 50
 )
 
 func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
