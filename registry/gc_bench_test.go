@@ -23,18 +23,23 @@ var benchBlobsInUse = flag.Int("blobs-in-use", 20_000, "blobs that are in use be
 type nowhere struct{ blobstore.Store }
 
 // BenchmarkCollect deletes images of three layers, and counts the reviews until
-// nothing of them is left: in a small registry and in a large one, in turns.
+// nothing of them is left: in a small registry and in a large one, in turns. In
+// the large one it does so with images that were pushed last, and with old ones
+// from all over it.
 func BenchmarkCollect(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
 			small, large := newCollectWorld(b, engine, 1_000), newCollectWorld(b, engine, *benchBlobsInUse)
+			old := &collectWorld{c: large.c, inUse: large.inUse, old: true}
 			b.ResetTimer()
 			for b.Loop() {
-				small.round(b)
-				large.round(b)
+				for _, w := range []*collectWorld{small, large, old} {
+					w.round(b)
+				}
 			}
-			small.report(b)
-			large.report(b)
+			for _, w := range []*collectWorld{small, large, old} {
+				w.report(b)
+			}
 		})
 	}
 }
@@ -43,6 +48,27 @@ type collectWorld struct {
 	c                       *Collector
 	inUse, rounds, reviewed int
 	took                    time.Duration
+	old                     bool // of those in use, not what was just pushed
+}
+
+// What keeps every nth of the images in use: there are n rounds, at most.
+const (
+	collectUntag  = `DELETE FROM tags WHERE manifest_id IN (` + collectEvery + `)`
+	collectUnlist = `DELETE FROM manifest_references WHERE child_id IN (` + collectEvery + `)`
+	collectEvery  = `SELECT m.id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL AND m.id % $1 = $2`
+)
+
+// doom makes images that nothing keeps.
+func (w *collectWorld) doom(b *testing.B) {
+	if !w.old {
+		addImages(b, w.c, fmt.Sprintf("%d-", 1+w.rounds), benchImages, fillLinks)
+		return
+	}
+	every := max(1, w.inUse/4/benchImages)
+	send(b, w.c, func(batch *sqldb.Batch) {
+		batch.Exec(collectUnlist, every, w.rounds%every)
+		batch.Exec(collectUntag, every, w.rounds%every)
+	})
 }
 
 func newCollectWorld(b *testing.B, engine sqldb.Engine, inUse int) *collectWorld {
@@ -68,7 +94,7 @@ func newCollectWorld(b *testing.B, engine sqldb.Engine, inUse int) *collectWorld
 
 func (w *collectWorld) round(b *testing.B) {
 	w.rounds++
-	addImages(b, w.c, fmt.Sprintf("%d-", 1+w.rounds), benchImages, fillLinks)
+	w.doom(b)
 	begin := time.Now()
 	for {
 		m, err := w.c.manifests.RunOne(b.Context())
@@ -88,5 +114,9 @@ func (w *collectWorld) round(b *testing.B) {
 }
 
 func (w *collectWorld) report(b *testing.B) {
-	b.ReportMetric(float64(w.reviewed)/w.took.Seconds(), fmt.Sprintf("reviews/s-of-%d", w.inUse))
+	name := fmt.Sprintf("reviews/s-of-%d", w.inUse)
+	if w.old {
+		name += "-old"
+	}
+	b.ReportMetric(float64(w.reviewed)/w.took.Seconds(), name)
 }

@@ -18,7 +18,7 @@ const (
 
 	fillBlobs = `
 INSERT INTO blobs (digest, path, size, media_type_id, created_at) ` + fillImages + `
-SELECT {digest}, $1 || i || '-' || j, 1, 1, 0 FROM n, (SELECT 0 AS j UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) AS j`
+SELECT {digest}, $1 || i || '-' || j, 1, 1, 0 FROM n, (SELECT 0 AS j UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) AS j ORDER BY i, j`
 	fillManifests = `
 INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, configuration_blob_id, total_size, payload, created_at) ` + fillImages + `
 SELECT 1, (SELECT min(id) FROM repositories), {digest}, 2, c.id, 0, $3, 0 FROM n JOIN blobs c ON c.path = $1 || i || '-0'`

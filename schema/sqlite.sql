@@ -227,12 +227,12 @@ CREATE VIEW gc_delays AS
 SELECT e.event, e.value, p.value AS least, CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now
 FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'existence_check';
 
-CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event;
+CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event, 0 AS together;
 
 CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 BEGIN
     INSERT INTO gc_blob_review_queue (digest, review_after, review_count, event, created_at)
-    SELECT NEW.digest, s.now + s.delay + abs(random() % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    SELECT NEW.digest, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
     FROM (SELECT d.now, max(d.value, d.least) AS delay FROM gc_delays d WHERE d.event = NEW.event) AS s
     WHERE true
     ON CONFLICT (digest) DO UPDATE SET
@@ -381,8 +381,8 @@ CREATE TABLE layers (
 CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
 BEGIN
     DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete');
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
 END;
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
@@ -442,8 +442,8 @@ CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
 WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
     DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete');
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete', OLD.id);
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
