@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // One test per trigger and event. Nothing runs the collector here: what is in
@@ -84,6 +85,20 @@ func TestGCTrackLayerBlobs(t *testing.T) {
 			t.Errorf("%d rows", n)
 		}
 	})
+}
+
+// TestGCTrackTogether: the blobs of a manifest are reviewed at the same time on
+// SQLite, those of another at another.
+func TestGCTrackTogether(t *testing.T) {
+	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	for _, name := range []string{"m", "n"} {
+		w.push(image{repo: "r", name: name, config: "config of " + name, layers: []string{name + "1", name + "2", name + "3"}})
+	}
+	w.exec(`DELETE FROM gc_blob_review_queue`)
+	w.exec(`DELETE FROM manifests`)
+	if blobs, times := w.count(`SELECT count(*) FROM gc_blob_review_queue`), w.count(`SELECT count(DISTINCT review_after) FROM gc_blob_review_queue`); blobs != 8 || times != 2 {
+		t.Errorf("%d blobs at %d times", blobs, times)
+	}
 }
 
 func TestGCTrackManifestUploads(t *testing.T) {
