@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 const smallLimit = 64 << 10
@@ -128,5 +129,26 @@ func TestSmallBlobGoesWithItsRow(t *testing.T) {
 		w.absent("a", d)
 		w.push("a", "short-lived")
 		w.blob("a", d, "short-lived")
+	})
+}
+
+// TestNumberUsedAgain: a blob that is given the number of one that is gone has
+// nothing of it, neither its bytes nor its repositories.
+func TestNumberUsedAgain(t *testing.T) {
+	eachSmall(t, func(w *world) {
+		number := func(d string) string {
+			return w.strings(`SELECT CAST(id AS text) FROM blobs WHERE digest = '` + d + `'`)[0]
+		}
+		first := w.push("a", "first")
+		before := number(first)
+		w.exec(`DELETE FROM blobs WHERE digest = $1`, first)
+		second := w.push("b", "second")
+		if after := number(second); w.db.Engine() == sqldb.SQLite && after != before {
+			w.Errorf("it has number %s, not %s: this tests nothing", after, before)
+		}
+		w.absent("a", first)
+		w.absent("a", second)
+		w.absent("b", first)
+		w.blob("b", second, "second")
 	})
 }

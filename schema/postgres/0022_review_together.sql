@@ -1,2 +1,2 @@
 -- On SQLite the blobs of a manifest that goes are reviewed together. Here each has
--- a time of its own, as before: a batch is larger, and pages are shared by all.
+-- a time of its own, as before.
