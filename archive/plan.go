@@ -16,9 +16,9 @@ type candidate struct {
 	uid    types.UID
 	key    object.Key
 	owners []types.UID
-	// replaced: an object of the same name was removed after it, and comes
-	// back instead.
-	replaced bool
+	// late: somebody made it while the cascade went on, and it went too. See
+	// markLate.
+	late bool
 }
 
 // plan orders candidates in levels: what an object needs is in a level before
@@ -31,10 +31,9 @@ func plan(all []*candidate) [][]*candidate {
 	slices.SortFunc(all, func(a, b *candidate) int { return cmp.Compare(a.id, b.id) })
 	for _, c := range all {
 		p.byUID[c.uid] = c
-		if older := p.byKey[c.key]; older != nil {
-			older.replaced = true
+		if p.byKey[c.key] == nil {
+			p.byKey[c.key] = c
 		}
-		p.byKey[c.key] = c
 	}
 	var levels [][]*candidate
 	for _, c := range all {
@@ -44,13 +43,18 @@ func plan(all []*candidate) [][]*candidate {
 		}
 		levels[level] = append(levels[level], c)
 	}
+	for _, level := range levels {
+		for _, c := range level {
+			p.markLate(c)
+		}
+	}
 	return levels
 }
 
 type planner struct {
 	byUID  map[types.UID]*candidate
-	byKey  map[object.Key]*candidate
-	levels map[*candidate]int // inProgress, or the level
+	byKey  map[object.Key]*candidate // the first of its name that went
+	levels map[*candidate]int        // inProgress, or the level
 }
 
 // inProgress marks a candidate whose needs are being looked at.
@@ -85,4 +89,15 @@ func (p *planner) needs(c *candidate) []*candidate {
 	// A definition is named as its objects are stored.
 	add(p.byKey[object.Key{Kind: definitions, Name: c.key.Kind}])
 	return needs
+}
+
+// markLate tells what was there when the deletion was asked for from what a
+// controller made again because it had not heard of it: of two objects of a name
+// the first to go was there, and what belongs to late ones only is late itself.
+// Who restores wants what was there. Owners must have been marked before.
+func (p *planner) markLate(c *candidate) {
+	c.late = p.byKey[c.key] != c || len(c.owners) > 0 && !slices.ContainsFunc(c.owners, func(uid types.UID) bool {
+		owner := p.byUID[uid]
+		return owner == nil || !owner.late
+	})
 }

@@ -10,7 +10,7 @@ import (
 
 func TestPlan(t *testing.T) {
 	for name, test := range map[string]struct {
-		objects string // "name<owner,owner" in order of removal; names as in keyOf
+		objects string // "name@life<owner,owner" in order of removal; names as in keyOf
 		want    string
 	}{
 		"nothing":                      {"", ""},
@@ -20,16 +20,19 @@ func TestPlan(t *testing.T) {
 		"the namespace first":          {"p:/x p:n/a p:n/b<p:n/a namespaces:/n", "p:/x namespaces:/n | p:n/a | p:n/b"},
 		"the definition first": {"w.example.com:n/a customresourcedefinitions.apiextensions.k8s.io:/w.example.com",
 			"customresourcedefinitions.apiextensions.k8s.io:/w.example.com | w.example.com:n/a"},
-		"a circle is cut":       {"p:/a<p:/c p:/b<p:/a p:/c<p:/b", "p:/b | p:/c | p:/a"},
-		"one's own owner":       {"p:/a<p:/a", "p:/a"},
-		"the last of a name":    {"p:/a p:/a", "p:/a(replaced) p:/a"},
+		"a circle is cut":     {"p:/a<p:/c p:/b<p:/a p:/c<p:/b", "p:/b | p:/c | p:/a"},
+		"one's own owner":     {"p:/a<p:/a", "p:/a"},
+		"the first of a name": {"p:/a p:/a@2", "p:/a p:/a@2(late)"},
+		"what late ones own": {"p:/a p:/a@2 p:/b<p:/a@2 p:/c<p:/b p:/d<p:/a,p:/a@2 p:/e<p:/a@2,p:/gone",
+			"p:/a p:/a@2(late) | p:/b(late) p:/d p:/e | p:/c(late)"},
 		"a pair in a namespace": {"p:n/a<p:n/b p:n/b<p:n/a", "p:n/b | p:n/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []*candidate
 			for i, text := range strings.Fields(test.objects) {
 				name, owners, _ := strings.Cut(text, "<")
-				c := &candidate{id: int64(i), uid: types.UID(name), key: keyOf(name)}
+				key, _, _ := strings.Cut(name, "@")
+				c := &candidate{id: int64(i), uid: types.UID(name), key: keyOf(key)}
 				for _, o := range strings.FieldsFunc(owners, func(r rune) bool { return r == ',' }) {
 					c.owners = append(c.owners, types.UID(o))
 				}
@@ -40,8 +43,8 @@ func TestPlan(t *testing.T) {
 				var names []string
 				for _, c := range level {
 					text := string(c.uid)
-					if c.replaced {
-						text += "(replaced)"
+					if c.late {
+						text += "(late)"
 					}
 					names = append(names, text)
 				}

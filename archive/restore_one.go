@@ -43,8 +43,8 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
 		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
 	}
-	if c.replaced {
-		result.Outcome, result.Reason = v1.Skipped, "an object of the same name was removed after it, and that one is restored"
+	if c.late {
+		result.Outcome, result.Reason = v1.Skipped, "it was made while the cascade went on; what was there before is restored"
 		return result, nil
 	}
 	archived, err := r.Archive.one(ctx, archivedByID, c.id)

@@ -148,6 +148,40 @@ func TestRestoreCascade(t *testing.T) {
 	}
 }
 
+// TestRestoreNotTheLate: a controller that has not heard of the deletion makes
+// again what it misses, with parts of its own; none of that comes back.
+func TestRestoreNotTheLate(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("deployments.apps:n/owner")
+		child := w.createWith("configmaps:n/child", func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"life": "first"} })
+		w.delete(child, background) // alone: not of the cascade
+		child = w.create("configmaps:n/child", owner)
+		w.create("configmaps:n/grandchild", child)
+		w.delete(owner, background)
+		late := w.create("configmaps:n/child", owner)
+		w.create("configmaps:n/grandchild-2", late)
+		w.collect()
+		if w.exists("configmaps:n/child") || w.exists("configmaps:n/grandchild-2") {
+			w.Fatal("the collector did not do what this test needs")
+		}
+		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+		w.want(status, "Deployment/owner created", "ConfigMap/child created", "ConfigMap/child skipped",
+			"ConfigMap/grandchild created", "ConfigMap/grandchild-2 skipped")
+		if got := status.Results[1].UID; got != child.UID {
+			w.Errorf("restored %s, want %s, which was there before; late was %s", got, child.UID, late.UID)
+		}
+		for _, i := range []int{2, 4} {
+			if got := status.Results[i].Reason; !strings.HasPrefix(got, "it was made while the cascade went on") {
+				w.Errorf("reason %q", got)
+			}
+		}
+		again := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+		if again.Created != 0 || again.Skipped != 5 {
+			w.Errorf("second restore: %+v", again)
+		}
+	})
+}
+
 func TestRestoreNamespace(t *testing.T) {
 	each(t, func(w *world) {
 		ns := w.create("namespaces:/shop")

@@ -193,6 +193,27 @@ func TestRestored(t *testing.T) {
 	})
 }
 
+// TestRestoredPastAnother: of two that had the name, either can come back, with
+// what it had.
+func TestRestoredPastAnother(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("shop/web", "1", "one")
+		first := w.object("shop", "web").GetUID()
+		w.delete("shop", "web")
+		if err := w.declare("shop", "web", `{}`); err != nil {
+			w.Fatal(err)
+		}
+		w.delete("shop", "web")
+		w.later(25 * time.Hour)
+		w.collect()
+		status, err := w.archive.Restore(w.Context(), archivev1.RestoreSpec{UID: first})
+		if err != nil || status.Created != 1 {
+			w.Fatalf("restore: %+v, %v", status, err)
+		}
+		w.pulls("shop/web", "1", "one")
+	})
+}
+
 // TestContentGoes: when it cannot be restored any more, everything goes, in
 // steps, lists and all.
 func TestContentGoes(t *testing.T) {

@@ -90,9 +90,20 @@ func (a *apps) create(ctx context.Context, app, part *unstructured.Unstructured)
 	if err != nil {
 		return err
 	}
+	parts := a.client.Resource(mapping.Resource).Namespace(app.GetNamespace())
+	if _, err := parts.Get(ctx, part.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	now, err := a.client.Resource(Apps).Namespace(app.GetNamespace()).Get(ctx, app.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !stays(app, now) {
+		return err
+	}
 	part.SetNamespace(app.GetNamespace())
 	part.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(app, app.GroupVersionKind())})
-	_, err = a.client.Resource(mapping.Resource).Namespace(part.GetNamespace()).Create(ctx, part, metav1.CreateOptions{})
+	_, err = parts.Create(ctx, part, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

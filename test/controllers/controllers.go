@@ -165,6 +165,10 @@ func (c *Controllers) syncDeployment(ctx context.Context, namespace, name string
 			}
 		}
 		if owned == 0 {
+			now, err := api.Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil || !stays(d, now) {
+				return err
+			}
 			if err := c.createReplicaSet(ctx, d); err != nil {
 				return err
 			}
@@ -176,6 +180,14 @@ func (c *Controllers) syncDeployment(ctx context.Context, namespace, name string
 	d.Status.ObservedGeneration = d.Generation
 	_, err = api.Deployments(namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
 	return err
+}
+
+// stays says whether an owner, read again after something of its was found
+// missing, is still to have it. What goes in a cascade goes after its owner was
+// deleted or marked: who looks at the owner first and at the parts afterwards
+// takes them for lost, and makes them for an owner that is gone.
+func stays(owner, now metav1.Object) bool {
+	return now.GetUID() == owner.GetUID() && now.GetDeletionTimestamp() == nil
 }
 
 // claims says whether an object belongs to an owner; one without a controller
@@ -243,6 +255,12 @@ func (c *Controllers) fillReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet)
 		}
 		if mine {
 			owned++
+		}
+	}
+	if owned < *rs.Spec.Replicas {
+		now, err := c.client.AppsV1().ReplicaSets(rs.Namespace).Get(ctx, rs.Name, metav1.GetOptions{})
+		if err != nil || !stays(rs, now) {
+			return owned, err
 		}
 	}
 	for ; owned < *rs.Spec.Replicas; owned++ {
