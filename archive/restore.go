@@ -98,7 +98,9 @@ func single(r *row, err error, missing string) ([]*candidate, error) {
 	return []*candidate{newCandidate(r)}, nil
 }
 
-// newest finds the removal of an object by its name.
+// newest finds the last removal of an object by its name. If that was in a
+// cascade, and another object of the name went before it in the same one, then
+// that was there, and the last one is late: see markLate.
 func (a *Archive) newest(ctx context.Context, o v1.ObjectName) (*row, error) {
 	if o.Kind == "" || o.Name == "" {
 		return nil, object.BadRequestf("spec.object: kind and name must be set")
@@ -112,13 +114,18 @@ func (a *Archive) newest(ctx context.Context, o v1.ObjectName) (*row, error) {
 		f.namespace = "" // people say a namespace by habit
 	}
 	var found *row
-	err = a.find(ctx, f, 0, 1, func(r *row) error {
+	keep := func(r *row) error {
 		found = r
 		return nil
-	})
-	if found != nil && found.key().Namespace != f.namespace {
+	}
+	if err := a.find(ctx, f, 0, 1, keep); err != nil || found == nil {
+		return nil, err
+	}
+	if found.key().Namespace != f.namespace {
 		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, found.key().Namespace)
 	}
+	f.cascade = found.cascade
+	err = a.find(ctx, f, 0, planPage, keep) // the oldest comes last
 	return found, err
 }
 

@@ -179,6 +179,10 @@ func TestRestoreNotTheLate(t *testing.T) {
 		if again.Created != 0 || again.Skipped != 5 {
 			w.Errorf("second restore: %+v", again)
 		}
+		byName := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "child"}})
+		if r := byName.Results[0]; r.UID != child.UID || r.Reason != "it was restored before" {
+			w.Errorf("by name: %+v", r)
+		}
 	})
 }
 
