@@ -73,35 +73,33 @@ func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candi
 	if named != 1 {
 		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
 	}
+	var found []*candidate
+	var err error
+	var missing string
 	switch {
 	case spec.UID != "":
-		r, err := a.one(ctx, archivedByUID, string(spec.UID))
-		return single(r, err, "no archived object had the uid "+string(spec.UID))
+		missing = "no archived object had the uid " + string(spec.UID)
+		var r *row
+		if r, err = a.one(ctx, archivedByUID, string(spec.UID)); r != nil {
+			found = []*candidate{newCandidate(r)}
+		}
 	case spec.Object != nil:
-		r, err := a.newest(ctx, *spec.Object)
-		return single(r, err, fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace))
+		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
+		found, err = a.newest(ctx, *spec.Object)
+	default:
+		missing = "no archived object is of the cascade " + spec.Cascade
+		found, err = a.all(ctx, filter{cascade: spec.Cascade})
 	}
-	found, err := a.cascade(ctx, spec.Cascade)
 	if err == nil && len(found) == 0 {
-		err = object.BadRequestf("no archived object is of the cascade %s", spec.Cascade)
+		err = object.BadRequestf("%s", missing)
 	}
 	return found, err
-}
-
-func single(r *row, err error, missing string) ([]*candidate, error) {
-	if err != nil {
-		return nil, err
-	}
-	if r == nil {
-		return nil, object.BadRequestf("%s", missing)
-	}
-	return []*candidate{newCandidate(r)}, nil
 }
 
 // newest finds the last removal of an object by its name. If that was in a
 // cascade, and another object of the name went before it in the same one, then
 // that was there, and the last one is late: see markLate.
-func (a *Archive) newest(ctx context.Context, o v1.ObjectName) (*row, error) {
+func (a *Archive) newest(ctx context.Context, o v1.ObjectName) ([]*candidate, error) {
 	if o.Kind == "" || o.Name == "" {
 		return nil, object.BadRequestf("spec.object: kind and name must be set")
 	}
@@ -113,28 +111,29 @@ func (a *Archive) newest(ctx context.Context, o v1.ObjectName) (*row, error) {
 	if k, ok := a.kinds.Snapshot().Stored(storage); ok && !k.Namespaced {
 		f.namespace = "" // people say a namespace by habit
 	}
-	var found *row
-	keep := func(r *row) error {
-		found = r
+	var last *row
+	err = a.find(ctx, f, 0, 1, func(r *row) error {
+		last = r
 		return nil
-	}
-	if err := a.find(ctx, f, 0, 1, keep); err != nil || found == nil {
+	})
+	if err != nil || last == nil {
 		return nil, err
 	}
-	if found.key().Namespace != f.namespace {
-		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, found.key().Namespace)
+	if last.key().Namespace != f.namespace {
+		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, last.key().Namespace)
 	}
-	f.cascade = found.cascade
-	err = a.find(ctx, f, 0, planPage, keep) // the oldest comes last
-	return found, err
+	f.cascade = last.cascade
+	found, err := a.all(ctx, f)
+	return found[max(0, len(found)-1):], err
 }
 
-// cascade reads a cascade, page by page, and keeps what planning needs.
-func (a *Archive) cascade(ctx context.Context, id string) ([]*candidate, error) {
+// all reads everything that a filter finds, page by page, the newest removal
+// first, and keeps what planning needs.
+func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 	var all []*candidate
 	for before := int64(0); ; {
 		n := 0
-		err := a.find(ctx, filter{cascade: id}, before, planPage, func(r *row) error {
+		err := a.find(ctx, f, before, planPage, func(r *row) error {
 			n, before, all = n+1, r.id, append(all, newCandidate(r))
 			return nil
 		})

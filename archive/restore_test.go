@@ -153,9 +153,8 @@ func TestRestoreCascade(t *testing.T) {
 func TestRestoreNotTheLate(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
-		child := w.createWith("configmaps:n/child", func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"life": "first"} })
-		w.delete(child, background) // alone: not of the cascade
-		child = w.create("configmaps:n/child", owner)
+		w.delete(w.create("configmaps:n/child"), background) // alone: not of the cascade
+		child := w.create("configmaps:n/child", owner)
 		w.create("configmaps:n/grandchild", child)
 		w.delete(owner, background)
 		late := w.create("configmaps:n/child", owner)

@@ -54,7 +54,7 @@ func restoreSchema() *spec.Schema {
 		"spec": structure("What to bring back: exactly one of uid, cascade and object.", map[string]spec.Schema{
 			"uid":     text("The uid that the object had."),
 			"cascade": text("Everything that went for one reason."),
-			"object": structure("The newest removed object of that name.", map[string]spec.Schema{
+			"object": structure("The newest removed object of that name; of several in one cascade the first.", map[string]spec.Schema{
 				"apiVersion": text("May be left out."), "kind": text("Kind, plural or short name."),
 				"namespace": text("Empty for cluster-scoped kinds."), "name": text("The name."),
 			}, "kind", "name"),

@@ -67,7 +67,8 @@ type RestoreSpec struct {
 	UID types.UID `json:"uid,omitempty"`
 	// Cascade is everything that went for one reason.
 	Cascade string `json:"cascade,omitempty"`
-	// Object is the newest removed object of that name.
+	// Object is the newest removed object of that name; of several in one
+	// cascade the first, which was there when it began.
 	Object *ObjectName `json:"object,omitempty"`
 
 	// DryRun changes nothing and says what would be done.

@@ -24,6 +24,8 @@ func newRestore() *cobra.Command {
 		Short: "Bring deleted objects back",
 		Long: `Bring deleted objects back: the newest removed object of a name, the object that
 had a uid, or everything that went in one cascade, owners before what they own.
+What a controller made again while the cascade went on is skipped: what was there
+before comes back.
 
 An object whose deletion waits to be confirmed (serve --max-cascade) is not gone
 yet: then its deletion is called off, and it stays as it was.

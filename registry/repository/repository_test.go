@@ -193,8 +193,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestRestoredPastAnother: of two that had the name, either can come back, with
-// what it had.
+// TestRestoredPastAnother: a Repository has its content back also when another one
+// had the name, and went, after it.
 func TestRestoredPastAnother(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("shop/web", "1", "one")
