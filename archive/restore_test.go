@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/archive/v1"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -181,6 +182,34 @@ func TestRestoreNotTheLate(t *testing.T) {
 		byName := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "child"}})
 		if r := byName.Results[0]; r.UID != child.UID || r.Reason != "it was restored before" {
 			w.Errorf("by name: %+v", r)
+		}
+	})
+}
+
+// TestRestoreNotTheLateOfMany: however often it was made again, the first is found.
+func TestRestoreNotTheLateOfMany(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("deployments.apps:n/owner")
+		child := w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		tx, err := w.db.Begin(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer tx.Rollback()
+		var b sqldb.Batch
+		b.Exec(`
+INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size)
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST($2 AS bigint))
+SELECT 1000000 + n.i, 'late-' || n.i, a.kind, a.namespace, a.name, a.removed_at, a.actor, a.cascade, 0
+FROM n CROSS JOIN archive a WHERE a.uid = $1`, string(child.UID), planPage)
+		if err := errors.Join(tx.Send(w.Context(), &b), tx.Commit(w.Context())); err != nil {
+			w.Fatal(err)
+		}
+		status := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "child"}})
+		w.want(status, "ConfigMap/child created")
+		if got := status.Results[0].UID; got != child.UID {
+			w.Errorf("restored %s, want %s", got, child.UID)
 		}
 	})
 }
