@@ -72,6 +72,8 @@ const (
 	holdRecheck = time.Hour   // its repository is on hold
 
 	uploadPoll = time.Minute
+	// digestsPoll is rare: to count them takes about 50 ms for a million.
+	digestsPoll = 10 * time.Minute
 	// firstSweep is soon, because processes may not live for long.
 	firstSweep = time.Hour
 	// unlinks is how many removals run at once: each waits for the disk.
@@ -191,6 +193,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
 	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
+	running.Go(func() { c.repeat(ctx, "forget digests", digestsPoll, digestsPoll, c.ForgetDigests) })
 	if every := c.options.SweepEvery; every > 0 {
 		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
 	}

@@ -68,10 +68,15 @@ const (
 
 // lookBlobs and takeBlobs are the same for blobs. A push holds the blobs of its
 // manifest. From here on blobs have numbers: those that were pushed together are
-// next to each other in all the tables that follow.
+// next to each other in all the tables that follow. On SQLite the queue remembers
+// the number, and only who is not there is looked for by digest; 0: nowhere.
 const (
-	lookBlobsSQLite = `SELECT list.value, b.id FROM json_each($1) AS list CROSS JOIN blobs b ON b.digest = list.value`
-	blobsPostgres   = `
+	lookBlobsSQLite = `
+SELECT list.value, coalesce(
+    (SELECT b.id FROM gc_blob_review_queue q CROSS JOIN blobs b ON b.id = q.blob_id AND b.digest = q.digest WHERE q.digest = list.value),
+    (SELECT b.id FROM blobs_by_digest b WHERE b.digest = list.value), 0)
+FROM json_each($1) AS list`
+	blobsPostgres = `
 SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
     SELECT b.id FROM blobs b WHERE b.digest = list.value
     OFFSET 0 `

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // without an index.
 var (
 	wholeRepository = regexp.MustCompile(`(?m)\(repository_id=\?\)|\(repository_id = [^()]*\)$`)
-	wholeTable      = regexp.MustCompile(`SCAN (b|l|r|q|blobs|repository_blobs|repositories)\b|Seq Scan`)
+	wholeTable      = regexp.MustCompile(`SCAN (b|d|l|r|q|blobs|blob_digests|repository_blobs|repositories)\b|Seq Scan`)
 )
 
 // TestPlans: what is asked of a blob for every push and pull does not depend on
@@ -25,14 +26,15 @@ func TestPlans(t *testing.T) {
 		"findBlob": findBlob, "blobDamaged": blobDamaged, "findBlobDue": findBlobDue, "keepBlob": keepBlob,
 		"insertSmall": insertSmall, "findSmall": findSmall, "linkBlob": linkBlob, "unlinkBlob": unlinkBlob,
 	}
-	arguments := strings.NewReplacer("$1", "'1'", "$2", "'2'", "$3", "'3'", "$4", "'4'")
+	arguments := strings.NewReplacer("$1", "'1'", "$2", "'2'", "$3", "'3'", "$4", "'4'", "$5", "'5'")
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		explain, all := "EXPLAIN QUERY PLAN ", map[string]string{"shareBlobs": shareBlobsSQLite}
+		explain, all := "EXPLAIN QUERY PLAN ", map[string]string{"shareBlobs": shareBlobsSQLite, "lookBlobs": lookBlobsSQLite}
 		if db.Engine() == sqldb.Postgres {
 			explain, all = "EXPLAIN ", map[string]string{"shareBlobs": shareBlobsPostgres}
 		}
-		for name, s := range statements {
-			all[name] = s
+		maps.Copy(all, statements)
+		if db.Engine() == sqldb.SQLite {
+			all["insertBlob"] = insertBlobSQLite
 		}
 		for name, s := range all {
 			plan := planOf(t, db, explain+arguments.Replace(s))

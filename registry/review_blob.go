@@ -73,7 +73,7 @@ func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string)
 			var digest string
 			var id int64
 			err := row.Scan(&digest, &id)
-			if err == nil {
+			if err == nil && id != 0 {
 				reviews[digest].id, reviews[digest].taken = id, taken
 			}
 			return err

@@ -1,8 +1,11 @@
 package registry
 
+import "github.com/exeunt/exeunt/sqldb"
+
 // All statements of the package. They are the same on both engines but where a
 // name ends in SQLite or Postgres. Text compares by bytes on both. Lists are
-// given as JSON.
+// given as JSON. Whoever has the digest of a blob asks blobs_by_digest: on SQLite
+// the table has no index for it.
 
 // findRepository is by its unique path, repositoryThere by its id.
 const (
@@ -51,7 +54,7 @@ const (
 // be damaged is not there for anybody but who uploads it; blobDamaged finds it.
 const (
 	hasBlob = `
-FROM blobs b
+FROM blobs_by_digest b
 WHERE b.digest = $2 AND EXISTS (
     SELECT 1 FROM repository_blobs l
     WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $1) AND l.blob_id = b.id LIMIT 1 OFFSET 0) AND `
@@ -74,7 +77,7 @@ SELECT b.path, b.size, b.small,
 // repository will do.
 const keepBlob = `
 UPDATE blobs SET size = size
-WHERE digest = $1 AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
+WHERE id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1) AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
     SELECT 1 FROM repository_blobs l
     WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $2) AND l.blob_id = blobs.id LIMIT 1 OFFSET 0))
 RETURNING path, size, small`
@@ -83,11 +86,25 @@ RETURNING path, size, small`
 // row is locked on both ways, so it cannot be collected before the commit. One
 // that is damaged has the new bytes from here on; a trigger leaves the old path
 // to the unlinker.
-const insertBlob = `
+func insertBlob(engine sqldb.Engine) string {
+	if engine == sqldb.Postgres {
+		return insertBlobPostgres
+	}
+	return insertBlobSQLite
+}
+
+const (
+	insertBlobSQLite = `
+INSERT INTO blobs (id, digest, path, size, media_type_id, created_at, small)
+VALUES ((SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1), $1, $2, $3, 1, $4, $5)
+ON CONFLICT (id) ` + replaceDamaged
+	insertBlobPostgres = `
 INSERT INTO blobs (digest, path, size, media_type_id, created_at, small) VALUES ($1, $2, $3, 1, $4, $5)
-ON CONFLICT (digest) DO UPDATE SET size = excluded.size, damaged = false,
+ON CONFLICT (digest) ` + replaceDamaged
+	replaceDamaged = `DO UPDATE SET size = excluded.size, damaged = false,
     path = CASE WHEN blobs.damaged THEN excluded.path ELSE blobs.path END,
     small = CASE WHEN blobs.damaged THEN excluded.small ELSE blobs.small END`
+)
 
 // insertSmall writes the bytes of a small blob, if the row with this path is
 // the one that insertBlob has written: in place of damaged ones, if there are
@@ -97,18 +114,18 @@ const (
 INSERT INTO small_blobs (blob_id, content)
 SELECT b.id, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
 ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`
-	findSmall = `SELECT s.content FROM blobs b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
+	findSmall = `SELECT s.content FROM blobs_by_digest b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
 )
 
 // linkBlob follows a statement that has the row of the blob locked.
 const linkBlob = `
 INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
-SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs b WHERE b.digest = $3
+SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs_by_digest b WHERE b.digest = $3
 ON CONFLICT (repository_id, blob_id) DO NOTHING`
 
 const unlinkBlob = `
 DELETE FROM repository_blobs
-WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT id FROM blobs WHERE digest = $2)
+WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $2)
 RETURNING repository_id`
 
 const insertUpload = `
@@ -178,7 +195,7 @@ const (
 	shareBlobsSQLite = `
 SELECT b.digest, b.id, b.size
 FROM json_each($2) AS list
-CROSS JOIN blobs b ON b.digest = list.value AND NOT b.damaged
+CROSS JOIN blobs_by_digest b ON b.digest = list.value AND NOT b.damaged
 CROSS JOIN repository_blobs l ON l.repository_id = $1 AND l.blob_id = b.id`
 	shareBlobsPostgres = `
 SELECT found.digest, found.id, found.size

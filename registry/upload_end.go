@@ -65,7 +65,7 @@ func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, smal
 	path, now := u.writer.Path(), u.r.now()
 	insert := func(tx *sqldb.Tx, repo repository) error {
 		var b sqldb.Batch
-		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), small != nil)
+		b.Exec(insertBlob(u.r.db.Engine()), want.String(), path, size, now.UnixMilli(), small != nil)
 		if small != nil {
 			b.Exec(insertSmall, want.String(), small, path)
 		}

@@ -21,7 +21,7 @@ WHERE m.id > $1 ORDER BY m.id LIMIT $2`
 // verifyChild and verifyLayer say whether what a manifest refers to is there.
 const (
 	verifyChild = `SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2`
-	verifyLayer = `SELECT 1 FROM blobs WHERE digest = $1`
+	verifyLayer = `SELECT 1 FROM blobs_by_digest WHERE digest = $1`
 )
 
 // verifyBlobs is a run of blobs, with whether something uses each, or it is

@@ -32,6 +32,13 @@ BEGIN
     WHERE uid = OLD.uid;
 END;
 
+CREATE TABLE blob_digests (
+    -- The number of the blob of a digest, if there is a blob with that number and
+    -- that digest: entries outlive their blob. See blobs_by_digest.
+    digest  TEXT PRIMARY KEY,
+    blob_id INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and
     -- goes when the upload becomes a blob, or is cancelled or abandoned; its
@@ -62,7 +69,7 @@ CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
     -- is written after the bytes have been synced, and goes before they do.
     id            INTEGER PRIMARY KEY,
-    digest        TEXT NOT NULL UNIQUE,    -- sha256:… or sha512:…
+    digest        TEXT NOT NULL,           -- sha256:… or sha512:…; one blob of each, by a trigger
     path          TEXT NOT NULL UNIQUE,    -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL REFERENCES media_types (id),
@@ -71,6 +78,14 @@ CREATE TABLE blobs (
     damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found to be so; not handed out, and replaced by the next upload
 ) STRICT;
 
+CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
+BEGIN
+    SELECT RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
+    WHERE EXISTS (SELECT 1 FROM blobs_by_digest b WHERE b.digest = NEW.digest AND b.id <> NEW.id);
+    INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
+    ON CONFLICT (digest) DO UPDATE SET blob_id = excluded.blob_id;
+END;
+
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
 BEGIN
     DELETE FROM small_blobs WHERE blob_id = OLD.id;
@@ -78,12 +93,12 @@ END;
 
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT ON blobs
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs WHEN OLD.small = 0
@@ -95,6 +110,10 @@ CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path 
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
+
+CREATE VIEW blobs_by_digest AS
+SELECT b.id, d.digest, b.path, b.size, b.small, b.damaged
+FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.digest;
 
 CREATE TABLE bootstrap_tokens (
     -- What lets one node into one project, once. Tokens that are over leave
@@ -200,7 +219,7 @@ CREATE TABLE gc_blob_review_queue (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, blob_id INTEGER /* that of the blob when it was queued; null: look for it */) STRICT;
 
 CREATE INDEX gc_blob_review_queue_review_after_idx ON gc_blob_review_queue (review_after);
 
@@ -227,16 +246,16 @@ CREATE VIEW gc_delays AS
 SELECT e.event, e.value, p.value AS least, CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now
 FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'existence_check';
 
-CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event, 0 AS together;
+CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, 0 AS blob_id, '' AS event, 0 AS together;
 
 CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 BEGIN
-    INSERT INTO gc_blob_review_queue (digest, review_after, review_count, event, created_at)
-    SELECT NEW.digest, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    INSERT INTO gc_blob_review_queue (digest, blob_id, review_after, review_count, event, created_at)
+    SELECT NEW.digest, NEW.blob_id, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
     FROM (SELECT d.now, max(d.value, d.least) AS delay FROM gc_delays d WHERE d.event = NEW.event) AS s
     WHERE true
     ON CONFLICT (digest) DO UPDATE SET
-        review_after = max(review_after, excluded.review_after),
+        review_after = max(review_after, excluded.review_after), blob_id = excluded.blob_id,
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
@@ -381,8 +400,8 @@ CREATE TABLE layers (
 CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
 BEGIN
     DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
+    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), OLD.blob_id, 'layer_delete', OLD.manifest_id);
 END;
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
@@ -442,8 +461,8 @@ CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
 WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
     DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete', OLD.id);
+    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), OLD.configuration_blob_id, 'manifest_delete', OLD.id);
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests

@@ -95,7 +95,18 @@ const (
 	largestBlock  = 17 // 128 KiB; larger ones are few, and not kept
 	keptBytes     = 128 << 10
 	keptLeast     = 4 // blocks, however large
+	// What a statement changes is copied to blocks of this length, and all of them
+	// are freed when it ends: 512 are the copies of 128 pages.
+	journalBlock, keptJournal = 11, 512
 )
+
+// mostKept is how many blocks of a length are kept.
+func mostKept(log int) int {
+	if log == journalBlock {
+		return keptJournal
+	}
+	return max(keptBytes>>log, keptLeast)
+}
 
 // kept are blocks that SQLite has freed and will soon want again, by the
 // logarithm of their length.
@@ -150,7 +161,7 @@ func blockFree(tls *libc.TLS, p uintptr) {
 func keep(block uintptr, log int) bool {
 	kept.Lock()
 	defer kept.Unlock()
-	if len(kept.blocks[log]) >= max(keptBytes>>log, keptLeast) {
+	if len(kept.blocks[log]) >= mostKept(log) {
 		return false
 	}
 	kept.blocks[log] = append(kept.blocks[log], block)

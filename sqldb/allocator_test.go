@@ -67,7 +67,7 @@ func TestBlocks(t *testing.T) {
 	kept.Lock()
 	defer kept.Unlock()
 	for log, blocks := range kept.blocks {
-		if most := max(keptBytes>>log, keptLeast); len(blocks) > most || log == 0 && len(blocks) > 0 {
+		if most := mostKept(log); len(blocks) > most || log == 0 && len(blocks) > 0 {
 			t.Errorf("%d blocks of %d bytes are kept, more than %d", len(blocks), 1<<log, most)
 		}
 	}

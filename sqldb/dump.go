@@ -14,8 +14,8 @@ WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
 ORDER BY tbl_name, CASE type WHEN 'table' THEN 1 WHEN 'index' THEN 2 ELSE 3 END, name`
 
 // dumpPostgres reads the catalogs: functions first, then each table with its
-// columns and constraints, indexes, triggers and comments. What a partition or
-// a constraint brings by itself is left out.
+// columns and constraints, indexes, triggers and comments; and views. What a
+// partition or a constraint brings by itself is left out.
 const dumpPostgres = `
 WITH tables AS (
     SELECT c.oid, c.relname, c.relkind, c.relispartition, c.relpartbound, c.reloptions
@@ -61,6 +61,10 @@ WITH tables AS (
     UNION ALL
     SELECT t.relname, 3, g.tgname, pg_get_triggerdef(g.oid) || ';'
     FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgparentid = 0
+    UNION ALL
+    SELECT c.relname, 1, '', format(E'CREATE VIEW %I AS\n%s', c.relname, pg_get_viewdef(c.oid, true))
+    FROM pg_class c
+    WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'v'
     UNION ALL
     SELECT t.relname, 4, lpad(m.objsubid::text, 4, '0'), CASE WHEN m.objsubid = 0
                THEN format('COMMENT ON TABLE %I IS %L;', t.relname, m.description)
