@@ -80,10 +80,11 @@ CREATE TABLE blobs (
 
 CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
 BEGIN
-    SELECT RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
-    WHERE EXISTS (SELECT 1 FROM blobs_by_digest b WHERE b.digest = NEW.digest AND b.id <> NEW.id);
     INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
-    ON CONFLICT (digest) DO UPDATE SET blob_id = excluded.blob_id;
+    ON CONFLICT (digest) DO UPDATE SET blob_id = CASE
+        WHEN EXISTS (SELECT 1 FROM blobs b WHERE b.id = blob_digests.blob_id AND b.id <> NEW.id AND b.digest = NEW.digest)
+        THEN RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
+        ELSE NEW.id END;
 END;
 
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0

@@ -102,10 +102,11 @@ FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.dige
 
 CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
 BEGIN
-    SELECT RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
-    WHERE EXISTS (SELECT 1 FROM blobs_by_digest b WHERE b.digest = NEW.digest AND b.id <> NEW.id);
     INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
-    ON CONFLICT (digest) DO UPDATE SET blob_id = excluded.blob_id;
+    ON CONFLICT (digest) DO UPDATE SET blob_id = CASE
+        WHEN EXISTS (SELECT 1 FROM blobs b WHERE b.id = blob_digests.blob_id AND b.id <> NEW.id AND b.digest = NEW.digest)
+        THEN RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
+        ELSE NEW.id END;
 END;
 
 ALTER TABLE gc_blob_review_queue ADD COLUMN blob_id INTEGER /* that of the blob when it was queued; null: look for it */;
