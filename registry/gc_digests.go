@@ -1,11 +1,6 @@
 package registry
 
-import (
-	"context"
-
-	"github.com/exeunt/exeunt/review"
-	"github.com/exeunt/exeunt/sqldb"
-)
+import "context"
 
 // On SQLite the entry of a blob in blob_digests stays when the blob goes. To
 // remove it there and then would be a page read, logged and written back for each
@@ -45,17 +40,16 @@ func (c *Collector) ForgetDigests(ctx context.Context) (forgotten int, err error
 	if _, err := c.db.Row(ctx, countDigests, nil, &entries, &blobs); err != nil || !worthForgetting(entries, blobs) {
 		return 0, wrap("count digests", err)
 	}
+	return c.forgetDigests(ctx)
+}
+
+// forgetDigests goes through all entries, in steps.
+func (c *Collector) forgetDigests(ctx context.Context) (forgotten int, err error) {
 	for after, until := "", ""; ; after = until {
 		if _, err := c.db.Row(ctx, digestStep, []any{after, digestsStep}, &until); err != nil || until == "" {
 			return forgotten, wrap("look for digests", err)
 		}
-		n := 0
-		err := c.transact(ctx, func(tx review.Tx) error {
-			n = 0
-			var b sqldb.Batch
-			b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, removeDigests, after, until)
-			return tx.Send(ctx, &b)
-		})
+		n, err := c.removeSome(ctx, removeDigests, after, until)
 		if err != nil {
 			return forgotten, wrap("forget digests", err)
 		}

@@ -9,7 +9,10 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-const allFound = `SELECT digest FROM blobs_by_digest`
+const (
+	allFound        = `SELECT digest FROM blobs_by_digest`
+	digestStepOfAll = `SELECT max(digest) FROM blob_digests`
+)
 
 // TestOneBlobOfADigest: the database refuses a second one, also where no index
 // does; and one in place of another that is gone is welcome.
@@ -90,6 +93,22 @@ func TestForgetDigests(t *testing.T) {
 	if n := w.count(`SELECT count(*) FROM blobs_by_digest`); n != 2001 {
 		t.Errorf("%d of 2001 blobs are found by their digest", n)
 	}
+}
+
+// TestDigestPushedWhileForgotten: a digest is pushed again after the step that
+// removes its entry was chosen, and before it is taken.
+func TestDigestPushedWhileForgotten(t *testing.T) {
+	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.blob("r", "again")
+	w.blob("r", "gone")
+	w.exec(`DELETE FROM blobs`)
+	until := w.raw(digestStepOfAll)
+	w.blob("r", "again")
+	if n, err := w.c.removeSome(t.Context(), removeDigests, "", until); n != 1 || err != nil {
+		t.Errorf("removed %d: %v", n, err)
+	}
+	w.wantLines("digests", "again", `SELECT digest FROM blob_digests`)
+	w.wantLines("blobs", "again", allFound)
 }
 
 func TestWorthForgetting(t *testing.T) {

@@ -42,13 +42,13 @@ func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error
 	}
 }
 
-// removeSome runs a statement that removes, at most a batch of, what is older
-// than a time, and returns how many rows it removed.
-func (c *Collector) removeSome(ctx context.Context, statement string, before int64) (n int, err error) {
+// removeSome runs a statement that removes some rows and returns a number for
+// each, and says how many they were.
+func (c *Collector) removeSome(ctx context.Context, statement string, args ...any) (n int, err error) {
 	err = c.transact(ctx, func(tx review.Tx) error {
 		n = 0
 		var b sqldb.Batch
-		b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, statement, before, gcBatch)
+		b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, statement, args...)
 		return tx.Send(ctx, &b)
 	})
 	return n, err

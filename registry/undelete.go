@@ -182,7 +182,7 @@ func (c *Collector) ForgetDeleted(ctx context.Context) (forgotten int, err error
 	before := c.options.Now().UnixMilli() - window
 	for _, statement := range []string{forgetTags, forgetManifests} {
 		for {
-			n, err := c.removeSome(ctx, statement, before)
+			n, err := c.removeSome(ctx, statement, before, gcBatch)
 			forgotten += n
 			if err != nil {
 				return forgotten, fmt.Errorf("forget what was deleted: %w", err)
