@@ -69,7 +69,7 @@ const (
 // lookBlobs and takeBlobs are the same for blobs. A push holds the blobs of its
 // manifest. From here on blobs have numbers: those that were pushed together are
 // next to each other in all the tables that follow. On SQLite the queue remembers
-// the number, and only who is not there is looked for by digest; 0: nowhere.
+// the number, and what is not there is looked for by digest; 0: nowhere.
 const (
 	lookBlobsSQLite = `
 SELECT list.value, coalesce(

@@ -25,6 +25,7 @@ func TestPlans(t *testing.T) {
 	statements := map[string]string{
 		"findBlob": findBlob, "blobDamaged": blobDamaged, "findBlobDue": findBlobDue, "keepBlob": keepBlob,
 		"insertSmall": insertSmall, "findSmall": findSmall, "linkBlob": linkBlob, "unlinkBlob": unlinkBlob,
+		"verifyLayer": verifyLayer, "verifyBlobAgain": verifyBlobAgain,
 	}
 	arguments := strings.NewReplacer("$1", "'1'", "$2", "'2'", "$3", "'3'", "$4", "'4'", "$5", "'5'")
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
