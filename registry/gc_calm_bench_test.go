@@ -24,7 +24,7 @@ import (
 )
 
 // BenchmarkReclaim removes 500 images that nothing keeps while clients push and
-// pull others. It tells how many rows were reviewed in a second, and what the
+// pull others, in a registry with as many blobs in use as -blobs-in-use says. It tells how many rows were reviewed in a second, and what the
 // clients noticed: their p99 before, in as long a time, and meanwhile.
 func BenchmarkReclaim(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
@@ -92,6 +92,7 @@ func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
 	}
 	server := httptest.NewServer(New(Config{DB: db, Blobs: store, Logger: quiet}))
 	b.Cleanup(server.Close)
+	addImagesInUse(b, c, *benchBlobsInUse/4)
 	w := &calmWorld{B: b, db: db, c: c, url: server.URL + "/v2/r/", took: map[string][]time.Duration{}}
 	if err := w.pushOne(true); err != nil {
 		b.Fatal(err)
@@ -101,7 +102,7 @@ func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
 
 // addDoomed adds images that nothing keeps and whose review is due.
 func (w *calmWorld) addDoomed() {
-	prefix := fmt.Sprintf("%d-", w.round)
+	prefix := fmt.Sprintf("%d-", 1+w.round) // 1- are in use
 	addImages(w.B, w.c, prefix, benchImages, calmUnqueueBlobs, calmDueManifests)
 }
 

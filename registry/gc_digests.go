@@ -21,7 +21,7 @@ RETURNING 1`
 
 const (
 	// digestsStep is how many entries one transaction looks at: about 3 ms.
-	digestsStep = 1000
+	digestsStep = 500
 	// digestsLeast is how many of them may be of no use in the smallest registry.
 	digestsLeast = 1000
 )

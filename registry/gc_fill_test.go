@@ -89,8 +89,8 @@ func addImages(b *testing.B, c *Collector, prefix string, images int, more ...st
 	})
 }
 
-// addImagesInUse adds images that have tags and lists, and no reviews: the last
-// push was long ago.
+// addImagesInUse adds a repository with images that have tags and lists, and no
+// reviews: the last push was long ago.
 func addImagesInUse(b *testing.B, c *Collector, images int) {
 	b.Helper()
 	engine := c.db.Engine()
@@ -100,6 +100,8 @@ func addImagesInUse(b *testing.B, c *Collector, images int) {
 		create = append([]string{fillDigests}, create...)
 	}
 	send(b, c, func(batch *sqldb.Batch) {
+		batch.Exec(insertNamespace, "r", 0)
+		batch.Exec(insertRepository, "r", "r", 0)
 		for _, s := range drop {
 			batch.Exec(s)
 		}
