@@ -24,8 +24,9 @@ import (
 )
 
 // BenchmarkReclaim removes 500 images that nothing keeps while clients push and
-// pull others, in a registry with as many blobs in use as -blobs-in-use says. It tells how many rows were reviewed in a second, and what the
-// clients noticed: their p99 before, in as long a time, and meanwhile.
+// pull others, in a registry with as many blobs in use as -blobs-in-use says. It
+// tells how many rows were reviewed in a second, and what the clients noticed:
+// their p99 before, in as long a time, and meanwhile.
 func BenchmarkReclaim(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {

@@ -29,14 +29,13 @@ func TestPlans(t *testing.T) {
 	}
 	arguments := strings.NewReplacer("$1", "'1'", "$2", "'2'", "$3", "'3'", "$4", "'4'", "$5", "'5'")
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		explain, all := "EXPLAIN QUERY PLAN ", map[string]string{"shareBlobs": shareBlobsSQLite, "lookBlobs": lookBlobsSQLite}
+		explain, all := "EXPLAIN QUERY PLAN ", map[string]string{
+			"shareBlobs": shareBlobsSQLite, "lookBlobs": lookBlobsSQLite, "insertBlob": insertBlobSQLite,
+		}
 		if db.Engine() == sqldb.Postgres {
 			explain, all = "EXPLAIN ", map[string]string{"shareBlobs": shareBlobsPostgres}
 		}
 		maps.Copy(all, statements)
-		if db.Engine() == sqldb.SQLite {
-			all["insertBlob"] = insertBlobSQLite
-		}
 		for name, s := range all {
 			plan := planOf(t, db, explain+arguments.Replace(s))
 			if wholeRepository.MatchString(plan) || wholeTable.MatchString(plan) || !strings.Contains(plan, "digest") && !strings.Contains(plan, "path") {
