@@ -186,6 +186,89 @@ func TestSend(t *testing.T) {
 	})
 }
 
+// TestTransactionsEnd: however a transaction ends, its connection comes back, and
+// what the next one does is not part of it. There are more than connections.
+func TestTransactionsEnd(t *testing.T) {
+	ends := map[string]func(t *testing.T, tx *sqldb.Tx){
+		"commit of nothing":   func(t *testing.T, tx *sqldb.Tx) { commit(t, tx) },
+		"rollback of nothing": func(_ *testing.T, tx *sqldb.Tx) { tx.Rollback() },
+		"commit": func(t *testing.T, tx *sqldb.Tx) {
+			if err := send(t, tx, "UPDATE revision SET compacted = compacted + 1"); err != nil {
+				t.Error(err)
+			}
+			commit(t, tx)
+			if send(t, tx, "UPDATE revision SET current = 7") == nil || tx.Commit(t.Context()) == nil {
+				t.Error("it went on after its end")
+			}
+		},
+		"rollback": func(t *testing.T, tx *sqldb.Tx) {
+			if err := send(t, tx, "UPDATE revision SET current = 7"); err != nil {
+				t.Error(err)
+			}
+			tx.Rollback()
+		},
+		"failure": func(t *testing.T, tx *sqldb.Tx) {
+			if send(t, tx, "UPDATE revision SET current = NULL") == nil {
+				t.Error("a refused statement made no error")
+			}
+			tx.Rollback()
+		},
+		"failure to prepare": func(t *testing.T, tx *sqldb.Tx) {
+			if send(t, tx, "UPDATE nonsense SET current = 7") == nil {
+				t.Error("a statement about no table made no error")
+			}
+			tx.Rollback()
+		},
+	}
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		const rounds = 20
+		for range rounds {
+			for name, end := range ends {
+				tx, err := db.Begin(t.Context())
+				if err != nil {
+					t.Fatalf("after %s: %v", name, err)
+				}
+				end(t, tx)
+				tx.Rollback() // does nothing
+			}
+		}
+		var current, compacted int64
+		if _, err := db.Row(t.Context(), "SELECT current, compacted FROM revision", nil, &current, &compacted); err != nil {
+			t.Fatal(err)
+		}
+		if current != 1 || compacted != rounds {
+			t.Errorf("current is %d and compacted %d, not 1 and %d", current, compacted, rounds)
+		}
+	})
+}
+
+// TestCommitAfterFailure: PostgreSQL answers such a COMMIT as if all were well.
+func TestCommitAfterFailure(t *testing.T) {
+	tx, err := dbtest.OpenDB(t, sqldb.Postgres).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if send(t, tx, "UPDATE revision SET current = NULL") == nil {
+		t.Error("a refused statement made no error")
+	}
+	if tx.Commit(t.Context()) == nil {
+		t.Error("the commit of a transaction that failed made no error")
+	}
+}
+
+func send(t *testing.T, tx *sqldb.Tx, statement string) error {
+	var b sqldb.Batch
+	b.Exec(statement)
+	return tx.Send(t.Context(), &b)
+}
+
+func commit(t *testing.T, tx *sqldb.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestListen(t *testing.T) {
 	db := dbtest.OpenDB(t, sqldb.Postgres)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

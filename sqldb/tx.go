@@ -3,14 +3,7 @@ package sqldb
 import (
 	"context"
 	"fmt"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
-
-// rollbackTimeout is how long to wait for PostgreSQL before the connection is
-// given up, which rolls back as well.
-const rollbackTimeout = 5 * time.Second
 
 // Batch is a list of statements to be sent together: on PostgreSQL in one round
 // trip, on SQLite one after the other. The zero value is empty.
@@ -44,7 +37,7 @@ func (b *Batch) Query(row func(Row) error, statement string, args ...any) {
 // ends with Commit or Rollback.
 type Tx struct {
 	lite     *liteTx // either this
-	postgres pgx.Tx  // or this
+	postgres *pgTx   // or this
 }
 
 // Begin begins a write transaction. On SQLite it waits until the one before it
@@ -74,7 +67,7 @@ func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
 	var t Tx
 	var err error
 	if db.engine == Postgres {
-		t.postgres, err = db.writePool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		t.postgres, err = db.beginPG(ctx)
 	} else {
 		t.lite, err = db.beginLite(ctx, ahead)
 	}
@@ -95,23 +88,7 @@ func (t *Tx) Send(ctx context.Context, b *Batch) error {
 	if t.lite != nil {
 		return t.lite.send(b)
 	}
-	var sent pgx.Batch
-	for i := range b.items {
-		it := &b.items[i]
-		queued := sent.Queue(it.statement, it.args...)
-		if it.row == nil {
-			continue
-		}
-		queued.Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := it.row(rows); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		})
-	}
-	return t.postgres.SendBatch(ctx, &sent).Close()
+	return t.postgres.send(ctx, b)
 }
 
 // Commit makes the transaction last. After an error it is not known whether it
@@ -121,7 +98,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if t.lite != nil {
 		err = t.lite.commit()
 	} else {
-		err = t.postgres.Commit(ctx)
+		err = t.postgres.commit(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
@@ -135,10 +112,7 @@ func (t *Tx) Rollback() {
 		t.lite.rollback()
 		return
 	}
-	// An error means that the connection is gone, and the transaction with it.
-	ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
-	defer cancel()
-	_ = t.postgres.Rollback(ctx)
+	t.postgres.rollback()
 }
 
 // Len is the number of statements.

@@ -1,0 +1,94 @@
+package sqldb
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// beginPostgres goes with the first batch of a transaction. Asking the server by
+// itself would cost every transaction a round trip, and there is nothing to learn.
+const beginPostgres = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+// rollbackTimeout is how long to wait for PostgreSQL before the connection is
+// given up, which rolls back as well.
+const rollbackTimeout = 5 * time.Second
+
+// pgTx is a write transaction on PostgreSQL.
+type pgTx struct {
+	conn  *pgxpool.Conn // nil: it has ended
+	begun bool
+}
+
+func (db *DB) beginPG(ctx context.Context) (*pgTx, error) {
+	conn, err := db.writePool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pgTx{conn: conn}, nil
+}
+
+func (t *pgTx) send(ctx context.Context, b *Batch) error {
+	if t.conn == nil {
+		return pgx.ErrTxClosed
+	}
+	var sent pgx.Batch
+	if !t.begun {
+		t.begun = true
+		sent.Queue(beginPostgres)
+	}
+	for i := range b.items {
+		it := &b.items[i]
+		queued := sent.Queue(it.statement, it.args...)
+		if it.row == nil {
+			continue
+		}
+		queued.Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := it.row(rows); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+	return t.conn.SendBatch(ctx, &sent).Close()
+}
+
+func (t *pgTx) commit(ctx context.Context) error {
+	if t.conn == nil {
+		return pgx.ErrTxClosed
+	}
+	defer t.end()
+	if !t.begun {
+		return nil
+	}
+	tag, err := t.conn.Exec(ctx, "COMMIT")
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback // a statement had failed
+	}
+	return err
+}
+
+// rollback does not tell of an error: the connection is gone then, and the
+// transaction with it.
+func (t *pgTx) rollback() {
+	if t.conn == nil {
+		return
+	}
+	defer t.end()
+	if t.begun && !t.conn.Conn().IsClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+		defer cancel()
+		_, _ = t.conn.Exec(ctx, "ROLLBACK")
+	}
+}
+
+// end gives the connection back. The pool closes one that is still in a
+// transaction.
+func (t *pgTx) end() {
+	t.conn.Release()
+	t.conn = nil
+}
