@@ -78,8 +78,12 @@ func (w *gcWorld) reviewManifestsStopped(at int, stop func()) review.Result {
 	return w.reviewStopped(manifestQueue, &manifestReviewer{w.c}, at, stop)
 }
 
+// reviewBlobsStopped: before blobs are deleted, it is asked who has them.
 func (w *gcWorld) reviewBlobsStopped(at int, stop func()) review.Result {
 	w.Helper()
+	if at == afterDelete {
+		at++
+	}
 	return w.reviewStopped(blobQueue, &blobReviewer{w.c}, at, stop)
 }
 

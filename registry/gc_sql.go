@@ -85,31 +85,27 @@ SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN L
 )
 
 // blobsUsed says which blobs, of those that were taken, a manifest of any
-// repository uses, blobsOnHold which a repository on hold has, and blobsPostponed
-// whose review was postponed since it was claimed.
+// repository uses, and blobsPostponed whose review was postponed since it was
+// claimed.
 const (
 	blobsUsed = `
 SELECT list.value FROM {ids}
 WHERE EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)
     OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)`
-	blobsOnHold = `
-SELECT list.value FROM {ids}
-WHERE EXISTS (
-    SELECT 1 FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id
-    WHERE l.blob_id = list.value AND r.gc_hold LIMIT 1 OFFSET 0)`
 	blobsPostponed = `
 SELECT list.value FROM {keys}
 WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
 )
 
-// blobsLinked says which repositories have some of the blobs: their figures
-// change when those go.
+// blobsLinked says which repositories have the blobs, and whether they are on
+// hold. A popular blob has many: it is asked of what nothing uses.
 const (
 	blobsLinkedSQLite = `
-SELECT DISTINCT l.repository_id FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_id = list.value`
+SELECT l.blob_id, r.id, r.gc_hold
+FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_id = list.value CROSS JOIN repositories r ON r.id = l.repository_id`
 	blobsLinkedPostgres = `
-SELECT DISTINCT found.repository_id FROM unnest($1::bigint[]) AS list (value) CROSS JOIN LATERAL (
-    SELECT l.repository_id FROM repository_blobs l WHERE l.blob_id = list.value
+SELECT list.value, found.id, found.gc_hold FROM unnest($1::bigint[]) AS list (value) CROSS JOIN LATERAL (
+    SELECT r.id, r.gc_hold FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id WHERE l.blob_id = list.value
     OFFSET 0) AS found`
 )
 
@@ -226,12 +222,12 @@ SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NUL
 type gcStatements struct {
 	postgres bool
 
-	takeManifests, lookManifests, keepManifests         string
-	manifestsKept, manifestsPostponed, deleteManifests  string
-	takeBlobs, lookBlobs, blobsLinked                   string
-	blobsUsed, blobsOnHold, blobsPostponed, deleteBlobs string
-	removeAbandoned                                     string
-	takeRemoved, removableManifests, removeNamespace    string
+	takeManifests, lookManifests, keepManifests        string
+	manifestsKept, manifestsPostponed, deleteManifests string
+	takeBlobs, lookBlobs, blobsLinked                  string
+	blobsUsed, blobsPostponed, deleteBlobs             string
+	removeAbandoned                                    string
+	takeRemoved, removableManifests, removeNamespace   string
 }
 
 func newGCStatements(engine sqldb.Engine) gcStatements {
@@ -243,7 +239,7 @@ func newGCStatements(engine sqldb.Engine) gcStatements {
 		takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
 		manifestsKept: fill(manifestsKept), manifestsPostponed: fill(manifestsPostponed), deleteManifests: deleteManifestsSQLite,
 		takeBlobs: lookBlobsSQLite, lookBlobs: lookBlobsSQLite, blobsLinked: blobsLinkedSQLite,
-		blobsUsed: fill(blobsUsed), blobsOnHold: fill(blobsOnHold), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
+		blobsUsed: fill(blobsUsed), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
 		removeAbandoned: removeAbandonedSQLite,
 		takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
 	}

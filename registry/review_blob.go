@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ type blobReview struct {
 	id                      int64 // 0: there is no such blob
 	taken                   bool
 	used, onHold, postponed bool
+	repositories            []int64 // that have it; known if it is neither used nor postponed
 }
 
 // Review is review.Reviewer.
@@ -42,15 +44,19 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 		return nil, err
 	}
 	verdicts := make([]review.Verdict, len(tasks))
-	var garbage []int64
+	var garbage, losers []int64
 	for i, task := range tasks {
 		var outcome string
 		blob := reviews[task.Key]
 		verdicts[i], outcome = blob.decide()
 		if outcome == outcomeDeleted {
-			garbage = append(garbage, blob.id)
+			garbage, losers = append(garbage, blob.id), append(losers, blob.repositories...)
 		}
 		note(tx, workerBlob, task.Event, outcome)
+	}
+	slices.Sort(losers)
+	for _, repository := range slices.Compact(losers) {
+		changed(tx, repository)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
@@ -89,7 +95,8 @@ func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string)
 	return reviews, nil
 }
 
-// verify looks who uses the blobs, after take has answered.
+// verify looks who uses the blobs, after take has answered, and who has those
+// that nobody uses.
 func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*blobReview) error {
 	var digests []string
 	var ids []int64
@@ -99,16 +106,40 @@ func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, 
 		}
 	}
 	slices.Sort(ids)
-	used, onHold, postponed := map[int64]bool{}, map[int64]bool{}, map[string]bool{}
+	used, postponed := map[int64]bool{}, map[string]bool{}
 	var b sqldb.Batch
 	among(&b, r.c.sql, used, r.c.sql.blobsUsed, ids)
-	among(&b, r.c.sql, onHold, r.c.sql.blobsOnHold, ids)
 	among(&b, r.c.sql, postponed, r.c.sql.blobsPostponed, digests, now.UnixMilli())
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify blobs: %w", err)
 	}
+	unused := make(map[int64]*blobReview, len(ids))
 	for digest, blob := range reviews {
-		blob.used, blob.onHold, blob.postponed = used[blob.id], onHold[blob.id], postponed[digest]
+		blob.used, blob.postponed = used[blob.id], postponed[digest]
+		if blob.taken && !blob.used && !blob.postponed {
+			unused[blob.id] = blob
+		}
+	}
+	return r.findRepositories(ctx, tx, unused)
+}
+
+func (r *blobReviewer) findRepositories(ctx context.Context, tx review.Tx, blobs map[int64]*blobReview) error {
+	if len(blobs) == 0 {
+		return nil
+	}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var id, repository int64
+		var onHold bool
+		err := row.Scan(&id, &repository, &onHold)
+		if err == nil {
+			blob := blobs[id]
+			blob.repositories, blob.onHold = append(blob.repositories, repository), blob.onHold || onHold
+		}
+		return err
+	}, r.c.sql.blobsLinked, gcList(r.c.sql, slices.Sorted(maps.Keys(blobs))))
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("find the repositories of blobs: %w", err)
 	}
 	return nil
 }
@@ -134,20 +165,14 @@ func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) er
 		return nil
 	}
 	slices.Sort(ids)
-	small, list := recovered{worker: workerBlob, event: EventBlobDelete}, gcList(r.c.sql, ids)
+	small := recovered{worker: workerBlob, event: EventBlobDelete}
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var repository int64
-		err := row.Scan(&repository)
-		changed(tx, repository)
-		return err
-	}, r.c.sql.blobsLinked, list)
 	b.Query(func(row sqldb.Row) error {
 		var size int64
 		err := row.Scan(&size)
 		small.bytes += size
 		return err
-	}, r.c.sql.deleteBlobs, list)
+	}, r.c.sql.deleteBlobs, gcList(r.c.sql, ids))
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
 	}
