@@ -173,6 +173,7 @@ type Engine struct {
 	sql      statements
 	metrics  *metrics
 	wake     chan struct{} // capacity 1: a wake-up that is still to come
+	full     atomic.Bool   // the last batch was: there may be more at once
 	tookOver atomic.Int64  // when others were last asked for, in Unix milliseconds
 }
 

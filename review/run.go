@@ -45,10 +45,17 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 		return Result{Paused: true}, nil
 	}
 	now := e.options.Now()
-	if r.Next, err = e.next(ctx, now); err != nil || r.Next.IsZero() || r.Next.After(now) {
-		return r, err
+	more := e.full.Load() // then there is no need to ask
+	if !more {
+		if r.Next, err = e.next(ctx, now); err != nil || r.Next.IsZero() || r.Next.After(now) {
+			return r, err
+		}
 	}
 	c, err := e.claim(ctx, now)
+	e.full.Store(len(c.tasks) == e.queue.Batch)
+	if err == nil && len(c.tasks) == 0 && more {
+		return e.RunOne(ctx) // it was the last: when is the next?
+	}
 	if err != nil || len(c.tasks) == 0 {
 		return r, err
 	}
