@@ -104,9 +104,9 @@ const (
 SELECT l.blob_id, r.id, r.gc_hold
 FROM json_each($1) AS list CROSS JOIN repository_blobs l ON l.blob_id = list.value CROSS JOIN repositories r ON r.id = l.repository_id`
 	blobsLinkedPostgres = `
-SELECT list.value, found.id, found.gc_hold FROM unnest($1::bigint[]) AS list (value) CROSS JOIN LATERAL (
-    SELECT r.id, r.gc_hold FROM repository_blobs l JOIN repositories r ON r.id = l.repository_id WHERE l.blob_id = list.value
-    OFFSET 0) AS found`
+SELECT list.value, found.id, found.gc_hold FROM unnest($1::bigint[]) AS list (value)
+CROSS JOIN LATERAL (SELECT l.repository_id FROM repository_blobs l WHERE l.blob_id = list.value OFFSET 0) AS link
+CROSS JOIN LATERAL (SELECT r.id, r.gc_hold FROM repositories r WHERE r.id = link.repository_id OFFSET 0) AS found`
 )
 
 // deleteBlobs deletes by ids; a trigger leaves their paths to the unlinker.

@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"regexp"
@@ -37,7 +39,7 @@ func TestPlans(t *testing.T) {
 		}
 		maps.Copy(all, statements)
 		for name, s := range all {
-			plan := planOf(t, db, explain+arguments.Replace(s))
+			plan := planOf(t, db.Reader(), explain+arguments.Replace(s))
 			if wholeRepository.MatchString(plan) || wholeTable.MatchString(plan) || !strings.Contains(plan, "digest") && !strings.Contains(plan, "path") {
 				t.Errorf("%s:\n%s", name, plan)
 			}
@@ -45,10 +47,53 @@ func TestPlans(t *testing.T) {
 	})
 }
 
+// TestPlanOfLinks: the repositories of a blob are found from the blob. With few
+// repositories PostgreSQL would rather look at each of them, and go on doing so
+// when they have become many.
+func TestPlanOfLinks(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		err := db.Transact(t.Context(), func(tx *sqldb.Tx) error {
+			var b sqldb.Batch
+			b.Exec(insertNamespace, "r", 0)
+			b.Exec(insertRepository, "r", "r", 0)
+			fillRows(db.Engine(), &b, "1-", 500, fillBlobs, fillLinks)
+			return tx.Send(t.Context(), &b)
+		})
+		if err == nil && db.Engine() == sqldb.Postgres {
+			_, err = db.Reader().ExecContext(t.Context(), `VACUUM (ANALYZE) repositories, repository_blobs`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Write(t.Context(), func(tx *sql.Tx) error {
+			explain, statement, want := "EXPLAIN QUERY PLAN ", strings.ReplaceAll(blobsLinkedSQLite, "$1", "'[1]'"), []string{"(blob_id=?)", "(rowid=?)"}
+			if db.Engine() == sqldb.Postgres {
+				if _, err := tx.ExecContext(t.Context(), reviewByIndex); err != nil {
+					return err
+				}
+				explain, statement = "EXPLAIN ", strings.ReplaceAll(blobsLinkedPostgres, "$1", "'{1}'")
+				want = []string{"Cond: (blob_id = list.value)", "Cond: (id = l.repository_id)"}
+			}
+			plan := planOf(t, tx, explain+statement)
+			for _, step := range want {
+				if !strings.Contains(plan, step) {
+					t.Errorf("%s is not in\n%s", step, plan)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // planOf is what an engine says of a statement, one line for each step.
-func planOf(t *testing.T, db *sqldb.DB, statement string) string {
+func planOf(t *testing.T, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, statement string) string {
 	t.Helper()
-	rows, err := db.Reader().QueryContext(t.Context(), statement)
+	rows, err := db.QueryContext(t.Context(), statement)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, statement)
 	}
