@@ -88,10 +88,13 @@ func TestPlanOfLinks(t *testing.T) {
 	})
 }
 
-// planOf is what an engine says of a statement, one line for each step.
-func planOf(t *testing.T, db interface {
+// querier is a pool or a transaction.
+type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, statement string) string {
+}
+
+// planOf is what an engine says of a statement, one line for each step.
+func planOf(t *testing.T, db querier, statement string) string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), statement)
 	if err != nil {

@@ -222,11 +222,13 @@ func TestTransactionsEnd(t *testing.T) {
 	}
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		const rounds = 20
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a connection that is not given back
+		defer cancel()
 		for range rounds {
 			for name, end := range ends {
-				tx, err := db.Begin(t.Context())
+				tx, err := db.Begin(ctx)
 				if err != nil {
-					t.Fatalf("after %s: %v", name, err)
+					t.Fatalf("before %s: %v", name, err)
 				}
 				end(t, tx)
 				tx.Rollback() // does nothing
