@@ -1,12 +1,14 @@
 # One line a target; `make` lists them.
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
+GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 COUNT ?= 1
 
 # The server needs no C; and one setting for all means that nothing is compiled
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo check test race e2e clients spin bench schema generate
+.PHONY: help run build demo check lint vulnerabilities test race e2e clients spin bench schema generate
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -30,6 +32,12 @@ check: ## the quick gate: format, vet, staticcheck, our own rules
 	$(STATICCHECK) ./...
 	cd test && $(STATICCHECK) ./...
 	go test -count=1 .
+
+lint: ## the linters of .golangci.yml; the first run builds them, which takes minutes
+	$(GOLANGCI) run ./...
+
+vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulnerability database
+	$(GOVULNCHECK) ./...
 
 test: ## all tests, on SQLite and on PostgreSQL
 	script/postgres sh -c 'go test -timeout 10m ./... && cd test && go test -p 1 -timeout 15m ./...'
