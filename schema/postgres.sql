@@ -825,6 +825,18 @@ COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: creat
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
 
+CREATE TABLE data_id (
+    one integer NOT NULL,
+    id text NOT NULL,
+    stored boolean DEFAULT false NOT NULL,
+    CONSTRAINT data_id_one_check CHECK ((one = 1)),
+    CONSTRAINT data_id_pkey PRIMARY KEY (one)
+);
+
+COMMENT ON TABLE data_id IS 'The id that the database shares with its blob store: one row, made at the first start with a registry.';
+
+COMMENT ON COLUMN data_id.stored IS 'the blob store was seen to have the id; before that it may have none yet';
+
 CREATE TABLE deleted_manifests (
     repository_id bigint NOT NULL,
     digest text COLLATE "C" NOT NULL,

@@ -180,6 +180,14 @@ BEGIN
     WHERE object_uid = NEW.uid;
 END;
 
+CREATE TABLE data_id (
+    -- One row, made at the first start with a registry. stored: the blob store
+    -- was seen to have the id. Before that the store may have none yet.
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    id     TEXT NOT NULL,
+    stored INTEGER NOT NULL DEFAULT 0 -- boolean
+) STRICT;
+
 CREATE TABLE deleted_manifests (
     -- Manifests that were deleted by their digest. Their blobs have a review of
     -- their own, and until then they can be pushed again from here. Forgotten by
