@@ -1,0 +1,304 @@
+// Package attack_test attacks the real server over loopback, as one client with
+// valid credentials or none could: watches that the client never reads, bodies
+// that never end, documents that grow when they are read.
+//
+// Every attack has the same frame. begin starts a server and probe asks it, once
+// every 50 ms until the attack is over, for /readyz, for an object and for a
+// list of tags: each must answer within tolerable. afterwards waits until the
+// process has given back the memory that the attack took.
+//
+// The attacks are small enough for every run of the tests; the defects that they
+// were written for made the server silent for more than a minute.
+package attack_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+const (
+	// tolerable is how long a probe may wait for its answer while an attack
+	// runs. The server answers in milliseconds; the bound leaves room for busy
+	// test machines and is far below what the defects cost.
+	tolerable = 5 * time.Second
+	// memorySlack is what a process may keep after an attack, on top of twice
+	// what it had before: caches fill, and the runtime gives pages back late.
+	memorySlack = 96 << 20
+)
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+// target is a server under attack.
+type target struct {
+	*harness.Server
+	http *harness.HTTP
+	tls  *tls.Config // with the administrator's client certificate
+	host string      // of the API, HOST:PORT
+}
+
+// begin starts a server that has what the probes ask for: an object and a
+// repository with a tag.
+func begin(t *testing.T, engine string, flags ...string) *target {
+	t.Helper()
+	s := harness.Start(t, engine, flags...)
+	config := s.Config()
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &target{Server: s, http: s.HTTP(), tls: settings, host: strings.TrimPrefix(config.Host, "https://")}
+	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
+	a.push(t)
+	return a
+}
+
+// create posts one object; it must be created.
+func (a *target) create(t testing.TB, path, body string) {
+	t.Helper()
+	if answer := a.http.Do(t, harness.Request{Method: "POST", Path: path, Body: body}); answer.Code != http.StatusCreated {
+		t.Fatalf("POST %s: %d %.300s", path, answer.Code, answer.Body)
+	}
+}
+
+// push puts an empty index with a tag into the registry.
+func (a *target) push(t testing.TB) {
+	t.Helper()
+	const index = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`
+	request, err := http.NewRequest("PUT", "http://"+a.Registry()+"/v2/default/probe/manifests/v1", strings.NewReader(index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusCreated {
+		t.Fatalf("push: %s %s", answer.Status, body)
+	}
+}
+
+// dial opens a TLS connection to the API whose receive buffer is as small as
+// the kernel allows, so that an answer stalls early when the client does not
+// read it. protocol is "http/1.1" or "h2". The connection ends with the test.
+func (a *target) dial(t testing.TB, protocol string) *tls.Conn {
+	t.Helper()
+	settings := a.tls.Clone()
+	settings.NextProtos = []string{protocol}
+	if settings.ServerName == "" {
+		settings.ServerName, _, _ = net.SplitHostPort(a.host)
+	}
+	conn := tls.Client(a.dialPlain(t, a.host), settings)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		t.Fatalf("TLS handshake: %v", err)
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; got != protocol {
+		t.Fatalf("the server speaks %q, want %q", got, protocol)
+	}
+	return conn
+}
+
+// dialPlain is dial without TLS, to any of the server's addresses.
+func (a *target) dialPlain(t testing.TB, address string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{Timeout: harness.Patience, Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1)
+		})
+		return errors.Join(err, failed)
+	}}
+	conn, err := dialer.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// send writes raw bytes of a request.
+func send(t testing.TB, conn net.Conn, text string) {
+	t.Helper()
+	if err := conn.SetWriteDeadline(time.Now().Add(harness.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatalf("send %.60q: %v", text, err)
+	}
+}
+
+// ended returns when the server has closed the connection: what it had sent
+// before is read and dropped. After the limit it is an error.
+func ended(conn net.Conn, limit time.Duration) error {
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the connection is open after %v; %d bytes were read", limit, n)
+	}
+	return nil
+}
+
+// probes is what clients that do no harm see during an attack.
+type probes struct {
+	t    *testing.T
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	worst map[string]time.Duration // guarded by mu
+	count int                      // guarded by mu
+	wrong []string                 // guarded by mu
+}
+
+// probe asks the server until end is called.
+func (a *target) probe(t *testing.T) *probes {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	p := &probes{t: t, stop: stop, worst: map[string]time.Duration{}}
+	client, err := rest.HTTPClientFor(a.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]string{
+		"readyz": "https://" + a.host + "/readyz",
+		"get":    "https://" + a.host + configMaps + "/probe",
+		"tags":   "http://" + a.Registry() + "/v2/default/probe/tags/list",
+	}
+	for name, url := range paths {
+		p.done.Go(func() {
+			for ctx.Err() == nil {
+				p.ask(ctx, client, name, url)
+				select {
+				case <-ctx.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		p.done.Wait()
+		client.CloseIdleConnections()
+	})
+	return p
+}
+
+// ask sends one probe. It gives up long after tolerable, so that the log shows
+// how long the server was silent.
+func (p *probes) ask(ctx context.Context, client *http.Client, name, url string) {
+	limited, cancel := context.WithTimeout(ctx, 4*tolerable)
+	defer cancel()
+	start := time.Now()
+	code, err := fetch(limited, client, url)
+	took := time.Since(start)
+	if ctx.Err() != nil {
+		return // the attack is over
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count++
+	p.worst[name] = max(p.worst[name], took)
+	if err != nil || code != http.StatusOK {
+		p.wrong = append(p.wrong, fmt.Sprintf("%s: code %d, error %v after %v", name, code, err, took.Round(time.Millisecond)))
+	}
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode, err
+}
+
+// end stops the probes. Each must have been answered, with 200, within
+// tolerable.
+func (p *probes) end() {
+	p.t.Helper()
+	p.stop()
+	p.done.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.t.Logf("%d probes; slowest answers: %v", p.count, p.worst)
+	if p.count == 0 {
+		p.t.Error("no probe was answered during the attack")
+	}
+	for i, wrong := range p.wrong {
+		if i == 10 {
+			p.t.Errorf("and %d more", len(p.wrong)-i)
+			break
+		}
+		p.t.Error(wrong)
+	}
+	for name, worst := range p.worst {
+		if worst > tolerable {
+			p.t.Errorf("%s was answered after %v, want %v at most", name, worst, tolerable)
+		}
+	}
+}
+
+// memory is the resident memory of the server's process, in bytes.
+func (a *target) memory(t testing.TB) int64 {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		fields := strings.Fields(string(line))
+		if len(fields) == 3 && fields[0] == "VmRSS:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("the process has no VmRSS")
+	return 0
+}
+
+// afterwards waits until the server has given back what the attack took. The
+// requests in between make the runtime collect.
+func (a *target) afterwards(t testing.TB, before int64) {
+	t.Helper()
+	peak := a.memory(t)
+	limit := 2*before + memorySlack
+	harness.Within(t, 2*time.Minute, "memory given back", func() error {
+		a.http.Get(t, "/metrics")
+		now := a.memory(t)
+		if now > limit {
+			return fmt.Errorf("%d MiB resident, %d before the attack, want %d at most", now>>20, before>>20, limit>>20)
+		}
+		t.Logf("resident: %d MiB before, %d at the end of the attack, %d afterwards", before>>20, peak>>20, now>>20)
+		return nil
+	})
+}

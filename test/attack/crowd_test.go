@@ -1,0 +1,141 @@
+package attack_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// TestIdleWatches opens 2,000 watches that wait, 100 on a connection. All of
+// them see the next change.
+func TestIdleWatches(t *testing.T) {
+	const connections, each = 20, 100
+	a := begin(t, harness.SQLite)
+	before := a.memory(t)
+	p := a.probe(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var open, seen atomic.Int64
+	var watches sync.WaitGroup
+	for range connections {
+		client, err := rest.HTTPClientFor(separate(a.Config()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range each {
+			watches.Go(func() { watchOne(ctx, client, "https://"+a.host+configMaps+"?watch=true&sendInitialEvents=false", &open, &seen) })
+		}
+		t.Cleanup(client.CloseIdleConnections)
+	}
+	t.Cleanup(func() {
+		cancel()
+		watches.Wait()
+	})
+	counts(t, "all watches are open", &open, connections*each)
+	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"seen-by-all"}}`)
+	counts(t, "all watches see the change", &seen, connections*each)
+	t.Logf("%d watches: %d MiB resident, %d before", connections*each, a.memory(t)>>20, before>>20)
+	cancel()
+	watches.Wait()
+	p.end()
+	a.afterwards(t, before)
+}
+
+// separate gives a client a connection of its own: clients with equal settings
+// share one.
+func separate(config *rest.Config) *rest.Config {
+	config.Proxy = http.ProxyFromEnvironment
+	return config
+}
+
+func counts(t *testing.T, what string, n *atomic.Int64, want int64) {
+	t.Helper()
+	harness.Within(t, time.Minute, what, func() error {
+		if got := n.Load(); got != want {
+			return fmt.Errorf("%d of %d", got, want)
+		}
+		return nil
+	})
+}
+
+// watchOne counts when the watch is open, and when it sees its first event.
+func watchOne(ctx context.Context, client *http.Client, url string, open, seen *atomic.Int64) {
+	request, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return
+	}
+	open.Add(1)
+	line, err := bufio.NewReader(answer.Body).ReadString('\n')
+	if err == nil && strings.HasPrefix(line, `{"type":"ADDED"`) {
+		seen.Add(1)
+	}
+	<-ctx.Done()
+}
+
+// TestManyClients lets 200 clients, each on a connection of its own, create,
+// read, list and delete without a pause.
+func TestManyClients(t *testing.T) {
+	const clients, rounds = 200, 5
+	a := begin(t, harness.SQLite)
+	before := a.memory(t)
+	p := a.probe(t)
+	var work sync.WaitGroup
+	failures := make(chan error, clients)
+	for i := range clients {
+		client := a.Server.HTTP()
+		work.Go(func() {
+			for round := range rounds {
+				if err := oneRound(client, fmt.Sprintf("client-%d-%d", i, round)); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	close(failures)
+	for err := range failures {
+		t.Error(err)
+	}
+	p.end()
+	a.afterwards(t, before)
+}
+
+func oneRound(client *harness.HTTP, name string) error {
+	steps := []struct {
+		request harness.Request
+		code    int
+	}{
+		{harness.Request{Method: "POST", Path: configMaps, Body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`}, http.StatusCreated},
+		{harness.Request{Method: "GET", Path: configMaps + "/" + name}, http.StatusOK},
+		{harness.Request{Method: "GET", Path: configMaps + "?limit=20"}, http.StatusOK},
+		{harness.Request{Method: "DELETE", Path: configMaps + "/" + name}, http.StatusOK},
+	}
+	for _, step := range steps {
+		answer, err := client.Try(step.request)
+		if err != nil {
+			return err
+		}
+		if answer.Code != step.code {
+			return fmt.Errorf("%s %s: %d %.200s", step.request.Method, step.request.Path, answer.Code, answer.Body)
+		}
+	}
+	return nil
+}
