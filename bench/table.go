@@ -1,20 +1,12 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
-
-// WriteJSON writes the results for machines.
-func WriteJSON(w io.Writer, results []Result) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(results)
-}
 
 var tableHead = []string{
 	"workload", "operations", "errors", "per second", "p50", "p90", "p99", "max",

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,7 +110,7 @@ func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit f
 
 func newArchiveList() *cobra.Command {
 	var f archiveFilter
-	var output string
+	var o output
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List removed objects, the newest removal first",
@@ -120,54 +118,32 @@ func newArchiveList() *cobra.Command {
   exeunt archive list --kind deploy -n shop --name web -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			client, err := f.connect()
 			if err != nil {
 				return err
 			}
-			write := listTable
-			if output == "json" {
-				write = listJSON
-			}
-			return write(cmd.Context(), client, &f, cmd.OutOrStdout())
+			return listArchive(cmd.Context(), client, &f, &o, cmd.OutOrStdout())
 		},
 	}
 	f.addFlags(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or a table")
+	o.addFlag(cmd, "name")
 	return cmd
 }
 
-func listTable(ctx context.Context, client rest.Interface, f *archiveFilter, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tKIND\tNAME\tREMOVED\tACTOR\tCASCADE\tUID")
-	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
-		s := o.Spec
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Kind, s.Name,
-			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.Actor, s.Cascade, s.UID)
-		return err
+func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o *output, out io.Writer) error {
+	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tACTOR\tCASCADE\tUID")
+	err := f.each(ctx, client, func(a *v1.ArchivedObject) error {
+		s := a.Spec
+		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), strings.Join([]string{s.Namespace, s.Kind, s.Name,
+			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.Actor, s.Cascade, string(s.UID)}, "\t"))
 	})
-	return errors.Join(err, w.Flush())
-}
-
-// listJSON writes one list, as it reads it.
-func listJSON(ctx context.Context, client rest.Interface, f *archiveFilter, out io.Writer) error {
-	between := ""
-	if _, err := fmt.Fprintf(out, `{"apiVersion":%q,"kind":"ArchivedObjectList","metadata":{},"items":[`, v1.GroupVersion.String()); err != nil {
+	if err != nil {
 		return err
 	}
-	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
-		data, err := json.Marshal(o)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s\n%s", between, data)
-		between = ","
-		return err
-	})
-	_, end := fmt.Fprintln(out, "\n]}")
-	return errors.Join(err, end)
+	return l.end("nothing in the archive matches")
 }
 
 func newArchivePurge() *cobra.Command {
@@ -193,7 +169,7 @@ func newArchivePurge() *cobra.Command {
 			if dryRun {
 				verb = "would be purged"
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d objects %s\n", n, verb)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", counted(n, "object"), verb)
 			return err
 		},
 	}

@@ -29,13 +29,13 @@ func TestArchiveRefuses(t *testing.T) {
 	}{
 		{newArchive, "purge", "say what to purge"},
 		{newArchive, "purge --all --kind cm", "say what to purge"},
-		{newArchive, "list -o yaml", "want json"},
+		{newArchive, "list -o wide", "want json, yaml, name"},
 		{newRestore, "", "say what to restore"},
 		{newRestore, "web", "is not KIND/NAME"},
 		{newRestore, "deploy/", "is not KIND/NAME"},
 		{newRestore, "deploy/web --cascade x", "either KIND/NAME or --cascade"},
 		{newRestore, "--uid x --cascade y", "say what to restore"},
-		{newRestore, "--uid x -o yaml", "want json"},
+		{newRestore, "--uid x -o wide", "want json, yaml, name"},
 	} {
 		cmd := test.make()
 		cmd.SetArgs(strings.Fields(test.args))

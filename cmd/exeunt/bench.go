@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ var workloads = []struct {
 
 func newBench() *cobra.Command {
 	var c bench.Config
+	var o output
 	var asJSON, keep bool
 	cmd := &cobra.Command{
 		Use:   "bench [create|get|list|watch|update|patch|delete|all] | bench start -- COMMAND [ARGUMENT...]",
@@ -53,13 +55,15 @@ when an operation failed or an event did not arrive.`,
   exeunt bench start --kubeconfig data/kubeconfig -- exeunt serve`,
 		Args: cobra.ArbitraryArgs, // workloads; "registry" is a command of its own
 		RunE: func(cmd *cobra.Command, args []string) error {
-			results, err := runBench(cmd, &c, args, keep)
-			write := bench.WriteTable
 			if asJSON {
-				write = bench.WriteJSON
+				o.format = "json"
 			}
+			if err := o.check(); err != nil {
+				return err
+			}
+			results, err := runBench(cmd, &c, args, keep)
 			if len(results) > 0 {
-				err = errors.Join(err, write(cmd.OutOrStdout(), results))
+				err = errors.Join(err, printResults(cmd, &o, results))
 			}
 			for _, r := range results {
 				err = errors.Join(err, r.Err())
@@ -80,10 +84,15 @@ when an operation failed or an event did not arrive.`,
 	f.IntVar(&c.Writers, "writers", 4, "clients that write for the watchers")
 	f.IntVar(&c.Events, "events", 0, "writes to make for the watchers, instead of for --duration")
 	f.IntVar(&c.PID, "pid", 0, "process of the server on this machine: its CPU time and memory are measured too")
-	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
+	f.BoolVar(&asJSON, "json", false, "the same as -o json")
+	o.addFlag(cmd)
 	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
 	cmd.AddCommand(newBenchRegistry())
 	return cmd
+}
+
+func printResults(cmd *cobra.Command, o *output, results []bench.Result) error {
+	return o.print(cmd.OutOrStdout(), document{value: results, text: func(w io.Writer) error { return bench.WriteTable(w, results) }})
 }
 
 // runBench runs what the arguments name. Results of workloads that came to

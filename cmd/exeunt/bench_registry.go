@@ -11,6 +11,7 @@ import (
 
 func newBenchRegistry() *cobra.Command {
 	var c bench.RegistryConfig
+	var o output
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "registry URL",
@@ -25,14 +26,16 @@ throw away, or delete the repository afterwards.`,
   exeunt bench registry http://127.0.0.1:5000 --images 2000 --large -1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asJSON {
+				o.format = "json"
+			}
+			if err := o.check(); err != nil {
+				return err
+			}
 			c.URL = args[0]
 			result, err := bench.RunRegistry(cmd.Context(), c)
-			write := bench.WriteTable
-			if asJSON {
-				write = bench.WriteJSON
-			}
 			if len(result.Measures) > 0 {
-				err = errors.Join(err, write(cmd.OutOrStdout(), []bench.Result{result}))
+				err = errors.Join(err, printResults(cmd, &o, []bench.Result{result}))
 			}
 			return errors.Join(err, result.Err())
 		},
@@ -48,6 +51,7 @@ throw away, or delete the repository afterwards.`,
 	f.IntVar(&c.Rounds, "rounds", 10, "lists of tags, and three times the pushes and pulls of a large layer")
 	f.StringVar(&c.Yardstick, "yardstick", "", "directory on the registry's disk: large layers are hashed, written and synced there too, and sent by the kernel, for comparison")
 	f.IntVar(&c.PID, "pid", 0, "process of the registry on this machine: its CPU time and memory are measured too")
-	f.BoolVar(&asJSON, "json", false, "write JSON instead of a table")
+	f.BoolVar(&asJSON, "json", false, "the same as -o json")
+	o.addFlag(cmd)
 	return cmd
 }

@@ -30,11 +30,16 @@ type target struct {
 }
 
 func (t *target) addFlags(cmd *cobra.Command) {
+	t.addServerFlags(cmd)
+	cmd.Flags().StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
+}
+
+// addServerFlags are the flags of a command that asks about no namespace.
+func (t *target) addServerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	t.plugin = program(os.Args) == pluginName
+	t.plugin = program(os.Args) == pluginName || program(os.Args) == completeName
 	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
 	f.StringVar(&t.context, "context", "", "context of the kubeconfig to use")
-	f.StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
 }
 
 // config reads the kubeconfig that the flags, the environment or the directory
@@ -148,14 +153,6 @@ func (c *client) ask(ctx context.Context, resource string, question any) error {
 	result := c.rest.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
 		SetHeader("Accept", "application/json").Body(body).Do(ctx)
 	return answer(result, question)
-}
-
-// checkOutput refuses what -o does not know.
-func checkOutput(format string) error {
-	if format != "" && format != "json" {
-		return fmt.Errorf("-o %q: want json, or nothing", format)
-	}
-	return nil
 }
 
 // named is an object as people say it: "Deployment web in namespace shop".

@@ -26,7 +26,8 @@ func newFinalizer() *cobra.Command {
 func newFinalizerRemove() *cobra.Command {
 	var t target
 	var spec forcev1.FinalizerRemovalSpec
-	var output, uid string
+	var o output
+	var uid string
 	cmd := &cobra.Command{
 		Use:   "remove KIND/NAME FINALIZER --reason TEXT",
 		Short: "Remove somebody else's finalizer from an object that is being deleted",
@@ -40,7 +41,7 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
     --reason "the backup operator was uninstalled"`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			if strings.TrimSpace(spec.Reason) == "" {
@@ -54,7 +55,7 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 				return err
 			}
 			spec.Object.UID, spec.Finalizer = types.UID(uid), args[1]
-			return removeFinalizer(cmd.Context(), c, spec, output, cmd.OutOrStdout())
+			return removeFinalizer(cmd.Context(), c, spec, &o, cmd.OutOrStdout())
 		},
 	}
 	t.addFlags(cmd)
@@ -62,21 +63,21 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 	f.StringVar(&spec.Reason, "reason", "", "why, in words; required")
 	f.StringVar(&uid, "uid", "", "only if the object has this uid")
 	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would become of the object and change nothing")
-	f.StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	o.addFlag(cmd, "name")
 	return cmd
 }
 
-func removeFinalizer(ctx context.Context, c *client, spec forcev1.FinalizerRemovalSpec, output string, w io.Writer) error {
+func removeFinalizer(ctx context.Context, c *client, spec forcev1.FinalizerRemovalSpec, o *output, w io.Writer) error {
 	r := &forcev1.FinalizerRemoval{Spec: spec}
 	r.SetGroupVersionKind(forcev1.GroupVersion.WithKind("FinalizerRemoval"))
 	if err := c.ask(ctx, "finalizerremovals", r); err != nil {
 		return err
 	}
-	if output == "json" {
-		return writeIndented(w, r)
-	}
-	_, err := io.WriteString(w, removalText(r))
-	return err
+	about := r.Status.Object
+	return o.print(w, document{value: r, names: []string{objectName(about.APIVersion, about.Kind, about.Name)}, text: func(w io.Writer) error {
+		_, err := io.WriteString(w, removalText(r))
+		return err
+	}})
 }
 
 func removalText(r *forcev1.FinalizerRemoval) string {

@@ -77,18 +77,17 @@ func newGCPause() *cobra.Command {
 // gcCommand is what the verbs have in common.
 type gcCommand struct {
 	target
-	output string
+	output
 }
 
 func (g *gcCommand) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&g.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig)")
-	f.StringVarP(&g.output, "output", "o", "", "json: what the server answers, for programs")
+	g.addServerFlags(cmd)
+	g.addFlag(cmd)
 }
 
 func (g *gcCommand) run(ctx context.Context, out io.Writer, method, path string, parameters map[string]string) error {
-	if g.output != "" && g.output != "json" {
-		return fmt.Errorf("--output %q: want json, or nothing", g.output)
+	if err := g.check(); err != nil {
+		return err
 	}
 	server, err := g.connect()
 	if err != nil {
@@ -102,15 +101,13 @@ func (g *gcCommand) run(ctx context.Context, out io.Writer, method, path string,
 	if err := answer(request.Do(ctx), &raw); err != nil {
 		return err
 	}
-	if g.output == "json" {
-		_, err := fmt.Fprintf(out, "%s\n", raw)
-		return err
-	}
-	var c collection
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return fmt.Errorf("read the server's answer: %w", err)
-	}
-	return c.write(out, time.Now())
+	return g.print(out, document{value: raw, text: func(w io.Writer) error {
+		var c collection
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return fmt.Errorf("read the server's answer: %w", err)
+		}
+		return c.write(w, time.Now())
+	}})
 }
 
 // write is the status for a person: what is wrong comes first.
@@ -139,7 +136,7 @@ func (c *collection) write(out io.Writer, now time.Time) error {
 				subject += " in " + f.Namespace
 			}
 		}
-		p.line("failing: %s, %d times, next in %s: %s", subject, f.Attempts, max(f.Next.Sub(now), 0).Round(time.Second), f.Error)
+		p.line("failing: %s, %s, next in %s: %s", subject, counted(f.Attempts, "time"), max(f.Next.Sub(now), 0).Round(time.Second), f.Error)
 	}
 	if c.Paused {
 		p.line("\nresume with: exeunt gc resume")

@@ -34,13 +34,13 @@ Its text is shown when it is made and never again: the server keeps a hash.`,
 func newTokenCreate() *cobra.Command {
 	var t target
 	var ttl time.Duration
-	var output string
+	var o output
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make a token, and print the command that uses it", Args: cobra.NoArgs,
 		Example: `  exeunt node token create -n shop --ttl 30m
   exeunt node token create -n shop | ssh machine sh`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			project, err := t.currentNamespace()
@@ -59,21 +59,21 @@ func newTokenCreate() *cobra.Command {
 			if err := answer(server.Verb(http.MethodPost).AbsPath(v1alpha1.TokensPath).Body(body).Do(cmd.Context()), &made); err != nil {
 				return err
 			}
-			return t.printToken(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, output)
+			return t.printToken(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, &o)
 		},
 	}
 	t.addFlags(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "project that the node will join (default: the namespace of the kubeconfig)"
 	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token can be used: 5m to 24h")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json: the token, for programs")
+	o.addFlag(cmd)
 	return cmd
 }
 
 // printToken prints the command that a machine has to run, and nothing else, to
 // out: it can be piped. What a person should know goes to the other.
-func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, output string) error {
-	if output == "json" {
-		return json.NewEncoder(out).Encode(made)
+func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output) error {
+	if o.format != "" {
+		return o.print(out, document{value: made})
 	}
 	loader, err := t.config()
 	if err != nil {
@@ -109,12 +109,12 @@ func authorityFlag(config *rest.Config) string {
 
 func newTokenList() *cobra.Command {
 	var t target
-	var output string
+	var o output
 	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List tokens, and what became of them", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			server, err := t.connect()
@@ -133,17 +133,24 @@ func newTokenList() *cobra.Command {
 			if err := answer(request.Do(cmd.Context()), &list); err != nil {
 				return err
 			}
-			if output == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
-			}
-			return printTokens(cmd.OutOrStdout(), list, time.Now())
+			return o.print(cmd.OutOrStdout(), listedTokens(list))
 		},
 	}
 	t.addFlags(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "project (default: the namespace of the kubeconfig)"
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "tokens of all projects")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json: what the server answers, for programs")
+	o.addFlag(cmd, "name")
 	return cmd
+}
+
+// listedTokens is the list in every form. As names, it is the ids that "revoke"
+// takes.
+func listedTokens(list v1alpha1.TokenList) document {
+	d := document{value: list, text: func(w io.Writer) error { return printTokens(w, list, time.Now()) }}
+	for _, t := range list.Items {
+		d.names = append(d.names, t.ID)
+	}
+	return d
 }
 
 func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
@@ -168,12 +175,16 @@ func dash(text string) string {
 
 func newTokenRevoke() *cobra.Command {
 	var t target
+	var o output
 	cmd := &cobra.Command{
 		Use: "revoke ID", Short: "Make an unused token worthless", Args: cobra.ExactArgs(1),
 		Long: `Make an unused token worthless. The id is the part of the token between the
 underscores. A token that was used stays so: to remove its node, delete the
 MeshNode.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			server, err := t.connect()
 			if err != nil {
 				return err
@@ -185,11 +196,13 @@ MeshNode.`,
 			if now.State == "consumed" {
 				return fmt.Errorf("node %s has enrolled by the token; to drain it: kubectl delete meshnode %s -n %s", now.Node, now.Node, now.Project)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "token %s is %s\n", now.ID, now.State)
-			return err
+			return o.print(cmd.OutOrStdout(), document{value: now, names: []string{now.ID}, text: func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "token %s is %s\n", now.ID, now.State)
+				return err
+			}})
 		},
 	}
-	t.addFlags(cmd)
-	_ = cmd.Flags().MarkHidden("namespace") // the id says it all
+	t.addServerFlags(cmd) // no namespace: the id says it all
+	o.addFlag(cmd, "name")
 	return cmd
 }

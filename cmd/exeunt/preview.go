@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -20,7 +19,8 @@ const previewPage = 10_000
 
 func newPreview() *cobra.Command {
 	var t target
-	var cascade, output string
+	var cascade string
+	var o output
 	var q previewQuery
 	cmd := &cobra.Command{
 		Use:   "preview KIND/NAME",
@@ -42,14 +42,14 @@ comes to things decides.`,
   exeunt preview deploy/web --cascade=foreground -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			var err error
 			if q.policy, err = parseCascade(cascade); err != nil {
 				return err
 			}
-			if output == "json" {
+			if o.format != "" {
 				q.lines = 0
 			}
 			c, err := t.open()
@@ -60,10 +60,7 @@ comes to things decides.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return writeIndented(cmd.OutOrStdout(), p)
-			}
-			return writePreview(cmd.OutOrStdout(), p)
+			return o.print(cmd.OutOrStdout(), previewed(p))
 		},
 	}
 	t.addFlags(cmd)
@@ -71,7 +68,7 @@ comes to things decides.`,
 	f.StringVar(&cascade, "cascade", "", "what becomes of dependents: background, foreground or orphan (default: what the kind does)")
 	f.BoolVar(&q.counts, "counts", false, "counts only")
 	f.IntVar(&q.lines, "lines", 200, "the most objects to show as a tree, the oldest first; 0: all")
-	f.StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	o.addFlag(cmd, "name")
 	return cmd
 }
 
@@ -129,13 +126,17 @@ func askPreview(ctx context.Context, c *client, argument string, q previewQuery)
 	}
 }
 
-func writeIndented(w io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
+// previewed is the answer in every form. As names, it is what would be gone in
+// the end; what stays is left out.
+func previewed(p *foresightv1.DeletionPreview) document {
+	d := document{value: p, text: func(w io.Writer) error { return writePreview(w, p) }}
+	for i := range p.Status.Items {
+		switch item := &p.Status.Items[i]; item.Action {
+		case foresightv1.Delete, foresightv1.Block, foresightv1.Wait:
+			d.names = append(d.names, objectName(item.APIVersion, item.Kind, item.Name))
+		}
 	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
+	return d
 }
 
 // actions are told in this order: what needs a person first.
@@ -157,7 +158,7 @@ func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
 	if policy := p.Spec.PropagationPolicy; policy != nil {
 		fmt.Fprintf(&b, " (%s)", strings.ToLower(string(*policy)))
 	}
-	fmt.Fprintf(&b, " touches %d %s. Nothing has been deleted.\n\n", s.Total, objects(s.Total))
+	fmt.Fprintf(&b, " touches %s. Nothing has been deleted.\n\n", counted(s.Total, "object"))
 	for _, a := range actions {
 		writeCounts(&b, s.Counts, a.action, a.means)
 	}
@@ -165,7 +166,7 @@ func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
 		b.WriteString("  There are more objects than a preview follows: these are the least there are.\n")
 	}
 	if g := s.Guard; g != nil && g.Holds {
-		fmt.Fprintf(&b, "\nThe guard will hold this: %d objects would go, and %d may without confirmation.\n", g.Deletes, g.Limit)
+		fmt.Fprintf(&b, "\nThe guard will hold this: %s would go, and %d may without confirmation.\n", counted(g.Deletes, "object"), g.Limit)
 	}
 	writeBlockers(&b, s)
 	if len(s.Items) > 0 {
@@ -174,13 +175,6 @@ func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func objects(n int64) string {
-	if n == 1 {
-		return "object"
-	}
-	return "objects"
 }
 
 func writeCounts(b *strings.Builder, counts []foresightv1.Count, action foresightv1.Action, means string) {

@@ -145,7 +145,7 @@ func TestNoKubeconfig(t *testing.T) {
 		want string
 	}{
 		{[]string{"pod/a"}, "no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig"},
-		{[]string{"pod/a", "-o", "yaml"}, `-o "yaml": want json, or nothing`},
+		{[]string{"pod/a", "-o", "wide"}, `-o "wide": want json, yaml, name, or leave it out for text`},
 	} {
 		for _, c := range []interface {
 			SetArgs([]string)

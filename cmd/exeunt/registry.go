@@ -77,7 +77,7 @@ it is.`,
 // registryCommand is what the verbs have in common.
 type registryCommand struct {
 	target
-	output string
+	output
 }
 
 type registryRequest struct {
@@ -89,36 +89,44 @@ type registryRequest struct {
 type writeAnswer func(p *printer, raw []byte) error
 
 func (r *registryCommand) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&r.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig)")
-	f.StringVarP(&r.output, "output", "o", "", "json: what the server answers, for programs")
+	r.addServerFlags(cmd)
+	r.addFlag(cmd, r.formats...)
 }
 
 func (r *registryCommand) run(ctx context.Context, out io.Writer, q registryRequest, write writeAnswer) error {
-	if err := checkOutput(r.output); err != nil {
+	raw, err := r.ask(ctx, q)
+	if err != nil {
 		return err
+	}
+	return r.print(out, document{value: raw, text: forPeople(raw, write)})
+}
+
+// ask sends the request, and returns what the server answered.
+func (r *registryCommand) ask(ctx context.Context, q registryRequest) (json.RawMessage, error) {
+	if err := r.check(); err != nil {
+		return nil, err
 	}
 	server, err := r.connect()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request := server.Verb(q.method).AbsPath("/exeunt/registry" + q.path)
 	for name, value := range q.parameters {
 		request = request.Param(name, value)
 	}
 	var raw json.RawMessage
-	if err := answer(request.Do(ctx), &raw); err != nil {
-		return err
-	}
-	p := &printer{out: out}
-	if r.output == "json" {
-		p.line("%s", raw)
+	err = answer(request.Do(ctx), &raw)
+	return raw, err
+}
+
+func forPeople(raw json.RawMessage, write writeAnswer) func(io.Writer) error {
+	return func(w io.Writer) error {
+		p := &printer{out: w}
+		if err := write(p, raw); err != nil {
+			return fmt.Errorf("read the server's answer: %w", err)
+		}
 		return p.err
 	}
-	if err := write(p, raw); err != nil {
-		return fmt.Errorf("read the server's answer: %w", err)
-	}
-	return p.err
 }
 
 // reviewQueue is a queue as the server tells it.
@@ -155,7 +163,10 @@ func writeRegistryStats(p *printer, raw []byte) error {
 	if !s.CollectSignatures {
 		p.line("tags that cosign made for an image stay when the image goes (flag of the server)")
 	}
-	if n := s.Repositories.Depth; n > 0 {
+	switch n := s.Repositories.Depth; {
+	case n == 1:
+		p.line("1 repository was deleted; its content goes when it leaves the archive")
+	case n > 1:
 		p.line("%d repositories were deleted; their content goes when they leave the archive", n)
 	}
 	for _, q := range []struct {
@@ -206,7 +217,7 @@ func writeRegistryRun(p *printer, raw []byte) error {
 		p.line("PAUSED: nothing was done; resume with: exeunt gc resume")
 		return nil
 	}
-	p.line("removed: %d manifests, %d blobs, the bytes of %d, %d abandoned uploads", r.Manifests, r.Blobs, r.Paths, r.Uploads)
+	p.line("removed: %s, %s, the bytes of %d, %s", counted(r.Manifests, "manifest"), counted(r.Blobs, "blob"), r.Paths, counted(r.Uploads, "abandoned upload"))
 	if !r.Complete {
 		p.line("more is due: run it again")
 	}
@@ -236,8 +247,8 @@ func writeRegistryPlan(p *printer, raw []byte) error {
 	for _, b := range plan.Blobs {
 		p.line("blob      %s  %s", b.Digest, humanBytes(b.Size))
 	}
-	p.line("%d manifests, %d tags, %d blobs and %d abandoned uploads would go: %s",
-		len(plan.Manifests), len(plan.Tags), len(plan.Blobs), plan.Uploads, humanBytes(plan.Bytes))
+	p.line("%s, %s, %s and %s would go: %s", counted(len(plan.Manifests), "manifest"), counted(len(plan.Tags), "tag"),
+		counted(len(plan.Blobs), "blob"), counted(plan.Uploads, "abandoned upload"), humanBytes(plan.Bytes))
 	return nil
 }
 

@@ -43,7 +43,8 @@ collected later like any other, unless the Repository has spec.hold.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.registry, "registry", "http://127.0.0.1:5000", "`URL` of the registry that is imported to")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig)")
+	c.addServerFlags(cmd)
+	f.Lookup("kubeconfig").Usage = "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)"
 	f.IntVar(&c.jobs, "jobs", 4, "requests under way at once")
 	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that the registry has at another manifest; without, they are left and named")
 	return cmd
@@ -81,7 +82,7 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 		writeImported(p, &show.run.Progress)
 	}
 	if n := show.run.Failed.Load(); err == nil && n > 0 {
-		err = fmt.Errorf("%d items were not imported", n)
+		err = fmt.Errorf("not imported: %s", counted(n, "item"))
 	}
 	return errors.Join(err, p.err)
 }
@@ -115,14 +116,14 @@ func (c *registryImport) client() (*http.Client, error) {
 }
 
 func writeImported(p *printer, s *importer.Progress) {
-	p.line("%d of %d repositories, %d of %d manifests looked at", s.Repositories.Load(), s.AllRepositories.Load(), s.Manifests.Load(), s.AllManifests.Load())
-	p.line("sent: %d manifests, %d tags, %d blobs (%s); %d large blobs were there in another repository",
-		s.ManifestsSent.Load(), s.TagsSet.Load(), s.BlobsSent.Load(), humanBytes(s.BytesSent.Load()), s.BlobsMounted.Load())
+	p.line("looked at %d of %s, %d of %s", s.Repositories.Load(), counted(s.AllRepositories.Load(), "repository"), s.Manifests.Load(), counted(s.AllManifests.Load(), "manifest"))
+	p.line("sent: %s, %s, %s (%s); already in another repository: %s", counted(s.ManifestsSent.Load(), "manifest"), counted(s.TagsSet.Load(), "tag"),
+		counted(s.BlobsSent.Load(), "blob"), humanBytes(s.BytesSent.Load()), counted(s.BlobsMounted.Load(), "large blob"))
 	if n := s.BlobsUnused.Load(); n > 0 {
-		p.line("left behind: %d blobs that no manifest uses", n)
+		p.line("left behind, because no manifest uses them: %s", counted(n, "blob"))
 	}
 	if n := s.Failed.Load(); n > 0 {
-		p.line("NOT imported: %d items, named above", n)
+		p.line("NOT imported: %s, named above", counted(n, "item"))
 	}
 }
 

@@ -74,8 +74,8 @@ func (s *shower) failed(p importer.Problem) {
 
 func (s *shower) done(r importer.Repository) {
 	if s.width == 0 {
-		s.write(s.out, fmt.Sprintf("%s: %d manifests (%d of %d repositories)\n",
-			r.Name, r.Manifests, s.run.Repositories.Load(), s.run.AllRepositories.Load()))
+		s.write(s.out, fmt.Sprintf("%s: %s (%d of %s)\n", r.Name, counted(r.Manifests, "manifest"),
+			s.run.Repositories.Load(), counted(s.run.AllRepositories.Load(), "repository")))
 	}
 }
 

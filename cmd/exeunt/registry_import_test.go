@@ -47,10 +47,10 @@ func TestRegistryImport(t *testing.T) {
 		want   string // part of what is printed, or of the error
 		fail   bool
 	}{
-		{[]string{dir, "--registry", server.URL}, 201, "shop/web: 1 manifests (1 of 1 repositories)\n1 of 1 repositories, 1 of 1 manifests looked at\nsent: 1 manifests, 1 tags, 0 blobs (2B); 0 large blobs were there in another repository\n", false},
-		{[]string{dir, "--registry", server.URL + "/"}, 201, "sent: 1 manifests", false},
+		{[]string{dir, "--registry", server.URL}, 201, "shop/web: 1 manifest (1 of 1 repository)\nlooked at 1 of 1 repository, 1 of 1 manifest\nsent: 1 manifest, 1 tag, 0 blobs (2B); already in another repository: 0 large blobs\n", false},
+		{[]string{dir, "--registry", server.URL + "/"}, 201, "sent: 1 manifest", false},
 		{[]string{dir, "--registry", server.URL}, 400, "shop/web@sha256:" + digest + " (v1): refused with 400: Bad Request\n", true},
-		{[]string{dir, "--registry", server.URL}, 400, "NOT imported: 1 items, named above\n1 items were not imported", true},
+		{[]string{dir, "--registry", server.URL}, 400, "NOT imported: 1 item, named above\nnot imported: 1 item", true},
 		{[]string{dir, "--registry", "127.0.0.1:5000"}, 0, `--registry "127.0.0.1:5000": want http://HOST:PORT`, true},
 		{[]string{dir, "--registry", "http://127.0.0.1:1"}, 0, "ask the registry at http://127.0.0.1:1: ", true},
 		{[]string{dir, "--registry", "https://127.0.0.1:1", "--kubeconfig", "missing"}, 0, "missing", true},

@@ -12,7 +12,7 @@ import (
 )
 
 func newRegistryUndelete() *cobra.Command {
-	var r registryCommand
+	r := registryCommand{output: output{formats: []string{"name"}}}
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "undelete REPO:TAG | REPO@DIGEST | REPO:TAG@DIGEST | --list [REPO]",
@@ -32,7 +32,19 @@ A whole repository is brought back by "exeunt restore repository/NAME".`,
 			if err != nil {
 				return err
 			}
-			return r.run(cmd.Context(), cmd.OutOrStdout(), request, write)
+			raw, err := r.ask(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			var entries []deletedEntry
+			if err := json.Unmarshal(raw, &entries); err != nil {
+				return fmt.Errorf("read the server's answer: %w", err)
+			}
+			d := document{value: raw, text: forPeople(raw, write)}
+			for i := range entries {
+				d.names = append(d.names, entries[i].name())
+			}
+			return r.print(cmd.OutOrStdout(), d)
 		},
 	}
 	r.addFlags(cmd)

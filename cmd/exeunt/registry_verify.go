@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,6 +15,7 @@ import (
 func newRegistryVerify() *cobra.Command {
 	var c server.Config
 	var o registry.VerifyOptions
+	var format output
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that every manifest has its blobs, and every blob its bytes",
@@ -35,22 +37,34 @@ in all repositories at once. The line of each names images that have it.`,
   exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
 			p := &progress{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+			found := verification{Findings: []finding{}}
 			o.Progress = p.show
 			o.Found = func(f registry.Finding) {
 				p.clear()
-				fmt.Fprintln(cmd.OutOrStdout(), f)
+				if format.format == "" { // a person need not wait for the end
+					fmt.Fprintln(cmd.OutOrStdout(), f)
+					return
+				}
+				found.Findings = append(found.Findings, finding{string(f.Problem), f.Subject, f.Detail})
 			}
 			sum, err := server.VerifyRegistry(cmd.Context(), c, o)
 			p.clear()
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), describeVerified(sum))
+			found.Manifests, found.Blobs, found.Bytes, found.Paths = sum.Manifests, sum.Blobs, sum.Bytes, sum.Paths
+			err = format.print(cmd.OutOrStdout(), document{value: found, text: func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, describeVerified(sum))
+				return err
+			}})
 			if sum.Findings > 0 {
-				return fmt.Errorf("found %d problems", sum.Findings)
+				err = errors.Join(err, fmt.Errorf("found %s", counted(sum.Findings, "problem")))
 			}
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -59,11 +73,27 @@ in all repositories at once. The line of each names images that have it.`,
 	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
 	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
 	f.BoolVar(&o.Repair, "repair", false, "mark blobs that are missing or damaged, so that the next push of them is taken")
+	format.addFlag(cmd)
 	return cmd
 }
 
+// verification is the result for programs.
+type verification struct {
+	Manifests int64     `json:"manifests"`
+	Blobs     int64     `json:"blobs"`
+	Bytes     int64     `json:"bytes"` // that were read
+	Paths     int64     `json:"paths"`
+	Findings  []finding `json:"findings"`
+}
+
+type finding struct {
+	Problem string `json:"problem"`
+	Subject string `json:"subject"`
+	Detail  string `json:"detail"`
+}
+
 func describeVerified(v registry.Verified) string {
-	return fmt.Sprintf("%d manifests, %d blobs, %d MiB read, %d paths", v.Manifests, v.Blobs, v.Bytes>>20, v.Paths)
+	return fmt.Sprintf("%s, %s, %d MiB read, %s", counted(v.Manifests, "manifest"), counted(v.Blobs, "blob"), v.Bytes>>20, counted(v.Paths, "path"))
 }
 
 // progress is a line on a terminal that is written over and over.

@@ -18,7 +18,7 @@ import (
 func newRestore() *cobra.Command {
 	var t target
 	var spec v1.RestoreSpec
-	var output string
+	var o output
 	cmd := &cobra.Command{
 		Use:   "restore KIND/NAME | --cascade ID | --uid UID",
 		Short: "Bring deleted objects back",
@@ -40,7 +40,7 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 			if err := nameSubject(&t, &spec, args); err != nil {
 				return err
 			}
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
 			client, err := t.connect()
@@ -51,13 +51,9 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = writeRestoreJSON(cmd.OutOrStdout(), spec, status)
-			} else {
-				err = writeRestore(cmd.OutOrStdout(), cmd.ErrOrStderr(), spec, status)
-			}
+			err = o.print(cmd.OutOrStdout(), restored(spec, status, cmd.ErrOrStderr()))
 			if status.Failed > 0 {
-				err = errors.Join(err, fmt.Errorf("%d objects were not restored", status.Failed))
+				err = errors.Join(err, fmt.Errorf("%s not restored; the lines above say why", counted(status.Failed, "object")))
 			}
 			return err
 		},
@@ -69,7 +65,7 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would be done and do nothing")
 	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
 	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
-	f.StringVarP(&output, "output", "o", "", "json, or a line for each object")
+	o.addFlag(cmd, "name")
 	return cmd
 }
 
@@ -159,10 +155,15 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 	return err
 }
 
-func writeRestoreJSON(out io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) error {
-	r := v1.Restore{Spec: spec, Status: status}
+// restored is the answer in every form. As names, it is what exists again.
+func restored(spec v1.RestoreSpec, status v1.RestoreStatus, warnings io.Writer) document {
+	r := &v1.Restore{Spec: spec, Status: status}
 	r.APIVersion, r.Kind = v1.GroupVersion.String(), "Restore"
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	d := document{value: r, text: func(w io.Writer) error { return writeRestore(w, warnings, spec, status) }}
+	for _, result := range status.Results {
+		if result.Outcome == v1.Created || result.Outcome == v1.CalledOff {
+			d.names = append(d.names, objectName(result.APIVersion, result.Kind, result.Name))
+		}
+	}
+	return d
 }

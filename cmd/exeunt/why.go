@@ -14,7 +14,7 @@ import (
 
 func newWhy() *cobra.Command {
 	var t target
-	var output string
+	var o output
 	var watch bool
 	var interval time.Duration
 	cmd := &cobra.Command{
@@ -27,10 +27,10 @@ grace that is left, content that is left, and the collector's own troubles.`,
   exeunt why namespace/shop --watch`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
+			if err := o.check(); err != nil {
 				return err
 			}
-			if watch && output != "" {
+			if watch && o.format != "" {
 				return fmt.Errorf("--watch is for people: leave out -o")
 			}
 			if interval <= 0 {
@@ -51,19 +51,35 @@ grace that is left, content that is left, and the collector's own troubles.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return writeIndented(cmd.OutOrStdout(), r)
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), reportText(&r.Status, time.Now()))
-			return err
+			return o.print(cmd.OutOrStdout(), reported(r))
 		},
 	}
 	t.addFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&watch, "watch", "w", false, "go on until it is gone, and show what changes")
 	f.DurationVar(&interval, "interval", time.Second, "how often --watch looks")
-	f.StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	o.addFlag(cmd, "name")
 	return cmd
+}
+
+// reported is the answer in every form. As names, it is the objects that the
+// reasons are about: what to look at next.
+func reported(r *foresightv1.DeletionReport) document {
+	d := document{value: r, text: func(w io.Writer) error {
+		_, err := io.WriteString(w, reportText(&r.Status, time.Now()))
+		return err
+	}}
+	var visit func([]foresightv1.Reason)
+	visit = func(reasons []foresightv1.Reason) {
+		for i := range reasons {
+			if about := reasons[i].Object; about != nil {
+				d.names = append(d.names, objectName(about.APIVersion, about.Kind, about.Name))
+			}
+			visit(reasons[i].Children)
+		}
+	}
+	visit(r.Status.Reasons)
+	return d
 }
 
 func askReport(ctx context.Context, c *client, ref foresightv1.ObjectReference) (*foresightv1.DeletionReport, error) {
@@ -122,9 +138,9 @@ func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 	}
 	switch {
 	case s.Remaining > 0 && s.Exists:
-		fmt.Fprintf(&b, "%d %s to go first.\n", s.Remaining, objects(s.Remaining))
+		fmt.Fprintf(&b, "%s to go first.\n", counted(s.Remaining, "object"))
 	case s.Remaining > 0:
-		fmt.Fprintf(&b, "%d %s to follow it.\n", s.Remaining, objects(s.Remaining))
+		fmt.Fprintf(&b, "%s to follow it.\n", counted(s.Remaining, "object"))
 	}
 	writeReasons(&b, s.Reasons, "", now)
 	if s.State == foresightv1.Deleting && len(s.Reasons) == 0 {

@@ -149,7 +149,7 @@ func TestNamespace(t *testing.T) {
 		if !strings.Contains(alpha.said(), "the command ran in shop") {
 			t.Errorf("the agent said:\n%s", alpha.said())
 		}
-		if list := exeunt(t, s, "node", "token", "list", "-A", "-o", "json"); !strings.Contains(list, `"items":[]`) {
+		if list := exeunt(t, s, "node", "token", "list", "-A", "-o", "json"); !strings.Contains(list, `"items": []`) {
 			t.Errorf("tokens: %s", list)
 		}
 	})

@@ -57,7 +57,7 @@ func TestImport(t *testing.T) {
 			f.Errorf("multi:latest is %s, not %s: %v", pulled, want, err)
 		}
 		old.image("shop/broken", broken)
-		if out, err = f.importFrom(old.dir); err != nil || !strings.Contains(out, "sent: 1 manifests, 1 tags, 1 blobs") {
+		if out, err = f.importFrom(old.dir); err != nil || !strings.Contains(out, "sent: 1 manifest, 1 tag, 1 blob") {
 			f.Errorf("import again: %v\n%s", err, out)
 		}
 		f.pulls("shop/broken:v1", broken)

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// output is the flag -o: the form in which a command prints its result. Every
+// command that prints a result has one, so the forms are the same everywhere:
+//
+//	(none)  text or a table, for people; may change between versions
+//	json    the whole result as one document
+//	yaml    the same document in YAML
+//	name    one KIND/NAME per line, for the arguments of another command
+type output struct {
+	format  string
+	formats []string // that the command takes
+}
+
+// addFlag adds -o with json and yaml, and with the extra formats that the
+// command can print: "name".
+func (o *output) addFlag(cmd *cobra.Command, extra ...string) {
+	o.formats = append([]string{"json", "yaml"}, extra...)
+	cmd.Flags().StringVarP(&o.format, "output", "o", "", "`format` of the result: "+strings.Join(o.formats, ", ")+" (default: text)")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check refuses an unknown format. Call it before the server is asked.
+func (o *output) check() error {
+	if o.format == "" || slices.Contains(o.formats, o.format) {
+		return nil
+	}
+	return fmt.Errorf("-o %q: want %s, or leave it out for text", o.format, strings.Join(o.formats, ", "))
+}
+
+// document is one result in the forms that -o takes.
+type document struct {
+	value any                     // for json and yaml
+	names []string                // for name, as objectName makes them
+	text  func(w io.Writer) error // for people
+}
+
+// print writes the document in the form that was asked for.
+func (o *output) print(w io.Writer, d document) error {
+	switch o.format {
+	case "json":
+		return writeIndented(w, d.value)
+	case "yaml":
+		return writeYAML(w, d.value)
+	case "name":
+		return writeNames(w, d.names)
+	}
+	return d.text(w)
+}
+
+func writeIndented(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+func writeYAML(w io.Writer, v any) error {
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+func writeNames(w io.Writer, names []string) error {
+	for _, name := range names {
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// objectName is an object as kubectl -o name prints it: configmap/a,
+// deployment.apps/web.
+func objectName(apiVersion, kind, name string) string {
+	kind = strings.ToLower(kind)
+	if gv, err := schema.ParseGroupVersion(apiVersion); err == nil && gv.Group != "" {
+		kind += "." + gv.Group
+	}
+	return kind + "/" + name
+}
+
+// list prints a list of any length. json, yaml and name are written item by
+// item, so that memory does not grow with the list; a table is written at the
+// end, because its widest cell decides.
+type list struct {
+	out    io.Writer
+	format string
+	header string // column titles, separated by tabs
+	items  int
+	table  *tabwriter.Writer
+	err    error // the first; later calls do nothing
+}
+
+// list begins a list whose json and yaml have this apiVersion and kind. The
+// header is the table's, with tabs between the titles.
+func (o *output) list(w io.Writer, apiVersion, kind, header string) *list {
+	l := &list{out: w, format: o.format, header: header, table: tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
+	switch l.format {
+	case "json":
+		l.write(w, "{\"apiVersion\":%q,\"kind\":%q,\"metadata\":{},\"items\":[", apiVersion, kind)
+	case "yaml":
+		l.write(w, "apiVersion: %s\nkind: %s\nmetadata: {}\nitems:", apiVersion, kind)
+	}
+	return l
+}
+
+// add prints one item: value for json and yaml, name for name, row for the
+// table, with tabs between its cells.
+func (l *list) add(value any, name, row string) error {
+	if l.err != nil {
+		return l.err
+	}
+	first := l.items == 0
+	l.items++
+	switch l.format {
+	case "json":
+		text, err := json.Marshal(value)
+		if l.err = err; err != nil {
+			return err
+		}
+		between := ","
+		if first {
+			between = ""
+		}
+		l.write(l.out, "%s\n%s", between, text)
+	case "yaml":
+		text, err := yaml.Marshal([]any{value})
+		if l.err = err; err != nil {
+			return err
+		}
+		if first {
+			l.write(l.out, "\n")
+		}
+		l.write(l.out, "%s", text)
+	case "name":
+		l.write(l.out, "%s\n", name)
+	default:
+		if first {
+			l.write(l.table, "%s\n", l.header)
+		}
+		l.write(l.table, "%s\n", row)
+	}
+	return l.err
+}
+
+// end completes the list. For people, an empty list is the one line none.
+func (l *list) end(none string) error {
+	switch {
+	case l.format == "json":
+		l.write(l.out, "\n]}\n")
+	case l.format == "yaml" && l.items == 0:
+		l.write(l.out, " []\n")
+	case l.format == "" && l.items == 0:
+		l.write(l.out, "%s\n", none)
+	case l.format == "" && l.err == nil:
+		l.err = l.table.Flush()
+	}
+	return l.err
+}
+
+func (l *list) write(w io.Writer, format string, args ...any) {
+	if l.err == nil {
+		_, l.err = fmt.Fprintf(w, format, args...)
+	}
+}
+
+// counted is a number with its noun: "1 object", "2 objects", "0 repositories".
+func counted[N int | int64](n N, noun string) string {
+	return fmt.Sprintf("%d %s", n, plural(n, noun))
+}
+
+// plural is the noun as it stands behind n.
+func plural[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(stem, "a") && !strings.HasSuffix(stem, "e") {
+		return stem + "ies"
+	}
+	return noun + "s"
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// TestOutputEverywhere: every command whose result a script may want takes -o,
+// with json and yaml, and refuses an unknown format before it asks a server.
+func TestOutputEverywhere(t *testing.T) {
+	without := map[string]string{
+		"exeunt archive purge":   "deletes; its exit code is its result",
+		"exeunt node join":       "runs until it has left",
+		"exeunt registry import": "shows its progress",
+		"exeunt serve":           "runs until it is stopped",
+	}
+	each(newRoot(), func(c *cobra.Command) {
+		flag := c.Flags().Lookup("output")
+		_, excused := without[c.CommandPath()]
+		switch {
+		case !c.Runnable() || c.HasSubCommands() && c.Name() != "bench" || c.Name() == "help" || c.HasParent() && c.Parent().Name() == "completion":
+		case flag == nil && !excused:
+			t.Errorf("%s has no -o", c.CommandPath())
+		case flag != nil && excused:
+			t.Errorf("%s has -o: take it off this list", c.CommandPath())
+		case flag != nil && (!strings.Contains(flag.Usage, "json, yaml") || flag.Shorthand != "o"):
+			t.Errorf("%s: -o is %q", c.CommandPath(), flag.Usage)
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	type thing struct {
+		Name string `json:"name"`
+	}
+	for _, test := range []struct {
+		format string
+		names  []string
+		want   string
+	}{
+		{"", nil, "none\n"},
+		{"", []string{"a", "long"}, "NAME   LENGTH\na      1\nlong   4\n"},
+		{"name", nil, ""},
+		{"name", []string{"a", "b"}, "thing/a\nthing/b\n"},
+		{"json", nil, "{\"apiVersion\":\"example/v1\",\"kind\":\"ThingList\",\"metadata\":{},\"items\":[\n]}\n"},
+		{"json", []string{"a", "b"}, "{\"apiVersion\":\"example/v1\",\"kind\":\"ThingList\",\"metadata\":{},\"items\":[\n{\"name\":\"a\"},\n{\"name\":\"b\"}\n]}\n"},
+		{"yaml", nil, "apiVersion: example/v1\nkind: ThingList\nmetadata: {}\nitems: []\n"},
+		{"yaml", []string{"a", "b"}, "apiVersion: example/v1\nkind: ThingList\nmetadata: {}\nitems:\n- name: a\n- name: b\n"},
+	} {
+		var b strings.Builder
+		l := (&output{format: test.format}).list(&b, "example/v1", "ThingList", "NAME\tLENGTH")
+		for _, name := range test.names {
+			if err := l.add(thing{name}, "thing/"+name, name+"\t"+string(rune('0'+len(name)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.end("none"); err != nil || b.String() != test.want {
+			t.Errorf("%s of %v: %v\n%s\nwant\n%s", test.format, test.names, err, b.String(), test.want)
+		}
+		var parsed struct{ Items []thing }
+		switch test.format {
+		case "json":
+			if err := json.Unmarshal([]byte(b.String()), &parsed); err != nil || len(parsed.Items) != len(test.names) {
+				t.Errorf("json is read as %v, %v", parsed, err)
+			}
+		case "yaml":
+			if err := yaml.Unmarshal([]byte(b.String()), &parsed); err != nil || len(parsed.Items) != len(test.names) {
+				t.Errorf("yaml is read as %v, %v", parsed, err)
+			}
+		}
+	}
+}
+
+// brokenPipe refuses the second write.
+type brokenPipe struct{ writes int }
+
+var errPipe = errors.New("broken pipe")
+
+func (p *brokenPipe) Write(b []byte) (int, error) {
+	if p.writes++; p.writes > 1 {
+		return 0, errPipe
+	}
+	return len(b), nil
+}
+
+// TestListStops: a reader that went away ends the list with its error.
+func TestListStops(t *testing.T) {
+	for _, format := range []string{"json", "yaml", "name"} {
+		pipe := &brokenPipe{}
+		l := (&output{format: format}).list(pipe, "v1", "List", "")
+		var err error
+		for range 3 {
+			err = errors.Join(err, l.add(1, "a", ""))
+		}
+		if !errors.Is(err, errPipe) || !errors.Is(l.end(""), errPipe) || pipe.writes > 2 {
+			t.Errorf("%s: %v after %d writes", format, err, pipe.writes)
+		}
+	}
+}
+
+func TestCounted(t *testing.T) {
+	for _, test := range []struct {
+		n    int
+		noun string
+		want string
+	}{
+		{1, "object", "1 object"},
+		{0, "object", "0 objects"},
+		{2, "repository", "2 repositories"},
+		{1, "repository", "1 repository"},
+		{2, "key", "2 keys"},
+		{3, "day", "3 days"},
+	} {
+		if got := counted(test.n, test.noun); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestObjectName(t *testing.T) {
+	for want, args := range map[string][3]string{
+		"configmap/a":         {"v1", "ConfigMap", "a"},
+		"deployment.apps/web": {"apps/v1", "Deployment", "web"},
+	} {
+		if got := objectName(args[0], args[1], args[2]); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
