@@ -12,8 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/access"
 )
 
 // maxInFlight is how many short requests are served at once; further ones are
@@ -129,27 +133,43 @@ func knownVerb(verb string) string {
 }
 
 // authenticate finds out who calls. Unknown callers get the public paths only.
+// No caller acts as another user.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
+		caller, known := a.access.Caller(req)
+		open := a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath)
+		// Credentials that are no good are refused everywhere.
+		public := isPublic(req.URL.Path) && isRead(req.Method) && req.Header.Get("Authorization") == ""
+		if !known && !open && !public {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
+			a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		if !known {
+			caller = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+		}
+		if needed, ok := access.Impersonation(req.Header, caller); ok {
+			a.fail(w, req, responsewriters.ForbiddenStatusError(needed, noImpersonation))
+			return
+		}
+		if open {
 			a.open.ServeHTTP(w, req) // from here nothing else can be reached
 			return
 		}
-		caller, ok := a.access.Caller(req)
-		if !ok {
-			// Credentials that are no good are refused everywhere.
-			if req.Header.Get("Authorization") == "" && isPublic(req.URL.Path) && (req.Method == http.MethodGet || req.Method == http.MethodHead) {
-				next.ServeHTTP(w, req)
-				return
-			}
-			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
-			a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
+		if !known {
+			next.ServeHTTP(w, req)
 			return
 		}
 		req.Header.Del("Authorization")
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), caller)))
 	})
 }
+
+// noImpersonation is why a request to act as another user is refused: without
+// roles, acting as the caller instead would do what the caller ruled out.
+const noImpersonation = "this server does not support impersonation"
+
+func isRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
 // limit refuses short requests beyond maxInFlight instead of queueing them.
 func (a *API) limit(next http.Handler) http.Handler {

@@ -234,3 +234,43 @@ func TestGoneCaller(t *testing.T) {
 		}
 	}
 }
+
+// TestImpersonation: a request that asks to act as another user does nothing,
+// wherever it is sent; Kubernetes' words say why.
+func TestImpersonation(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
+	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
+	w.configMap("kept", "")
+	for header, want := range map[string]string{
+		"Impersonate-User: nobody":                         `users "nobody" is forbidden: User "tester" cannot impersonate resource "users" in API group "" at the cluster scope`,
+		"Impersonate-User: system:serviceaccount:shop:web": `serviceaccounts "web" is forbidden: User "tester" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "shop"`,
+		"Impersonate-Group: dev":                           `groups "dev" is forbidden: User "tester" cannot impersonate resource "groups" in API group "" at the cluster scope`,
+		"Impersonate-Uid: 7":                               `cannot impersonate`,
+		"Impersonate-Extra-Scopes: view":                   `cannot impersonate`,
+		"Impersonate-Something-New: x":                     `cannot impersonate`,
+		"impersonate-user: ":                               `cannot impersonate`,
+	} {
+		for _, to := range []string{
+			"GET " + configMaps, "GET " + configMaps + "/kept", "GET " + configMaps + "?watch=true", "DELETE " + configMaps + "/kept",
+			"DELETE " + configMaps, "POST " + configMaps, "GET /version", "GET /api", "GET /metrics", "POST /exeunt/gc", "POST " + OpenPath + "enrol",
+		} {
+			method, path, _ := strings.Cut(to, " ")
+			r := w.want(http.StatusForbidden, method, path, "", header)
+			if r.get("reason") != "Forbidden" || !strings.Contains(r.get("message"), want) {
+				t.Errorf("%s with %s: %s", to, header, r.body)
+			}
+		}
+	}
+	w.want(http.StatusOK, "GET", configMaps+"/kept", "")
+	req := httptest.NewRequest("GET", "/version", nil)
+	req.Header.Set("Impersonate-User", "admin")
+	if r := w.answer(req); r.code != http.StatusForbidden || !strings.Contains(r.get("message"), `User "system:anonymous" cannot impersonate`) {
+		t.Errorf("a client without a certificate: %d %s", r.code, r.body)
+	}
+	req = httptest.NewRequest("GET", configMaps, nil)
+	req.Header.Set("Impersonate-User", "admin")
+	if r := w.answer(req); r.code != http.StatusUnauthorized {
+		t.Errorf("a client without a certificate: %d %s", r.code, r.body)
+	}
+}

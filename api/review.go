@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -18,8 +19,7 @@ import (
 )
 
 // review answers the kinds that are questions: who am I, may I. Nothing is
-// stored. Every caller that is known here is an administrator, so that is what
-// the answers say.
+// stored. The answers are what the filters enforce: see decide.
 type review struct{ *resource }
 
 // Create answers the question.
@@ -32,8 +32,6 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		out, err := answer(ctx, obj, kind.Call{Caller: caller.GetName(), DryRun: dryrun.IsDryRun(options.DryRun)})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
-	const reason = "every authenticated caller is an administrator"
-	allowed := authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: reason}
 	switch q := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
 		q.Status.UserInfo = userInfo(caller)
@@ -46,20 +44,20 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
 			return nil, err
 		}
-		q.Status = allowed
+		q.Status = decide(caller, caller, q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
 		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
 			return nil, err
 		}
-		q.Status = subjectStatus(q.Spec.User, allowed)
+		q.Status = decide(caller, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != q.Namespace {
 			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must match metadata.namespace")
 		}
-		q.Status = subjectStatus(q.Spec.User, allowed)
+		q.Status = decide(caller, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		q.Status = authorizationv1.SubjectRulesReviewStatus{
-			ResourceRules:    []authorizationv1.ResourceRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
+			ResourceRules:    []authorizationv1.ResourceRule{{Verbs: servedVerbs, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 			NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
 		}
 	default:
@@ -75,11 +73,37 @@ func checkAttributes(resource, other bool) error {
 	return apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
 }
 
-func subjectStatus(name string, allowed authorizationv1.SubjectAccessReviewStatus) authorizationv1.SubjectAccessReviewStatus {
-	if name == "" || name == user.Anonymous {
-		return authorizationv1.SubjectAccessReviewStatus{Reason: "anonymous callers may read /version and the health checks only"}
+// servedVerbs are the verbs of requests. "*" would promise impersonation too.
+var servedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+
+// decide says what the filters would do with a request of the subject. There is
+// one role: a client that shows a certificate of this server's authority is an
+// administrator. A subject is known to be one if it is the caller itself, or has
+// the group of administrators. Of any other name the server cannot tell whether
+// such a certificate exists, so the answer is no: a program that asks has
+// authenticated the subject by other means, which this server does not accept.
+func decide(caller, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	switch {
+	case path != nil && isPublic(path.Path) && (path.Verb == "get" || path.Verb == "head"):
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "this path is open to all clients"}
+	case resource != nil && resource.Verb == "impersonate":
+		return authorizationv1.SubjectAccessReviewStatus{Reason: noImpersonation}
+	case sameUser(caller, subject) || slices.Contains(subject.GetGroups(), user.SystemPrivilegedGroup):
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "every holder of a certificate of this server's authority is an administrator"}
 	}
-	return allowed
+	return authorizationv1.SubjectAccessReviewStatus{
+		Reason: "this server gives rights to holders of a client certificate of its authority only, and does not know of one for this user; its administrators have the group " + user.SystemPrivilegedGroup,
+	}
+}
+
+// subject is the user that a review asks about.
+func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
+	return &user.DefaultInfo{Name: spec.User, Groups: spec.Groups}
+}
+
+func sameUser(a, b user.Info) bool {
+	x, y := slices.Sorted(slices.Values(a.GetGroups())), slices.Sorted(slices.Values(b.GetGroups()))
+	return a.GetName() == b.GetName() && slices.Equal(x, y)
 }
 
 func userInfo(u user.Info) authenticationv1.UserInfo {

@@ -1,0 +1,38 @@
+package access
+
+import (
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// impersonation is what the headers of impersonation begin with.
+const impersonation = "Impersonate-"
+
+// Impersonation is the first permission that a request needs to act as another
+// user: the one that Kubernetes would check first. ok is false for a request
+// without impersonation headers. A header that Kubernetes does not know, or
+// ignores because it is empty, counts too: a client that sends it does not want
+// to act as itself.
+func Impersonation(h http.Header, caller user.Info) (needed *authorizer.AttributesRecord, ok bool) {
+	for name := range h {
+		ok = ok || strings.HasPrefix(name, impersonation)
+	}
+	if !ok {
+		return nil, false
+	}
+	needed = &authorizer.AttributesRecord{User: caller, Verb: "impersonate", APIVersion: "v1", ResourceRequest: true}
+	if _, sent := h[authenticationv1.ImpersonateUserHeader]; sent || len(h[authenticationv1.ImpersonateGroupHeader]) == 0 {
+		needed.Resource, needed.Name = "users", h.Get(authenticationv1.ImpersonateUserHeader)
+		if namespace, name, err := serviceaccount.SplitUsername(needed.Name); err == nil {
+			needed.Resource, needed.Namespace, needed.Name = "serviceaccounts", namespace, name
+		}
+		return needed, true
+	}
+	needed.Resource, needed.Name = "groups", h.Get(authenticationv1.ImpersonateGroupHeader)
+	return needed, true
+}
