@@ -84,8 +84,7 @@ func (m *Mesh) enrol(ctx context.Context, tx *store.Tx, id string, r v1alpha1.En
 	case repeat:
 		return *a.node, nil, nil
 	case welcome:
-		n, err := m.register(ctx, tx, a)
-		return n, nil, err
+		return m.register(ctx, tx, a)
 	case expire:
 		var b sqldb.Batch
 		b.Exec(endToken, id, StateExpired, a.now.UnixMilli())
@@ -120,9 +119,10 @@ func (m *Mesh) application(ctx context.Context, tx *store.Tx, id string, r v1alp
 	return a, nil
 }
 
-// register writes the node, its object and its first review, and consumes the
-// token.
-func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node, error) {
+// register consumes the token and writes the node, its object and its first
+// review. It refuses, and writes nothing, if the token is not issued any more:
+// one token never lets in two nodes, whatever admit has decided.
+func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node, *Denial, error) {
 	n := node{
 		uid: uuid.NewString(), project: a.token.project, name: a.request.Name, token: a.token.id,
 		credential: digest(a.request.Secret), enrolledAt: a.now.UnixMilli(), lastSeen: a.now.UnixMilli(), ready: true,
@@ -131,21 +131,37 @@ func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node,
 	if drain == 0 {
 		drain = m.opts.DrainTimeout
 	}
+	consumed, err := consume(ctx, tx, n, a.request.Nonce)
+	switch {
+	case err != nil:
+		return node{}, nil, err
+	case !consumed:
+		return node{}, errTokenEnded, nil
+	}
 	var b sqldb.Batch
-	b.Exec(consumeToken, n.token, n.enrolledAt, a.request.Nonce, n.name)
 	b.Exec(insertNode, n.uid, n.project, n.name, n.token, n.credential, n.enrolledAt, n.ready)
 	m.engine.Enqueue(&b, n.uid, "enrolled", a.now.Add(m.opts.UnreachableAfter))
 	if err := tx.Send(ctx, &b); err != nil {
-		return node{}, err
+		return node{}, nil, err
 	}
 	if err := createObject(tx, n, v1alpha1.MeshNodeSpec{
 		TokenID: n.token, ProvisionedResource: a.token.resource,
 		Address: a.request.Address, DrainTimeoutSeconds: seconds(drain),
 	}); err != nil {
-		return node{}, err
+		return node{}, nil, err
 	}
 	m.opts.Logger.Info("node enrolled", "project", n.project, "name", n.name, "token", n.token)
-	return n, nil
+	return n, nil, nil
+}
+
+// consume reports whether the token was still issued, and marks it consumed.
+func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed bool, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		consumed = true
+		return row.Scan(new(string))
+	}, consumeToken, n.token, n.enrolledAt, nonce, n.name)
+	return consumed, tx.Send(ctx, &b)
 }
 
 // seconds rounds up: a part of a second still counts.

@@ -135,8 +135,50 @@ func TestEnrolAgain(t *testing.T) {
 		}
 		_, err = w.mesh.Enrol(t.Context(), r)
 		w.denied("a recorded enrolment after the node left", err, v1alpha1.ReasonNonceReplayed)
+		for _, name := range []string{"alpha", "beta"} {
+			_, err = w.mesh.Enrol(t.Context(), request(r.Token, name))
+			w.denied("a new enrolment, as "+name+", by the token of a node that left", err, v1alpha1.ReasonTokenConsumed)
+			if w.object(name) != nil {
+				t.Errorf("%s came in by a token that another node had used", name)
+			}
+		}
 		w.check()
 	})
+}
+
+// TestAdmitConsumed: a consumed token lets in no other node, registered or not.
+// admit decides that alone: register would refuse too, in other words.
+func TestAdmitConsumed(t *testing.T) {
+	t.Parallel()
+	first, other := request("", "alpha"), request("", "beta")
+	sameNonce := request("", "alpha")
+	sameNonce.Nonce = first.Nonce
+	registered := &node{name: "alpha", credential: digest(first.Secret)}
+	for _, c := range []struct {
+		name    string
+		request v1alpha1.EnrolRequest
+		node    *node
+		want    decision
+		reason  string
+	}{
+		{"the same request", first, registered, repeat, ""},
+		{"the same request when the node has left", first, nil, refuse, v1alpha1.ReasonNonceReplayed},
+		{"its nonce with another secret", sameNonce, registered, refuse, v1alpha1.ReasonNonceReplayed},
+		{"a new nonce", other, registered, refuse, v1alpha1.ReasonTokenConsumed},
+		{"a new nonce when the node has left", other, nil, refuse, v1alpha1.ReasonTokenConsumed},
+	} {
+		got, denial := admit(application{
+			token:   token{id: "t", project: "shop", state: StateConsumed, nonce: first.Nonce, node: "alpha"},
+			request: c.request, node: c.node, now: time.Now(),
+		})
+		reason := ""
+		if denial != nil {
+			reason = denial.Reason
+		}
+		if got != c.want || reason != c.reason {
+			t.Errorf("%s: decision %d, %q; want %d, %q", c.name, got, reason, c.want, c.reason)
+		}
+	}
 }
 
 // TestEnrolProject: a namespace that is missing or on its way out takes nobody,

@@ -65,9 +65,13 @@ func (w *world) insert(i int, more func(b *sqldb.Batch, n node)) (n node) {
 		if err := tx.Send(w.Context(), &b); err != nil {
 			return err
 		}
-		n, err = w.mesh.register(w.Context(), tx, application{
+		var denial *Denial
+		n, denial, err = w.mesh.register(w.Context(), tx, application{
 			token: token{id: name, project: "shop"}, now: now, request: request("", name),
 		})
+		if denial != nil {
+			return denial
+		}
 		if err != nil || more == nil {
 			return err
 		}

@@ -29,9 +29,10 @@ VALUES ($1, $2, $3, $4, 'issued', $5, $6, $7)`
 UPDATE bootstrap_tokens SET state = 'revoked', ended_at = $2
 WHERE resource = $1 AND resource <> '' AND state = 'issued'`
 
+	// consumeToken returns a row if it changed one: the token was still issued.
 	consumeToken = `
 UPDATE bootstrap_tokens SET state = 'consumed', ended_at = $2, nonce = $3, node = $4
-WHERE id = $1 AND state = 'issued'`
+WHERE id = $1 AND state = 'issued' RETURNING id`
 
 	// leaveToken notes on a token how the node left that came by it.
 	leaveToken = `UPDATE bootstrap_tokens SET left_at = $2, left_how = $3 WHERE id = $1`
