@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/argon2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
@@ -286,6 +288,33 @@ func TestHash(t *testing.T) {
 			t.Errorf("%s was read", bad)
 		}
 	}
+}
+
+// TestUnknownTokenCostsTheSame: the time of an answer does not tell which tokens
+// exist. Known and unknown tokens derive one key each, of the same cost.
+func TestUnknownTokenCostsTheSame(t *testing.T) {
+	each(t, func(w *world) {
+		token, spent := w.mint(), w.enrol("spent").token
+		type cost struct {
+			secret, salt, length  int
+			time, memory, threads uint32
+		}
+		var costs []cost
+		w.mesh.hasher.derive = func(secret, salt []byte, time, memory uint32, threads uint8, length uint32) []byte {
+			costs = append(costs, cost{len(secret), len(salt), int(length), time, memory, uint32(threads)})
+			return argon2.IDKey(secret, salt, time, memory, threads, length)
+		}
+		guess := strings.Repeat("A", secretSize)
+		want := []cost{{secretSize, saltLength, hashLength, hashTime, w.mesh.hasher.memory, hashThreads}}
+		for name, id := range map[string]string{"issued": token.ID, "consumed": spent.ID, "unknown": "aaaaaaaaaaaaaaaa"} {
+			costs = nil
+			_, err := w.mesh.Enrol(t.Context(), request(tokenText(id, guess), "alpha"))
+			w.denied(name, err, v1alpha1.ReasonUnknownToken)
+			if diff := cmp.Diff(want, costs, cmp.AllowUnexported(cost{})); diff != "" {
+				t.Errorf("%s token: keys derived (-want +got):\n%s", name, diff)
+			}
+		}
+	})
 }
 
 func FuzzParse(f *testing.F) {
