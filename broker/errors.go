@@ -32,6 +32,26 @@ var (
 	ErrNodeDeregistrationFailed = errors.New("broker: node deregistration failed")
 )
 
+// DeregistrationStep is a part of a node's deregistration.
+type DeregistrationStep string
+
+// The steps of a deregistration, in order.
+const (
+	StepLookup  DeregistrationStep = "lookup"  // find the node that used the token
+	StepDrain   DeregistrationStep = "drain"   // ask the node to finish its connections
+	StepRemoval DeregistrationStep = "removal" // remove the node when it has, or when its time is over
+)
+
+// DeregistrationError says which step of a deregistration failed. It is the cause
+// of an ErrNodeDeregistrationFailed: errors.As finds it there.
+type DeregistrationError struct {
+	Step DeregistrationStep
+	Err  error
+}
+
+func (e *DeregistrationError) Error() string { return string(e.Step) + ": " + e.Err.Error() }
+func (e *DeregistrationError) Unwrap() error { return e.Err }
+
 // Errors of wiring: a program that was put together wrongly does not start. They
 // are no part of the domain's set.
 var (

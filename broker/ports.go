@@ -158,7 +158,7 @@ type TokenIssuer interface {
 type NodeDeregistrar interface {
 	// Deregister drains the node that used the token out of the mesh. It may
 	// return before the node has left: NodeRegistered tells. No such node is a
-	// success.
+	// success. An error is a *DeregistrationError: it names the step that failed.
 	Deregister(ctx context.Context, id BootstrapTokenID) error
 
 	// NodeRegistered says whether a node that used the token is in the mesh. A

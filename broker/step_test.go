@@ -269,6 +269,16 @@ func TestDeregisterNode(t *testing.T) {
 	err := broker.DeregisterNode(ctx, nodes, r)
 	wantError(t, err, broker.ErrNodeDeregistrationFailed)
 	wantError(t, unwrapOnce(err), errDown)
+	for _, step := range []broker.DeregistrationStep{broker.StepLookup, broker.StepDrain, broker.StepRemoval} {
+		answer = &broker.DeregistrationError{Step: step, Err: errDown}
+		err := broker.DeregisterNode(ctx, nodes, r)
+		wantError(t, err, broker.ErrNodeDeregistrationFailed)
+		wantError(t, unwrapOnce(err), errDown)
+		var failed *broker.DeregistrationError
+		if !errors.As(err, &failed) || failed.Step != step || !strings.Contains(err.Error(), string(step)+": "+errDown.Error()) {
+			t.Errorf("step %s: %v", step, err)
+		}
+	}
 }
 
 func TestTokenSecretStaysSecret(t *testing.T) {

@@ -55,17 +55,37 @@ func (p Ports) Revoke(ctx context.Context, id broker.BootstrapTokenID) error {
 }
 
 // Deregister asks for the drain of the node that used the token:
-// broker.NodeDeregistrar. It does not wait for it.
+// broker.NodeDeregistrar. It does not wait for it. A review removes the node
+// later: if the last one failed, asking again says so.
 func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error {
 	n, err := p.mesh.node(ctx, nodeByToken, string(id))
-	if err != nil || n == nil {
-		return err
+	if err != nil {
+		return &broker.DeregistrationError{Step: broker.StepLookup, Err: err}
 	}
-	err = p.mesh.requestDrain(ctx, Node{UID: n.uid, Project: n.project, Name: n.name}, brokerActor)
-	if err == errUnknownNode { // it left meanwhile, or a review is about to say so
+	if n == nil {
 		return nil
 	}
-	return err
+	err = p.mesh.requestDrain(ctx, Node{UID: n.uid, Project: n.project, Name: n.name}, brokerActor)
+	if err != nil && err != errUnknownNode { // unknown: it left meanwhile, or a review is about to remove it
+		return &broker.DeregistrationError{Step: broker.StepDrain, Err: err}
+	}
+	if err := p.mesh.removalError(ctx, *n); err != nil {
+		return &broker.DeregistrationError{Step: broker.StepRemoval, Err: err}
+	}
+	return nil
+}
+
+// removalError is why the last review of a node failed; nil if it did not. A
+// review that succeeds clears it.
+func (m *Mesh) removalError(ctx context.Context, n node) error {
+	task, found, err := m.engine.Get(ctx, n.uid)
+	switch {
+	case err != nil:
+		return err
+	case found && task.LastError != "":
+		return fmt.Errorf("review of node %s: %s", n.name, task.LastError)
+	}
+	return nil
 }
 
 // NodeRegistered says whether the node that used the token is in the mesh:

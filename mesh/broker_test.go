@@ -1,11 +1,17 @@
 package mesh
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/store"
 )
 
 // mintFor makes a token for a provisioned resource, a moment after the last.
@@ -17,6 +23,70 @@ func (w *world) mintFor(resource string) v1alpha1.Token {
 		w.Fatal(err)
 	}
 	return t
+}
+
+// failing is a reviewer whose reviews fail.
+type failing struct{ err error }
+
+func (f failing) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	verdicts := make([]review.Verdict, len(tasks))
+	for i := range verdicts {
+		verdicts[i] = review.Failed(f.err)
+	}
+	return verdicts, nil
+}
+
+// TestDeregisterNamesItsStep: an operator reads which step of a deregistration
+// failed, and a step that works again is not reported any more.
+func TestDeregisterNamesItsStep(t *testing.T) {
+	each(t, func(w *world) {
+		n := w.enrol("web")
+		id := broker.BootstrapTokenID(n.token.ID)
+		expect := func(err error, step broker.DeregistrationStep, text string) {
+			t.Helper()
+			var failed *broker.DeregistrationError
+			if !errors.As(err, &failed) || failed.Step != step || !strings.Contains(err.Error(), text) {
+				t.Errorf("%v; want step %s and %q", err, step, text)
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := w.mesh.Ports().Deregister(over, id)
+		expect(err, broker.StepLookup, "lookup: ")
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the cause is lost: %v", err)
+		}
+
+		closed, err := store.Open(t.Context(), store.Options{DB: w.db, Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := closed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		expect(w.newMesh(w.db, closed).Ports().Deregister(t.Context(), id), broker.StepDrain, "drain: drain node web: ")
+		if o := w.object("web"); o == nil || o.DeletionTimestamp != nil {
+			t.Fatalf("a drain that failed was asked for: %+v", o)
+		}
+
+		w.denied("deregister", w.mesh.Ports().Deregister(t.Context(), id), "")
+		broken, err := review.New(w.db, queue, failing{errors.New("disk full")}, review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := broken.RunOne(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(w.mesh.Ports().Deregister(t.Context(), id), broker.StepRemoval, "removal: review of node web: disk full")
+
+		w.clock.advance(time.Hour)
+		w.review()
+		w.denied("deregister after the removal", w.mesh.Ports().Deregister(t.Context(), id), "")
+		if w.registered(n.token) {
+			t.Error("the node is still registered")
+		}
+		w.check()
+	})
 }
 
 // TestPorts walks through the life that the broker gives a node.
