@@ -273,6 +273,56 @@ func (w *world) fails(call string, phase broker.ProvisionedResourcePhase, is err
 	w.wantEvents("id-1", broker.EventRequested, broker.EventReady)
 }
 
+// TestEnrolBetweenReads: a node enrols in a teardown round, after the first of the
+// two reads of the mesh and before the second. The round that reads the token first
+// sees an issued token with a node; the other order would see a consumed token
+// without a node, and delete the substrate under it.
+func TestEnrolBetweenReads(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		for i := 0; !slices.Contains(w.history, "XR created") && i < 20; i++ {
+			w.turn(e) // without a tick: its machine does not enrol yet
+			w.pass(2 * time.Second)
+		}
+		w.undeclare("id-1")
+		deleting, enrolled := false, false
+		th := w.things["id-1"]
+		if th.state != broker.TokenIssued || th.delivered != th.token || !th.xr {
+			w.Fatalf("no machine can enrol: %+v", *th)
+		}
+		w.mu.Lock()
+		w.fault = func(call string, after bool) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			switch {
+			case call == "record" && after:
+				deleting = true
+			case call == "revoke" && !enrolled:
+				return errDown // so the token of a resource on its way down stays issued
+			case (call == "token state" || call == "node registered") && after && deleting && !enrolled:
+				enrolled, th.state, th.node = true, broker.TokenConsumed, true
+				w.note("node enrolled")
+			}
+			return nil
+		}
+		w.mu.Unlock()
+		for i := 0; !enrolled && i < 20; i++ {
+			w.turn(e)
+			w.pass(2 * time.Second)
+		}
+		if !enrolled {
+			w.Fatal("no node enrolled between the two reads")
+		}
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		w.checkOrder()
+		want := []string{"ProviderConfig applied", "XR created", "node enrolled", "node left", "XR deleted", "XR gone", "ProviderConfig gone"}
+		if !slices.Equal(w.history, want) {
+			w.Errorf("history %q, want %q", w.history, want)
+		}
+	})
+}
+
 // TestHeld: a finalizer holds the XR, without an error; the view names it.
 func TestHeld(t *testing.T) {
 	each(t, func(w *world) {
