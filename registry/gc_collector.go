@@ -313,8 +313,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// transactNow counts what a review counted when it has been committed, and says
-// how long it took until others could write again.
+// transactNow counts what a review counted when it has been committed, and a
+// failure when it has not. It says how long it took until others could write again.
 func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (took time.Duration, err error) {
 	begin := time.Now()
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
@@ -330,6 +330,7 @@ func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error
 		err = c.db.Flush()
 	}
 	if err != nil {
+		c.metrics.count(took, counting.failures(ctx)...)
 		return took, err
 	}
 	c.metrics.count(took, counting.reviews...)

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -81,9 +84,9 @@ func TestGCRun(t *testing.T) {
 		w.push(image{repo: "r", name: "kept", layers: []string{"k"}, tags: []string{"1"}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
-		for w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value > 0`) > 0 {
-			time.Sleep(5 * time.Millisecond) // until Run has set the delays
-		}
+		w.until("Run has set the delays", func() bool {
+			return w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value > 0`) == 0
+		})
 		w.upload("r", "old", time.Now().Add(-48*time.Hour))
 		if _, err := c.RemoveAbandoned(ctx); err != nil {
 			t.Fatal(err)
@@ -97,11 +100,111 @@ func TestGCRun(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		cancel()
-		if err := <-ended; err != nil {
+		if err := w.ended(ended); err != nil {
 			t.Errorf("ended with %v", err)
 		}
 		w.check()
 	})
+}
+
+// TestGCManifestOutcomes: what the metrics count is what the review decided.
+func TestGCManifestOutcomes(t *testing.T) {
+	t.Parallel()
+	free := manifestReview{id: 1, taken: true}
+	with := func(change func(*manifestReview)) manifestReview { m := free; change(&m); return m }
+	for _, c := range []struct {
+		name string
+		m    manifestReview
+		v    review.Verdict
+		want string
+	}{
+		{"nothing keeps it", free, review.Acted(), outcomeDeleted},
+		{"not there", manifestReview{}, review.Kept(), outcomeKept},
+		{"bad key", manifestReview{invalid: errBadKey}, review.Failed(errBadKey), outcomeFailed},
+		{"on hold", with(func(m *manifestReview) { m.onHold = true }), review.Again(holdRecheck), outcomePostponed},
+		{"locked", with(func(m *manifestReview) { m.taken = false }), review.Again(busyRecheck), outcomePostponed},
+		{"postponed", with(func(m *manifestReview) { m.postponed = true }), review.Again(busyRecheck), outcomePostponed},
+		{"tagged", with(func(m *manifestReview) { m.kept = true }), review.Kept(), outcomeKept},
+		{"subject kept", with(func(m *manifestReview) { m.subjectTaken, m.subjectExists = true, true }), review.Kept(), outcomeKept},
+		{"subject locked", with(func(m *manifestReview) { m.subjectExists = true }), review.Again(busyRecheck), outcomePostponed},
+	} {
+		v, outcome := c.m.decide()
+		if outcome != c.want || !reflect.DeepEqual(v, c.v) {
+			t.Errorf("%s: %+v, %s; want %+v, %s", c.name, v, outcome, c.v, c.want)
+		}
+	}
+}
+
+var errBadKey = errors.New("bad key")
+
+// TestGCFailuresCount: a review whose transaction fails counts as failed, once, for
+// every worker; the task beside it that is not to blame does not.
+func TestGCFailuresCount(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		w.with(Options{ReviewAfter: map[string]time.Duration{
+			EventManifestUpload: 0, EventBlobUpload: 0, EventLayerDelete: 0, EventExistenceCheck: 0, EventBlobDelete: 0,
+		}})
+		if err := w.c.configure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.push(image{repo: "r", name: "bad", layers: []string{"poison"}})
+		w.push(image{repo: "r", name: "good"})
+		failed := func(worker, event string) float64 {
+			return testutil.ToFloat64(w.c.metrics.reviews.WithLabelValues(worker, event, outcomeFailed))
+		}
+		w.refuseDeletes("manifests", "digest", w.digestOf("bad"))
+		w.collectFailing()
+		if got := failed(workerManifest, EventManifestUpload); got != 1 {
+			t.Errorf("%v manifest reviews failed, want 1", got)
+		}
+		w.allowDeletes("manifests")
+		w.refuseDeletes("blobs", "digest", w.digestOf("poison"))
+		w.later(24 * time.Hour) // past the backoff
+		w.collectFailing()
+		if got := failed(workerBlob, EventLayerDelete); got != 1 {
+			t.Errorf("%v blob reviews failed, want 1", got)
+		}
+		w.allowDeletes("blobs")
+		w.later(24 * time.Hour)
+		w.collectFailing()
+		w.want("")
+	})
+}
+
+// collectFailing works off what is due. Reviews may fail.
+func (w *gcWorld) collectFailing() {
+	w.Helper()
+	for range 100 {
+		turn, err := w.c.RunOne(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		if turn.Idle() {
+			return
+		}
+	}
+	w.Fatal("reviews do not end")
+}
+
+// refuseDeletes makes the deletion of a row fail.
+func (w *gcWorld) refuseDeletes(table, column, value string) {
+	w.Helper()
+	condition := "OLD." + column + " = '" + value + "'"
+	if w.db.Engine() == sqldb.SQLite {
+		w.exec(`CREATE TRIGGER refuse_` + table + ` BEFORE DELETE ON ` + table + ` WHEN ` + condition + ` BEGIN SELECT raise(ABORT, 'refused'); END`)
+		return
+	}
+	w.exec(`CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
+	w.exec(`CREATE TRIGGER refuse_` + table + ` BEFORE DELETE ON ` + table + ` FOR EACH ROW WHEN (` + condition + `) EXECUTE FUNCTION refuse()`)
+}
+
+func (w *gcWorld) allowDeletes(table string) {
+	w.Helper()
+	if w.db.Engine() == sqldb.SQLite {
+		w.exec(`DROP TRIGGER refuse_` + table)
+		return
+	}
+	w.exec(`DROP TRIGGER refuse_` + table + ` ON ` + table)
 }
 
 // TestGCOff: a process that leaves the collection to others still says what the
@@ -114,13 +217,13 @@ func TestGCOff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.c.Run(ctx) }()
-		for w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value = 0`) < 2 {
-			time.Sleep(5 * time.Millisecond) // until Run has set the delays
-		}
+		w.until("Run has set the delays", func() bool {
+			return w.count(`SELECT count(*) FROM gc_review_after_defaults WHERE value = 0`) >= 2
+		})
 		w.push(image{repo: "r", name: "m"})
 		w.wantManifestQueue("r@m manifest_upload due")
 		cancel()
-		if err := <-ended; err != nil {
+		if err := w.ended(ended); err != nil {
 			t.Errorf("ended with %v", err)
 		}
 		w.wantManifestQueue("r@m manifest_upload due") // nobody has claimed it

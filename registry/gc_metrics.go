@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,9 +34,28 @@ type recovered struct {
 // countingTx remembers what was reviewed until it is committed.
 type countingTx struct {
 	review.Tx
+	worker  string
+	tasks   []review.Task // under review in this transaction
 	reviews []counted
 	bytes   []recovered
 	changed []int64 // ids of repositories
+}
+
+// begun says which reviews fail if the transaction does.
+func begun(tx review.Tx, worker string, tasks []review.Task) {
+	if t, ok := tx.(*countingTx); ok {
+		t.worker, t.tasks = worker, tasks
+	}
+}
+
+// failures are the reviews that failed with their transaction. The engine halves
+// a batch that fails, until the one task is left that is to blame: only that one
+// counts. None is to blame if the process stops.
+func (t *countingTx) failures(ctx context.Context) []counted {
+	if len(t.tasks) != 1 || errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	return []counted{{t.worker, t.tasks[0].Event, outcomeFailed}}
 }
 
 // note has a review counted, if the transaction counts.

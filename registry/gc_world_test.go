@@ -94,6 +94,31 @@ func (w *gcWorld) digestOf(name string) string {
 	return d
 }
 
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// until waits for what must happen.
+func (w *gcWorld) until(what string, is func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// ended waits for the end of a Run, and returns its error.
+func (w *gcWorld) ended(result <-chan error) error {
+	w.Helper()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(patience):
+		w.Fatalf("Run has not ended within %s", patience)
+		return nil
+	}
+}
+
 // transact sends statements in a transaction of their own.
 func (w *gcWorld) transact(fn func(b *sqldb.Batch)) {
 	w.Helper()

@@ -32,6 +32,7 @@ type blobReview struct {
 
 // Review is review.Reviewer.
 func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	begun(tx, workerBlob, tasks)
 	digests := make([]string, len(tasks))
 	for i, task := range tasks {
 		digests[i] = task.Key

@@ -65,6 +65,7 @@ type manifestReview struct {
 
 // Review is review.Reviewer.
 func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	begun(tx, workerManifest, tasks)
 	reviews := make(map[string]*manifestReview, len(tasks))
 	for _, task := range tasks {
 		m := &manifestReview{}
@@ -81,13 +82,13 @@ func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Ti
 	var garbage []int64
 	for i, task := range tasks {
 		m := reviews[task.Key]
-		var gone bool
-		verdicts[i], gone = m.decide()
-		if gone {
+		var outcome string
+		verdicts[i], outcome = m.decide()
+		if outcome == outcomeDeleted {
 			garbage = append(garbage, m.id)
 			changed(tx, m.repository)
 		}
-		note(tx, workerManifest, task.Event, m.outcome(gone))
+		note(tx, workerManifest, task.Event, outcome)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
@@ -171,36 +172,23 @@ func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Ti
 	return nil
 }
 
-// decide is pure. gone says that the manifest is to be deleted.
-func (m *manifestReview) decide() (v review.Verdict, gone bool) {
+// decide is pure. The outcome is what the metrics count.
+func (m *manifestReview) decide() (review.Verdict, string) {
 	switch {
 	case m.invalid != nil:
-		return review.Failed(m.invalid), false
+		return review.Failed(m.invalid), outcomeFailed
 	case m.id == 0:
-		return review.Kept(), false
+		return review.Kept(), outcomeKept
 	case m.onHold:
-		return review.Again(holdRecheck), false
+		return review.Again(holdRecheck), outcomePostponed
 	case !m.taken, m.postponed:
-		return review.Again(busyRecheck), false
+		return review.Again(busyRecheck), outcomePostponed
 	case m.kept, m.subjectTaken:
-		return review.Kept(), false
-	case m.subjectExists:
-		return review.Again(busyRecheck), false
+		return review.Kept(), outcomeKept
+	case m.subjectExists: // another transaction has it: perhaps to delete it
+		return review.Again(busyRecheck), outcomePostponed
 	}
-	return review.Acted(), true
-}
-
-// outcome is decide for the metrics.
-func (m *manifestReview) outcome(gone bool) string {
-	switch {
-	case gone:
-		return outcomeDeleted
-	case m.invalid != nil:
-		return outcomeFailed
-	case m.onHold, m.id != 0 && !m.taken, m.postponed:
-		return outcomePostponed
-	}
-	return outcomeKept
+	return review.Acted(), outcomeDeleted
 }
 
 // delete deletes manifests. Tags, layers and references go by their foreign

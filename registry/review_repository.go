@@ -43,6 +43,7 @@ const (
 
 // Review is review.Reviewer. Tasks come one by one.
 func (r *repositoryReviewer) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	begun(tx, workerRepo, tasks)
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		v, outcome, err := r.one(ctx, tx, task.Key)

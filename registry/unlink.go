@@ -18,6 +18,7 @@ type unlinker struct{ c *Collector }
 // Review is review.Reviewer. It asks once more whether a row names the path,
 // although none can.
 func (u *unlinker) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	begun(tx, workerUnlink, tasks)
 	known := make([]bool, len(tasks))
 	sizes := make([]int64, len(tasks))
 	var b sqldb.Batch
