@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -56,6 +58,73 @@ func TestGCRaceHeadThenPut(t *testing.T) {
 	}
 }
 
+// TestGCRaceSharedByPush stops a push after it has found the blobs, or the manifests,
+// that it refers to, and before it writes its manifest. They are due for review
+// meanwhile, and nothing uses them yet. The push has locks on them (FOR KEY SHARE),
+// so the review passes over them; without the locks it would delete them, and the
+// push would fail on a foreign key.
+func TestGCRaceSharedByPush(t *testing.T) {
+	type scene struct {
+		*httpPush
+		stopped func(push func() int) // runs a push that is stopped, and a turn of the collector meanwhile
+	}
+	run := func(t *testing.T, test func(s scene)) {
+		t.Parallel()
+		w := newGCWorld(t, dbtest.OpenDB(t, sqldb.Postgres), Options{})
+		p := &httpPush{w, New(Config{DB: w.db, Blobs: w.store, SmallBlobs: -1})}
+		test(scene{p, func(push func() int) {
+			for _, table := range []string{"gc_blob_review_queue", "gc_manifest_review_queue"} {
+				w.exec(`UPDATE ` + table + ` SET review_after = 0`)
+			}
+			release := w.open(func(tx *sqldb.Tx) error { // reads and locks of rows go on, inserts wait
+				return exec(t.Context(), tx, `LOCK TABLE manifests IN SHARE ROW EXCLUSIVE MODE`)
+			})
+			status := 0
+			done := w.begin(func() error { status = push(); return nil })
+			for _, engine := range []*review.Engine{w.c.manifests, w.c.blobRows} {
+				if r, err := engine.RunOne(t.Context()); err != nil || r.Acted != 0 || r.Failed != 0 {
+					t.Errorf("a turn under the push: %+v, %v", r, err)
+				}
+			}
+			release()
+			if err := <-done; err != nil || status != http.StatusCreated {
+				t.Errorf("the push was answered %d, %v", status, err)
+			}
+		}})
+	}
+	t.Run("blobs", func(t *testing.T) {
+		run(t, func(s scene) {
+			s.upload("config")
+			s.upload("layer")
+			s.stopped(func() int { return s.call(http.MethodPut, "/v2/r/manifests/latest", s.image("config", "layer")) })
+			for _, name := range []string{"config", "layer"} {
+				if got := s.call(http.MethodGet, "/v2/r/blobs/"+s.digestOf(name), ""); got != http.StatusOK {
+					t.Errorf("%s was answered %d", name, got)
+				}
+			}
+			s.check()
+		})
+	})
+	t.Run("manifests", func(t *testing.T) {
+		run(t, func(s scene) {
+			s.upload("config")
+			s.upload("layer")
+			child := s.image("config", "layer")
+			at := "/v2/r/manifests/" + digest.FromString(child).String()
+			if got := s.call(http.MethodPut, at, child); got != http.StatusCreated {
+				t.Fatalf("the push of the child was answered %d", got)
+			}
+			index := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
+				v1.MediaTypeImageIndex, v1.MediaTypeImageManifest, digest.FromString(child), len(child))
+			s.stopped(func() int { return s.callAs(http.MethodPut, "/v2/r/manifests/latest", index, v1.MediaTypeImageIndex) })
+			if got := s.call(http.MethodGet, at, ""); got != http.StatusOK {
+				t.Errorf("the child was answered %d", got)
+			}
+			s.check()
+		})
+	})
+}
+
 // httpPush is a client that pushes an image of a layer and a configuration.
 type httpPush struct {
 	*gcWorld
@@ -64,8 +133,12 @@ type httpPush struct {
 
 // call makes a request, and returns its status.
 func (p *httpPush) call(method, target, body string) int {
+	return p.callAs(method, target, body, v1.MediaTypeImageManifest)
+}
+
+func (p *httpPush) callAs(method, target, body, contentType string) int {
 	req := httptest.NewRequest(method, target, strings.NewReader(body))
-	req.Header.Set("Content-Type", v1.MediaTypeImageManifest)
+	req.Header.Set("Content-Type", contentType)
 	answer := httptest.NewRecorder()
 	p.r.ServeHTTP(answer, req)
 	return answer.Code
@@ -78,11 +151,7 @@ func (p *httpPush) finish(there bool) {
 	if !there {
 		p.upload("layer")
 	}
-	descriptor := func(name string) string {
-		return fmt.Sprintf(`{"mediaType":"application/x","digest":%q,"size":%d}`, p.digestOf(name), len(name))
-	}
-	manifest := fmt.Sprintf(`{"schemaVersion":2,"config":%s,"layers":[%s]}`, descriptor("config"), descriptor("layer"))
-	if got := p.call(http.MethodPut, "/v2/r/manifests/latest", manifest); got != http.StatusCreated {
+	if got := p.call(http.MethodPut, "/v2/r/manifests/latest", p.image("config", "layer")); got != http.StatusCreated {
 		p.Fatalf("the push was answered %d", got)
 	}
 	for _, table := range []string{"gc_blob_review_queue", "gc_manifest_review_queue", "gc_unlink_queue"} {
@@ -95,6 +164,14 @@ func (p *httpPush) finish(there bool) {
 		p.Errorf("the layer was answered %d", got)
 	}
 	p.check()
+}
+
+// image is a manifest.
+func (p *httpPush) image(config, layer string) string {
+	descriptor := func(name string) string {
+		return fmt.Sprintf(`{"mediaType":"application/x","digest":%q,"size":%d}`, p.digestOf(name), len(name))
+	}
+	return fmt.Sprintf(`{"schemaVersion":2,"config":%s,"layers":[%s]}`, descriptor(config), descriptor(layer))
 }
 
 func (p *httpPush) upload(content string) {
