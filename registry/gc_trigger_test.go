@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,46 @@ func TestGCTrackTogether(t *testing.T) {
 	if blobs, times := w.count(`SELECT count(*) FROM gc_blob_review_queue`), w.count(`SELECT count(DISTINCT review_after) FROM gc_blob_review_queue`); blobs != 8 || times != 2 {
 		t.Errorf("%d blobs at %d times", blobs, times)
 	}
+}
+
+// TestGCTrackWithoutRow: an event whose row is missing from the delays waits as long
+// as the default: a day, and an hour for what a client was told exists. SQLite
+// refuses to take a row away, because its triggers would track nothing.
+func TestGCTrackWithoutRow(t *testing.T) {
+	eachGC(t, func(w *gcWorld) {
+		remove := func(event string) error {
+			return w.try(func(b *sqldb.Batch) { b.Exec(`DELETE FROM gc_review_after_defaults WHERE event = $1`, event) })
+		}
+		if w.db.Engine() == sqldb.SQLite {
+			if err := remove(EventManifestUpload); err == nil || !strings.Contains(err.Error(), "an event needs its row") {
+				t.Errorf("delete a row: %v", err)
+			}
+			if err := w.try(func(b *sqldb.Batch) { b.Exec(`UPDATE gc_review_after_defaults SET event = 'x' || event`) }); err == nil {
+				t.Error("rows were renamed")
+			}
+			w.push(image{repo: "r", name: "m", layers: []string{"a"}})
+			w.wantManifestQueue("r@m manifest_upload 1440m")
+			w.wantBlobQueue("a blob_upload 1440m")
+			return
+		}
+		w.exec(`UPDATE gc_review_after_defaults SET value = 0`)
+		for _, event := range []string{EventManifestUpload, EventBlobUpload} {
+			if err := remove(event); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.push(image{repo: "r", name: "m", layers: []string{"a"}})
+		w.wantManifestQueue("r@m manifest_upload 1440m")
+		w.wantBlobQueue("a blob_upload 1440m")
+
+		w.clear()
+		w.exec(`UPDATE gc_review_after_defaults SET value = 0`)
+		if err := remove(EventExistenceCheck); err != nil {
+			t.Fatal(err)
+		}
+		w.deleteManifest("r", "m") // at once, were it not for the promise
+		w.wantBlobQueue("a layer_delete 60m")
+	})
 }
 
 func TestGCTrackManifestUploads(t *testing.T) {
