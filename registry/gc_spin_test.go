@@ -158,7 +158,7 @@ func (s *spin) client(name string) {
 		}
 		start := time.Now()
 		err := s.push(image)
-		if err != nil && time.Since(start) > spinPromise {
+		if err != nil && time.Since(start) > spinPromise && excused(err) {
 			s.late.Add(1) // the machine stood still: nothing was promised for so long
 			continue
 		}
@@ -174,6 +174,49 @@ func (s *spin) client(name string) {
 		if err != nil {
 			s.Errorf("image %d of %s: %v", n, name, err)
 			return
+		}
+	}
+}
+
+// excused says which failures of a push that outlasted the promise are none of the
+// server's: it was busy, or a blob that it had shown was collected since. A 500 and
+// a broken connection never are.
+func excused(err error) bool {
+	var answer *spinAnswer
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch answer.status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		return true
+	}
+	return answer.status == http.StatusNotFound && strings.Contains(answer.text, string(ManifestBlobUnknown))
+}
+
+// spinAnswer is an answer that was not the one expected.
+type spinAnswer struct {
+	request string
+	status  int
+	text    string
+}
+
+func (a *spinAnswer) Error() string { return fmt.Sprintf("%s: %d: %s", a.request, a.status, a.text) }
+
+func TestSpinExcuses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{&spinAnswer{status: 503}, true},
+		{&spinAnswer{status: 429}, true},
+		{&spinAnswer{status: 404, text: `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}`}, true},
+		{&spinAnswer{status: 404, text: `{"errors":[{"code":"NAME_UNKNOWN"}]}`}, false},
+		{&spinAnswer{status: 500}, false},
+		{&spinAnswer{status: 504}, false},
+		{errors.New("connection reset"), false},
+	} {
+		if got := excused(c.err); got != c.want {
+			t.Errorf("%v is excused: %t", c.err, got)
 		}
 	}
 }
@@ -247,7 +290,7 @@ func (s *spin) call(method, path string, body []byte, want int) ([]byte, error) 
 		return nil, err
 	}
 	if resp.StatusCode != want {
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, got)
+		return nil, &spinAnswer{method + " " + path, resp.StatusCode, string(got)}
 	}
 	return got, nil
 }

@@ -301,7 +301,7 @@ func TestUploadBusy(t *testing.T) {
 	each(t, func(w *world) {
 		at := w.begin("a")
 		body, feed := io.Pipe()
-		done := make(chan answer)
+		done := make(chan answer, 1) // a test that has given up leaves no goroutine behind
 		go func() { done <- w.send("PATCH", at, nil, body) }()
 		content := strings.Repeat("x", 24<<20) // more than the kernel and we hold in memory: so it is being read
 		if _, err := io.WriteString(feed, content); err != nil {
@@ -314,7 +314,7 @@ func TestUploadBusy(t *testing.T) {
 		if err := feed.Close(); err != nil {
 			w.Fatal(err)
 		}
-		if a := <-done; a.status != 202 {
+		if a := w.receive(done); a.status != 202 {
 			w.Fatalf("the first request: %d %s", a.status, a.body)
 		}
 		w.want(201, "PUT", at+"?digest="+sha256(content), nil, nil)
@@ -327,19 +327,19 @@ func TestUploadTakenOver(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{SmallBlobs: -1})
 	at := w.begin("a")
 	body, feed := io.Pipe()
-	done := make(chan answer)
+	done := make(chan answer, 1) // a test that has given up leaves no goroutine behind
 	go func() { done <- w.send("PUT", at+"?digest="+sha256("hello"), nil, body) }()
 	if _, err := io.WriteString(feed, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	for len(w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`)) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	w.until("the upload is claimed", func() bool {
+		return len(w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`)) > 0
+	})
 	w.exec(`UPDATE blob_uploads SET claim_token = 'another'`)
 	if err := feed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-done; a.status != 409 || a.code() != registry.BlobUploadInvalid {
+	if a := w.receive(done); a.status != 409 || a.code() != registry.BlobUploadInvalid {
 		t.Errorf("the request that lost its lease: %d %s", a.status, a.body)
 	}
 	w.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")

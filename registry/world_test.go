@@ -163,6 +163,31 @@ func (w *world) send(method, path string, h headers, body any) answer {
 	return answer{resp.StatusCode, resp.Header, string(content)}
 }
 
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// until waits for what must happen.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// receive waits for the answer of a request that runs beside the test.
+func (w *world) receive(answers <-chan answer) answer {
+	w.Helper()
+	select {
+	case a := <-answers:
+		return a
+	case <-time.After(patience):
+		w.Fatalf("no answer within %s", patience)
+		return answer{}
+	}
+}
+
 // want sends a request that must be answered with a status.
 func (w *world) want(status int, method, path string, h headers, body any) answer {
 	w.Helper()

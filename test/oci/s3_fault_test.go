@@ -153,10 +153,7 @@ func TestS3Faults(t *testing.T) {
 				t.Error("a push to a slow store failed")
 			}
 			s3.sometimes()
-			for range 10 {
-				f.push()
-				f.pull()
-			}
+			f.untilSomeSucceed()
 			s3.heal()
 			for at := range f.pushed {
 				f.whole(at)
@@ -198,13 +195,34 @@ func (f *faultFlow) push() bool {
 	return false
 }
 
-// pull reads the blobs of an image. That may break off, but then the client
-// notices: what seems to be whole is.
-func (f *faultFlow) pull() {
+// untilSomeSucceed pushes and pulls while some requests meet a fault: at least ten
+// times, and until three pushes and three pulls have succeeded among the faults.
+func (f *faultFlow) untilSomeSucceed() {
 	f.t.Helper()
+	const enough, patience = 3, 3 * time.Minute
+	pushes, pulls := 0, 0
+	for n, deadline := 0, time.Now().Add(patience); n < 10 || pushes < enough || pulls < enough; n++ {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("within %s, in %d rounds, %d pushes and %d pulls succeeded; want %d of each", patience, n, pushes, pulls, enough)
+		}
+		if f.push() {
+			pushes++
+		}
+		if f.pull() {
+			pulls++
+		}
+	}
+}
+
+// pull reads the blobs of an image, and says whether it got all of them. It may
+// break off, but then the client notices: what seems to be whole is.
+func (f *faultFlow) pull() bool {
+	f.t.Helper()
+	all := false
 	for _, img := range f.pushed {
 		layers, err := img.Layers()
 		f.check(err)
+		all = true
 		for _, layer := range layers {
 			want, err := layer.Digest()
 			f.check(err)
@@ -212,12 +230,15 @@ func (f *faultFlow) pull() {
 			f.check(err)
 			got, _, err := v1.SHA256(answer.Body)
 			f.check(answer.Body.Close())
-			if answer.StatusCode == http.StatusOK && err == nil && got != want {
+			whole := answer.StatusCode == http.StatusOK && err == nil
+			if whole && got != want {
 				f.t.Errorf("read %s as %s", want, got)
 			}
+			all = all && whole
 		}
-		return
+		break
 	}
+	return all
 }
 
 // whole pulls an image that was acknowledged.
