@@ -38,7 +38,7 @@ func parsePosition(token string) (position, error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return p, bad
 	}
-	if p.Version != positionVersion || p.Revision <= 0 || p.Name == "" {
+	if p.Version != positionVersion || p.Revision <= 0 || p.Name == "" || strings.ContainsRune(p.Namespace+p.Name, 0) {
 		return p, bad
 	}
 	return p, nil

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -204,7 +205,7 @@ func send(e *store.Event, match matcher, out sink) error {
 // watchTimeout is how long the watch may last.
 func watchTimeout(options *metainternal.ListOptions) time.Duration {
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
-		return time.Duration(*options.TimeoutSeconds) * time.Second
+		return time.Duration(min(*options.TimeoutSeconds, math.MaxInt64/int64(time.Second))) * time.Second // no overflow
 	}
 	return watchAtLeast + rand.N(watchAtLeast)
 }

@@ -182,8 +182,9 @@ func (l *Listing) read() error {
 	if l.statement == listAt {
 		length *= 16 // each run costs a look through all changes since
 	}
-	if l.request.Limit > 0 && l.request.Match == nil {
-		length = min(length, l.request.Limit-l.count+1) // one more tells whether there is more
+	// One more than the rest of the limit tells whether there is more.
+	if rest := l.request.Limit - l.count; l.request.Limit > 0 && l.request.Match == nil && rest < length {
+		length = rest + 1
 	}
 	if err := l.readHeads(length); err != nil {
 		return err

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -37,6 +38,8 @@ func TestListOrderAndFilters(t *testing.T) {
 			{"before another namespace", ListRequest{Namespace: "a", AfterNamespace: "B", AfterName: "x"}, "a/B a/a-b a/a.b a/ab a/z"},
 			{"another kind", ListRequest{Kind: "others"}, "a/other"},
 			{"no such kind", ListRequest{Kind: "none"}, ""},
+			{"the largest limit", ListRequest{Limit: math.MaxInt}, "/x B/x a/B a/a-b a/a.b a/ab a/z b/x"},
+			{"the largest limit of nothing", ListRequest{Namespace: "c", Limit: math.MaxInt}, ""},
 		} {
 			lines, revision, more := list(t, s.Store, test.r)
 			if got := names(lines); got != test.want || more || revision != s.Revision() {
