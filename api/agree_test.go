@@ -55,8 +55,8 @@ func TestWritePathsAgree(t *testing.T) {
 	library.define()
 	handedOver := false
 	fast.eachEndpoint(func(e *endpoint) {
-		for verb, handler := range e.json.library {
-			e.json.library[verb] = func(w http.ResponseWriter, req *http.Request) {
+		for verb, handler := range e.verbs[""] {
+			e.verbs[""][verb] = func(w http.ResponseWriter, req *http.Request) {
 				handedOver = true
 				handler(w, req)
 			}

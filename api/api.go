@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,12 +95,14 @@ type API struct {
 
 	resolver genericrequest.RequestInfoResolver
 	inFlight chan struct{} // one token for each short request being served
+	bodies   atomic.Int64  // bytes of the bodies in memory
 	scale    *kind.Wire    // how Scale objects are read and written
 	handler  http.Handler
 }
 
 // New puts an API together. It does no I/O.
 func New(c Config) *API {
+	limitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,

@@ -88,6 +88,9 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor 
 	if err != nil {
 		return object.Object{}, err
 	}
+	if err := object.CheckDepth(body); err != nil {
+		return object.Object{}, err
+	}
 	request := store.CreateRequest{
 		Key:         r.key(ctx, accessor.GetName()),
 		Meta:        objectMeta(accessor),

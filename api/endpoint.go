@@ -120,7 +120,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"delete":           fresh(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
 		"deletecollection": fresh(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
 	}
-	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager), e.verbs[""])
+	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager))
 	if v.Status != nil {
 		if err := a.addSubresource(e, v, "status", v.Status, v.StatusResetFields); err != nil {
 			return nil, err

@@ -26,7 +26,6 @@ const maxInFlight = 600
 
 // filters wraps the router in what every request passes, outermost first.
 func (a *API) filters(next http.Handler) http.Handler {
-	next = a.limit(next)
 	next = filters.WithWarningRecorder(next)
 	next = a.authenticate(next)
 	next = a.parse(next)
@@ -171,19 +170,19 @@ const noImpersonation = "this server does not support impersonation"
 
 func isRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// limit refuses short requests beyond maxInFlight instead of queueing them.
-func (a *API) limit(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if info, _ := genericrequest.RequestInfoFrom(req.Context()); info.Verb == "watch" || !info.IsResourceRequest {
-			next.ServeHTTP(w, req)
-			return
-		}
-		select {
-		case a.inFlight <- struct{}{}:
-			defer func() { <-a.inFlight }()
-			next.ServeHTTP(w, req)
-		default:
-			a.fail(w, req, apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", retryAfter))
-		}
-	})
+// limited serves a short request, or refuses it beyond maxInFlight instead of
+// queueing it. The request's body has come: a client that sends slowly holds
+// none of the places.
+func (a *API) limited(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, serve func()) {
+	if info.Verb == "watch" {
+		serve()
+		return
+	}
+	select {
+	case a.inFlight <- struct{}{}:
+		defer func() { <-a.inFlight }()
+		serve()
+	default:
+		a.fail(w, req, errBusy())
+	}
 }

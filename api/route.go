@@ -8,6 +8,8 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -17,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -102,6 +103,10 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 // routeResource finds the kind, then the endpoint, then the verb.
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
+	if problem := oddPath(req); problem != "" {
+		a.fail(w, req, noSuchPath(problem))
+		return
+	}
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
 	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {
@@ -117,20 +122,35 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		a.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	if info.Subresource == "" && a.serveFast(w, req, info, e) {
-		return
-	}
 	handler, found := e.handler(info, req.Method)
 	switch {
-	case sendsProtobuf(req) && v.Wire.Custom && (info.Verb == "create" || info.Verb == "update"):
-		a.fail(w, req, negotiation.NewUnsupportedMediaTypeError([]string{"application/json", "application/yaml"}))
 	case !found:
 		a.fail(w, req, noSubresource(info))
 	case handler == nil:
 		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), cmp.Or(info.Verb, req.Method)))
 	default:
-		handler(w, req)
+		a.serveResource(w, req, info, e, handler)
 	}
+}
+
+// serveResource receives the body and has the request answered: by the fast
+// paths, or by the library's handler.
+func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint, handler http.HandlerFunc) {
+	if err := a.refuseUnread(req, info, e.main.v); err != nil {
+		a.fail(w, req, err)
+		return
+	}
+	r, err := a.receive(req, info)
+	if err != nil {
+		a.fail(w, req, documentStatus(err))
+		return
+	}
+	defer a.release(r)
+	a.limited(w, r.Request, info, func() {
+		if info.Subresource != "" || !a.serveFast(w, r, info, e) {
+			handler(w, r.Request)
+		}
+	})
 }
 
 // namesNamespace says whether the path is that of one Namespace, which the
@@ -152,6 +172,30 @@ func notFoundRoute() *apierrors.StatusError {
 		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
 	}}
+}
+
+// oddPath is what is wrong with the path of a resource: names and namespaces are
+// never empty and have no slash. The library drops empty segments, which would
+// make a delete of "" a delete of the collection.
+func oddPath(req *http.Request) string {
+	path := req.URL.Path
+	switch {
+	case strings.Contains(path, "//"), req.Method == http.MethodDelete && strings.HasSuffix(path, "/"):
+		return "a name in the path is empty"
+	case strings.Contains(strings.ToLower(req.URL.EscapedPath()), "%2f"):
+		return "a name in the path has a slash"
+	case strings.Contains(path+"/", "/./"), strings.Contains(path+"/", "/../"):
+		return `a name in the path is "." or ".."`
+	case !utf8.ValidString(path), strings.ContainsFunc(path, unicode.IsControl):
+		return "a name in the path has characters that no name has"
+	}
+	return ""
+}
+
+func noSuchPath(problem string) error {
+	err := notFoundRoute()
+	err.ErrStatus.Message += ": " + problem
+	return err
 }
 
 // noSubresource names what is missing: kubectl shows no more than the message
@@ -176,12 +220,13 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 // serveFast answers plain JSON reads and writes. It says false, with nothing written,
 // when the request needs the library: another format, a Table, pretty
 // printing, or options that it cannot read.
-func (a *API) serveFast(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint) bool {
+func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.RequestInfo, e *endpoint) bool {
+	req := r.Request
 	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || !wantsJSON(req) {
 		return false
 	}
 	if req.Method != http.MethodGet {
-		return e.json != nil && e.fits(info) && e.json.serve(w, req, info)
+		return e.json != nil && e.json.serve(w, req, info, r.body)
 	}
 	if info.Namespace != "" {
 		req = req.WithContext(genericrequest.WithNamespace(req.Context(), info.Namespace))

@@ -104,6 +104,9 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	if err := checkUID(u.Preconditions(), current.UID); err != nil {
 		return written{}, stale(err)
 	}
+	if err := checkPatchWork(ctx, current.Body); err != nil {
+		return written{}, err
+	}
 	obj, err := r.change(ctx, u, existing)
 	if err != nil {
 		return written{}, badChange(err)
@@ -166,6 +169,11 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 	}
 	body, err := r.v.Encode(obj)
 	if err != nil {
+		return written{}, err
+	}
+	// An object that was stored before there was a bound can still be changed: it
+	// must be able to lose its finalizers.
+	if err := object.CheckDepth(body); err != nil && object.CheckDepth(current.Body) == nil {
 		return written{}, err
 	}
 	if removable := r.v.Kind.Rules.Removable; remove && removable != nil {

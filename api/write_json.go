@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,11 +27,10 @@ type jsonWrites struct {
 	lenient runtime.Decoder
 	strict  runtime.Decoder
 	owners  *fieldOwners
-	library map[string]http.HandlerFunc // by verb
 }
 
 // newJSONWrites is nil for a kind that the library writes.
-func newJSONWrites(r *resource, owners *fieldOwners, library map[string]http.HandlerFunc) *jsonWrites {
+func newJSONWrites(r *resource, owners *fieldOwners) *jsonWrites {
 	v := r.v
 	info, ok := runtime.SerializerInfoForMediaType(v.Wire.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
@@ -45,7 +42,6 @@ func newJSONWrites(r *resource, owners *fieldOwners, library map[string]http.Han
 		lenient: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()),
 		strict:  v.Wire.Serializer.DecoderToVersion(strict, v.GVK.GroupVersion()),
 		owners:  owners,
-		library: library,
 	}
 }
 
@@ -59,12 +55,12 @@ func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
 	return &schema.GroupVersionKind{}, nil
 }
 
-// serve answers the request, or says false, with nothing read, if it is not
-// one of the common ones.
-func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) bool {
+// serve answers the request, or says false, with nothing done, if it is not one
+// of the common ones or if the library must answer.
+func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
 	switch {
-	case req.ContentLength > MaxBody, j.r.v.Kind.Namespaced && info.Namespace == "":
+	case j.r.v.Kind.Namespaced && info.Namespace == "":
 		return false
 	case info.Verb == "create" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
 		write = j.create
@@ -77,24 +73,9 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	default:
 		return false
 	}
-	body, err := readBody(req)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(genericrequest.WithNamespace(req.Context(), info.Namespace), writeTimeout)
-		defer cancel()
-		if write(ctx, w, req, info, body) {
-			return true
-		}
-	}
-	j.handOver(w, req, info.Verb, body)
-	return true
-}
-
-func (j *jsonWrites) handOver(w http.ResponseWriter, req *http.Request, verb string, read []byte) {
-	req.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(read), req.Body), req.Body}
-	j.library[verb](w, req)
+	ctx, cancel := context.WithTimeout(genericrequest.WithNamespace(req.Context(), info.Namespace), writeTimeout)
+	defer cancel()
+	return write(ctx, w, req, info, body)
 }
 
 func sendsType(req *http.Request, contentType string) bool {
@@ -166,21 +147,4 @@ func (j *jsonWrites) decode(how writeOptions, info *genericrequest.RequestInfo, 
 func saysKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 	said, ok := obj.GetObjectKind().(*metav1.TypeMeta)
 	return !ok || (said.Kind == "" || said.Kind == gvk.Kind) && (said.APIVersion == "" || said.APIVersion == gvk.GroupVersion().String())
-}
-
-// readBody reads up to one byte more than is allowed.
-func readBody(req *http.Request) ([]byte, error) {
-	if req.ContentLength == 0 {
-		return nil, nil
-	}
-	size := req.ContentLength
-	if size < 0 {
-		size = 512
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	n, err := buf.ReadFrom(io.LimitReader(req.Body, MaxBody+1))
-	if err == nil && n > MaxBody {
-		err = io.ErrShortBuffer
-	}
-	return buf.Bytes(), err
 }

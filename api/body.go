@@ -1,0 +1,166 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/util/apihelpers"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+)
+
+const (
+	// maxBodies bounds the bodies that are in memory at once, in bytes: those that
+	// are being received and those of requests being served.
+	maxBodies = 256 << 20
+	// firstRead is how much memory a body gets before anything of it has come.
+	// More comes as the body does, so a client cannot claim what it does not send.
+	firstRead = 16 << 10
+)
+
+// sendsBody says whether the body of such a request means something.
+func sendsBody(info *genericrequest.RequestInfo) bool {
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// refuseUnread is why a request is refused by its headers alone, before its body
+// is received.
+func (a *API) refuseUnread(req *http.Request, info *genericrequest.RequestInfo, v *kind.Version) error {
+	if !sendsBody(info) {
+		return nil
+	}
+	switch {
+	case req.ContentLength > MaxBody:
+		return errBodySize()
+	case len(a.inFlight) == cap(a.inFlight):
+		return errBusy()
+	case info.Verb == "patch":
+		mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
+		if supported := patchTypes(v); !slices.Contains(supported, mediaType) {
+			return negotiation.NewUnsupportedMediaTypeError(supported)
+		}
+	case info.Verb == "create" || info.Verb == "update":
+		if sendsProtobuf(req) && v.Wire.Custom {
+			return negotiation.NewUnsupportedMediaTypeError([]string{"application/json", "application/yaml"})
+		}
+		_, err := negotiation.NegotiateInputSerializer(req, false, v.Wire.Serializer)
+		return err
+	case req.ContentLength > 0: // options of a delete
+		_, err := negotiation.NegotiateInputSerializer(req, false, apihelpers.GetMetaInternalVersionCodecs())
+		return err
+	}
+	return nil
+}
+
+// received is a request whose body has come.
+type received struct {
+	*http.Request
+	body []byte
+	held int64
+}
+
+// receive reads the body and checks it. The request that is returned has the
+// body to be read once more, by the library. The caller gives it back with
+// a.release.
+func (a *API) receive(req *http.Request, info *genericrequest.RequestInfo) (r received, err error) {
+	r.Request = req
+	if !sendsBody(info) || req.ContentLength == 0 || req.Body == nil {
+		return r, nil
+	}
+	r.body, r.held, err = readBody(req, &a.bodies)
+	if err == nil {
+		err = checkDocument(req.Header.Get("Content-Type"), r.body)
+	}
+	if err == nil && info.Verb == "patch" {
+		r.Request, err = measurePatch(req, r.body)
+	}
+	if err != nil {
+		a.release(r)
+		return received{}, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(r.body))
+	return r, nil
+}
+
+func (a *API) release(r received) { a.bodies.Add(-r.held) }
+
+// readBody reads a body of at most MaxBody bytes, and counts the memory that it
+// takes.
+func readBody(req *http.Request, inMemory *atomic.Int64) (body []byte, held int64, err error) {
+	size := int64(firstRead)
+	if req.ContentLength > 0 {
+		size = min(size, req.ContentLength+1) // one more, to see the end
+	}
+	for {
+		if inMemory.Add(size) > maxBodies {
+			return nil, held + size, errBusy()
+		}
+		held += size
+		body = slices.Grow(body, int(size))
+		for int64(len(body)) < held {
+			n, err := req.Body.Read(body[len(body):held])
+			body = body[:len(body)+n]
+			switch {
+			case err == io.EOF && len(body) <= MaxBody:
+				return body, held, nil
+			case len(body) > MaxBody:
+				return nil, held, errBodySize()
+			case err != nil:
+				return nil, held, errUnread(err)
+			}
+		}
+		size = min(held, MaxBody+1-held) // twice as much each time
+	}
+}
+
+func errBodySize() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", MaxBody))
+}
+
+func errBusy() error {
+	return apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", retryAfter)
+}
+
+// errUnread is why a body did not come. It has no Retry-After: the connection
+// that was too slow for the body would be so again.
+func errUnread(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return errBodySize()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
+			Message: "the body of the request did not come in time",
+		}}
+	}
+	return apierrors.NewBadRequest("the body of the request ended before it was complete")
+}
+
+// documentStatus turns a refusal of a document into a Status.
+func documentStatus(err error) error {
+	var refused *object.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if refused.Code == object.TooLarge {
+		return apierrors.NewRequestEntityTooLargeError(refused.Message)
+	}
+	return apierrors.NewBadRequest(refused.Message)
+}

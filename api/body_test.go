@@ -1,0 +1,256 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestReadBody(t *testing.T) {
+	for _, size := range []int{1, firstRead - 1, firstRead, firstRead + 1, 100_000, MaxBody - 1, MaxBody} {
+		for _, length := range []int64{int64(size), -1} {
+			sent := bytes.Repeat([]byte("x"), size)
+			req := httptest.NewRequest("POST", "/", iotest.HalfReader(bytes.NewReader(sent)))
+			req.ContentLength = length
+			var memory atomic.Int64
+			got, held, err := readBody(req, &memory)
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("%d bytes of length %d: %d came, %v", size, length, len(got), err)
+			}
+			if held != memory.Load() || held < int64(size) || held > 2*int64(size)+firstRead {
+				t.Errorf("%d bytes: %d held, %d counted", size, held, memory.Load())
+			}
+		}
+	}
+}
+
+func TestReadBodyRefuses(t *testing.T) {
+	large := strings.NewReader(strings.Repeat("x", MaxBody+1))
+	for name, c := range map[string]struct {
+		body     io.Reader
+		inMemory int64
+		code     string
+	}{
+		"too large":       {large, 0, "limit is 3145728"},
+		"no memory left":  {strings.NewReader("x"), maxBodies, "please try again"},
+		"it breaks off":   {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)), 0, "ended before it was complete"},
+		"it is too slow":  {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(fmt.Errorf("read: %w", os.ErrDeadlineExceeded))), 0, "did not come in time"},
+		"memory runs out": {strings.NewReader(strings.Repeat("x", 1<<20)), maxBodies - 100_000, "please try again"},
+	} {
+		var memory atomic.Int64
+		memory.Store(c.inMemory)
+		req := httptest.NewRequest("POST", "/", c.body)
+		req.ContentLength = -1
+		_, held, err := readBody(req, &memory)
+		if err == nil || !strings.Contains(err.Error(), c.code) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if memory.Load() != c.inMemory+held {
+			t.Errorf("%s: %d held, %d counted", name, held, memory.Load()-c.inMemory)
+		}
+	}
+}
+
+// TestBodiesAreGivenBack: whatever becomes of a request, its body's memory is
+// counted out again.
+func TestBodiesAreGivenBack(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	w.want(http.StatusConflict, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	w.want(http.StatusBadRequest, "POST", configMaps, `{"metadata":`)
+	w.want(http.StatusBadRequest, "POST", configMaps, strings.Repeat("[", 9000))
+	w.want(http.StatusRequestEntityTooLarge, "POST", configMaps, strings.Repeat("[", MaxBody+1))
+	w.want(http.StatusOK, "DELETE", configMaps+"/a", `{"kind":"DeleteOptions","apiVersion":"v1"}`)
+	if n := w.api.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes are counted still", n)
+	}
+}
+
+// TestBodyIsReadBeforeItsPlace: clients that send slowly hold no place.
+func TestBodyIsReadBeforeItsPlace(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	slow, end := io.Pipe()
+	done := make(chan reply)
+	go func() {
+		req := known(httptest.NewRequest("POST", configMaps, slow))
+		req.Header.Set("Content-Type", "application/json")
+		req.ContentLength = -1
+		done <- w.answer(req)
+	}()
+	if _, err := io.WriteString(end, `{"metadata":`); err != nil { // returns when it is read
+		t.Fatal(err)
+	}
+	if n := len(w.api.inFlight); n != 0 {
+		t.Errorf("%d places are taken", n)
+	}
+	if _, err := io.WriteString(end, `{"name":"slow"}}`); err != nil {
+		t.Fatal(err)
+	}
+	_ = end.Close()
+	if r := <-done; r.code != http.StatusCreated {
+		t.Errorf("answered %d %s", r.code, r.body)
+	}
+}
+
+func TestMeasureOperations(t *testing.T) {
+	times := func(n int, operation string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(operation+",", n), ",") + "]"
+	}
+	long := strings.Repeat("/a", object.MaxDepth+1)
+	for _, c := range []struct {
+		name, patch string
+		want        patchWork
+		refused     string
+	}{
+		{"none", `[]`, patchWork{}, ""},
+		{"not a patch", `{"op":"add"}`, patchWork{}, ""},
+		{"many", times(maxOperations, `{"op":"add","path":"/a","value":1}`), patchWork{perElement: maxOperations, bytes: 1}, ""},
+		{"tests", times(10, `{"op":"test","path":"/a","value":"xyz"}`), patchWork{perByte: 10, perElement: 10, bytes: 5}, ""},
+		{"copies on one level", times(5000, `{"op":"copy","from":"/a/b","path":"/a/c"}`), patchWork{perElement: 5000}, ""},
+		{"too many", times(maxOperations+1, `{"op":"add","path":"/a","value":1}`), patchWork{}, "allowed maximum operations"},
+		{"copies that deepen", times(object.MaxDepth+1, `{"op":"copy","from":"/a","path":"/a/c"}`), patchWork{}, "nested too deeply"},
+		{"moves that deepen", times(object.MaxDepth+1, `{"op":"move","from":"/a","path":"/a/c"}`), patchWork{}, "nested too deeply"},
+		{"a long path", `[{"op":"add","path":"` + long + `"}]`, patchWork{}, "nested too deeply"},
+		{"a long path, escaped", `[{"op":"add","path":"` + strings.ReplaceAll(long, "/", `\u002f`) + `"}]`, patchWork{}, "nested too deeply"},
+		{"a long path beside another name", `[{"op":"add","path":"` + long + `","PATH":"/"}]`, patchWork{}, "nested too deeply"},
+	} {
+		work, err := measureOperations([]byte(c.patch))
+		switch {
+		case c.refused == "" && (err != nil || work != c.want):
+			t.Errorf("%s: %+v, %v; want %+v", c.name, work, err, c.want)
+		case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
+			t.Errorf("%s: %v, want %s", c.name, err, c.refused)
+		}
+	}
+}
+
+// TestPatchWork: a patch that would take long is refused, the same patch of a
+// smaller object applied, and a long one of cheap steps too.
+func TestPatchWork(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"small"},"data":{"k":"v"}}`)
+	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"large"},"data":{"k":"`+strings.Repeat("x", 200_000)+`"}}`)
+	const jsonPatch, merge, strategic = "Content-Type: application/json-patch+json", "Content-Type: application/merge-patch+json", "Content-Type: application/strategic-merge-patch+json"
+	repeat := func(operation string) string {
+		return "[" + strings.Repeat(operation+",", maxOperations-1) + `{"op":"add","path":"/data/a","value":"c"}]`
+	}
+	adds, tests := repeat(`{"op":"add","path":"/data/a","value":"b"}`), repeat(`{"op":"test","path":"/kind","value":"ConfigMap"}`)
+	for _, name := range []string{"small", "large"} {
+		if r := w.want(http.StatusOK, "PATCH", configMaps+"/"+name, adds, jsonPatch); r.get("data.a") != "c" {
+			t.Errorf("%s was patched: %s", name, r.body)
+		}
+	}
+	w.want(http.StatusOK, "PATCH", configMaps+"/small", tests, jsonPatch)
+	w.want(http.StatusRequestEntityTooLarge, "PATCH", configMaps+"/large", tests, jsonPatch)
+
+	wide := `{"data":{"k":` + strings.Repeat(`{"a":`, 200) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", 200) + `}}`
+	w.want(http.StatusRequestEntityTooLarge, "PATCH", configMaps+"/small", wide, merge)
+	w.want(http.StatusOK, "PATCH", configMaps+"/large", `{"data":{"a":"b"}}`, merge)
+
+	owners := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":"o","uid":"%d"}`, i)
+		}
+		return `{"metadata":{"ownerReferences":[` + strings.Join(list, ",") + `]}}`
+	}
+	w.want(http.StatusOK, "PATCH", configMaps+"/small", owners(1000), strategic)
+	w.want(http.StatusOK, "PATCH", configMaps+"/small", owners(2), strategic)
+	w.want(http.StatusRequestEntityTooLarge, "PATCH", configMaps+"/small", owners(40_000), strategic)
+}
+
+const (
+	sacks          = "/apis/test.dev/v1/namespaces/shop/sacks"
+	sackDefinition = `{"metadata":{"name":"sacks.test.dev"},"spec":{"group":"test.dev","scope":"Namespaced","names":{"plural":"sacks","kind":"Sack"},
+	"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+)
+
+// TestStoredDepth: what requests add up to is bound as what they send is.
+func TestStoredDepth(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.want(http.StatusCreated, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", sackDefinition)
+	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
+	sack := func(n int) string {
+		return `{"apiVersion":"test.dev/v1","kind":"Sack","metadata":{"name":"a"},"spec":` + deep(n) + `}`
+	}
+	w.until("sacks are served", func() error {
+		if r := w.send("POST", sacks, sack(150)); r.code != http.StatusCreated {
+			return fmt.Errorf("%d %s", r.code, r.body)
+		}
+		return nil
+	})
+	const jsonPatch = "Content-Type: application/json-patch+json"
+	add := func(n int) string {
+		return `[{"op":"add","path":"/spec` + strings.Repeat("/a", 149) + `","value":` + deep(n) + `}]`
+	}
+	w.want(http.StatusOK, "PATCH", sacks+"/a", add(50), jsonPatch)
+	if r := w.want(http.StatusBadRequest, "PATCH", sacks+"/a", add(150), jsonPatch); !strings.Contains(r.get("message"), "nested too deeply") {
+		t.Errorf("refused with %s", r.body)
+	}
+	w.want(http.StatusBadRequest, "PUT", sacks+"/a", sack(object.MaxDepth))
+	// The owners of the fields are nested as the fields are, and deeper: what was
+	// stored can be read and sent back.
+	for n := 240; n < object.MaxDepth; n++ {
+		body := strings.Replace(sack(n), `"a"`, fmt.Sprintf(`"n%d"`, n), 1)
+		if r := w.send("POST", sacks, body); r.code == http.StatusCreated {
+			w.want(http.StatusOK, "PUT", fmt.Sprintf("%s/n%d", sacks, n), r.body)
+		} else if r.code != http.StatusBadRequest {
+			t.Errorf("%d levels: answered %d %.200s", n, r.code, r.body)
+		}
+	}
+}
+
+func TestCheckDocument(t *testing.T) {
+	deep := func(open, shut string, n int) string { return strings.Repeat(open, n) + "1" + strings.Repeat(shut, n) }
+	message := func(n int) string {
+		var m []byte
+		for range n {
+			m = protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), m)
+		}
+		return "k8s\x00" + string(m)
+	}
+	asField := func(text string) string {
+		return "k8s\x00" + string(protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte(text)))
+	}
+	const most = object.MaxDepth
+	for _, c := range []struct {
+		name, contentType, body string
+		code                    object.Code // 0: it passes
+	}{
+		{"JSON", "application/json", deep(`{"a":`, "}", most), 0},
+		{"deep JSON", "application/json", deep(`{"a":`, "}", most+1), object.BadRequest},
+		{"deep JSON with a charset", "application/json; charset=utf-8", deep(`{"a":`, "}", most+1), object.BadRequest},
+		{"no type", "", deep(`{"a":`, "}", most+1), object.BadRequest},
+		{"YAML", "application/yaml", deep("[", "]", most) + "\n# so it is not JSON", 0},
+		{"deep YAML", "application/yaml", deep("[", "]", most+1) + "\n# so it is not JSON", object.BadRequest},
+		{"deep YAML that is JSON", "application/yaml", deep("[", "]", most+1), object.BadRequest},
+		{"YAML of brackets", "application/yaml", "a: |\n  " + strings.Repeat("[", 1000), 0},
+		{"YAML that is broken", "application/yaml", "a: [", 0},
+		{"YAML with aliases", "application/yaml", "a: &a {b: c}\nd: [*a, *a]", 0},
+		{"YAML with too many", "application/apply-patch+yaml", "a: &a " + strings.Repeat("x", 100_000) + "\nd: [" + strings.Repeat("*a, ", 100) + "]", object.TooLarge},
+		{"protobuf", "application/vnd.kubernetes.protobuf", message(most), 0},
+		{"deep protobuf", "application/vnd.kubernetes.protobuf", message(most + 2), object.BadRequest},
+		{"protobuf of text", "application/vnd.kubernetes.protobuf", asField(strings.Repeat("\n", 100_000) + strings.Repeat("z", 100_000)), 0},
+		{"protobuf of brackets", "application/vnd.kubernetes.protobuf", asField(strings.Repeat("{", 100_000)), 0},
+		{"protobuf of deep JSON", "application/vnd.kubernetes.protobuf", asField(deep(`{"a":`, "}", most+1)), object.BadRequest},
+		{"protobuf that is none", "application/vnd.kubernetes.protobuf", "k8s\x00\xff\xff\xff", 0},
+		{"no protobuf", "application/vnd.kubernetes.protobuf", "k8s", 0},
+	} {
+		err := checkDocument(c.contentType, []byte(c.body))
+		if c.code == 0 && err != nil || c.code != 0 && !object.Is(err, c.code) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

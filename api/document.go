@@ -1,0 +1,114 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+// checkDocument refuses a body that a decoder, or what works on the decoded
+// value, would spend far more on than its size lets expect: one that nests
+// deeper than object.MaxDepth, or YAML whose aliases expand beyond bounds. A body
+// that is broken in other ways passes: its decoder says what is wrong.
+func checkDocument(contentType string, body []byte) error {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	switch strings.TrimSpace(mediaType) {
+	case runtime.ContentTypeYAML, string(types.ApplyYAMLPatchType):
+		return checkYAML(body)
+	case runtime.ContentTypeProtobuf:
+		return checkProtobuf(body)
+	}
+	return object.CheckDepth(body)
+}
+
+// maxExpanded bounds the texts of a YAML document with its aliases expanded.
+// Without aliases they are smaller than the body.
+const maxExpanded = 2 * MaxBody
+
+// checkYAML decodes YAML that is not JSON, which the library then does again.
+// That is cheap for what is sent as YAML: clients that apply send JSON.
+func checkYAML(body []byte) error {
+	if json.Valid(body) {
+		return object.CheckDepth(body)
+	}
+	var value any
+	if err := yaml.Unmarshal(body, &value); err != nil {
+		return nil
+	}
+	left := maxExpanded
+	return checkValue(value, 0, &left)
+}
+
+func checkValue(value any, depth int, left *int) error {
+	if depth > object.MaxDepth {
+		return object.TooDeep()
+	}
+	if text, ok := value.(string); ok {
+		*left -= len(text)
+	}
+	if *left--; *left < 0 {
+		return object.Errorf(object.TooLarge, "the document has more than %d bytes with its aliases expanded", maxExpanded)
+	}
+	switch value := value.(type) {
+	case []any:
+		for _, element := range value {
+			if err := checkValue(element, depth+1, left); err != nil {
+				return err
+			}
+		}
+	case map[any]any:
+		for key, element := range value {
+			if err := checkValue(key, depth+1, left); err != nil {
+				return err
+			}
+			if err := checkValue(element, depth+1, left); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkProtobuf takes each field that could be a message for one, and each that
+// could be JSON too: the wire does not tell them from texts and bytes. Real texts
+// do not look like hundreds of messages inside each other.
+func checkProtobuf(body []byte) error {
+	const magic = 4 // bytes before the message
+	if len(body) > magic && deepMessage(body[magic:], 0) {
+		return object.TooDeep()
+	}
+	return nil
+}
+
+func deepMessage(message []byte, depth int) bool {
+	if depth > object.MaxDepth {
+		return true
+	}
+	if len(message) > 0 && message[0] == '{' && object.CheckDepth(message) != nil && json.Valid(message) {
+		return true
+	}
+	for len(message) > 0 {
+		number, wireType, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false
+		}
+		message = message[n:]
+		if wireType == protowire.BytesType {
+			field, _ := protowire.ConsumeBytes(message)
+			if deepMessage(field, depth+1) {
+				return true
+			}
+		}
+		if n = protowire.ConsumeFieldValue(number, wireType, message); n < 0 {
+			return false
+		}
+		message = message[n:]
+	}
+	return false
+}
