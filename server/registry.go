@@ -149,7 +149,7 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	web := newWeb(s.images, identity, s.config.Logger)
+	web := newWeb(boundBodies(registryBodies, s.images), identity, s.config.Logger)
 	ended := make(chan error, 1)
 	go func() {
 		if s.plain {

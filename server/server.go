@@ -138,7 +138,7 @@ func (f *front) newAPI(storeCtx context.Context) *api.API {
 // run answers and works until ctx ends, the store ends or one of the tasks
 // fails; then all of them end.
 func (f *front) run(ctx, storeCtx context.Context) error {
-	web := newWeb(f.api, f.identity, f.config.Logger)
+	web := newWeb(boundBodies(apiBodies, f.api), f.identity, f.config.Logger)
 	web.MaxHeaderBytes = 1 << 20
 	web.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
 	group, groupCtx := errgroup.WithContext(ctx)
