@@ -35,7 +35,7 @@ var layers = map[string][]string{
 	"foresight/v1":                     {},
 	"force":                            {"force/v1", "foresight/v1", "tell", "store", "kind", "lifecycle", "object", "sqldb"},
 	"force/v1":                         {"foresight/v1"},
-	"registry":                         {"registry/blobstore", "registry/v1", "review", "sqldb"},
+	"registry":                         {"registry/blobstore", "registry/v1", "review", "object", "sqldb"},
 	"registry/repository":              {"registry", "registry/v1", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"registry/importer":                {"registry/v1"},
 	"registry/v1":                      {},

@@ -10,6 +10,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	strictjson "sigs.k8s.io/json"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 const (
@@ -60,6 +62,9 @@ func parseManifest(contentType string, payload []byte) (*manifest, error) {
 	mediaType := baseMediaType(contentType)
 	if strings.HasPrefix(mediaType, schema1Prefix) {
 		return nil, errSchema1()
+	}
+	if err := object.CheckDepth(payload); err != nil {
+		return nil, errorf(ManifestInvalid, "%v", err)
 	}
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(payload))

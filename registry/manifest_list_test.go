@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -71,5 +72,38 @@ func TestManifestBreaksOff(t *testing.T) {
 		w.breakOff("PUT", "/v2/a/manifests/v2", len(m)+1, m)
 		w.wantCounts(before)
 		w.refuses(404, registry.ManifestUnknown, "GET", "/v2/a/manifests/v2", nil, nil)
+	})
+}
+
+// TestManifestMediaTypes: a manifest may name many types that are new, all of
+// which are stored at once, but not any number: their rows stay for good.
+func TestManifestMediaTypes(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("a", "{}")
+		w.push("a", "layer")
+		types := func(prefix string, n int) string {
+			layers := make([]string, n)
+			for i := range layers {
+				layers[i] = descriptor(fmt.Sprintf("application/%s.%d", prefix, i), sha256("layer"), 5)
+			}
+			return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]}`,
+				ociManifest, descriptor("application/x.config", sha256("{}"), 2), strings.Join(layers, ","))
+		}
+		count := func(prefix string) (n int) {
+			if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE $1`, []any{"application/" + prefix + ".%"}, &n); err != nil {
+				w.Fatal(err)
+			}
+			return n
+		}
+		h := headers{"Content-Type": ociManifest}
+		w.refuses(400, registry.ManifestInvalid, "PUT", "/v2/a/manifests/many", h, types("many", 5000))
+		if n := count("many"); n != 0 {
+			w.Errorf("%d types of a manifest that was refused are stored", n)
+		}
+		w.want(201, "PUT", "/v2/a/manifests/some", h, types("some", 400))
+		w.want(201, "PUT", "/v2/a/manifests/again", h, types("some", 498))
+		if n := count("some"); n != 498 {
+			w.Errorf("%d types are stored, want 498", n)
+		}
 	})
 }

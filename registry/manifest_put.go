@@ -175,15 +175,13 @@ func (p *push) findTypes(ctx context.Context) error {
 		names = append(names, d.MediaType)
 	}
 	slices.Sort(names)
-	p.types = map[string]int64{}
-	for _, name := range slices.Compact(names) {
-		id, err := p.r.types.id(ctx, p.r.writer, name)
-		if err != nil {
-			return err
-		}
-		p.types[name] = id
+	names = slices.Compact(names)
+	if n := len(names); n > maxMediaTypes {
+		return errorf(ManifestInvalid, "the manifest names %d media types, more than %d", n, maxMediaTypes)
 	}
-	return nil
+	var err error
+	p.types, err = p.r.types.find(ctx, p.r.writer, names)
+	return err
 }
 
 // sharedBlob is a blob that stays until the transaction ends.

@@ -45,8 +45,17 @@ SELECT coalesce(string_agg(page.path, ','), '') FROM (
     ORDER BY r.path LIMIT $2) AS page`
 
 const (
-	findMediaType   = `SELECT id FROM media_types WHERE media_type = $1`
-	insertMediaType = `INSERT INTO media_types (media_type) VALUES ($1) ON CONFLICT (media_type) DO NOTHING`
+	findMediaTypesSQLite   = `SELECT media_type, id FROM media_types WHERE media_type IN (SELECT value FROM json_each($1))`
+	findMediaTypesPostgres = `SELECT media_type, id FROM media_types WHERE media_type = ANY (ARRAY(SELECT jsonb_array_elements_text($1::jsonb)))`
+
+	// In the order of the list, so that two pushes cannot wait for each other. The
+	// WHERE tells SQLite that ON CONFLICT is not a join's.
+	insertMediaTypesSQLite = `
+INSERT INTO media_types (media_type) SELECT value FROM json_each($1) WHERE true ORDER BY key
+ON CONFLICT (media_type) DO NOTHING`
+	insertMediaTypesPostgres = `
+INSERT INTO media_types (media_type) SELECT value FROM jsonb_array_elements_text($1::jsonb) WITH ORDINALITY AS list (value, at) ORDER BY at
+ON CONFLICT (media_type) DO NOTHING`
 )
 
 // hasBlob is a blob that a repository has: three unique keys, in this order,

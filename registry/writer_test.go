@@ -12,6 +12,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
+const insertMediaType = `INSERT INTO media_types (media_type) VALUES ($1) ON CONFLICT (media_type) DO NOTHING`
+
 func countTypes(t *testing.T, db *sqldb.DB) (n int) {
 	t.Helper()
 	if _, err := db.Row(t.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE 'test/%'`, nil, &n); err != nil {
