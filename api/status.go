@@ -68,6 +68,9 @@ func (r *resource) internalError(err error) error {
 	case store.Full(err):
 		r.api.log.Error("the database is full", "resource", r.v.Resource().String(), "error", err)
 		return full("the server's database is full; nothing was changed. Its operator has to make space")
+	case store.Corrupt(err):
+		r.api.log.Error(store.CorruptAdvice, "resource", r.v.Resource().String(), "error", err)
+		return apierrors.NewInternalError(errors.New("the server's database is damaged; its operator has to restore it from a backup"))
 	case store.Unavailable(err):
 		r.api.log.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
 		return unavailable("the server is stopping, or its database does not answer; please try again")

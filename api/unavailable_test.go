@@ -2,12 +2,18 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -137,5 +143,31 @@ func TestDatabaseFull(t *testing.T) {
 	dbtest.Empty(t, db)
 	if r := w.send("POST", configMaps, large); r.code != http.StatusCreated {
 		t.Errorf("with space again: %d %s", r.code, r.body)
+	}
+}
+
+// malformed is SQLite's error for a damaged file.
+type malformed struct{}
+
+func (malformed) Error() string { return "database disk image is malformed (11)" }
+func (malformed) Code() int     { return 11 }
+
+// TestDamagedDatabase: clients learn that it is not their fault, and operators
+// what to do.
+func TestDamagedDatabase(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	var log strings.Builder
+	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	v, _ := w.api.kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	e, err := w.api.endpoint(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.main.statusError(fmt.Errorf("read object: %w", malformed{}), object.Key{Name: "a"})
+	if status := apierrors.APIStatus(nil); !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "restore it from a backup") {
+		t.Errorf("the client is told %v", err)
+	}
+	if !strings.Contains(log.String(), "docs/operating.md, Backup") || !strings.Contains(log.String(), "malformed") {
+		t.Errorf("the log says %s", log.String())
 	}
 }

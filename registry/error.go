@@ -148,6 +148,8 @@ func ours(err error) *Error {
 		return errorf(Unavailable, "the registry's storage does not answer; try again later")
 	case sqldb.Full(err):
 		return errorf(Unavailable, "the registry's database is full")
+	case sqldb.Corrupt(err):
+		return errorf(Unknown, "the registry's database is damaged; its operator has to restore it from a backup")
 	case sqldb.Unreachable(err):
 		return errorf(Unavailable, "the registry's database does not answer; try again later")
 	}
@@ -167,6 +169,9 @@ func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
 			return
 		}
 		r.log.Error("registry: request failed", "method", req.Method, "path", req.URL.Path, "error", err)
+		if sqldb.Corrupt(err) {
+			r.log.Error(sqldb.CorruptAdvice)
+		}
 		e = ours(err)
 	} else if err != error(e) {
 		// What went wrong after it is not for the caller.

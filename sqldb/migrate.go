@@ -33,7 +33,7 @@ func (db *DB) migrate(ctx context.Context) error {
 		err = db.migrateSQLite(ctx, steps)
 	}
 	if err != nil {
-		return fmt.Errorf("migrate database: %w", err)
+		return fmt.Errorf("migrate database%s: %w", db.named(), err)
 	}
 	return nil
 }

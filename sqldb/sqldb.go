@@ -57,17 +57,25 @@ func Open(ctx context.Context, database string) (*DB, error) {
 	}
 	db, err := open(ctx, database)
 	if err != nil {
-		return nil, err
+		return nil, advised(err)
 	}
 	db.holder.init()
 	if err := db.migrate(ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(advised(err), db.Close())
 	}
 	return db, nil
 }
 
 func isPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
+}
+
+// named is the file, for errors. A URL may have a password.
+func (db *DB) named() string {
+	if db.path == "" {
+		return ""
+	}
+	return " " + db.path
 }
 
 // Engine says which engine this is.

@@ -21,6 +21,13 @@ func Unavailable(err error) bool {
 // database. Nothing was done, whichever step failed.
 func Full(err error) bool { return sqldb.Full(err) }
 
+// Corrupt says whether an error of this package means that the database is
+// damaged. CorruptAdvice is what its operator has to do.
+func Corrupt(err error) bool { return sqldb.Corrupt(err) }
+
+// CorruptAdvice is what to do about a damaged database.
+const CorruptAdvice = sqldb.CorruptAdvice
+
 // unknownOutcome is a commit that broke off: it may have taken place. Whoever
 // made the write must look, and not just make it again.
 type unknownOutcome struct{ cause error }
