@@ -267,6 +267,9 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.rules(o.Kind),
 	})
+	if object.Is(err, object.Forbidden) {
+		return nil // it may never be deleted: it stays, as when a client asks
+	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", o.Key, err)
 	}

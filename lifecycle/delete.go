@@ -57,9 +57,9 @@ type Decision struct {
 }
 
 // BeforeDelete decides what a delete request does. It changes none of its
-// inputs. Errors: Invalid for options that make no sense, Conflict for
-// preconditions that do not hold; anything else is a stored body that cannot
-// be read.
+// inputs. Errors: Invalid for options that make no sense, those of Rules.Refuse,
+// Conflict for preconditions that do not hold; anything else is a stored body
+// that cannot be read.
 //
 // The order matters and is that of Kubernetes: a graceful deletion that is
 // already under way answers first, so finalizers cannot be changed while it is
@@ -68,6 +68,11 @@ type Decision struct {
 func BeforeDelete(d Deletion) (Decision, error) {
 	if errs := validation.ValidateDeleteOptions(&d.Options); len(errs) > 0 {
 		return Decision{}, object.InvalidFields(errs)
+	}
+	if d.Rules.Refuse != nil {
+		if err := d.Rules.Refuse(d.Meta.Name); err != nil {
+			return Decision{}, err
+		}
 	}
 	if err := checkPreconditions(d); err != nil {
 		return Decision{}, err

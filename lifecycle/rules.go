@@ -5,6 +5,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // Rules are what differs between kinds when an object is deleted. The zero
 // value is the common case: not graceful, dependents go in the background.
 type Rules struct {
+	// Refuse says why an object of this name may not be deleted (the namespaces
+	// that clients take for granted). Nil, or nil returned: it may.
+	Refuse func(name string) error
+
 	// DefaultPolicy is what a delete without propagationPolicy means when no
 	// finalizer on the object says otherwise. Empty is Background.
 	DefaultPolicy metav1.DeletionPropagation

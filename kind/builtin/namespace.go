@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/lifecycle"
@@ -17,7 +18,7 @@ import (
 func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 	return def[corev1.Namespace, *corev1.Namespace]{
 		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
-		rules: lifecycle.Rules{MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers},
+		rules: lifecycle.Rules{MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers, Refuse: keepNamespace},
 		name:  apivalidation.NameIsDNSLabel,
 		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
 		prepareCreate: func(n *corev1.Namespace) {
@@ -57,6 +58,17 @@ func withPhase(body []byte, phase corev1.NamespacePhase) ([]byte, error) {
 	}
 	ns.Status.Phase = phase
 	return object.Encode(ns)
+}
+
+// keepNamespace refuses to delete the namespaces that Kubernetes refuses to
+// delete, in its words. kube-node-lease is not one of them; the server makes it
+// again.
+func keepNamespace(name string) error {
+	switch name {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
+		return object.Errorf(object.Forbidden, "this namespace may not be deleted")
+	}
+	return nil
 }
 
 // hasNoSpecFinalizers holds on to a body that cannot be read: better a
