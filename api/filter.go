@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -28,6 +29,7 @@ const maxInFlight = 600
 func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
 	next = a.authenticate(next)
+	next = a.notFromPages(next)
 	next = a.parse(next)
 	return a.observed(next)
 }
@@ -129,6 +131,18 @@ func knownVerb(verb string) string {
 		return verb
 	}
 	return "other"
+}
+
+// notFromPages refuses what a web page of another origin made a browser send: a
+// browser may have a client certificate, or stand where others cannot.
+func (a *API) notFromPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if why := access.FromPage(req); why != "" {
+			a.fail(w, req, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(why)))
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // authenticate finds out who calls. Unknown callers get the public paths only.

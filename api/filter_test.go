@@ -274,3 +274,54 @@ func TestImpersonation(t *testing.T) {
 		t.Errorf("a client without a certificate: %d %s", r.code, r.body)
 	}
 }
+
+// TestWebPages: a page of another origin reaches nothing, with the certificate of
+// the browser's owner or without.
+func TestWebPages(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
+	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
+	for _, to := range []string{
+		"GET " + configMaps, "POST " + configMaps, "DELETE /api/v1/namespaces/shop", "GET /version", "POST /exeunt/gc", "POST " + OpenPath + "enrol",
+	} {
+		method, path, _ := strings.Cut(to, " ")
+		for _, header := range []string{"Origin: http://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"} {
+			if r := w.want(http.StatusForbidden, method, path, "", header); r.get("reason") != "Forbidden" || !strings.Contains(r.get("message"), "other origins are refused") {
+				t.Errorf("%s with %s: %s", to, header, r.body)
+			}
+		}
+	}
+	w.want(http.StatusOK, "GET", configMaps, "", "Sec-Fetch-Site: none")
+	w.want(http.StatusOK, "GET", configMaps, "", "Sec-Fetch-Site: same-origin")
+	w.want(http.StatusOK, "GET", configMaps, "", "Origin: https://example.com") // the tests' own Host
+}
+
+// TestNamespacesThatStay: Kubernetes refuses to delete these three, and so do we,
+// in its words, however the delete is asked for.
+func TestNamespacesThatStay(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+name+`"}}`)
+	}
+	for _, name := range []string{"default", "kube-system", "kube-public"} {
+		path := "/api/v1/namespaces/" + name
+		for _, r := range []reply{
+			w.want(http.StatusForbidden, "DELETE", path, ""),
+			w.want(http.StatusForbidden, "DELETE", path+"?dryRun=All", ""),
+			w.want(http.StatusForbidden, "DELETE", path, `{"propagationPolicy":"Orphan","gracePeriodSeconds":0}`),
+			w.want(http.StatusForbidden, "DELETE", path, "", "Accept: application/yaml"), // the library's handler
+			w.want(http.StatusForbidden, "DELETE", path, `{"preconditions":{"uid":"another"}}`),
+		} {
+			if want := `namespaces "` + name + `" is forbidden: this namespace may not be deleted`; !strings.Contains(r.body, strings.ReplaceAll(want, `"`, `\"`)) && !strings.Contains(r.body, want) {
+				t.Errorf("%s: %s; want %s", name, r.body, want)
+			}
+		}
+		w.want(http.StatusOK, "PUT", path+"/finalize", `{"metadata":{"name":"`+name+`"},"spec":{"finalizers":[]}}`)
+		w.want(http.StatusForbidden, "DELETE", path, "")
+		if r := w.want(http.StatusOK, "GET", path, ""); r.get("metadata.deletionTimestamp") != "" || r.get("status.phase") != "Active" {
+			t.Errorf("%s is not as it was: %s", name, r.body)
+		}
+	}
+	w.want(http.StatusMethodNotAllowed, "DELETE", "/api/v1/namespaces", "")
+	w.want(http.StatusOK, "DELETE", "/api/v1/namespaces/kube-node-lease", "")
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"mime"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -150,4 +151,19 @@ func baseMediaType(contentType string) string {
 		base, _, _ = strings.Cut(contentType, ";")
 	}
 	return strings.TrimSpace(base)
+}
+
+// checkContentType refuses the types that a web page can send to any server
+// without asking it first. Registry clients send bytes as
+// application/octet-stream, or say nothing of their type. Of manifests
+// parseManifest knows the types.
+func checkContentType(kind Kind, req *http.Request) error {
+	if kind != UploadStart && kind != UploadPatch && kind != UploadPut {
+		return nil
+	}
+	switch sent := strings.ToLower(baseMediaType(req.Header.Get("Content-Type"))); sent {
+	case "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
+		return errorf(Unsupported, "an upload cannot be %s: send it as application/octet-stream", sent).as(http.StatusUnsupportedMediaType)
+	}
+	return nil
 }

@@ -32,6 +32,9 @@ import (
 type Config struct {
 	DB    *sqldb.DB
 	Blobs blobstore.Store
+	// Refuse says why a request is refused, before anything else is looked at;
+	// empty: it is not. Default: none is.
+	Refuse func(*http.Request) string
 	// Known says whether the registry may serve a caller at all. Default:
 	// everybody.
 	Known func(*http.Request) bool
@@ -63,6 +66,7 @@ type Config struct {
 type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
+	refuse   func(*http.Request) string
 	known    func(*http.Request) bool
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
@@ -82,6 +86,9 @@ type handler func(w http.ResponseWriter, req *http.Request, to Request) error
 
 // New makes a Registry. It does no I/O.
 func New(c Config) *Registry {
+	if c.Refuse == nil {
+		c.Refuse = func(*http.Request) string { return "" }
+	}
 	if c.Known == nil {
 		c.Known = func(*http.Request) bool { return true }
 	}
@@ -98,7 +105,7 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, known: c.Known, declare: c.Declare, touched: c.Touched,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, known: c.Known, declare: c.Declare, touched: c.Touched,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
@@ -137,11 +144,17 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
+	if why := r.refuse(req); why != "" {
+		return errorf(Denied, "%s", why)
+	}
 	if !r.known(req) {
 		return errorf(Unauthorized, "a client certificate of this server's authority is needed")
 	}
 	to, err := Parse(req.Method, req.URL)
 	if err != nil {
+		return err
+	}
+	if err := checkContentType(to.Kind, req); err != nil {
 		return err
 	}
 	return r.handlers[to.Kind](w, req, to)

@@ -156,3 +156,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestUploadsFromForms: a web page can send these types to any server without
+// asking it first; no registry client sends them.
+func TestUploadsFromForms(t *testing.T) {
+	each(t, func(w *world) {
+		d := sha256("content")
+		for _, sent := range []string{"text/plain", "text/plain;charset=UTF-8", "Application/X-WWW-Form-Urlencoded", "multipart/form-data; boundary=x"} {
+			h := headers{"Content-Type": sent}
+			w.refuses(415, registry.Unsupported, "POST", "/v2/a/blobs/uploads/", h, "")
+			w.refuses(415, registry.Unsupported, "POST", "/v2/a/blobs/uploads/?digest="+d, h, "content")
+			at := w.want(202, "POST", "/v2/b/blobs/uploads/", nil, "").header.Get("Location")
+			w.refuses(415, registry.Unsupported, "PATCH", at, h, "content")
+			w.refuses(415, registry.Unsupported, "PUT", at+"?digest="+d, h, "content")
+		}
+		w.refuses(404, registry.NameUnknown, "GET", "/v2/a/tags/list", nil, "")
+		for _, sent := range []string{"application/octet-stream", ""} {
+			w.want(201, "POST", "/v2/a/blobs/uploads/?digest="+d, headers{"Content-Type": sent}, "content")
+		}
+	})
+}
