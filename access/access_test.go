@@ -31,7 +31,8 @@ func serve(t *testing.T, id *Identity) *httptest.Server {
 		_ = json.NewEncoder(w).Encode(user.DefaultInfo{Name: caller.GetName(), Groups: caller.GetGroups()})
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.TLS = id.TLSConfig()
+	config := id.TLSConfig() // as it is: httptest would add a certificate of its own
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config, nil }}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
@@ -58,7 +59,7 @@ func TestKubeconfigWorks(t *testing.T) {
 	id := open(t, dir, hosts, time.Now())
 	server := serve(t, id)
 	path := filepath.Join(dir, "kubeconfig")
-	if err := id.WriteKubeconfig(path, server.URL); err != nil {
+	if err := id.WriteKubeconfig(path, server.URL, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	config, c := client(t, path)
@@ -83,7 +84,7 @@ func TestKubeconfigWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := open(t, dir, hosts, time.Now()).WriteKubeconfig(path, server.URL); err != nil {
+	if err := open(t, dir, hosts, time.Now()).WriteKubeconfig(path, server.URL, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
@@ -96,7 +97,7 @@ func TestKubeconfigTakesEveryAddress(t *testing.T) {
 	id := open(t, dir, hosts, time.Now())
 	for _, address := range []string{"https://127.0.0.1:6443", "https://[::1]:6443", "https://db.example:443"} {
 		path := filepath.Join(dir, "kubeconfig")
-		if err := id.WriteKubeconfig(path, address); err != nil {
+		if err := id.WriteKubeconfig(path, address, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if config, _ := client(t, path); config.Host != address {
@@ -109,11 +110,11 @@ func TestKubeconfigWithDamagedKeyIsIssuedAnew(t *testing.T) {
 	dir := t.TempDir()
 	id := open(t, dir, hosts, time.Now())
 	path := filepath.Join(dir, "kubeconfig")
-	if err := id.WriteKubeconfig(path, "https://localhost:1"); err != nil {
+	if err := id.WriteKubeconfig(path, "https://localhost:1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	replace("admin.key", []byte("x"))(t, dir)
-	if err := id.WriteKubeconfig(path, "https://localhost:1"); err != nil {
+	if err := id.WriteKubeconfig(path, "https://localhost:1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	client(t, path) // fails when the key is not the certificate's
@@ -126,7 +127,7 @@ func TestForeignCertificateIsNoCaller(t *testing.T) {
 	server := serve(t, id)
 	foreign := t.TempDir()
 	stranger := open(t, foreign, hosts, time.Now())
-	if err := stranger.WriteKubeconfig(filepath.Join(foreign, "kubeconfig"), server.URL); err != nil {
+	if err := stranger.WriteKubeconfig(filepath.Join(foreign, "kubeconfig"), server.URL, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	cert, err := tls.LoadX509KeyPair(filepath.Join(foreign, "admin.crt"), filepath.Join(foreign, "admin.key"))
@@ -137,7 +138,7 @@ func TestForeignCertificateIsNoCaller(t *testing.T) {
 		t.Errorf("the stranger was answered with %d", code)
 	}
 	// A serving certificate of our own is no client's.
-	if code, err := get(server.URL, id, &id.Serving); err == nil {
+	if code, err := get(server.URL, id, id.serving.Load()); err == nil {
 		t.Errorf("a serving certificate was answered with %d", code)
 	}
 	if code, err := get(server.URL, id, nil); err != nil || code != http.StatusUnauthorized {
@@ -173,5 +174,86 @@ func TestCallerNeedsAName(t *testing.T) {
 				t.Errorf("taken for %v", caller)
 			}
 		})
+	}
+}
+
+// TestRenewWhileServing: a server that runs for years shows a certificate that is
+// valid, and its kubeconfig is replaced before its own ends.
+func TestRenewWhileServing(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	id := open(t, dir, hosts, now)
+	server := serve(t, id)
+	path := filepath.Join(dir, "kubeconfig")
+	if err := id.WriteKubeconfig(path, server.URL, now); err != nil {
+		t.Fatal(err)
+	}
+	shown := func() *x509.Certificate {
+		t.Helper()
+		roots := x509.NewCertPool()
+		roots.AddCert(id.Authority)
+		conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{RootCAs: roots, Time: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0]
+	}
+	renew := func() (serving, admin bool) {
+		t.Helper()
+		serving, err := id.Renew(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if admin, err = id.RenewKubeconfig(path, server.URL, now); err != nil {
+			t.Fatal(err)
+		}
+		return serving, admin
+	}
+	first, config := shown(), read(t, path)
+	if serving, admin := renew(); serving || admin || !shown().Equal(first) {
+		t.Error("a new certificate was renewed")
+	}
+	for range 3 {
+		now = now.Add(certLife - renewBefore + time.Hour)
+		if serving, admin := renew(); !serving || !admin {
+			t.Fatalf("not renewed: serving %v, administrator %v", serving, admin)
+		}
+		next, nextConfig := shown(), read(t, path)
+		if next.Equal(first) || nextConfig == config {
+			t.Error("the old certificate is in use")
+		}
+		client(t, path) // fails when the key is not the certificate's
+		first, config = next, nextConfig
+	}
+	// A kubeconfig that its owner has changed stays while its certificate does.
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, admin := renew(); admin || read(t, path) != "mine" {
+		t.Error("the kubeconfig was replaced without need")
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestWildcard: a name with a wildcard is in the certificate, and does not have it
+// issued again at each start.
+func TestWildcard(t *testing.T) {
+	dir := t.TempDir()
+	names := append([]string{"*.exeunt.example"}, hosts...)
+	first := open(t, dir, names, start)
+	if err := leaf(t, first).VerifyHostname("a.exeunt.example"); err != nil {
+		t.Error(err)
+	}
+	if !leaf(t, first).Equal(leaf(t, open(t, dir, names, start))) {
+		t.Error("the certificate was issued again")
 	}
 }

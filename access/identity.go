@@ -17,24 +17,26 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	certLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is replaced at start.
+	// renewBefore is how long before its end a certificate is replaced.
 	renewBefore = 30 * 24 * time.Hour
 )
 
 // Identity is what the server proves itself with, and what it knows its
 // callers by.
 type Identity struct {
-	Authority *x509.Certificate
-	authority pair
-	Serving   tls.Certificate
-	dir       string
-	now       time.Time
+	Authority *x509.Certificate // set once
+	authority pair              // set once
+	dir       string            // set once
+	hosts     []string          // set once: names and addresses of the serving certificate
+	serving   atomic.Pointer[tls.Certificate]
 }
 
 // pair is a certificate and its key, as files hold them.
@@ -47,47 +49,59 @@ func Open(dir string, hosts []string, now time.Time) (*Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make certificate directory: %w", err)
 	}
-	id := &Identity{dir: dir, now: now}
-	if err := id.openAuthority(); err != nil {
+	id := &Identity{dir: dir, hosts: hosts}
+	if err := id.openAuthority(now); err != nil {
 		return nil, err
 	}
-	serving, err := id.issued("serving", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "exeunt"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, hosts)
-	if err != nil {
+	if _, err := id.Renew(now); err != nil {
 		return nil, err
 	}
-	if id.Serving, err = tls.X509KeyPair(serving.cert, serving.key); err != nil {
-		return nil, fmt.Errorf("read serving certificate: %w", err)
-	}
-	// Clients that know the authority by its fingerprint only find it here.
-	id.Serving.Certificate = append(id.Serving.Certificate, id.Authority.Raw)
 	return id, nil
 }
 
-// TLSConfig is how the server listens. A certificate is optional, so that
-// anonymous callers can ask for the server's health, but one that is shown
-// must be ours.
+// Renew replaces the serving certificate if it ends soon, and reports whether it
+// did. Handshakes from then on show the new one; connections that are open are
+// not touched.
+func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
+	p, renewed, err := id.issued("serving", &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "exeunt"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, id.hosts, now)
+	if err != nil {
+		return false, err
+	}
+	serving, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		return false, fmt.Errorf("read serving certificate: %w", err)
+	}
+	// Clients that know the authority by its fingerprint only find it here.
+	serving.Certificate = append(serving.Certificate, id.Authority.Raw)
+	id.serving.Store(&serving)
+	return renewed, nil
+}
+
+// TLSConfig is how the server listens, with the serving certificate of the
+// moment. A client certificate is optional, so that anonymous callers can ask for
+// the server's health, but one that is shown must be ours.
 func (id *Identity) TLSConfig() *tls.Config {
 	callers := x509.NewCertPool()
 	callers.AddCert(id.Authority)
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{id.Serving},
-		ClientAuth:   tls.VerifyClientCertIfGiven,
-		ClientCAs:    callers,
-		NextProtos:   []string{"h2", "http/1.1"},
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return id.serving.Load(), nil },
+		ClientAuth:     tls.VerifyClientCertIfGiven,
+		ClientCAs:      callers,
+		NextProtos:     []string{"h2", "http/1.1"},
 	}
 }
 
 // openAuthority reads the authority, or makes one where there is none. One
 // that is there and no good is never replaced: every caller would be locked
 // out, and a person has to know.
-func (id *Identity) openAuthority() error {
+func (id *Identity) openAuthority(now time.Time) error {
 	p, err := id.read("ca")
 	if errors.Is(err, fs.ErrNotExist) && !id.has("ca.crt") {
-		p, err = id.newAuthority()
+		p, err = id.newAuthority(now)
 	}
 	if err != nil {
 		return err
@@ -99,7 +113,7 @@ func (id *Identity) openAuthority() error {
 	if _, err := tls.X509KeyPair(p.cert, p.key); err != nil {
 		return fmt.Errorf("read certificate authority: %s: %w", filepath.Join(id.dir, "ca.key"), err)
 	}
-	if id.now.After(cert.NotAfter) {
+	if now.After(cert.NotAfter) {
 		return fmt.Errorf("the certificate authority ended on %s: move ca.crt and ca.key out of %s to have a new one made, and give callers new credentials",
 			cert.NotAfter.Format(time.DateOnly), id.dir)
 	}
@@ -112,7 +126,7 @@ func (id *Identity) has(name string) bool {
 	return err == nil
 }
 
-func (id *Identity) newAuthority() (pair, error) {
+func (id *Identity) newAuthority(now time.Time) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return pair{}, fmt.Errorf("make authority key: %w", err)
@@ -120,8 +134,8 @@ func (id *Identity) newAuthority() (pair, error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "exeunt-ca"},
-		NotBefore:             id.now.Add(-time.Hour),
-		NotAfter:              id.now.Add(authorityLife),
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(authorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -129,26 +143,26 @@ func (id *Identity) newAuthority() (pair, error) {
 	return id.sign("ca", template, template, key, key)
 }
 
-// issued reads the certificate called name, or issues one.
-func (id *Identity) issued(name string, template *x509.Certificate, hosts []string) (pair, error) {
-	p, err := id.read(name)
-	if err == nil && id.fits(p, hosts) {
-		return p, nil
+// issued reads the certificate called name, or issues one and says so.
+func (id *Identity) issued(name string, template *x509.Certificate, hosts []string, now time.Time) (p pair, renewed bool, err error) {
+	p, err = id.read(name)
+	if err == nil && id.fits(p, hosts, now) {
+		return p, false, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return pair{}, err
+		return pair{}, false, err
 	}
 	signer, err := tls.X509KeyPair(id.authority.cert, id.authority.key)
 	if err != nil {
-		return pair{}, fmt.Errorf("read certificate authority: %w", err)
+		return pair{}, false, fmt.Errorf("read certificate authority: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return pair{}, fmt.Errorf("make %s key: %w", name, err)
+		return pair{}, false, fmt.Errorf("make %s key: %w", name, err)
 	}
 	template.SerialNumber = serial()
-	template.NotBefore = id.now.Add(-time.Hour)
-	template.NotAfter = id.now.Add(certLife)
+	template.NotBefore = now.Add(-time.Hour)
+	template.NotAfter = now.Add(certLife)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -157,21 +171,23 @@ func (id *Identity) issued(name string, template *x509.Certificate, hosts []stri
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	return id.sign(name, template, id.Authority, key, signer.PrivateKey)
+	p, err = id.sign(name, template, id.Authority, key, signer.PrivateKey)
+	return p, err == nil, err
 }
 
 // fits says whether a kept certificate is ours, lasts, covers the hosts, and
 // has its key: a crash while it was replaced leaves the next one's key.
-func (id *Identity) fits(p pair, hosts []string) bool {
+func (id *Identity) fits(p pair, hosts []string, now time.Time) bool {
 	if _, err := tls.X509KeyPair(p.cert, p.key); err != nil {
 		return false
 	}
 	cert, err := parseCert(p.cert)
-	if err != nil || cert.CheckSignatureFrom(id.Authority) != nil || id.now.After(cert.NotAfter.Add(-renewBefore)) {
+	if err != nil || cert.CheckSignatureFrom(id.Authority) != nil || now.After(cert.NotAfter.Add(-renewBefore)) {
 		return false
 	}
 	for _, host := range hosts {
-		if cert.VerifyHostname(host) != nil {
+		// A name with a wildcard matches others, and not itself.
+		if !slices.Contains(cert.DNSNames, host) && cert.VerifyHostname(host) != nil {
 			return false
 		}
 	}

@@ -27,7 +27,7 @@ func open(t *testing.T, dir string, hosts []string, now time.Time) *Identity {
 // leaf is the certificate that the server shows.
 func leaf(t *testing.T, id *Identity) *x509.Certificate {
 	t.Helper()
-	cert, err := x509.ParseCertificate(id.Serving.Certificate[0])
+	cert, err := x509.ParseCertificate(id.serving.Load().Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestOpenIssuesAnewForAnotherAuthority(t *testing.T) {
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	id := open(t, dir, hosts, start)
-	if err := id.WriteKubeconfig(filepath.Join(dir, "kubeconfig"), "https://localhost:1"); err != nil {
+	if err := id.WriteKubeconfig(filepath.Join(dir, "kubeconfig"), "https://localhost:1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(dir)

@@ -5,18 +5,46 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"fmt"
+	"path/filepath"
+	"time"
 )
 
 // WriteKubeconfig writes a kubeconfig for the administrator, readable by its
 // owner only.
-func (id *Identity) WriteKubeconfig(path, server string) error {
-	admin, err := id.issued("admin", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "exeunt-admin", Organization: []string{"system:masters"}},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, nil)
+func (id *Identity) WriteKubeconfig(path, server string, now time.Time) error {
+	admin, _, err := id.administrator(now)
 	if err != nil {
 		return err
 	}
+	return id.writeKubeconfig(path, server, admin)
+}
+
+// RenewKubeconfig replaces the administrator's certificate if it ends soon, and
+// the kubeconfig with it, and reports whether it did. Otherwise the file stays
+// as it is: its owner may have changed it. A crash before the file is written is
+// mended by the next start, which writes it in any case.
+func (id *Identity) RenewKubeconfig(path, server string, now time.Time) (renewed bool, err error) {
+	admin, renewed, err := id.administrator(now)
+	if err != nil || !renewed {
+		return false, err
+	}
+	return true, id.writeKubeconfig(path, server, admin)
+}
+
+// AdminFiles are where the administrator's certificate and key are. They are
+// replaced before the certificate ends.
+func (id *Identity) AdminFiles() (cert, key string) {
+	return filepath.Join(id.dir, "admin.crt"), filepath.Join(id.dir, "admin.key")
+}
+
+func (id *Identity) administrator(now time.Time) (admin pair, renewed bool, err error) {
+	return id.issued("admin", &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "exeunt-admin", Organization: []string{"system:masters"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, nil, now)
+}
+
+func (id *Identity) writeKubeconfig(path, server string, admin pair) error {
 	encode := base64.StdEncoding.EncodeToString
 	return writePrivate(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config

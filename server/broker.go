@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"path/filepath"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/broker/crossplane"
 	"github.com/exeunt/exeunt/broker/publish"
@@ -52,8 +54,8 @@ type provisioner struct {
 
 // openBroker puts the broker together and adds its kinds. The kubeconfig of this
 // server has been written; nothing is asked of any cluster yet.
-func openBroker(c Config, p parts) (*provisioner, error) {
-	cluster, err := connect(c)
+func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*provisioner, error) {
+	cluster, err := connect(c, identity, l)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func openBroker(c Config, p parts) (*provisioner, error) {
 
 // connect makes the client of the management cluster: by default of this server
 // itself, as its administrator.
-func connect(c Config) (*crossplane.Cluster, error) {
+func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.Cluster, error) {
 	if u, err := url.Parse(c.EventsWebhook); c.EventsWebhook != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("--events-webhook %q: want an http or https URL", c.EventsWebhook)
 	}
@@ -104,6 +106,12 @@ func connect(c Config) (*crossplane.Cluster, error) {
 	if c.EnrolURL != "" {
 		enrolment.Server = c.EnrolURL
 	}
+	// The certificate in memory would end while the server runs; the files are
+	// renewed, and the client reads them again. Loopback is there whatever
+	// becomes of the address in the kubeconfig.
+	own.CertFile, own.KeyFile = identity.AdminFiles()
+	own.CertData, own.KeyData = nil, nil
+	own.Host = localURL(c.Listen, l)
 	management := own
 	if c.ManagementKubeconfig != "" {
 		if management, err = clientcmd.BuildConfigFromFlags("", c.ManagementKubeconfig); err != nil {

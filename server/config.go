@@ -17,12 +17,21 @@ type Config struct {
 	// Listen is the API's address, HOST:PORT; port 0 picks one. Default
 	// 127.0.0.1:6443.
 	Listen string
+	// TLSNames are further host names and addresses for the serving certificate.
+	// Localhost and the machine's own are in it.
+	TLSNames []string
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
 	// Empty: no registry. On loopback it is plain HTTP for everybody, elsewhere
 	// TLS for callers with a client certificate.
 	RegistryListen string
 	// RegistryPlainHTTP makes it plain HTTP for everybody on any address.
 	RegistryPlainHTTP bool
+	// RegistryHosts are further names that a registry on loopback answers to. It
+	// refuses requests for others: they come from web pages.
+	RegistryHosts []string
+	// RegistryAcceptStorage takes a blob store that has no id, or another's, for
+	// the one of this database, and gives it this database's id.
+	RegistryAcceptStorage bool
 	// RegistryReviewAfter sets how long after an event of the registry its
 	// subject is reviewed. Events that are not named keep what the database says.
 	RegistryReviewAfter map[string]time.Duration

@@ -6,7 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/exeunt/exeunt/access"
 )
@@ -19,24 +23,62 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--listen %q: want HOST:PORT: %w", c.Listen, err)
 	}
+	if err := checkNames(c.TLSNames); err != nil {
+		return nil, nil, err
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
-	identity, err := access.Open(filepath.Join(c.Data, "pki"), append(hostNames(host), registryNames(c)...), time.Now())
+	identity, err := access.Open(filepath.Join(c.Data, "pki"), certificateNames(c, host), time.Now())
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
-	if err := identity.WriteKubeconfig(filepath.Join(c.Data, "kubeconfig"), serverURL(host, listener)); err != nil {
+	if err := identity.WriteKubeconfig(kubeconfig(c), "https://"+reachable(c.Listen, listener), time.Now()); err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
 	return listener, identity, nil
 }
 
-// hostNames are the names that clients may use for this server.
+// kubeconfig is where the administrator's is written.
+func kubeconfig(c Config) string { return filepath.Join(c.Data, "kubeconfig") }
+
+// checkNames refuses what no certificate can have.
+func checkNames(names []string) error {
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(lower)) > 0 && len(validation.IsWildcardDNS1123Subdomain(lower)) > 0 {
+			return fmt.Errorf("--tls-san %q: want a host name or an IP address, without a port", name)
+		}
+	}
+	return nil
+}
+
+// certificateNames are the names and addresses that clients may use for this
+// server: loopback's, the ones that were given, the machine's name and, if the
+// API or the registry listens on all of them, its addresses.
+func certificateNames(c Config, host string) []string {
+	names := append(hostNames(host), registryNames(c)...)
+	names = append(names, c.TLSNames...)
+	registryHost, _, err := net.SplitHostPort(c.RegistryListen)
+	if unspecified(host) || err == nil && unspecified(registryHost) {
+		for _, ip := range machineAddresses() {
+			names = append(names, ip.String())
+		}
+	}
+	var unique []string
+	for _, name := range names {
+		if !slices.Contains(unique, name) {
+			unique = append(unique, name)
+		}
+	}
+	return unique
+}
+
+// hostNames are the names that every certificate has, and the host of --listen.
 func hostNames(host string) []string {
 	names := []string{"localhost", "127.0.0.1", "::1"}
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified() && !ip.IsLoopback()) && host != "localhost" {
+	if !unspecified(host) && !loopback(host) {
 		names = append(names, host)
 	}
 	if name, err := os.Hostname(); err == nil && name != "" {
@@ -45,22 +87,63 @@ func hostNames(host string) []string {
 	return names
 }
 
-// serverURL is the address in the kubeconfig; a server that listens everywhere
-// is reached on loopback by those who can read that file.
-func serverURL(host string, l net.Listener) string {
+// unspecified says whether a host stands for all addresses of the machine.
+func unspecified(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// machineAddresses are the addresses by which other machines can reach this one,
+// IPv4 first: those of its interfaces, without loopback and link-local ones.
+func machineAddresses() []net.IP {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // the names remain
+	}
+	var four, six []net.IP
+	for _, address := range addresses {
+		network, ok := address.(*net.IPNet)
+		switch {
+		case !ok || !network.IP.IsGlobalUnicast():
+		case network.IP.To4() != nil:
+			four = append(four, network.IP)
+		default:
+			six = append(six, network.IP)
+		}
+	}
+	return append(four, six...)
+}
+
+// reachable is HOST:PORT for clients of a listener. One that listens on all
+// addresses is reached at the first that other machines can use too.
+func reachable(listen string, l net.Listener) string {
+	host, _, _ := net.SplitHostPort(listen)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+	if unspecified(host) {
+		host = "127.0.0.1"
+		if addresses := machineAddresses(); len(addresses) > 0 {
+			host = addresses[0].String()
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// localURL is where this process reaches its own API.
+func localURL(listen string, l net.Listener) string {
+	host, _, _ := net.SplitHostPort(listen)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	if unspecified(host) {
 		host = "127.0.0.1"
 	}
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-func announce(c Config, address, registry string) {
-	kubeconfig := filepath.Join(c.Data, "kubeconfig")
-	if abs, err := filepath.Abs(kubeconfig); err == nil {
-		kubeconfig = abs
+func announce(c Config, l net.Listener, registry string) {
+	path := kubeconfig(c)
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
 	}
-	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, address, kubeconfig)
+	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, reachable(c.Listen, l), path)
 	if registry != "" {
 		fmt.Fprintf(c.Out, "The OCI registry is at %s\n\n", registry)
 	}

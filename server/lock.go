@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -10,9 +11,12 @@ import (
 
 // lockData makes the data directory, if need be, and keeps a second server out
 // of it. The lock goes with the process, however it ends.
-func lockData(dir string) (unlock func(), err error) {
+func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	if err := closeToOthers(dir, log); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -26,4 +30,22 @@ func lockData(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// closeToOthers takes a data directory away from other users of the machine: it
+// holds keys. One that belongs to another user cannot be closed, and is refused.
+func closeToOthers(dir string, log *slog.Logger) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at data directory: %w", err)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("the data directory is open to other users (mode %#o), and cannot be closed: %w; give a directory of your own with --data, for instance %s",
+			info.Mode().Perm(), err, filepath.Join(dir, "exeunt"))
+	}
+	log.Warn("the data directory was open to other users and is closed now", "directory", dir, "mode", fmt.Sprintf("%#o", info.Mode().Perm()), "now", "0700")
+	return nil
 }

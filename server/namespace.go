@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,9 +21,14 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// ensureNamespaces makes the namespaces that clients take for granted.
+// systemNamespaces are there in every cluster: clients take them for granted.
+// All but the last may not be deleted (kind/builtin).
+var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease"}
+
+// ensureNamespaces makes the system namespaces that are missing. One that is
+// being deleted is left alone: its name is taken until it is gone.
 func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry) error {
-	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+	for _, name := range systemNamespaces {
 		if _, err := st.Get(ctx, object.Key{Kind: "namespaces", Name: name}); err == nil {
 			continue
 		} else if !object.Is(err, object.NotFound) {
@@ -34,7 +41,46 @@ func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry
 	return nil
 }
 
-// createNamespace makes a namespace, unless somebody else has.
+// keepNamespaces makes a system namespace again when it is gone, whichever
+// replica removed it, until the context ends. Every replica does this; the
+// second to come finds that it exists.
+//
+// The watch begins at a revision from before ensureNamespaces looks. So a
+// removal is either seen by that look, or delivered by the watch.
+func keepNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry, log *slog.Logger) error {
+	for ctx.Err() == nil {
+		from := st.Revision()
+		err := ensureNamespaces(ctx, st, kinds)
+		if err == nil {
+			err = awaitRemoval(ctx, st, from)
+		}
+		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
+			continue
+		}
+		log.Warn("system namespaces could not be restored; the next try is in a second", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// awaitRemoval returns nil once a system namespace was removed after a revision.
+func awaitRemoval(ctx context.Context, st *store.Store, from int64) error {
+	w, err := st.Watch(ctx, store.WatchRequest{Kind: "namespaces", From: from})
+	for err == nil {
+		var events []*store.Event
+		if events, _, err = w.Next(ctx); err == nil && slices.ContainsFunc(events, func(e *store.Event) bool {
+			return e.Type == store.Removed && slices.Contains(systemNamespaces, e.Object.Name)
+		}) {
+			return nil
+		}
+	}
+	return err
+}
+
+// createNamespace makes a namespace, unless it exists.
 func createNamespace(ctx context.Context, st *store.Store, kinds *kind.Registry, name string) error {
 	v, ok := kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	if !ok {

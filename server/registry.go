@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,9 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
 	blobs, err := openBlobs(ctx, c)
+	if err == nil {
+		err = belong(ctx, c, p.db, blobs)
+	}
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -62,7 +66,7 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	s := &registryServer{config: c, listener: listener, plain: loopback(host) || c.RegistryPlainHTTP, objects: p.repositories, garbage: garbage}
 	settings := registry.Config{
 		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch,
-		Redirect: c.RegistryRedirect, Logger: c.Logger,
+		Redirect: c.RegistryRedirect, Logger: c.Logger, Refuse: s.refuse(host),
 	}
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
@@ -90,6 +94,39 @@ func openBlobs(ctx context.Context, c Config) (blobstore.Store, error) {
 		return nil, fmt.Errorf("--registry-redirect: clients cannot fetch from %s: it needs --registry-storage s3://…", c.RegistryStorage)
 	}
 	return blobs, nil
+}
+
+// belong makes sure that the blob store is the one of the database.
+func belong(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore.Store) error {
+	marked, ok := blobs.(blobstore.Marked)
+	if !ok {
+		return fmt.Errorf("--registry-storage %s: this kind of storage cannot have an id", c.RegistryStorage)
+	}
+	if err := registry.Belong(ctx, db, marked, c.RegistryAcceptStorage, c.Logger); err != nil {
+		return fmt.Errorf("--registry-storage %s: %w. Name the storage that belongs to this database, or restore both from the same backup. "+
+			"If its bytes are lost for good, start once with --registry-accept-storage, then run exeunt registry verify --repair (docs/operating.md, Backup)", c.RegistryStorage, err)
+	}
+	return nil
+}
+
+// refuse says which requests the registry refuses without looking at them. On
+// loopback it knows no clients, so a name that is not its own is refused too.
+func (s *registryServer) refuse(host string) func(*http.Request) string {
+	names := access.Hosts(append(slices.Clone(s.config.RegistryHosts), host))
+	return func(req *http.Request) string {
+		if why := access.FromPage(req); why != "" {
+			return why
+		}
+		if s.plain && loopback(host) {
+			if why := names.Foreign(req); why != "" {
+				return why + ": name it with --registry-host if it is"
+			}
+		}
+		if _, ok := access.Impersonation(req.Header, nil); ok {
+			return "this server does not support impersonation"
+		}
+		return ""
+	}
 }
 
 // control steers the collection.
@@ -190,9 +227,9 @@ func (s *registryServer) url() string {
 	case s == nil:
 		return ""
 	case s.plain:
-		return "http://" + s.listener.Addr().String()
+		return "http://" + reachable(s.config.RegistryListen, s.listener)
 	}
-	return "https://" + s.listener.Addr().String()
+	return "https://" + reachable(s.config.RegistryListen, s.listener)
 }
 
 // registryNames are names that the serving certificate has to have for the

@@ -37,7 +37,7 @@ func Run(ctx context.Context, c Config) error {
 	quietLibraries(ctx, c.Logger)
 	collectSooner()
 	defer forgetStart(c.Logger)()
-	unlock, err := lockData(c.Data)
+	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func open(ctx context.Context, c Config, p parts) (f *front, err error) {
 		f.images.close()
 		return nil, err
 	}
-	if f.provisioner, err = openBroker(c, p); err != nil {
+	if f.provisioner, err = openBroker(c, p, f.identity, f.listener); err != nil {
 		f.images.close()
 		return nil, errors.Join(err, f.listener.Close())
 	}
@@ -159,7 +159,7 @@ func (f *front) run(ctx, storeCtx context.Context) error {
 		}
 		return shutdown(web, f.api)
 	})
-	announce(f.config, f.listener.Addr().String(), f.images.url())
+	announce(f.config, f.listener, f.images.url())
 	return group.Wait()
 }
 
@@ -172,6 +172,8 @@ func (f *front) tasks() []func(context.Context) error {
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
 		f.images.keep,
 		f.images.collect,
+		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
+		newRenewal(f.config, f.identity, f.listener).run,
 	}
 	if !f.config.NoCollector {
 		tasks = append(tasks, f.collector.Run)

@@ -237,11 +237,11 @@ func settledAt(before int) int {
 
 func TestSecondServerIsKeptOut(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lockData(dir)
+	unlock, err := lockData(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockData(dir); err == nil || !strings.Contains(err.Error(), "another server uses the data directory "+dir) {
+	if _, err := lockData(dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another server uses the data directory "+dir) {
 		t.Errorf("a second lock: %v", err)
 	}
 	err = Run(t.Context(), Config{Data: dir, Out: io.Discard, Logger: slog.New(slog.DiscardHandler)})
@@ -249,12 +249,12 @@ func TestSecondServerIsKeptOut(t *testing.T) {
 		t.Errorf("a second server: %v", err)
 	}
 	unlock()
-	unlock, err = lockData(dir)
+	unlock, err = lockData(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("after the first has gone: %v", err)
 	}
 	unlock()
-	if _, err := lockData(filepath.Join(dir, "lock", "below a file")); err == nil || !strings.HasPrefix(err.Error(), "make data directory: ") {
+	if _, err := lockData(filepath.Join(dir, "lock", "below a file"), slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "make data directory: ") {
 		t.Errorf("where no directory can be: %v", err)
 	}
 }
@@ -320,18 +320,30 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-func TestServerURL(t *testing.T) {
+// TestReachable: a listener on all addresses is named by one that others can use.
+func TestReachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
+	outside := "127.0.0.1"
+	if all := machineAddresses(); len(all) > 0 {
+		outside = all[0].String()
+	}
 	for host, want := range map[string]string{
-		"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::1": "[::1]", "db.example": "db.example",
+		"": outside, "0.0.0.0": outside, "::": outside, "::1": "::1", "127.0.0.1": "127.0.0.1", "db.example": "db.example",
 	} {
-		if got := serverURL(host, l); got != "https://"+want+":"+port {
-			t.Errorf("serverURL(%q) = %s", host, got)
+		listen := net.JoinHostPort(host, "0")
+		if got := reachable(listen, l); got != net.JoinHostPort(want, port) {
+			t.Errorf("reachable(%q) = %s", listen, got)
+		}
+		if unspecified(host) {
+			want = "127.0.0.1"
+		}
+		if got := localURL(listen, l); got != "https://"+net.JoinHostPort(want, port) {
+			t.Errorf("localURL(%q) = %s", listen, got)
 		}
 	}
 }

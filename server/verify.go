@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -32,6 +33,11 @@ func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (su
 	blobs, err := openBlobs(ctx, c)
 	if err != nil {
 		return sum, err
+	}
+	if marked, ok := blobs.(blobstore.Marked); ok {
+		if err := registry.SameData(ctx, db, marked); err != nil {
+			return sum, fmt.Errorf("--registry-storage %s: %w", c.RegistryStorage, err)
+		}
 	}
 	return registry.Verify(ctx, db, blobs, o)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // asProgram in the environment makes the test binary the program itself.
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	dbtest.Main(m)
 }
 
 // run runs the program in a directory of its own.

@@ -27,7 +27,7 @@ The first start makes certificates and an administrator's kubeconfig in the
 data directory. Stop the server with Ctrl-C or SIGTERM: it finishes what it is
 doing. It can be killed at any moment; what it acknowledged is on disk.`,
 		Example: `  exeunt serve
-  exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443
+  exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443 --tls-san exeunt.example.com
   exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,8 +51,11 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f := cmd.Flags()
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
+	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
 	f.BoolVar(&c.RegistryPlainHTTP, "registry-plain-http", false, "serve the registry by plain HTTP, to everybody, on an address that is not loopback too: something before it has to do TLS and know the callers")
+	f.StringSliceVar(&c.RegistryHosts, "registry-host", nil, "further `NAME` that a registry on loopback answers to, repeatable; requests for others but localhost and loopback addresses are refused, because web pages can make them")
+	f.BoolVar(&c.RegistryAcceptStorage, "registry-accept-storage", false, "take --registry-storage for the one of this database although it has no id, or another's: for a storage that was lost; give it once")
 	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")
 	f.BoolVar(&c.RegistryRedirect, "registry-redirect", false, "send clients to S3 for the bytes of blobs, instead of passing them through")
 	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")

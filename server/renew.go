@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/exeunt/exeunt/access"
+)
+
+// renewEvery is how often the certificates are looked at. They are replaced 30
+// days before they end, so a few failures do no harm.
+const renewEvery = time.Hour
+
+// renewal keeps the serving and the administrator's certificate valid while the
+// server runs.
+type renewal struct {
+	identity        *access.Identity
+	kubeconfig, url string
+	now             func() time.Time
+	every           time.Duration
+	log             *slog.Logger
+
+	owed bool // the kubeconfig could not be written; owned by run
+}
+
+func newRenewal(c Config, identity *access.Identity, l net.Listener) *renewal {
+	return &renewal{
+		identity: identity, kubeconfig: kubeconfig(c), url: "https://" + reachable(c.Listen, l),
+		now: time.Now, every: renewEvery, log: c.Logger,
+	}
+}
+
+// run renews until the context ends. A failure is logged, and tried again.
+func (r *renewal) run(ctx context.Context) error {
+	ticker := time.NewTicker(r.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := r.runOne(); err != nil {
+			r.log.Error("certificates could not be renewed; the next try is in "+r.every.String(), "error", err)
+		}
+	}
+}
+
+func (r *renewal) runOne() error {
+	serving, servingErr := r.identity.Renew(r.now())
+	if serving {
+		r.log.Info("the serving certificate was renewed")
+	}
+	admin, err := r.identity.RenewKubeconfig(r.kubeconfig, r.url, r.now())
+	if r.owed && err == nil && !admin {
+		admin, err = true, r.identity.WriteKubeconfig(r.kubeconfig, r.url, r.now())
+	}
+	r.owed = err != nil
+	if admin && err == nil {
+		r.log.Info("the administrator's certificate was renewed; copies of the kubeconfig end with the old one", "kubeconfig", r.kubeconfig)
+	}
+	return errors.Join(servingErr, err)
+}
