@@ -57,7 +57,7 @@ var layers = map[string][]string{
 	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
 	"definition":                       {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "registry", "bench", "archive/v1", "force/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer"},
+	"cmd/exeunt":                       {"server", "registry", "bench", "archive/v1", "force/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 

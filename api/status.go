@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,13 @@ func (r *resource) statusError(err error, key object.Key) error {
 	if !errors.As(err, &known) {
 		return r.internalError(err)
 	}
+	if r.v.Kind.Ephemeral && key.Name == "" {
+		return withoutName(r.refusal(known, key))
+	}
+	return r.refusal(known, key)
+}
+
+func (r *resource) refusal(known *object.Error, key object.Key) error {
 	gr := r.v.Resource().GroupResource()
 	switch known.Code {
 	case object.NotFound:
@@ -54,6 +62,20 @@ func (r *resource) statusError(err error, key object.Key) error {
 	default:
 		return apierrors.NewBadRequest(known.Message)
 	}
+}
+
+// withoutName takes the empty name out of a message. A question (DeletionPreview,
+// Restore) usually has no name, and Kubernetes' texts quote it all the same:
+// DeletionPreview.lifecycle.exeunt.dev "" is invalid. kubectl makes such a text
+// itself when the details have a kind.
+func withoutName(err error) error {
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		status.ErrStatus.Message = strings.Replace(status.ErrStatus.Message, ` ""`, "", 1)
+		if status.ErrStatus.Reason == metav1.StatusReasonInvalid && status.ErrStatus.Details != nil {
+			status.ErrStatus.Details.Group, status.ErrStatus.Details.Kind = "", ""
+		}
+	}
+	return err
 }
 
 func (r *resource) internalError(err error) error {

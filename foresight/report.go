@@ -145,16 +145,15 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 // onItsWay says that a reason is a review which does not fail.
 func onItsWay(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
 
-// active says why an object that nobody deletes is here: that nobody deletes
-// it, and who owns it.
+// active says why an object is here that is not being deleted: that no delete
+// was asked for, and what owns it.
 func (t *teller) active(h *head) ([]v1.Reason, error) {
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
 	}
 	out := []v1.Reason{{
-		Type: v1.ReasonNotDeleted, Message: "nobody has asked for its deletion",
-		Resolve: command(t.s.reference(h.Key, ""), "delete"),
+		Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion",
 	}}
 	w := t.s.newWalk(t.r)
 	owners, err := w.lookUp([]question{{h, m}})

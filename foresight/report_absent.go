@@ -45,7 +45,7 @@ func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionRe
 	status.Remaining += below
 	if found {
 		at := metav1.NewTime(time.UnixMilli(gone.at))
-		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at}
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at, Resolve: "to bring it back: exeunt restore " + bringBack(status.Object)}
 		if gone.actor != "" {
 			reason.Message += " by " + gone.actor
 		}
@@ -67,6 +67,14 @@ func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionRe
 	collector, err := t.collector(uid)
 	status.Reasons = append(status.Reasons, collector...)
 	return status, err
+}
+
+// bringBack is what "exeunt restore" takes for an object.
+func bringBack(ref v1.ObjectReference) string {
+	if ref.Name == "" {
+		return "--uid " + string(ref.UID)
+	}
+	return target(ref)
 }
 
 // removal finds an object in the archive: by its uid, or the last of its name.

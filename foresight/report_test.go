@@ -76,7 +76,7 @@ func TestReasons(t *testing.T) {
 		"nobody deleted it": {
 			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
 			state:   v1.Active,
-			want:    "NotDeleted: nobody has asked for its deletion\n",
+			want:    "NotDeleted: no client has asked for its deletion\n",
 		},
 		"kept by an owner": {
 			prepare: func(w *world) object.Object {
@@ -84,7 +84,7 @@ func TestReasons(t *testing.T) {
 				return w.create(thing{namespace: "n", name: "a", owners: w.ownedBy(owner)})
 			},
 			state: v1.Active,
-			want:  "NotDeleted: nobody has asked for its deletion\nOwner: owned by ConfigMap owner, which exists and keeps it\n",
+			want:  "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which exists and keeps it\n",
 		},
 		"an owner that is gone, and the collector not there yet": {
 			prepare: func(w *world) object.Object {
@@ -92,7 +92,7 @@ func TestReasons(t *testing.T) {
 				return w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{ref}})
 			},
 			state: v1.Active,
-			want: "NotDeleted: nobody has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist, here or at all\n" +
+			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist, here or at all\n" +
 				"Review: the collector has yet to come to it\n",
 		},
 		"a cluster-scoped object of a namespaced owner": {
@@ -101,7 +101,7 @@ func TestReasons(t *testing.T) {
 				return w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "a", owners: w.ownedBy(owner)})
 			},
 			state: v1.Active,
-			want: "NotDeleted: nobody has asked for its deletion\n" +
+			want: "NotDeleted: no client has asked for its deletion\n" +
 				"Owner: owned by ConfigMap owner, which lives in a namespace while this does not: it is never collected\n",
 		},
 		"a finalizer, and who set it last": {
@@ -389,6 +389,9 @@ func TestGone(t *testing.T) {
 `
 		if text := outline(got.Reasons, ""); text != want || got.Exists || got.Remaining != 2 || got.Object.UID != "app" || got.Reasons[0].Since.UnixMilli() != 5001 {
 			t.Errorf("got %+v\n%s\nwant\n%s", got, text, want)
+		}
+		if resolve := got.Reasons[0].Resolve; resolve != "to bring it back: exeunt restore configmap/app -n n" {
+			t.Errorf("to resolve: %q", resolve)
 		}
 		if got := ask("nobody"); got.Exists || len(got.Reasons) != 0 || got.Object.UID != "" {
 			t.Errorf("of what never was: %+v", got)

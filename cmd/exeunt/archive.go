@@ -45,8 +45,28 @@ func (f *archiveFilter) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&f.name, "name", "", "only objects of this name")
 	flags.StringVar(&f.actor, "actor", "", "only what this user deleted")
 	flags.StringVar(&f.cascade, "cascade", "", "only what went in this cascade")
+	complete(cmd, "kind", f.completeKinds)
+	complete(cmd, "cascade", f.completeCascades)
 	flags.DurationVar(&f.since, "since", 0, "only what was removed within this time: 2h")
 	flags.DurationVar(&f.olderThan, "older-than", 0, "only what was removed longer ago than this")
+}
+
+// narrow reads KIND, KIND/NAME or KIND NAME, which say the same as --kind and
+// --name.
+func (f *archiveFilter) narrow(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if f.kind != "" || f.name != "" {
+		return fmt.Errorf("%q beside --kind or --name: one of them is enough", args[0])
+	}
+	if len(args) == 1 && !strings.Contains(args[0], "/") {
+		f.kind = args[0]
+		return nil
+	}
+	s, err := oneSubject(args)
+	f.kind, f.name = s.kind, s.name
+	return err
 }
 
 // empty says that nothing is left out.
@@ -112,13 +132,15 @@ func newArchiveList() *cobra.Command {
 	var f archiveFilter
 	var o output
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [KIND | KIND/NAME]",
 		Short: "List removed objects, the newest removal first",
 		Example: `  exeunt archive list --since 1h
-  exeunt archive list --kind deploy -n shop --name web -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  exeunt archive list deployment/web -n shop -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
+				return err
+			}
+			if err := f.narrow(args); err != nil {
 				return err
 			}
 			client, err := f.connect()
@@ -129,6 +151,7 @@ func newArchiveList() *cobra.Command {
 		},
 	}
 	f.addFlags(cmd)
+	cmd.ValidArgsFunction = f.completeArchived
 	o.addFlag(cmd, "name")
 	return cmd
 }

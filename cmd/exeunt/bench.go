@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/bench"
 )
@@ -29,6 +28,7 @@ var workloads = []struct {
 }
 
 func newBench() *cobra.Command {
+	var t target
 	var c bench.Config
 	var o output
 	var asJSON, keep bool
@@ -61,7 +61,7 @@ when an operation failed or an event did not arrive.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			results, err := runBench(cmd, &c, args, keep)
+			results, err := runBench(cmd, &t, &c, args, keep)
 			if len(results) > 0 {
 				err = errors.Join(err, printResults(cmd, &o, results))
 			}
@@ -72,7 +72,7 @@ when an operation failed or an event did not arrive.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, as kubectl reads it)")
+	t.addServerFlags(cmd)
 	f.StringVar(&c.Namespace, "namespace", "bench", "namespace to work in")
 	f.IntVar(&c.Clients, "clients", 32, "requests under way at once")
 	f.IntVar(&c.Connections, "connections", 8, "TCP connections that the clients share, and as many for the watchers")
@@ -87,6 +87,7 @@ when an operation failed or an event did not arrive.`,
 	f.BoolVar(&asJSON, "json", false, "the same as -o json")
 	o.addFlag(cmd)
 	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
+	cmd.ValidArgs = []string{"create", "get", "list", "watch", "update", "patch", "delete", "all", "start"}
 	cmd.AddCommand(newBenchRegistry())
 	return cmd
 }
@@ -97,8 +98,9 @@ func printResults(cmd *cobra.Command, o *output, results []bench.Result) error {
 
 // runBench runs what the arguments name. Results of workloads that came to
 // their end are returned beside the error of the one that did not.
-func runBench(cmd *cobra.Command, c *bench.Config, args []string, keep bool) (results []bench.Result, err error) {
+func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, keep bool) (results []bench.Result, err error) {
 	ctx := cmd.Context()
+	c.Kubeconfig = t.kubeconfig
 	if len(args) > 0 && args[0] == "start" {
 		c.Command = args[1:]
 		r, err := bench.RunStart(ctx, *c)
@@ -111,10 +113,8 @@ func runBench(cmd *cobra.Command, c *bench.Config, args []string, keep bool) (re
 	if err != nil {
 		return nil, err
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.Kubeconfig
-	if c.REST, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig(); err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	if c.REST, err = t.restConfig(); err != nil {
+		return nil, err
 	}
 	if !keep {
 		defer func() {

@@ -5,123 +5,135 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/homedir"
 
 	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
-
-// target is where the server is that a command asks, and the namespace that it
-// asks about.
-type target struct {
-	kubeconfig, context, namespace string
-	plugin                         bool // run by kubectl: its users' files, and none of ours
-}
-
-func (t *target) addFlags(cmd *cobra.Command) {
-	t.addServerFlags(cmd)
-	cmd.Flags().StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
-}
-
-// addServerFlags are the flags of a command that asks about no namespace.
-func (t *target) addServerFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	t.plugin = program(os.Args) == pluginName || program(os.Args) == completeName
-	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
-	f.StringVar(&t.context, "context", "", "context of the kubeconfig to use")
-}
-
-// config reads the kubeconfig that the flags, the environment or the directory
-// lead to.
-func (t *target) config() (clientcmd.ClientConfig, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: t.kubeconfig}
-	local, own := filepath.Join("data", "kubeconfig"), filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
-	switch env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
-	case t.kubeconfig != "":
-	case env != "":
-		rules.Precedence = filepath.SplitList(env)
-	case !t.plugin && exists(local):
-		rules.ExplicitPath = local
-	case exists(own):
-		rules.ExplicitPath = own
-	default:
-		return nil, errors.New("no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig")
-	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.context}), nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
 
 // client asks a server. Names are resolved as it knows them.
 type client struct {
 	rest      rest.Interface
 	mapper    meta.RESTMapper
+	kinds     []*restmapper.APIGroupResources
 	namespace string
 }
 
 // open connects to the server and learns its kinds.
 func (t *target) open() (*client, error) {
-	loader, err := t.config()
+	config, err := t.restConfig()
 	if err != nil {
 		return nil, err
-	}
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	c := &client{}
 	if c.namespace, err = t.currentNamespace(); err != nil {
 		return nil, err
 	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	known, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := restmapper.GetAPIGroupResources(kinds)
-	if err != nil {
+	if c.kinds, err = restmapper.GetAPIGroupResources(known); err != nil {
 		return nil, fmt.Errorf("learn the server's kinds: %w", err)
 	}
-	c.mapper = restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), kinds, nil)
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	c.mapper = restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(c.kinds), known, nil)
 	c.rest, err = rest.UnversionedRESTClientFor(config)
 	return c, err
 }
 
-// resolve reads KIND/NAME, where KIND is any name that kubectl would take:
-// "deploy", "deployments", "Deployment", "deployments.v1.apps".
-func (c *client) resolve(argument string) (foresightv1.ObjectReference, error) {
+// subject is an object as a person names it: KIND is any name that kubectl would
+// take ("deploy", "deployments", "Deployment", "deployments.v1.apps").
+type subject struct{ kind, name string }
+
+func (s subject) String() string { return s.kind + "/" + s.name }
+
+var versionPart = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+
+// groupKind is the kind without its group, and an apiVersion with the group:
+// "deployment" and "apps/v1" of deployment.v1.apps or of deployment.apps, for
+// which any version does.
+func (s subject) groupKind() (kind, apiVersion string) {
+	kind, group, grouped := strings.Cut(s.kind, ".")
+	if !grouped {
+		return kind, ""
+	}
+	if first, rest, ok := strings.Cut(group, "."); ok && versionPart.MatchString(first) {
+		return kind, rest + "/" + first
+	}
+	return kind, group + "/v1"
+}
+
+// parseSubjects reads the objects that the arguments of a command name, as
+// kubectl reads them: KIND/NAME..., or KIND NAME...
+func parseSubjects(args []string) ([]subject, error) {
+	if len(args) == 0 {
+		return nil, fmt.Errorf("name an object: KIND/NAME, for instance deployment/web")
+	}
+	if len(args) > 1 && args[0] != "" && !strings.Contains(args[0], "/") {
+		return ofOneKind(args[0], args[1:])
+	}
+	var out []subject
+	for _, arg := range args {
+		kind, name, _ := strings.Cut(arg, "/")
+		if kind == "" || name == "" || strings.Contains(name, "/") {
+			return nil, fmt.Errorf("%q is not KIND/NAME: say deployment/web, or deployment web", arg)
+		}
+		out = append(out, subject{kind, name})
+	}
+	return out, nil
+}
+
+func ofOneKind(kind string, names []string) ([]subject, error) {
+	var out []subject
+	for _, name := range names {
+		if name == "" || strings.Contains(name, "/") {
+			return nil, fmt.Errorf("%q is not the name of a %s: after a KIND come names without a slash", name, kind)
+		}
+		out = append(out, subject{kind, name})
+	}
+	return out, nil
+}
+
+// oneSubject is parseSubjects for a command that takes one object.
+func oneSubject(args []string) (subject, error) {
+	all, err := parseSubjects(args)
+	if err != nil {
+		return subject{}, err
+	}
+	if len(all) > 1 {
+		return subject{}, fmt.Errorf("%s and %s: name one object", all[0], all[1])
+	}
+	return all[0], nil
+}
+
+// resolve finds out which kind a subject is of, and whether it has a namespace.
+func (c *client) resolve(s subject) (foresightv1.ObjectReference, error) {
 	var ref foresightv1.ObjectReference
-	kind, name, found := strings.Cut(argument, "/")
-	if !found || kind == "" || name == "" || strings.Contains(name, "/") {
-		return ref, fmt.Errorf("%q is not KIND/NAME", argument)
-	}
-	gvk, err := c.kindFor(strings.ToLower(kind))
+	mapping, err := c.mappingFor(s.kind)
 	if err != nil {
 		return ref, err
 	}
-	mapping, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return ref, err
-	}
-	ref.APIVersion, ref.Kind, ref.Name = gvk.GroupVersion().String(), gvk.Kind, name
+	gvk := mapping.GroupVersionKind
+	ref.APIVersion, ref.Kind, ref.Name = gvk.GroupVersion().String(), gvk.Kind, s.name
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		ref.Namespace = c.namespace
 	}
 	return ref, nil
+}
+
+func (c *client) mappingFor(kind string) (*meta.RESTMapping, error) {
+	gvk, err := c.kindFor(strings.ToLower(kind))
+	if err != nil {
+		return nil, err
+	}
+	return c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
 func (c *client) kindFor(name string) (schema.GroupVersionKind, error) {
@@ -141,7 +153,39 @@ func (c *client) kindFor(name string) (schema.GroupVersionKind, error) {
 // noKindError is the name of a kind that the server does not serve.
 type noKindError string
 
-func (e noKindError) Error() string { return fmt.Sprintf("the server has no kind %q", string(e)) }
+func (e noKindError) Error() string {
+	return fmt.Sprintf("the server has no kind %q: kubectl api-resources lists its kinds", string(e))
+}
+
+// askEach asks about each object that the arguments name, and prints the answers
+// together. An object that cannot be answered for does not keep the others from
+// being shown.
+func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(*client, foresightv1.ObjectReference) (document, error)) error {
+	subjects, err := parseSubjects(args)
+	if err != nil {
+		return err
+	}
+	c, err := t.open()
+	if err != nil {
+		return err
+	}
+	var answers []document
+	for _, s := range subjects {
+		ref, failed := c.resolve(s)
+		var d document
+		if failed == nil {
+			d, failed = ask(c, ref)
+		}
+		if d.value != nil {
+			answers = append(answers, d)
+		}
+		err = errors.Join(err, failed)
+	}
+	if len(answers) > 0 {
+		err = errors.Join(o.printAll(cmd.OutOrStdout(), answers), err)
+	}
+	return err
+}
 
 // ask creates a question and reads the answer into the same object.
 func (c *client) ask(ctx context.Context, resource string, question any) error {

@@ -3,24 +3,150 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/homedir"
 )
+
+// target is where the server is that a command asks, and the namespace that it
+// asks about. Every command that talks to a server finds it through this type.
+type target struct {
+	kubeconfig, context, namespace string
+	plugin                         bool          // run by kubectl: its users' files, and none of ours
+	timeout                        time.Duration // for each request; 0: none
+}
+
+func (t *target) addFlags(cmd *cobra.Command) {
+	t.addServerFlags(cmd)
+	cmd.Flags().StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
+	complete(cmd, "namespace", t.completeNamespaces)
+}
+
+// addServerFlags are the flags of a command that asks about no namespace.
+func (t *target) addServerFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	t.plugin = program(os.Args) == pluginName || program(os.Args) == completeName
+	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
+	f.StringVar(&t.context, "context", "", "context of the kubeconfig to use")
+	complete(cmd, "context", t.completeContexts)
+}
+
+const getKubeconfig = `"exeunt serve" writes one to data/kubeconfig: name it with --kubeconfig FILE`
+
+// files are the kubeconfigs to read, and what named them.
+func (t *target) files() (files []string, by string, err error) {
+	local, own := filepath.Join("data", "kubeconfig"), filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
+	env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	switch {
+	case t.kubeconfig != "":
+		files, by = []string{t.kubeconfig}, "--kubeconfig"
+	case env != "":
+		files, by = filepath.SplitList(env), "$KUBECONFIG"
+	case !t.plugin && exists(local):
+		return []string{local}, "", nil
+	case exists(own):
+		return []string{own}, "", nil
+	case t.plugin:
+		return nil, "", fmt.Errorf("no kubeconfig: $KUBECONFIG is not set, and %s does not exist; %s", own, getKubeconfig)
+	default:
+		return nil, "", fmt.Errorf("no kubeconfig: $KUBECONFIG is not set, and neither %s nor %s exists; %s", local, own, getKubeconfig)
+	}
+	if !slices.ContainsFunc(files, exists) {
+		return nil, "", fmt.Errorf("%s names %s, which does not exist; %s", by, strings.Join(files, ", "), getKubeconfig)
+	}
+	return files, by, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// loaded is a kubeconfig, and how to say which.
+type loaded struct {
+	clientcmd.ClientConfig
+	file    string // for people
+	context string
+}
+
+// load reads the kubeconfig that the flags, the environment or the directory
+// lead to, and chooses the context.
+func (t *target) load() (*loaded, error) {
+	files, by, err := t.files()
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{file: strings.Join(files, ", "), context: t.context}
+	if by != "" {
+		l.file += " (" + by + ")"
+	}
+	l.ClientConfig = loader(files, t.context)
+	raw, err := l.RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", l.file, err)
+	}
+	if l.context == "" {
+		l.context = raw.CurrentContext
+	}
+	known := strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+	switch {
+	case known == "":
+		return nil, fmt.Errorf("kubeconfig %s has no contexts; %s", l.file, getKubeconfig)
+	case l.context == "":
+		return nil, fmt.Errorf("kubeconfig %s has no current-context: choose one with --context: %s", l.file, known)
+	case raw.Contexts[l.context] == nil:
+		return nil, fmt.Errorf("context %q does not exist in kubeconfig %s: choose one with --context: %s", l.context, l.file, known)
+	}
+	return l, nil
+}
+
+func loader(files []string, context string) clientcmd.ClientConfig {
+	rules := &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+}
+
+// rest is how to reach the server. Requests that do not reach it fail with a
+// *connectError.
+func (l *loaded) rest() (*rest.Config, error) {
+	config, err := l.ClientConfig.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig %s: %w", l.file, err)
+	}
+	config.Wrap(l.explain(config.Host))
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.QPS = -1 // the server knows how to refuse
+	return config, nil
+}
+
+// restConfig is load and rest in one.
+func (t *target) restConfig() (*rest.Config, error) {
+	l, err := t.load()
+	if err != nil {
+		return nil, err
+	}
+	config, err := l.rest()
+	if err == nil && t.timeout > 0 {
+		config.Timeout = t.timeout
+	}
+	return config, err
+}
 
 // connect makes a client for paths of our own choice. It does not learn the
 // server's kinds first: the server resolves names itself where this is used.
 func (t *target) connect() (rest.Interface, error) {
-	loader, err := t.config()
+	config, err := t.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.QPS = -1 // the server knows how to refuse
 	return rest.UnversionedRESTClientFor(config)
 }
 
@@ -29,13 +155,13 @@ func (t *target) currentNamespace() (string, error) {
 	if t.namespace != "" {
 		return t.namespace, nil
 	}
-	loader, err := t.config()
+	l, err := t.load()
 	if err != nil {
 		return "", err
 	}
-	namespace, _, err := loader.Namespace()
+	namespace, _, err := l.Namespace()
 	if err != nil {
-		return "", fmt.Errorf("read kubeconfig: %w", err)
+		return "", fmt.Errorf("read kubeconfig %s: %w", l.file, err)
 	}
 	return namespace, nil
 }

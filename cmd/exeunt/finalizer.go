@@ -17,7 +17,7 @@ import (
 func newFinalizer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finalizer",
-		Short: "Override a finalizer that nobody removes",
+		Short: "Override a finalizer whose controller does not remove it",
 	}
 	cmd.AddCommand(newFinalizerRemove())
 	return cmd
@@ -30,18 +30,21 @@ func newFinalizerRemove() *cobra.Command {
 	var uid string
 	cmd := &cobra.Command{
 		Use:   "remove KIND/NAME FINALIZER --reason TEXT",
-		Short: "Remove somebody else's finalizer from an object that is being deleted",
-		Long: `Remove somebody else's finalizer from an object that is being deleted, because
-whoever should do it never will. What they would have cleaned up stays. If
-nothing else holds the object, it is gone.
+		Short: "Remove a controller's finalizer from an object that is being deleted",
+		Long: `Remove a finalizer from an object that is being deleted, because the controller
+that should remove it never will. What it would have cleaned up stays. If nothing
+else holds the object, it is gone.
 
 The reason is recorded with your name in an Event about the object, which
 outlives it, and in the server's log. See "exeunt why" for what holds an object.`,
 		Example: `  exeunt finalizer remove configmap/web-state backup.example.com/snapshot -n shop \
     --reason "the backup operator was uninstalled"`,
-		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
+				return err
+			}
+			s, finalizer, err := finalizerArguments(args)
+			if err != nil {
 				return err
 			}
 			if strings.TrimSpace(spec.Reason) == "" {
@@ -51,14 +54,15 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 			if err != nil {
 				return err
 			}
-			if spec.Object, err = c.resolveAnyway(args[0]); err != nil {
+			if spec.Object, err = c.resolveAnyway(s); err != nil {
 				return err
 			}
-			spec.Object.UID, spec.Finalizer = types.UID(uid), args[1]
+			spec.Object.UID, spec.Finalizer = types.UID(uid), finalizer
 			return removeFinalizer(cmd.Context(), c, spec, &o, cmd.OutOrStdout())
 		},
 	}
 	t.addFlags(cmd)
+	cmd.ValidArgsFunction = t.completeFinalizers
 	f := cmd.Flags()
 	f.StringVar(&spec.Reason, "reason", "", "why, in words; required")
 	f.StringVar(&uid, "uid", "", "only if the object has this uid")
@@ -96,12 +100,24 @@ func removalText(r *forcev1.FinalizerRemoval) string {
 
 // resolveAnyway resolves KIND/NAME also where the server does not serve the
 // kind, because its definition is broken: then PLURAL.GROUP/NAME names it.
-func (c *client) resolveAnyway(argument string) (foresightv1.ObjectReference, error) {
-	ref, err := c.resolve(argument)
-	kind, name, ok := strings.Cut(argument, "/")
-	plural, group, grouped := strings.Cut(kind, ".")
-	if err == nil || !ok || !grouped || name == "" || !errors.As(err, new(noKindError)) {
+func (c *client) resolveAnyway(s subject) (foresightv1.ObjectReference, error) {
+	ref, err := c.resolve(s)
+	plural, group, grouped := strings.Cut(s.kind, ".")
+	if err == nil || !grouped || !errors.As(err, new(noKindError)) {
 		return ref, err
 	}
-	return foresightv1.ObjectReference{APIVersion: group, Kind: plural, Namespace: c.namespace, Name: name}, nil
+	return foresightv1.ObjectReference{APIVersion: group, Kind: plural, Namespace: c.namespace, Name: s.name}, nil
+}
+
+// finalizerArguments reads KIND/NAME FINALIZER, or KIND NAME FINALIZER.
+func finalizerArguments(args []string) (subject, string, error) {
+	const want = "name the object and its finalizer: KIND/NAME FINALIZER; \"exeunt why KIND/NAME\" lists the finalizers"
+	switch {
+	case len(args) < 2, len(args) == 2 && !strings.Contains(args[0], "/"):
+		return subject{}, "", errors.New(want)
+	case len(args) > 3:
+		return subject{}, "", fmt.Errorf("%d arguments: %s", len(args), want)
+	}
+	s, err := oneSubject(args[:len(args)-1])
+	return s, args[len(args)-1], err
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ func main() {
 	defer stop()
 	root := newProgram(os.Args)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, root.DisplayName()+":", err)
+		fmt.Fprintln(os.Stderr, root.DisplayName()+":", shortest(err))
 		os.Exit(1)
 	}
 }
@@ -31,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newNode(), newRegistry(), newBench())
+	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newNode(), newRegistry(), newBench(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }
@@ -51,21 +50,4 @@ func refuseUnknown(group *cobra.Command) {
 	}
 	group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	group.DisableFlagsInUseLine = true
-}
-
-// version is the module's version, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "dev"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "dev-" + s.Value[:12]
-		}
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	return "dev"
 }

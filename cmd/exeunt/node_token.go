@@ -75,13 +75,9 @@ func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output)
 	if o.format != "" {
 		return o.print(out, document{value: made})
 	}
-	loader, err := t.config()
+	config, err := t.restConfig()
 	if err != nil {
 		return err
-	}
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	fmt.Fprintf(told, "Token %s lets one node into project %s until %s. On that machine:\n",
 		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
@@ -202,6 +198,7 @@ MeshNode.`,
 			}})
 		},
 	}
+	cmd.ValidArgsFunction = t.completeTokens
 	t.addServerFlags(cmd) // no namespace: the id says it all
 	o.addFlag(cmd, "name")
 	return cmd

@@ -61,6 +61,31 @@ func (o *output) print(w io.Writer, d document) error {
 	return d.text(w)
 }
 
+// printAll writes several documents: as one List, or one below the other.
+func (o *output) printAll(w io.Writer, all []document) error {
+	if len(all) == 1 {
+		return o.print(w, all[0])
+	}
+	together := document{text: func(w io.Writer) error {
+		for i, d := range all {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			if err := d.text(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	items := []any{}
+	for _, d := range all {
+		items = append(items, d.value)
+		together.names = append(together.names, d.names...)
+	}
+	together.value = map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": items}
+	return o.print(w, together)
+}
+
 func writeIndented(w io.Writer, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

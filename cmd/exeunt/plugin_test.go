@@ -37,8 +37,8 @@ func TestPluginNames(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"exeunt", []string{"why", "--help"}, "  exeunt why KIND/NAME [flags]"},
-		{"kubectl-exeunt", []string{"why", "--help"}, "  kubectl exeunt why KIND/NAME [flags]"},
+		{"exeunt", []string{"why", "--help"}, "  exeunt why KIND/NAME... [flags]"},
+		{"kubectl-exeunt", []string{"why", "--help"}, "  kubectl exeunt why KIND/NAME... [flags]"},
 		{"kubectl-exeunt", []string{"--help"}, `Use "kubectl exeunt [command] --help"`},
 		{"kubectl_complete-exeunt", []string{"fin"}, "finalizer\tOverride a finalizer"},
 		{"kubectl_complete-exeunt", []string{"why", "--wa"}, "--watch\t"},
@@ -83,11 +83,7 @@ func TestConfig(t *testing.T) {
 	given, env := write("given"), write("env")
 	host := func(tt target) string {
 		t.Helper()
-		loader, err := tt.config()
-		if err != nil {
-			return err.Error()
-		}
-		config, err := loader.ClientConfig()
+		config, err := tt.restConfig()
 		if err != nil {
 			return err.Error()
 		}

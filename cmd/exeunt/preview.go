@@ -23,7 +23,7 @@ func newPreview() *cobra.Command {
 	var o output
 	var q previewQuery
 	cmd := &cobra.Command{
-		Use:   "preview KIND/NAME",
+		Use:   "preview KIND/NAME...",
 		Short: "Show what deleting an object would take with it",
 		Long: `Show what deleting an object would take with it, without deleting anything: first
 what would block, then everything that is touched, as a tree.
@@ -36,11 +36,10 @@ what would block, then everything that is touched, as a tree.
   Wait    it goes after something else that blocks or waits
 
 A question mark behind an action means that the order in which the collector
-comes to things decides.`,
+comes to things decides. Each of several objects is looked at by itself.`,
 		Example: `  exeunt preview deployment/web -n shop
   exeunt preview namespace/shop --counts
-  exeunt preview deploy/web --cascade=foreground -o json`,
-		Args: cobra.ExactArgs(1),
+  exeunt preview deployment web --cascade=foreground -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -52,20 +51,20 @@ comes to things decides.`,
 			if o.format != "" {
 				q.lines = 0
 			}
-			c, err := t.open()
-			if err != nil {
-				return err
-			}
-			p, err := askPreview(cmd.Context(), c, args[0], q)
-			if err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), previewed(p))
+			return t.askEach(cmd, &o, args, func(c *client, ref foresightv1.ObjectReference) (document, error) {
+				p, err := askPreview(cmd.Context(), c, ref, q)
+				if err != nil {
+					return document{}, err
+				}
+				return previewed(p), nil
+			})
 		},
 	}
+	cmd.ValidArgsFunction = t.completeObjects
 	t.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&cascade, "cascade", "", "what becomes of dependents: background, foreground or orphan (default: what the kind does)")
+	complete(cmd, "cascade", words("background", "foreground", "orphan"))
 	f.BoolVar(&q.counts, "counts", false, "counts only")
 	f.IntVar(&q.lines, "lines", 200, "the most objects to show as a tree, the oldest first; 0: all")
 	o.addFlag(cmd, "name")
@@ -97,11 +96,7 @@ type previewQuery struct {
 }
 
 // askPreview asks for as many pages as are wanted and puts them together.
-func askPreview(ctx context.Context, c *client, argument string, q previewQuery) (*foresightv1.DeletionPreview, error) {
-	ref, err := c.resolve(argument)
-	if err != nil {
-		return nil, err
-	}
+func askPreview(ctx context.Context, c *client, ref foresightv1.ObjectReference, q previewQuery) (*foresightv1.DeletionPreview, error) {
 	spec := foresightv1.DeletionPreviewSpec{Object: ref, PropagationPolicy: q.policy, CountsOnly: q.counts}
 	if !q.counts {
 		spec.Limit = previewPage

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +100,7 @@ There is more below that is not shown.
 		},
 		"active": {
 			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Active},
-			"Deployment web in namespace shop is ACTIVE.\n",
+			"Deployment web in namespace shop is ACTIVE: it is not being deleted.\n",
 		},
 	} {
 		if got := reportText(&test.status, now); got != test.want {
@@ -138,13 +139,16 @@ func TestParseCascade(t *testing.T) {
 }
 
 func TestNoKubeconfig(t *testing.T) {
+	home := t.TempDir()
 	t.Setenv("KUBECONFIG", "")
-	t.Chdir(t.TempDir())
+	t.Setenv("HOME", home)
+	t.Chdir(home)
 	for _, cmd := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"pod/a"}, "no kubeconfig: give --kubeconfig, set $KUBECONFIG, or run beside data/kubeconfig"},
+		{[]string{"pod/a"}, "no kubeconfig: $KUBECONFIG is not set, and neither data/kubeconfig nor " + filepath.Join(home, ".kube/config") +
+			` exists; "exeunt serve" writes one to data/kubeconfig: name it with --kubeconfig FILE`},
 		{[]string{"pod/a", "-o", "wide"}, `-o "wide": want json, yaml, name, or leave it out for text`},
 	} {
 		for _, c := range []interface {

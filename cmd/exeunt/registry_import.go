@@ -100,13 +100,9 @@ func (c *registryImport) client() (*http.Client, error) {
 	// than a busy database takes to say whether it has the blob.
 	transport.ExpectContinueTimeout = 10 * time.Second
 	if to.Scheme == "https" {
-		loader, err := c.config()
+		config, err := c.restConfig()
 		if err != nil {
 			return nil, err
-		}
-		config, err := loader.ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("read kubeconfig: %w", err)
 		}
 		if transport.TLSClientConfig, err = rest.TLSConfigFor(config); err != nil {
 			return nil, fmt.Errorf("read kubeconfig: %w", err)

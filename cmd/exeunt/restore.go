@@ -20,7 +20,7 @@ func newRestore() *cobra.Command {
 	var spec v1.RestoreSpec
 	var o output
 	cmd := &cobra.Command{
-		Use:   "restore KIND/NAME | --cascade ID | --uid UID",
+		Use:   "restore KIND/NAME... | --cascade ID | --uid UID",
 		Short: "Bring deleted objects back",
 		Long: `Bring deleted objects back: the newest removed object of a name, the object that
 had a uid, or everything that went in one cascade, owners before what they own.
@@ -35,9 +35,9 @@ objects have new uids, and references between them follow. The same command
 again goes on where it was interrupted. See "exeunt archive list".`,
 		Example: `  exeunt restore configmap/settings -n shop
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := nameSubject(&t, &spec, args); err != nil {
+			specs, err := restoreSpecs(&t, spec, args)
+			if err != nil {
 				return err
 			}
 			if err := o.check(); err != nil {
@@ -47,20 +47,14 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 			if err != nil {
 				return err
 			}
-			status, err := restore(cmd.Context(), client, spec)
-			if err != nil {
-				return err
-			}
-			err = o.print(cmd.OutOrStdout(), restored(spec, status, cmd.ErrOrStderr()))
-			if status.Failed > 0 {
-				err = errors.Join(err, fmt.Errorf("%s not restored; the lines above say why", counted(status.Failed, "object")))
-			}
-			return err
+			return restoreEach(cmd, client, specs, &o)
 		},
 	}
 	t.addFlags(cmd)
+	cmd.ValidArgsFunction = t.completeArchived
 	f := cmd.Flags()
 	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that went in this cascade")
+	complete(cmd, "cascade", t.completeCascades)
 	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
 	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would be done and do nothing")
 	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
@@ -69,24 +63,56 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 	return cmd
 }
 
-// nameSubject reads KIND/NAME.
-func nameSubject(t *target, spec *v1.RestoreSpec, args []string) error {
+// restoreEach restores one thing after the other, and prints all results. What
+// cannot be restored does not keep the rest from being restored.
+func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSpec, o *output) error {
+	var results []document
+	var problems error
+	failed := 0
+	for _, spec := range specs {
+		status, err := restore(cmd.Context(), client, spec)
+		if err != nil {
+			problems = errors.Join(problems, err)
+			continue
+		}
+		results = append(results, restored(spec, status, cmd.ErrOrStderr()))
+		failed += status.Failed
+	}
+	if failed > 0 {
+		problems = errors.Join(problems, fmt.Errorf("%s not restored; the lines above say why", counted(failed, "object")))
+	}
+	if len(results) == 0 {
+		return problems
+	}
+	return errors.Join(o.printAll(cmd.OutOrStdout(), results), problems)
+}
+
+// restoreSpecs is what the arguments and flags name.
+func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSpec, error) {
 	if len(args) == 0 {
 		if (spec.Cascade == "") == (spec.UID == "") {
-			return errors.New("say what to restore: KIND/NAME, --cascade ID or --uid UID")
+			return nil, errors.New("say what to restore: KIND/NAME, --cascade ID or --uid UID")
 		}
-		return nil
+		return []v1.RestoreSpec{spec}, nil
 	}
-	kind, name, ok := strings.Cut(args[0], "/")
-	if !ok || kind == "" || name == "" {
-		return fmt.Errorf("%q is not KIND/NAME", args[0])
+	subjects, err := parseSubjects(args)
+	if err != nil {
+		return nil, err
 	}
 	if spec.Cascade != "" || spec.UID != "" {
-		return errors.New("either KIND/NAME or --cascade or --uid")
+		return nil, errors.New("either KIND/NAME or --cascade or --uid")
 	}
 	namespace, err := t.currentNamespace()
-	spec.Object = &v1.ObjectName{Kind: kind, Namespace: namespace, Name: name}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	var out []v1.RestoreSpec
+	for _, s := range subjects {
+		kind, apiVersion := s.groupKind()
+		spec.Object = &v1.ObjectName{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: s.name}
+		out = append(out, spec)
+	}
+	return out, nil
 }
 
 // restore asks until the server has dealt with everything. The results of a

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,14 +21,17 @@ func newWhy() *cobra.Command {
 	var watch bool
 	var interval time.Duration
 	cmd := &cobra.Command{
-		Use:   "why KIND/NAME",
+		Use:   "why KIND/NAME...",
 		Short: "Show why an object or namespace is still here, and what to do about it",
 		Long: `Show every reason why an object, or a namespace, is still here, as a tree, each
 with what would resolve it: finalizers and who set them, dependents that block,
-grace that is left, content that is left, and the collector's own troubles.`,
+grace that is left, content that is left, and the collector's own troubles.
+
+Of an object that is not being deleted it shows what owns it and what a delete
+would take with it. An object that does not exist is an error (exit code 1), which
+says when it was deleted and how to restore it; with --watch that is the end.`,
 		Example: `  exeunt why deployment/web -n shop
-  exeunt why namespace/shop --watch`,
-		Args: cobra.ExactArgs(1),
+  exeunt why namespace shop --watch`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -36,30 +42,115 @@ grace that is left, content that is left, and the collector's own troubles.`,
 			if interval <= 0 {
 				return fmt.Errorf("--interval %v: must be positive", interval)
 			}
-			c, err := t.open()
-			if err != nil {
-				return err
-			}
-			ref, err := c.resolve(args[0])
-			if err != nil {
-				return err
-			}
 			if watch {
-				return watchReport(cmd.Context(), c, ref, interval, cmd.OutOrStdout())
+				return t.watch(cmd, args, interval)
 			}
-			r, err := askReport(cmd.Context(), c, ref)
-			if err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), reported(r))
+			return t.askEach(cmd, &o, args, func(c *client, ref foresightv1.ObjectReference) (document, error) {
+				return why(cmd.Context(), c, ref)
+			})
 		},
 	}
+	cmd.ValidArgsFunction = t.completeObjects
 	t.addFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&watch, "watch", "w", false, "go on until it is gone, and show what changes")
 	f.DurationVar(&interval, "interval", time.Second, "how often --watch looks")
 	o.addFlag(cmd, "name")
 	return cmd
+}
+
+// watch follows one object until it is gone.
+func (t *target) watch(cmd *cobra.Command, args []string, interval time.Duration) error {
+	s, err := oneSubject(args)
+	if err != nil {
+		return err
+	}
+	c, err := t.open()
+	if err != nil {
+		return err
+	}
+	ref, err := c.resolve(s)
+	if err != nil {
+		return err
+	}
+	return watchReport(cmd.Context(), c, ref, interval, cmd.OutOrStdout())
+}
+
+// why is the report about one object. If nothing is left of it, that is an
+// error, which says all that the report would say.
+func why(ctx context.Context, c *client, ref foresightv1.ObjectReference) (document, error) {
+	r, err := askReport(ctx, c, ref)
+	if err != nil {
+		return document{}, err
+	}
+	d := reported(r)
+	switch {
+	case !r.Status.Exists && r.Status.Remaining == 0:
+		d.text = func(io.Writer) error { return nil }
+		return d, errors.New(absentText(&r.Status, time.Now()))
+	case r.Status.State != foresightv1.Active:
+		return d, nil
+	}
+	p, err := askPreview(ctx, c, ref, previewQuery{counts: true})
+	if err != nil {
+		return d, err
+	}
+	report := d.text
+	d.text = func(w io.Writer) error {
+		return errors.Join(report(w), writeTaken(w, p))
+	}
+	return d, nil
+}
+
+// absentText says that an object does not exist, since when, and how to bring it
+// back.
+func absentText(s *foresightv1.DeletionReportStatus, now time.Time) string {
+	text := named(s.Object) + " does not exist"
+	for i := range s.Reasons {
+		if r := &s.Reasons[i]; r.Type == foresightv1.ReasonGone {
+			text += ": " + r.Message
+			if r.Since != nil {
+				text += fmt.Sprintf(" at %s, %v ago", r.Since.Local().Format(time.DateTime), now.Sub(r.Since.Time).Round(time.Second))
+			}
+			if r.Resolve != "" {
+				text += "; " + r.Resolve
+			}
+			return text
+		}
+	}
+	return text + ", and the archive has no object of this name: look for it with exeunt archive list"
+}
+
+// writeTaken says what a delete of an ACTIVE object would take with it.
+func writeTaken(w io.Writer, p *foresightv1.DeletionPreview) error {
+	goes := map[string]int64{}
+	total := int64(0)
+	for _, c := range p.Status.Counts {
+		switch c.Action {
+		case foresightv1.Delete, foresightv1.Block, foresightv1.Wait:
+			goes[c.Kind] += c.Count
+			total += c.Count
+		}
+	}
+	object := p.Status.Object
+	goes[object.Kind]-- // itself
+	var others []string
+	for _, kind := range slices.Sorted(maps.Keys(goes)) {
+		if goes[kind] > 0 {
+			others = append(others, fmt.Sprintf("%d %s", goes[kind], kind))
+		}
+	}
+	if len(others) == 0 {
+		_, err := fmt.Fprintln(w, "A delete would take nothing else with it.")
+		return err
+	}
+	namespace := ""
+	if object.Namespace != "" {
+		namespace = " -n " + object.Namespace
+	}
+	_, err := fmt.Fprintf(w, "A delete would take %s with it: %s. To see them: exeunt preview %s%s\n", counted(total-1, "other object"),
+		strings.Join(others, ", "), objectName(object.APIVersion, object.Kind, object.Name), namespace)
+	return err
 }
 
 // reported is the answer in every form. As names, it is the objects that the
@@ -130,7 +221,7 @@ func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 	var b strings.Builder
 	switch s.State {
 	case foresightv1.Active:
-		fmt.Fprintf(&b, "%s is ACTIVE.\n", named(s.Object))
+		fmt.Fprintf(&b, "%s is ACTIVE: it is not being deleted.\n", named(s.Object))
 	case foresightv1.Deleting:
 		fmt.Fprintf(&b, "%s is DELETING.\n", named(s.Object))
 	default:

@@ -211,7 +211,7 @@ const (
 	// ReasonCollectorOff: the server that answers was started without a
 	// collector.
 	ReasonCollectorOff ReasonType = "CollectorOff"
-	// ReasonNotDeleted: nobody asked for its deletion.
+	// ReasonNotDeleted: no client asked for its deletion.
 	ReasonNotDeleted ReasonType = "NotDeleted"
 	// ReasonGone: it was deleted; what has yet to follow it is in the children.
 	ReasonGone ReasonType = "Gone"

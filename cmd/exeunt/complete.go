@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/rest"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
+)
+
+// Completion asks the server. A person waits with a finger on the tabulator key:
+// the server has completionPatience to answer, and at most completionMost
+// values are proposed. Without an answer nothing is proposed.
+const (
+	completionPatience = 2 * time.Second
+	completionMost     = 500
+)
+
+// completer proposes values for an argument or a flag.
+type completer = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
+
+// complete makes a flag be completed. That the flag exists is certain: a
+// mistake is found by the first test that makes the command.
+func complete(cmd *cobra.Command, flag string, c completer) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, c); err != nil {
+		panic(err)
+	}
+}
+
+// words proposes fixed values.
+func words(values ...string) completer {
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// proposals are the values that begin with what was typed. A tab separates a
+// value from its description.
+func proposals(values []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	values = slices.DeleteFunc(values, func(v string) bool { return !strings.HasPrefix(v, toComplete) })
+	slices.Sort(values)
+	return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
+}
+
+// nothing is proposed, not even files.
+func nothing() ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// asking bounds the questions of one completion.
+func asking(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return context.WithTimeout(ctx, completionPatience)
+}
+
+// openBriefly is open with a deadline for each request.
+func (t *target) openBriefly() (*client, error) {
+	brief := *t
+	brief.timeout = completionPatience
+	return brief.open()
+}
+
+func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	brief := *t
+	brief.context = "" // half of one is typed
+	files, _, err := brief.files()
+	if err != nil {
+		return nothing()
+	}
+	raw, err := loader(files, "").RawConfig()
+	if err != nil {
+		return nothing()
+	}
+	var names []string
+	for name := range raw.Contexts {
+		names = append(names, name)
+	}
+	return proposals(names, toComplete)
+}
+
+func (t *target) completeNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	brief := *t
+	brief.namespace, brief.timeout = "", completionPatience
+	server, err := brief.connect()
+	if err != nil {
+		return nothing()
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	names, err := listNames(ctx, server, "/api/v1/namespaces")
+	if err != nil {
+		return nothing()
+	}
+	return proposals(names, toComplete)
+}
+
+// listNames are the names of a collection's objects.
+func listNames(ctx context.Context, server rest.Interface, path string) ([]string, error) {
+	var list metav1.PartialObjectMetadataList
+	err := answer(server.Get().AbsPath(path).Param("limit", fmt.Sprint(completionMost)).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx), &list)
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, err
+}
+
+// completeObjects proposes KIND, then its names: in the form KIND/NAME when a
+// slash is typed, else as further arguments.
+func (t *target) completeObjects(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return t.completeSubjects(cmd, args, toComplete, func(ctx context.Context, c *client, kind string) ([]string, error) {
+		mapping, err := c.mappingFor(kind)
+		if err != nil {
+			return nil, err
+		}
+		return listNames(ctx, c.rest, c.collection(mapping))
+	})
+}
+
+// completeArchived is completeObjects for objects in the archive.
+func (t *target) completeArchived(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return t.completeSubjects(cmd, args, toComplete, func(ctx context.Context, c *client, kind string) ([]string, error) {
+		var names []string
+		err := eachArchived(ctx, c.rest, archiveFilter{kind: kind, target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
+			names = append(names, o.Spec.Name)
+		})
+		return names, err
+	})
+}
+
+// eachArchived visits the newest removals that a filter lets through.
+func eachArchived(ctx context.Context, server rest.Interface, f archiveFilter, visit func(*v1.ArchivedObject)) error {
+	request := server.Get().AbsPath(archivedPath(f.namespace)).Param("limit", fmt.Sprint(completionMost))
+	if selector := f.selector(); selector != "" {
+		request = request.Param("fieldSelector", selector)
+	}
+	var page v1.ArchivedObjectList
+	if err := answer(request.Do(ctx), &page); err != nil {
+		return err
+	}
+	for i := range page.Items {
+		visit(&page.Items[i])
+	}
+	return nil
+}
+
+func (t *target) completeSubjects(cmd *cobra.Command, args []string, toComplete string, names func(context.Context, *client, string) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := t.openBriefly()
+	if err != nil {
+		return nothing()
+	}
+	kind, prefix := "", ""
+	switch typed, _, slash := strings.Cut(toComplete, "/"); {
+	case slash:
+		kind, prefix = typed, typed+"/"
+	case len(args) > 0 && !strings.Contains(args[0], "/"):
+		kind = args[0]
+	default:
+		return proposals(c.kindNames(), toComplete)
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	found, err := names(ctx, c, kind)
+	if err != nil {
+		return nothing()
+	}
+	var values []string
+	for _, name := range found {
+		if !slices.Contains(args, name) { // a second time it would be the same
+			values = append(values, prefix+name)
+		}
+	}
+	return proposals(values, toComplete)
+}
+
+func (t *target) completeKinds(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	c, err := t.openBriefly()
+	if err != nil {
+		return nothing()
+	}
+	return proposals(c.kindNames(), toComplete)
+}
+
+// kindNames are the kinds whose objects can be listed and deleted. Where two
+// groups have a kind of the same name, the group is said too.
+func (c *client) kindNames() []string {
+	groups := map[string][]string{}
+	for _, g := range c.kinds {
+		for _, r := range g.VersionedResources[g.Group.PreferredVersion.Version] {
+			if !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") {
+				name := strings.ToLower(r.Kind)
+				groups[name] = append(groups[name], g.Group.Name)
+			}
+		}
+	}
+	var out []string
+	for name, in := range groups {
+		for _, group := range in {
+			if len(in) > 1 && group != "" {
+				out = append(out, name+"."+group)
+			} else {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// collection is the path under which the objects of a kind are listed.
+func (c *client) collection(m *meta.RESTMapping) string {
+	path := "/apis/" + m.Resource.GroupVersion().String()
+	if m.Resource.Group == "" {
+		path = "/api/" + m.Resource.Version
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		path += "/namespaces/" + c.namespace
+	}
+	return path + "/" + m.Resource.Resource
+}
+
+// completeFinalizers proposes an object, then its finalizers.
+func (t *target) completeFinalizers(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	s, err := oneSubject(args)
+	if err != nil {
+		return t.completeObjects(cmd, args, toComplete)
+	}
+	c, err := t.openBriefly()
+	if err != nil {
+		return nothing()
+	}
+	mapping, err := c.mappingFor(s.kind)
+	if err != nil {
+		return nothing()
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	var o metav1.PartialObjectMetadata
+	if err := answer(c.rest.Get().AbsPath(c.collection(mapping)+"/"+s.name).Do(ctx), &o); err != nil {
+		return nothing()
+	}
+	return proposals(o.Finalizers, toComplete)
+}
+
+// completeCascades proposes the cascades in the archive, each with the object
+// that it began with.
+func (t *target) completeCascades(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	brief := *t
+	brief.timeout = completionPatience
+	server, err := brief.connect()
+	if err != nil {
+		return nothing()
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	ids := map[string]string{}
+	err = eachArchived(ctx, server, archiveFilter{target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
+		if o.Spec.Cascade != "" { // the oldest of a cascade comes last: it is the one that began it
+			ids[o.Spec.Cascade] = fmt.Sprintf("%s %s, %s ago", o.Spec.Kind, o.Spec.Name, duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time)))
+		}
+	})
+	if err != nil {
+		return nothing()
+	}
+	var values []string
+	for id, text := range ids {
+		values = append(values, id+"\t"+text)
+	}
+	return proposals(values, toComplete)
+}
+
+// completeTokens proposes the ids of tokens that can be revoked.
+func (t *target) completeTokens(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	brief := *t
+	brief.timeout = completionPatience
+	server, err := brief.connect()
+	if err != nil || len(args) > 0 {
+		return nothing()
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	var list v1alpha1.TokenList
+	if err := answer(server.Get().AbsPath(v1alpha1.TokensPath).Do(ctx), &list); err != nil {
+		return nothing()
+	}
+	var ids []string
+	for _, token := range list.Items {
+		if token.State == "issued" {
+			ids = append(ids, token.ID+"\tproject "+token.Project)
+		}
+	}
+	return proposals(ids, toComplete)
+}

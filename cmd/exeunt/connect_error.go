@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"k8s.io/client-go/transport"
+)
+
+// connectError says that a request had no answer from an Exeunt server, which
+// kubeconfig led there, and what to do.
+type connectError struct {
+	text  string
+	cause error // nil: an answer, but not the one of an Exeunt server
+}
+
+func (e *connectError) Error() string { return e.text }
+func (e *connectError) Unwrap() error { return e.cause }
+
+// shortest is an error as people should see it: when the server could not be
+// asked, that alone, without the requests that failed for it.
+func shortest(err error) error {
+	var unreached *connectError
+	if errors.As(err, &unreached) {
+		return unreached
+	}
+	return err
+}
+
+// explain makes the errors of a transport say what was tried.
+func (l *loaded) explain(host string) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return &explainer{next: next, where: fmt.Sprintf("the server %s (context %q of %s)", host, l.context, l.file)}
+	}
+}
+
+type explainer struct {
+	next  http.RoundTripper
+	where string
+}
+
+func (e *explainer) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := e.next.RoundTrip(req)
+	switch {
+	case err != nil && req.Context().Err() != nil:
+		return nil, err // stopped by us
+	case err != nil:
+		return nil, &connectError{e.unreached(err), err}
+	case resp.StatusCode == http.StatusUnauthorized:
+		return nil, refuse(resp, "%s does not accept the credentials of that context: use the kubeconfig that it wrote to its data directory, or another --context", e.where)
+	case resp.StatusCode == http.StatusNotFound && ours(req.URL.Path) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
+		return nil, refuse(resp, "%s does not know %s: it is no Exeunt server, or an older one; choose another with --kubeconfig or --context", e.where, req.URL.Path)
+	}
+	return resp, nil
+}
+
+// ours are paths that only an Exeunt server has. It answers requests for them in
+// JSON, also that there is no such thing.
+func ours(path string) bool {
+	return strings.HasPrefix(path, "/exeunt/") || strings.HasPrefix(path, archivePath+"/")
+}
+
+func refuse(resp *http.Response, format string, args ...any) error {
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // lets the connection be used again
+	_ = resp.Body.Close()
+	return &connectError{text: fmt.Sprintf(format, args...)}
+}
+
+func (e *explainer) unreached(err error) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &untrusted):
+		return fmt.Sprintf("%s has a certificate that this kubeconfig does not trust (%v): use the kubeconfig that the server wrote to its data directory", e.where, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s does not answer (%v): see whether it runs, or choose another with --kubeconfig or --context", e.where, err)
+	}
+	return fmt.Sprintf(`%s cannot be reached (%v): start one with "exeunt serve", or choose another with --kubeconfig or --context`, e.where, err)
+}

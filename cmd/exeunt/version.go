@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"github.com/exeunt/exeunt/schema"
+)
+
+// build is what this program was made from.
+type build struct {
+	Version   string `json:"version"`
+	Commit    string `json:"commit,omitempty"`
+	Modified  bool   `json:"modified,omitempty"`  // there were changes beyond the commit
+	Committed string `json:"committed,omitempty"` // when
+	Go        string `json:"go"`
+	Platform  string `json:"platform"`
+	Schema    int    `json:"schema"` // the step of the database that it makes and needs
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	return readBuild(info).Version
+}
+
+func readBuild(info *debug.BuildInfo) build {
+	b := build{Version: "dev", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		case "vcs.time":
+			b.Committed = s.Value
+		}
+	}
+	switch v := info.Main.Version; {
+	case len(b.Commit) >= 12:
+		b.Version = "dev-" + b.Commit[:12]
+	case v != "" && v != "(devel)":
+		b.Version = v
+	}
+	return b
+}
+
+// schemaStep is the last step that this program brings a database to. Both
+// engines have the same steps.
+func schemaStep() (int, error) {
+	steps, err := schema.Migrations("sqlite")
+	if err != nil || len(steps) == 0 {
+		return 0, err
+	}
+	return steps[len(steps)-1].Number, nil
+}
+
+// versions is what the command prints: this program, and the server if one
+// answers.
+type versions struct {
+	Client build            `json:"client"`
+	Server *apiversion.Info `json:"server,omitempty"`
+}
+
+// serverPatience is how long the command waits for the server's version, which
+// is not what people usually ask for.
+const serverPatience = 2 * time.Second
+
+func newVersion() *cobra.Command {
+	var t target
+	var o output
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program, and of the server if one answers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			info, ok := debug.ReadBuildInfo()
+			if !ok {
+				info = &debug.BuildInfo{}
+			}
+			v := versions{Client: readBuild(info)}
+			var err error
+			if v.Client.Schema, err = schemaStep(); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), serverPatience)
+			defer cancel()
+			var unknown error
+			v.Server, unknown = t.serverVersion(ctx)
+			return o.print(cmd.OutOrStdout(), document{value: v, text: func(w io.Writer) error { return v.write(w, unknown) }})
+		},
+	}
+	t.addServerFlags(cmd)
+	o.addFlag(cmd)
+	return cmd
+}
+
+func (t *target) serverVersion(ctx context.Context) (*apiversion.Info, error) {
+	server, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	var info apiversion.Info
+	if err := answer(server.Get().AbsPath("/version").Do(ctx), &info); err != nil {
+		return nil, shortest(err)
+	}
+	return &info, nil
+}
+
+func (v *versions) write(w io.Writer, unknown error) error {
+	p := &printer{out: w}
+	p.line("exeunt:  %s", v.Client.Version)
+	if v.Client.Commit != "" {
+		changed := ""
+		if v.Client.Modified {
+			changed = ", with changes"
+		}
+		p.line("commit:  %s of %s%s", v.Client.Commit, v.Client.Committed, changed)
+	}
+	p.line("go:      %s %s", v.Client.Go, v.Client.Platform)
+	p.line("schema:  step %d", v.Client.Schema)
+	if v.Server != nil {
+		p.line("server:  %s", v.Server.GitVersion)
+	} else {
+		p.line("server:  unknown: %v", unknown)
+	}
+	return p.err
+}
