@@ -205,6 +205,21 @@ func TestClusterScopedOwner(t *testing.T) {
 	})
 }
 
+// TestNamespaceThatStays: an owner that is gone does not take a namespace that no
+// client may delete; one that may be deleted goes with its owner.
+func TestNamespaceThatStays(t *testing.T) {
+	each(t, func(w *world) {
+		const spec = `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`
+		w.add("/a")
+		w.addBody("namespaces:/default", spec, owned("/a"))
+		w.addBody("namespaces:/shop", spec, owned("/a"))
+		w.add("default/b")
+		w.delete("/a", background)
+		w.drain()
+		w.want("default/b namespaces:/default</a")
+	})
+}
+
 // TestCycleWithoutRoot: Kubernetes leaves a cycle alone whose members keep each
 // other, and so do we, until one of them is deleted.
 func TestCycleWithoutRoot(t *testing.T) {

@@ -346,3 +346,29 @@ func TestOutcomeString(t *testing.T) {
 		}
 	}
 }
+
+// TestDeleteRefused: a kind can keep an object by its name.
+func TestDeleteRefused(t *testing.T) {
+	never := object.Errorf(object.Forbidden, "this may not be deleted")
+	rules := lifecycle.Rules{Refuse: func(name string) error {
+		if name == "kept" {
+			return never
+		}
+		return nil
+	}}
+	for name, want := range map[string]error{"kept": never, "other": nil} {
+		meta := metav1.ObjectMeta{Name: name}
+		body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}}`), meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := lifecycle.BeforeDelete(lifecycle.Deletion{Body: body, Meta: meta})
+		if err != nil || d.Outcome != lifecycle.Remove {
+			t.Fatalf("without a rule: %v, %v", d.Outcome, err)
+		}
+		d, err = lifecycle.BeforeDelete(lifecycle.Deletion{Body: body, Meta: meta, Rules: rules})
+		if !errors.Is(err, want) || (d.Outcome == lifecycle.Remove) != (want == nil) {
+			t.Errorf("%s: %v, %v", name, d.Outcome, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,7 @@ func Start(t testing.TB, engine string, flags ...string) *Server {
 }
 
 // Replica runs a second server on the same PostgreSQL database, with the same
-// authority, so that the clients of one trust the other.
+// authority, so that the clients of one trust the other, and with the same blobs.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
@@ -63,7 +64,11 @@ func (s *Server) Replica(t testing.TB) *Server {
 			t.Fatalf("share the authority: %v", err)
 		}
 	}
-	return start(t, dir, s.Engine, s.Database, s.flags)
+	flags := s.flags
+	if !slices.Contains(flags, "--registry-storage") {
+		flags = append(slices.Clone(flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
+	}
+	return start(t, dir, s.Engine, s.Database, flags)
 }
 
 func start(t testing.TB, dir, engine, database string, flags []string) *Server {
