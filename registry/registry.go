@@ -45,6 +45,9 @@ type Config struct {
 	// Touched is told of the id of a repository whose content a client has
 	// changed. It must be quick. Nil: nobody wants to know.
 	Touched func(repository int64)
+	// Refresh brings the figures of a repository up to date now, for an operator
+	// who has changed it and looks at it next. Nil: there are none.
+	Refresh func(ctx context.Context, repository int64) error
 	// SmallBlobs is up to what size a blob that is sent whole lives in the
 	// database. 0: 64 KiB; negative: none does.
 	SmallBlobs int64
@@ -70,6 +73,7 @@ type Registry struct {
 	known    func(*http.Request) bool
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
+	refresh  func(ctx context.Context, repository int64) error
 	chunkMin int64
 	small    int64                // Config.SmallBlobs
 	redirect blobstore.Redirector // nil: bytes pass through here
@@ -95,6 +99,9 @@ func New(c Config) *Registry {
 	if c.Touched == nil {
 		c.Touched = func(int64) {}
 	}
+	if c.Refresh == nil {
+		c.Refresh = func(context.Context, int64) error { return nil }
+	}
 	if c.SmallBlobs == 0 {
 		c.SmallBlobs = smallBlobs
 	}
@@ -105,7 +112,7 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, known: c.Known, declare: c.Declare, touched: c.Touched,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, known: c.Known, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}

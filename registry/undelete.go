@@ -74,7 +74,8 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 // the manifest come with it. It returns what it brought back. An *Error is for
 // the caller.
 func (r *Registry) Undelete(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
-	if _, err := r.existing(ctx, repository); err != nil {
+	repo, err := r.existing(ctx, repository)
+	if err != nil {
 		return nil, err
 	}
 	chosen, err := r.deleted(ctx, repository, tag, want)
@@ -93,6 +94,9 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag string, want di
 		return nil, err
 	}
 	signatures, err := r.undeleteSignatures(ctx, chosen[0])
+	if err := r.refresh(ctx, repo.id); err != nil { // the content is back; the figures follow
+		r.log.Warn("undelete", "error", err)
+	}
 	return append(chosen, signatures...), err
 }
 

@@ -432,6 +432,48 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestUndeleted: an undelete is followed by figures that are right at once, also if
+// the repository rests after a long count.
+func TestUndeleted(t *testing.T) {
+	each(t, func(w *world) {
+		figures := func() string {
+			u := w.object("shop", "web")
+			return fmt.Sprintf("size %d, tags %d, reclaimable %d", figure(u, "size"), figure(u, "tags"), figure(u, "reclaimable"))
+		}
+		w.push("shop/web", "1", "12345")
+		w.want(202, "", "DELETE", "/v2/shop/web/manifests/1")
+		if err := w.repos.RunOne(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := figures(); got != "size 7, tags 0, reclaimable 7" {
+			t.Fatalf("after the delete: %s", got)
+		}
+		stale, err := w.store.Get(t.Context(), w.repos.key(v1.Name("shop/web")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id int64
+		if _, err := w.db.Row(t.Context(), `SELECT id FROM repositories WHERE path = 'shop/web'`, nil, &id); err != nil {
+			t.Fatal(err)
+		}
+		w.repos.rest[id] = time.Now().Add(time.Hour)
+		if _, err := w.registry.Undelete(t.Context(), "shop/web", "1", ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := figures(); got != "size 7, tags 1, reclaimable 0" {
+			t.Errorf("after the undelete: %s", got)
+		}
+		// A count that began before the undelete, and is written after it.
+		if err := w.repos.write(t.Context(), stale, figuresOf(7, 0, 7)); !object.Is(err, object.Conflict) {
+			t.Errorf("an older count replaces a newer one: %v", err)
+		}
+	})
+}
+
+func figuresOf(size, tags, reclaimable int64) figures {
+	return figures{size: size, tags: tags, reclaimable: reclaimable}
+}
+
 // TestRun: what is restored has its figures again, and so has what is put on
 // hold, without a push.
 func TestRun(t *testing.T) {

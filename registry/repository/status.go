@@ -187,22 +187,30 @@ type figures struct {
 	push                               int64 // Unix milliseconds; 0: never
 }
 
-// refresh counts one repository, and writes its status if it has changed.
+// Refresh brings the status of one repository up to date now, also if it rests: for
+// a client that looks at it next.
+func (r *Repositories) Refresh(ctx context.Context, id int64) error {
+	if err := r.refresh(ctx, id); err != nil {
+		return fmt.Errorf("refresh the status of repository %d: %w", id, err)
+	}
+	return nil
+}
+
+// refresh counts one repository, and writes its status if it has changed. The
+// object is read first: a status that another refresh writes after that makes this
+// one count again, so an older count never replaces a newer one.
 func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	var path string
 	found, err := r.db.Row(ctx, findRow, []any{id}, &path)
 	if err != nil || !found {
 		return err // it was removed
 	}
-	var f figures
-	var pushed, tagged int64
-	if _, err := r.db.Row(ctx, countContent, []any{id}, &f.tags, &f.manifests, &f.size, &f.reclaimable, &pushed, &tagged); err != nil {
-		return fmt.Errorf("count: %w", err)
-	}
-	f.push = max(pushed, tagged)
 	key := r.key(v1.Name(path))
 	for try := 1; ; try++ {
-		err := r.write(ctx, key, f)
+		current, err := r.store.Get(ctx, key)
+		if err == nil {
+			err = r.countInto(ctx, id, current)
+		}
 		switch {
 		case object.Is(err, object.NotFound):
 			return nil
@@ -213,12 +221,20 @@ func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	}
 }
 
-// write puts figures into the status of an object, by the rules of /status.
-func (r *Repositories) write(ctx context.Context, key object.Key, f figures) error {
-	current, err := r.store.Get(ctx, key)
-	if err != nil {
-		return err
+// countInto counts a repository and writes the figures to its object, as it was read.
+func (r *Repositories) countInto(ctx context.Context, id int64, current object.Object) error {
+	var f figures
+	var pushed, tagged int64
+	if _, err := r.db.Row(ctx, countContent, []any{id}, &f.tags, &f.manifests, &f.size, &f.reclaimable, &pushed, &tagged); err != nil {
+		return fmt.Errorf("count: %w", err)
 	}
+	f.push = max(pushed, tagged)
+	return r.write(ctx, current, f)
+}
+
+// write puts figures into the status of an object, by the rules of /status. Error:
+// Conflict if the object has changed since it was read.
+func (r *Repositories) write(ctx context.Context, current object.Object, f figures) error {
 	old, err := r.version.Decode(current.Body, current.ResourceVersion())
 	if err != nil {
 		return err
@@ -230,7 +246,7 @@ func (r *Repositories) write(ctx context.Context, key object.Key, f figures) err
 	if !f.into(u) {
 		return nil
 	}
-	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: key.Namespace})
+	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: current.Namespace})
 	if err != nil {
 		return err
 	}
@@ -243,7 +259,7 @@ func (r *Repositories) write(ctx context.Context, key object.Key, f figures) err
 		return err
 	}
 	_, err = r.store.Update(ctx, store.UpdateRequest{
-		Key: key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor,
+		Key: current.Key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor,
 	})
 	return err
 }

@@ -92,7 +92,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Logger: log})
+	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Refresh: w.repos.Refresh, Logger: log})
 	w.garbage, err = registry.NewCollector(db, blobs, registry.Options{Changed: w.repos.Touch, Now: w.now, Logger: log})
 	if err != nil {
 		t.Fatal(err)
