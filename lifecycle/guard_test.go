@@ -1,0 +1,76 @@
+package lifecycle
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestCascadeLimit: a namespace overrides the server's limit, with a number that
+// makes sense.
+func TestCascadeLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		server    int64
+		namespace map[string]string
+		want      int64
+	}{
+		{10, nil, 10},
+		{-1, nil, 0},
+		{10, map[string]string{MaxCascade: "3"}, 3},
+		{10, map[string]string{MaxCascade: "0"}, 0}, // off
+		{10, map[string]string{MaxCascade: "-3"}, 10},
+		{10, map[string]string{MaxCascade: "many"}, 10},
+	} {
+		if got := CascadeLimit(c.server, c.namespace); got != c.want {
+			t.Errorf("limit %d with %v: %d, want %d", c.server, c.namespace, got, c.want)
+		}
+	}
+}
+
+// TestGuardOf: a person's word counts if it is a number, and only raises the limit.
+func TestGuardOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		confirm  string
+		allowed  int64
+		mistaken string
+	}{
+		{"", 5, ""}, {"7", 7, ""}, {"3", 5, ""}, {"-1", 5, "-1"}, {"all", 5, "all"},
+	} {
+		m := metav1.ObjectMeta{
+			DeletionTimestamp: &metav1.Time{Time: time.Unix(1000, 0)}, Finalizers: []string{ConfirmCascade},
+			Annotations: map[string]string{HeldAbove: "5"},
+		}
+		if c.confirm != "" {
+			m.Annotations[ConfirmCascade] = c.confirm
+		}
+		g := GuardOf(&m)
+		if !g.Held || g.Limit != 5 || g.Allowed() != c.allowed || g.Mistaken != c.mistaken {
+			t.Errorf("confirmed %q: %+v, allows %d", c.confirm, g, g.Allowed())
+		}
+	}
+}
+
+// TestDeleteAgainIsNotHeld: the guard holds the first delete. What it has let pass,
+// a second delete does not hold again: its cascade may have begun.
+func TestDeleteAgainIsNotHeld(t *testing.T) {
+	t.Parallel()
+	d := Deletion{
+		Body: []byte(`{"metadata":{"name":"a"}}`), Meta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"a.example/x"}},
+		Now: time.Unix(1000, 0), MaxCascade: 3,
+	}
+	first, err := BeforeDelete(d)
+	if err != nil || first.Outcome != Mark || !GuardOf(&first.Meta).Held {
+		t.Fatalf("the first delete: %+v, %v", first, err)
+	}
+	passed := first.Meta
+	LetPass(&passed)
+	d.Meta, d.Now = passed, time.Unix(2000, 0)
+	again, err := BeforeDelete(d)
+	if err != nil || again.Outcome != Unchanged || GuardOf(&again.Meta).Held || slices.Contains(again.Meta.Finalizers, ConfirmCascade) {
+		t.Errorf("the second delete: %+v, %v", again, err)
+	}
+}
