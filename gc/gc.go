@@ -84,10 +84,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	q := queue
 	q.Idle = o.Poll
 	var err error
-	c.engine, err = review.New(db, q, c, review.Options{
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			return st.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-		},
+	c.engine, err = review.New(db, q, c, st.Transact, review.Options{
 		Paused: c.Paused,
 		Now:    o.Now,
 		Logger: o.Logger,

@@ -23,20 +23,16 @@ import (
 func (w *world) interrupted(between func()) review.Result {
 	w.Helper()
 	var once sync.Once
-	return w.turnThrough(func(ctx context.Context, fn func(review.Tx) error) error {
+	return w.turnThrough(func(ctx context.Context, fn func(*store.Tx) error) error {
 		once.Do(between)
-		return w.transact(ctx, fn)
+		return w.store.Transact(ctx, fn)
 	})
 }
 
-func (w *world) transact(ctx context.Context, fn func(review.Tx) error) error {
-	return w.store.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-}
-
 // turnThrough is one turn with another transactor.
-func (w *world) turnThrough(transact review.Transactor) review.Result {
+func (w *world) turnThrough(transact review.Transactor[*store.Tx]) review.Result {
 	w.Helper()
-	e, err := review.New(w.db, queue, w.gc, review.Options{Transactor: transact, Now: w.clock.now, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.db, queue, w.gc, transact, review.Options{Now: w.clock.now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -229,8 +225,8 @@ func TestCrashBetweenActAndSettle(t *testing.T) {
 		w.add("b", owned("a"))
 		w.delete("a", background)
 		crash := errors.New("crash")
-		w.turnThrough(func(ctx context.Context, fn func(review.Tx) error) error {
-			return w.transact(ctx, func(tx review.Tx) error { return errors.Join(fn(tx), crash) })
+		w.turnThrough(func(ctx context.Context, fn func(*store.Tx) error) error {
+			return w.store.Transact(ctx, func(tx *store.Tx) error { return errors.Join(fn(tx), crash) })
 		})
 		w.want("b<a")
 		w.clock.advance(time.Hour)

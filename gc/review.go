@@ -45,20 +45,16 @@ type session struct {
 }
 
 // Review is the garbage processor and the finalizers: review.Reviewer.
-func (c *Collector) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	stx, ok := tx.(*store.Tx)
-	if !ok {
-		return nil, fmt.Errorf("review objects: the transaction is a %T", tx)
-	}
+func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	if c.db.Engine() == sqldb.Postgres {
 		var b sqldb.Batch
 		b.Exec(indexesOnly)
-		if err := stx.Send(ctx, &b); err != nil {
+		if err := tx.Send(ctx, &b); err != nil {
 			return nil, fmt.Errorf("review objects: %w", err)
 		}
 	}
 	budget, begin := c.pace.budget(), time.Now()
-	s := &session{c: c, tx: stx, now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
+	s := &session{c: c, tx: tx, now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		if !s.more() {

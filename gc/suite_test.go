@@ -1,17 +1,14 @@
 package gc
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/review/reviewtest"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	"github.com/exeunt/exeunt/store"
 )
 
 // TestSuite is what every reviewer passes. Garbage is the dependents of an
@@ -40,11 +37,9 @@ func suiteWorld(w *world) reviewtest.World {
 		}
 		return strings.Join(parts, " ")
 	}
+	reviewer, transactor := reviewtest.Plain(w.gc, w.store.Transact)
 	return reviewtest.World{
-		DB: w.db, Queue: queue, Reviewer: w.gc,
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			return w.store.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-		},
+		DB: w.db, Queue: queue, Reviewer: reviewer, Transactor: transactor,
 		Garbage: func(*testing.T) string {
 			n++
 			name := fmt.Sprintf("garbage%03d", n)

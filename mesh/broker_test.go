@@ -70,7 +70,7 @@ func TestDeregisterNamesItsStep(t *testing.T) {
 		}
 
 		w.denied("deregister", w.mesh.Ports().Deregister(t.Context(), id), "")
-		broken, err := review.New(w.db, queue, failing{errors.New("disk full")}, review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+		broken, err := review.New(w.db, queue, failing{errors.New("disk full")}, review.Transactions(w.db), review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,13 +114,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Mesh,
 	o.complete()
 	m := &Mesh{db: db, store: st, kinds: kinds, opts: o, hasher: newHasher(o.Hashes, hashMemory)}
 	m.closing, m.close = context.WithCancel(context.Background())
-	m.engine, err = review.New(db, queue, m, review.Options{
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			return st.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-		},
-		Now:    o.Now,
-		Logger: o.Logger,
-	})
+	m.engine, err = review.New(db, queue, m, st.Transact, review.Options{Now: o.Now, Logger: o.Logger})
 	return m, err
 }
 

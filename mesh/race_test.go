@@ -228,16 +228,14 @@ func TestMintAtOnce(t *testing.T) {
 func (w *world) between(do func()) *review.Engine {
 	w.Helper()
 	once := do
-	e, err := review.New(w.db, queue, w.mesh, review.Options{
-		Now: w.clock.read, Logger: slog.New(slog.DiscardHandler),
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			if once != nil {
-				once()
-				once = nil
-			}
-			return w.store.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-		},
-	})
+	transact := func(ctx context.Context, fn func(*store.Tx) error) error {
+		if once != nil {
+			once()
+			once = nil
+		}
+		return w.store.Transact(ctx, fn)
+	}
+	e, err := review.New(w.db, queue, w.mesh, transact, review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

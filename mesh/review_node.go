@@ -60,16 +60,12 @@ func next(f facts, now time.Time, unreachableAfter time.Duration) (do step, at t
 
 // Review sees to nodes that are not heard of, and sees those out that are to
 // leave: review.Reviewer.
-func (m *Mesh) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	stx, ok := tx.(*store.Tx)
-	if !ok {
-		return nil, fmt.Errorf("review nodes: the transaction is a %T", tx)
-	}
+func (m *Mesh) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
-		v, err := m.review(ctx, stx, now, task.Key)
+		v, err := m.review(ctx, tx, now, task.Key)
 		if err == nil {
-			err = stx.Flush(ctx)
+			err = tx.Flush(ctx)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("review node %s: %w", task.Key, err)

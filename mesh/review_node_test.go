@@ -1,13 +1,11 @@
 package mesh
 
 import (
-	"context"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
-	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/review/reviewtest"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -29,11 +27,9 @@ func TestSuite(t *testing.T) {
 func (w *world) suite() reviewtest.World {
 	w.clock.advance(-time.Hour) // the suite's own clock is the present
 	names := map[string]v1alpha1.Token{}
+	reviewer, transactor := reviewtest.Plain(w.mesh, w.store.Transact)
 	return reviewtest.World{
-		DB: w.db, Queue: queue, Reviewer: w.mesh,
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			return w.store.Transact(ctx, func(tx *store.Tx) error { return fn(tx) })
-		},
+		DB: w.db, Queue: queue, Reviewer: reviewer, Transactor: transactor,
 		Garbage: func(t *testing.T) string {
 			n := w.insert(len(names), nil)
 			w.delete(n.name)

@@ -150,16 +150,14 @@ const (
 	postgresBatch = 50
 )
 
-func (c *Collector) engine(q review.Queue, r review.Reviewer) (*review.Engine, error) {
+func (c *Collector) engine(q review.Queue, r review.Reviewer[*countingTx]) (*review.Engine, error) {
 	if q.Batch == 0 {
 		q.Batch = sqliteBatch
 		if c.sql.postgres {
 			q.Batch = postgresBatch
 		}
 	}
-	return review.New(c.db, q, r, review.Options{
-		Transactor: c.transact, Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger,
-	})
+	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger})
 }
 
 // engines lists those that are to run.
@@ -290,7 +288,7 @@ func (c *Collector) Wake() {
 // after each comes a rest as long as it was. On SQLite, where pushes wait for the
 // same writer, they come one after the other, and rest only if they have kept
 // somebody waiting. The time of the disk is part of the rest: nobody waits for it.
-func (c *Collector) transact(ctx context.Context, fn func(tx review.Tx) error) error {
+func (c *Collector) transact(ctx context.Context, fn func(tx *countingTx) error) error {
 	if !c.sql.postgres {
 		c.turn.Lock()
 		defer c.turn.Unlock()
@@ -315,7 +313,7 @@ func rest(ctx context.Context, d time.Duration) {
 
 // transactNow counts what a review counted when it has been committed, and a
 // failure when it has not. It says how long it took until others could write again.
-func (c *Collector) transactNow(ctx context.Context, fn func(tx review.Tx) error) (took time.Duration, err error) {
+func (c *Collector) transactNow(ctx context.Context, fn func(tx *countingTx) error) (took time.Duration, err error) {
 	begin := time.Now()
 	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
 	if err != nil {

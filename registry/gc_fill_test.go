@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -147,7 +146,7 @@ func triggers(b *testing.B, db *sqldb.DB) (drop, create []string) {
 
 func send(b *testing.B, c *Collector, fill func(*sqldb.Batch)) {
 	b.Helper()
-	_, err := c.transactNow(b.Context(), func(tx review.Tx) error {
+	_, err := c.transactNow(b.Context(), func(tx *countingTx) error {
 		var batch sqldb.Batch
 		fill(&batch)
 		return tx.Send(b.Context(), &batch)

@@ -31,22 +31,19 @@ type recovered struct {
 	bytes         int64
 }
 
-// countingTx remembers what was reviewed until it is committed.
+// countingTx is the transaction of a review. It collects what to count, and the
+// collector counts it after the commit.
 type countingTx struct {
 	review.Tx
 	worker  string
 	tasks   []review.Task // under review in this transaction
 	reviews []counted
 	bytes   []recovered
-	changed []int64 // ids of repositories
+	changed []int64 // ids of repositories that lost a manifest or a blob
 }
 
-// begun says which reviews fail if the transaction does.
-func begun(tx review.Tx, worker string, tasks []review.Task) {
-	if t, ok := tx.(*countingTx); ok {
-		t.worker, t.tasks = worker, tasks
-	}
-}
+// begin says which reviews fail if the transaction does.
+func (t *countingTx) begin(worker string, tasks []review.Task) { t.worker, t.tasks = worker, tasks }
 
 // failures are the reviews that failed with their transaction. The engine halves
 // a batch that fails, until the one task is left that is to blame: only that one
@@ -58,24 +55,15 @@ func (t *countingTx) failures(ctx context.Context) []counted {
 	return []counted{{t.worker, t.tasks[0].Event, outcomeFailed}}
 }
 
-// note has a review counted, if the transaction counts.
-func note(tx review.Tx, worker, event, outcome string) {
-	if t, ok := tx.(*countingTx); ok {
-		t.reviews = append(t.reviews, counted{worker, event, outcome})
-	}
+// note counts a review with the commit.
+func (t *countingTx) note(worker, event, outcome string) {
+	t.reviews = append(t.reviews, counted{worker, event, outcome})
 }
 
-// giveBack has bytes counted that go with the transaction.
-func giveBack(tx review.Tx, r recovered) {
-	if t, ok := tx.(*countingTx); ok && r.bytes > 0 {
+// giveBack counts bytes with the commit.
+func (t *countingTx) giveBack(r recovered) {
+	if r.bytes > 0 {
 		t.bytes = append(t.bytes, r)
-	}
-}
-
-// changed has a repository named that lost a manifest or a blob.
-func changed(tx review.Tx, repository int64) {
-	if t, ok := tx.(*countingTx); ok {
-		t.changed = append(t.changed, repository)
 	}
 }
 

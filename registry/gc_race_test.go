@@ -52,17 +52,16 @@ func raceWorld(t *testing.T) *gcWorld {
 
 // reviewStopped takes one turn of an engine, in which stop is called after a
 // step. What it comes to is returned.
-func (w *gcWorld) reviewStopped(q review.Queue, r review.Reviewer, at int, stop func()) review.Result {
+func (w *gcWorld) reviewStopped(q review.Queue, r review.Reviewer[*countingTx], at int, stop func()) review.Result {
 	w.Helper()
 	stopped := false
-	e, err := review.New(w.db, q, r, review.Options{
-		Now: w.now, Logger: slog.New(slog.DiscardHandler),
-		Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-			return w.c.transact(ctx, func(tx review.Tx) error {
-				return fn(&stoppedTx{Tx: tx, at: at, stop: func() { stopped = true; stop() }})
-			})
-		},
-	})
+	transact := func(ctx context.Context, fn func(*countingTx) error) error {
+		return w.c.transact(ctx, func(tx *countingTx) error {
+			tx.Tx = &stoppedTx{Tx: tx.Tx, at: at, stop: func() { stopped = true; stop() }}
+			return fn(tx)
+		})
+	}
+	e, err := review.New(w.db, q, r, transact, review.Options{Now: w.now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -42,8 +42,9 @@ func TestManifestReviewer(t *testing.T) {
 			}
 			return w.count(`SELECT count(*) FROM manifests WHERE repository_id = $1 AND digest = $2`, repo, digest) == 1
 		}
+		reviewer, transactor := reviewtest.Plain(&manifestReviewer{w.c}, w.c.transact)
 		return reviewtest.World{
-			DB: w.db, Queue: manifestQueue, Reviewer: &manifestReviewer{w.c},
+			DB: w.db, Queue: manifestQueue, Reviewer: reviewer, Transactor: transactor,
 			Garbage:   func(*testing.T) string { return push() },
 			Live:      func(*testing.T) string { return push(fmt.Sprintf("tag%d", n)) },
 			Unknown:   "12345@sha256:none",
@@ -63,8 +64,9 @@ func TestBlobReviewer(t *testing.T) {
 		unlinks := func(digest string) int {
 			return w.count(`SELECT count(*) FROM gc_unlink_queue WHERE path = $1`, w.paths[w.names[digest]])
 		}
+		reviewer, transactor := reviewtest.Plain(&blobReviewer{w.c}, w.c.transact)
 		return reviewtest.World{
-			DB: w.db, Queue: blobQueue, Reviewer: &blobReviewer{w.c},
+			DB: w.db, Queue: blobQueue, Reviewer: reviewer, Transactor: transactor,
 			Garbage: func(*testing.T) string {
 				name := next()
 				w.blob("r", name)
@@ -90,8 +92,9 @@ func TestUnlinker(t *testing.T) {
 			_, err := w.store.Stat(w.Context(), path)
 			return err == nil
 		}
+		reviewer, transactor := reviewtest.Plain(&unlinker{w.c}, w.c.transact)
 		return reviewtest.World{
-			DB: w.db, Queue: unlinkQueue, Reviewer: &unlinker{w.c},
+			DB: w.db, Queue: unlinkQueue, Reviewer: reviewer, Transactor: transactor,
 			Garbage: func(*testing.T) string {
 				name := next()
 				w.exec(`DELETE FROM blobs WHERE digest = $1`, w.digestOf(name))

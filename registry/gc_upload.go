@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
-	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -31,7 +30,7 @@ func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error
 		var b sqldb.Batch
 		b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(string)) },
 			c.sql.removeAbandoned, cutoff, now.UnixMilli(), gcBatch)
-		if err := c.transact(ctx, func(tx review.Tx) error { n = 0; return tx.Send(ctx, &b) }); err != nil {
+		if err := c.transact(ctx, func(tx *countingTx) error { n = 0; return tx.Send(ctx, &b) }); err != nil {
 			return removed, wrap("remove abandoned uploads", err)
 		}
 		removed += n
@@ -45,7 +44,7 @@ func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error
 // removeSome runs a statement that removes some rows and returns a number for
 // each, and says how many they were.
 func (c *Collector) removeSome(ctx context.Context, statement string, args ...any) (n int, err error) {
-	err = c.transact(ctx, func(tx review.Tx) error {
+	err = c.transact(ctx, func(tx *countingTx) error {
 		n = 0
 		var b sqldb.Batch
 		b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, statement, args...)
@@ -115,7 +114,7 @@ func (c *Collector) enqueueUnknown(ctx context.Context, batch []sweptPath) (n in
 		return 0, nil
 	}
 	now := c.options.Now().UnixMilli()
-	err = c.transact(ctx, func(tx review.Tx) error {
+	err = c.transact(ctx, func(tx *countingTx) error {
 		n = 0
 		var b sqldb.Batch
 		for _, p := range unknown {

@@ -218,12 +218,10 @@ func TestRemovalInterrupted(t *testing.T) {
 		w.removed(false)
 		for range 10 {
 			dies := errors.New("dies")
-			e, err := review.New(w.db, repositoryQueue, &repositoryReviewer{w.c}, review.Options{
-				Now: w.now,
-				Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-					return w.c.transact(ctx, func(tx review.Tx) error { return errors.Join(fn(tx), dies) })
-				},
-			})
+			transact := func(ctx context.Context, fn func(*countingTx) error) error {
+				return w.c.transact(ctx, func(tx *countingTx) error { return errors.Join(fn(tx), dies) })
+			}
+			e, err := review.New(w.db, repositoryQueue, &repositoryReviewer{w.c}, transact, review.Options{Now: w.now})
 			if err != nil {
 				w.Fatal(err)
 			}

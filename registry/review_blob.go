@@ -31,8 +31,8 @@ type blobReview struct {
 }
 
 // Review is review.Reviewer.
-func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	begun(tx, workerBlob, tasks)
+func (r *blobReviewer) Review(ctx context.Context, tx *countingTx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	tx.begin(workerBlob, tasks)
 	digests := make([]string, len(tasks))
 	for i, task := range tasks {
 		digests[i] = task.Key
@@ -53,18 +53,18 @@ func (r *blobReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, 
 		if outcome == outcomeDeleted {
 			garbage, losers = append(garbage, blob.id), append(losers, blob.repositories...)
 		}
-		note(tx, workerBlob, task.Event, outcome)
+		tx.note(workerBlob, task.Event, outcome)
 	}
 	slices.Sort(losers)
 	for _, repository := range slices.Compact(losers) {
-		changed(tx, repository)
+		tx.changed = append(tx.changed, repository)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
 // take takes the blobs that nobody has, and then looks which of the others are
 // there at all.
-func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string) (map[string]*blobReview, error) {
+func (r *blobReviewer) take(ctx context.Context, tx *countingTx, digests []string) (map[string]*blobReview, error) {
 	reviews := make(map[string]*blobReview, len(digests))
 	for _, digest := range digests {
 		reviews[digest] = &blobReview{}
@@ -98,7 +98,7 @@ func (r *blobReviewer) take(ctx context.Context, tx review.Tx, digests []string)
 
 // verify looks who uses the blobs, after take has answered, and who has those
 // that nobody uses.
-func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*blobReview) error {
+func (r *blobReviewer) verify(ctx context.Context, tx *countingTx, now time.Time, reviews map[string]*blobReview) error {
 	var digests []string
 	var ids []int64
 	for digest, blob := range reviews {
@@ -124,7 +124,7 @@ func (r *blobReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, 
 	return r.findRepositories(ctx, tx, unused)
 }
 
-func (r *blobReviewer) findRepositories(ctx context.Context, tx review.Tx, blobs map[int64]*blobReview) error {
+func (r *blobReviewer) findRepositories(ctx context.Context, tx *countingTx, blobs map[int64]*blobReview) error {
 	if len(blobs) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (b *blobReview) decide() (review.Verdict, string) {
 }
 
 // delete deletes blobs. The bytes of small ones go with their rows.
-func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) error {
+func (r *blobReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -177,6 +177,6 @@ func (r *blobReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) er
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
 	}
-	giveBack(tx, small)
+	tx.giveBack(small)
 	return nil
 }

@@ -64,8 +64,8 @@ type manifestReview struct {
 }
 
 // Review is review.Reviewer.
-func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	begun(tx, workerManifest, tasks)
+func (r *manifestReviewer) Review(ctx context.Context, tx *countingTx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	tx.begin(workerManifest, tasks)
 	reviews := make(map[string]*manifestReview, len(tasks))
 	for _, task := range tasks {
 		m := &manifestReview{}
@@ -86,16 +86,16 @@ func (r *manifestReviewer) Review(ctx context.Context, tx review.Tx, now time.Ti
 		verdicts[i], outcome = m.decide()
 		if outcome == outcomeDeleted {
 			garbage = append(garbage, m.id)
-			changed(tx, m.repository)
+			tx.changed = append(tx.changed, m.repository)
 		}
-		note(tx, workerManifest, task.Event, outcome)
+		tx.note(workerManifest, task.Event, outcome)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
 // take takes the manifests that nobody has, and then looks which of the others
 // are there at all.
-func (r *manifestReviewer) take(ctx context.Context, tx review.Tx, reviews map[string]*manifestReview) error {
+func (r *manifestReviewer) take(ctx context.Context, tx *countingTx, reviews map[string]*manifestReview) error {
 	var keys []string
 	for key, m := range reviews {
 		if m.invalid == nil {
@@ -143,7 +143,7 @@ func (r *manifestReviewer) find(b *sqldb.Batch, statement string, keys []string,
 
 // verify looks for keepers. It is sent after take has answered: each statement
 // sees what was committed before it began.
-func (r *manifestReviewer) verify(ctx context.Context, tx review.Tx, now time.Time, reviews map[string]*manifestReview) error {
+func (r *manifestReviewer) verify(ctx context.Context, tx *countingTx, now time.Time, reviews map[string]*manifestReview) error {
 	var ids []int64
 	var keys, subjects []string
 	for key, m := range reviews {
@@ -193,7 +193,7 @@ func (m *manifestReview) decide() (review.Verdict, string) {
 
 // delete deletes manifests. Tags, layers and references go by their foreign
 // keys; the triggers do the rest.
-func (r *manifestReviewer) delete(ctx context.Context, tx review.Tx, ids []int64) error {
+func (r *manifestReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}

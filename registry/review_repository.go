@@ -42,8 +42,8 @@ const (
 )
 
 // Review is review.Reviewer. Tasks come one by one.
-func (r *repositoryReviewer) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	begun(tx, workerRepo, tasks)
+func (r *repositoryReviewer) Review(ctx context.Context, tx *countingTx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	tx.begin(workerRepo, tasks)
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		v, outcome, err := r.one(ctx, tx, task.Key)
@@ -51,12 +51,12 @@ func (r *repositoryReviewer) Review(ctx context.Context, tx review.Tx, _ time.Ti
 			return nil, fmt.Errorf("remove repository %s: %w", task.Key, err)
 		}
 		verdicts[i] = v
-		note(tx, workerRepo, task.Event, outcome)
+		tx.note(workerRepo, task.Event, outcome)
 	}
 	return verdicts, nil
 }
 
-func (r *repositoryReviewer) one(ctx context.Context, tx review.Tx, uid string) (review.Verdict, string, error) {
+func (r *repositoryReviewer) one(ctx context.Context, tx *countingTx, uid string) (review.Verdict, string, error) {
 	var id, namespace int64
 	var exists bool
 	var b sqldb.Batch
@@ -105,7 +105,7 @@ func (r *repositoryReviewer) step() int {
 // rest removes links and then the row, when there are no manifests left. What
 // uploads have begun goes with the row. So does the namespace, if it was the
 // last there.
-func (r *repositoryReviewer) rest(ctx context.Context, tx review.Tx, id, namespace int64) (review.Verdict, string, error) {
+func (r *repositoryReviewer) rest(ctx context.Context, tx *countingTx, id, namespace int64) (review.Verdict, string, error) {
 	links := 0
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(int64)) }, removeLinks, id, r.step())

@@ -17,8 +17,8 @@ type unlinker struct{ c *Collector }
 
 // Review is review.Reviewer. It asks once more whether a row names the path,
 // although none can.
-func (u *unlinker) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	begun(tx, workerUnlink, tasks)
+func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	tx.begin(workerUnlink, tasks)
 	known := make([]bool, len(tasks))
 	sizes := make([]int64, len(tasks))
 	var b sqldb.Batch
@@ -32,7 +32,7 @@ func (u *unlinker) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks 
 	for i, task := range tasks {
 		if known[i] {
 			verdicts[i] = review.Kept()
-			note(tx, workerUnlink, task.Event, outcomeKept)
+			tx.note(workerUnlink, task.Event, outcomeKept)
 			continue
 		}
 		verdicts[i] = review.Acted().Then(u.remove(task, sizes[i]))

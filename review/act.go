@@ -42,14 +42,14 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 	defer cancel()
 	var items []reviewed
 	var settled map[string]bool
-	err = e.options.Transactor(ctx, func(tx Tx) error {
+	err = e.transact(ctx, func(tx Tx, review reviewFunc) error {
 		items, settled = nil, nil // it may be called again
 		held, err := e.hold(ctx, tx, c)
 		if err != nil || len(held) == 0 {
 			return err
 		}
 		now := e.options.Now()
-		verdicts, err := e.review(ctx, tx, now, held)
+		verdicts, err := e.review(ctx, review, now, held)
 		if err != nil {
 			return err
 		}
@@ -68,14 +68,14 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 
 // review asks the reviewer. A panic is an error, of the batch first and of one
 // task in the end.
-func (e *Engine) review(ctx context.Context, tx Tx, now time.Time, tasks []Task) (verdicts []Verdict, err error) {
+func (e *Engine) review(ctx context.Context, review reviewFunc, now time.Time, tasks []Task) (verdicts []Verdict, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e.options.Logger.Error("reviewer panicked", "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	verdicts, err = e.reviewer.Review(ctx, tx, now, slices.Clone(tasks))
+	verdicts, err = review(ctx, now, slices.Clone(tasks))
 	if err == nil && len(verdicts) != len(tasks) {
 		err = fmt.Errorf("the review of %d tasks came to %d verdicts", len(tasks), len(verdicts))
 	}

@@ -57,7 +57,7 @@ func (e *Engine) claim(ctx context.Context, now time.Time) (batch, error) {
 		c.tasks = append(c.tasks, task)
 		return err
 	}, e.sql.claim, c.token, now.Add(e.queue.Lease).UnixMilli(), now.UnixMilli(), e.queue.Batch)
-	err := e.loosely(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
+	err := e.withoutSync(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
 	if err != nil {
 		return batch{}, fmt.Errorf("claim %s reviews: %w", e.queue.Name, err)
 	}
@@ -74,7 +74,7 @@ func (e *Engine) release(ctx context.Context, c batch) {
 	defer cancel()
 	var b sqldb.Batch
 	b.Exec(e.sql.release, e.list(c.keys()), c.token)
-	err := e.loosely(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
+	err := e.withoutSync(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
 	if err != nil {
 		e.options.Logger.Warn("reviews not released, their lease has to end", "error", err)
 	}

@@ -16,10 +16,7 @@ func TestLease(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
 		other := f.engine(queue, by(func(review.Task) review.Verdict { return review.Again(time.Hour) }), review.Options{})
-		late := f.engine(queue, by(func(task review.Task) review.Verdict {
-			t.Errorf("%s was taken over and is reviewed all the same", task.Key)
-			return review.Kept()
-		}), review.Options{Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
+		overtaken := func(ctx context.Context, fn func(review.Tx) error) error {
 			f.enqueue(0, "c")
 			if got, want := f.turn(other), (review.Result{Claimed: 1, Postponed: 1}); got != want {
 				t.Errorf("got %+v, want %+v: only c", got, want)
@@ -29,7 +26,11 @@ func TestLease(t *testing.T) {
 				t.Errorf("got %+v, want %+v: a and b", got, want)
 			}
 			return transact(ctx, f.db, fn)
-		}})
+		}
+		late := f.engineIn(overtaken, queue, by(func(task review.Task) review.Verdict {
+			t.Errorf("%s was taken over and is reviewed all the same", task.Key)
+			return review.Kept()
+		}), review.Options{})
 		if got, want := f.turn(late), (review.Result{Claimed: 2, Left: 2}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -84,7 +85,7 @@ func TestLockedRowMakesReviewWait(t *testing.T) {
 	}
 	defer writer.Rollback()
 	finished := make(chan error, 1)
-	e := f.engine(queue, collector{}, review.Options{Transactor: func(_ context.Context, fn func(review.Tx) error) error {
+	behindWriter := func(_ context.Context, fn func(review.Tx) error) error {
 		b := sqldb.Batch{}
 		b.Exec(`SELECT 1 FROM thing_reviews WHERE thing = $1 FOR UPDATE`, "a")
 		b.Exec(`ALTER TABLE things DISABLE TRIGGER things_update_track`)
@@ -97,7 +98,8 @@ func TestLockedRowMakesReviewWait(t *testing.T) {
 			finished <- writer.Commit(ctx)
 		}()
 		return transact(ctx, f.db, fn)
-	}})
+	}
+	e := f.engineIn(behindWriter, queue, collector{}, review.Options{})
 	if got, want := f.turn(e), (review.Result{Claimed: 1, Done: 1}); got != want {
 		t.Errorf("got %+v, want %+v: it looked before the writer was finished", got, want)
 	}
@@ -119,8 +121,12 @@ func TestSettleLocksInOrder(t *testing.T) {
 	defer writer.Rollback()
 	finished := make(chan error, 1)
 	transactions := 0
+	counted := func(ctx context.Context, fn func(review.Tx) error) error {
+		transactions++
+		return transact(ctx, f.db, fn)
+	}
 	var e *review.Engine
-	e = f.engine(queue, reviewFunc(func(context.Context, review.Tx, time.Time, []review.Task) ([]review.Verdict, error) {
+	e = f.engineIn(counted, queue, reviewFunc(func(context.Context, review.Tx, time.Time, []review.Task) ([]review.Verdict, error) {
 		var first, second sqldb.Batch
 		e.Enqueue(&first, "a", "test", f.now)
 		e.Enqueue(&second, "b", "test", f.now)
@@ -136,10 +142,7 @@ func TestSettleLocksInOrder(t *testing.T) {
 			finished <- writer.Commit(ctx)
 		}()
 		return []review.Verdict{review.Kept(), review.Failed(errTest)}, nil
-	}), review.Options{Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-		transactions++
-		return transact(ctx, f.db, fn)
-	}})
+	}), review.Options{})
 	if got, want := f.turn(e), (review.Result{Claimed: 2, Left: 2}); got != want || transactions != 1 {
 		t.Errorf("got %+v after %d transactions, want %+v after one", got, transactions, want)
 	}

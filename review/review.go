@@ -134,10 +134,10 @@ type Tx interface {
 // Transactor runs fn in a transaction, commits it when fn returns nil and rolls
 // it back otherwise. It returns when fn and the transaction have ended. It may
 // roll back and call fn again.
-type Transactor func(ctx context.Context, fn func(tx Tx) error) error
+type Transactor[T Tx] func(ctx context.Context, fn func(tx T) error) error
 
-// Reviewer verifies tasks against the truth and acts.
-type Reviewer interface {
+// Reviewer verifies tasks against the truth and acts, in transactions of type T.
+type Reviewer[T Tx] interface {
 	// Review returns one verdict for each task, in order. All that it reads and
 	// writes goes through tx, and is committed together with the verdicts, or
 	// not at all: then it is called again, with fewer tasks. It must lock what
@@ -145,14 +145,11 @@ type Reviewer interface {
 	//
 	// A task may be reviewed any number of times, and its subject may be gone.
 	// An error, or a panic, is one of all the tasks. ctx ends with the lease.
-	Review(ctx context.Context, tx Tx, now time.Time, tasks []Task) ([]Verdict, error)
+	Review(ctx context.Context, tx T, now time.Time, tasks []Task) ([]Verdict, error)
 }
 
 // Options are what an Engine can be given. What is zero has a default.
 type Options struct {
-	// Transactor is what Review runs in; by default a transaction of the
-	// database. Its Tx can be more than Tx, for a Reviewer that knows it.
-	Transactor Transactor
 	// Paused is asked before each claim. Default: never.
 	Paused func(ctx context.Context) (bool, error)
 	// Now is the clock. Default time.Now.
@@ -168,7 +165,7 @@ type Options struct {
 type Engine struct {
 	db       *sqldb.DB
 	queue    Queue
-	reviewer Reviewer
+	transact func(context.Context, func(Tx, reviewFunc) error) error
 	options  Options
 	sql      statements
 	metrics  *metrics
@@ -182,16 +179,17 @@ var (
 	validIdentifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 )
 
-// New makes an engine. It does not touch the database.
-func New(db *sqldb.DB, q Queue, r Reviewer, o Options) (*Engine, error) {
-	if db == nil || r == nil {
-		return nil, errors.New("review queue: needs a database and a reviewer")
+// reviewFunc is a Reviewer's Review in a transaction that has begun.
+type reviewFunc func(ctx context.Context, now time.Time, tasks []Task) ([]Verdict, error)
+
+// New makes an engine whose reviews run in the transactions of transact. It does
+// not touch the database.
+func New[T Tx](db *sqldb.DB, q Queue, r Reviewer[T], transact Transactor[T], o Options) (*Engine, error) {
+	if db == nil || r == nil || transact == nil {
+		return nil, errors.New("review queue: needs a database, a reviewer and a transactor")
 	}
 	if err := q.complete(); err != nil {
 		return nil, err
-	}
-	if o.Transactor == nil {
-		o.Transactor = transactor(db.Begin)
 	}
 	if o.Paused == nil {
 		o.Paused = func(context.Context) (bool, error) { return false, nil }
@@ -206,8 +204,16 @@ func New(db *sqldb.DB, q Queue, r Reviewer, o Options) (*Engine, error) {
 		o.Logger = slog.Default()
 	}
 	o.Logger = o.Logger.With("queue", q.Name)
+	// The engine itself needs no T: this is the one place that knows both.
+	run := func(ctx context.Context, fn func(Tx, reviewFunc) error) error {
+		return transact(ctx, func(tx T) error {
+			return fn(tx, func(ctx context.Context, now time.Time, tasks []Task) ([]Verdict, error) {
+				return r.Review(ctx, tx, now, tasks)
+			})
+		})
+	}
 	return &Engine{
-		db: db, queue: q, reviewer: r, options: o,
+		db: db, queue: q, transact: run, options: o,
 		sql: newStatements(db.Engine(), q), metrics: newMetrics(q.Name), wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -242,8 +248,11 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// transactor runs transactions of the database.
-func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor {
+// Transactions are plain transactions of the database, for reviewers that need
+// nothing more.
+func Transactions(db *sqldb.DB) Transactor[Tx] { return transactor(db.Begin) }
+
+func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor[Tx] {
 	return func(ctx context.Context, fn func(tx Tx) error) error {
 		tx, err := begin(ctx)
 		if err != nil {
@@ -257,9 +266,9 @@ func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor {
 	}
 }
 
-// loosely runs a transaction that a power cut may undo, and so need not wait for
-// the disk: without its claim a task is as when the lease has ended, and one that
-// was not settled after its effect is reviewed once more.
-func (e *Engine) loosely(ctx context.Context, fn func(tx Tx) error) error {
+// withoutSync runs a transaction that does not wait for the disk. A power cut may
+// undo it, and that is harmless: a task without its claim can be claimed again,
+// and a task that was not settled after its effect is reviewed once more.
+func (e *Engine) withoutSync(ctx context.Context, fn func(tx Tx) error) error {
 	return transactor(e.db.BeginAhead)(ctx, fn)
 }

@@ -31,21 +31,21 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			q := queue
 			tt.change(&q)
-			_, err := review.New(db, q, collector{}, review.Options{})
+			_, err := review.New(db, q, collector{}, review.Transactions(db), review.Options{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := review.New(nil, queue, collector{}, review.Options{}); err == nil {
+	if _, err := review.New(nil, queue, collector{}, review.Transactions(db), review.Options{}); err == nil {
 		t.Error("an engine without a database")
 	}
-	if _, err := review.New(db, queue, nil, review.Options{}); err == nil {
+	if _, err := review.New(db, queue, nil, review.Transactions(db), review.Options{}); err == nil {
 		t.Error("an engine without a reviewer")
 	}
 	q := queue
 	q.Backoff.Base = 24 * time.Hour // above the default cap
-	if _, err := review.New(db, q, collector{}, review.Options{}); err != nil {
+	if _, err := review.New(db, q, collector{}, review.Transactions(db), review.Options{}); err != nil {
 		t.Error(err)
 	}
 }

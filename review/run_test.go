@@ -24,7 +24,7 @@ func start(t *testing.T, e *review.Engine) {
 }
 
 // signal is a reviewer that says which tasks it had.
-func signal() (review.Reviewer, chan string) {
+func signal() (review.Reviewer[review.Tx], chan string) {
 	seen := make(chan string, 100)
 	return by(func(task review.Task) review.Verdict { seen <- task.Key; return review.Kept() }), seen
 }
@@ -169,14 +169,13 @@ func TestLeaseEndsInEffect(t *testing.T) {
 func TestBrokenDatabase(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
-		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{
-			Transactor: func(context.Context, func(review.Tx) error) error {
-				if err := f.db.Close(); err != nil {
-					t.Error(err)
-				}
-				return errTest
-			},
-		})
+		broken := func(context.Context, func(review.Tx) error) error {
+			if err := f.db.Close(); err != nil {
+				t.Error(err)
+			}
+			return errTest
+		}
+		e := f.engineIn(broken, queue, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{})
 		if r, err := e.RunOne(t.Context()); err == nil || r.Failed != 0 {
 			t.Errorf("got %+v and %v, want an error and no failed task", r, err)
 		}

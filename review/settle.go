@@ -74,7 +74,7 @@ func (e *Engine) settleApart(ctx context.Context, token string, items []reviewed
 		return nil
 	}
 	var settled map[string]bool
-	err := e.loosely(ctx, func(tx Tx) (err error) {
+	err := e.withoutSync(ctx, func(tx Tx) (err error) {
 		settled, err = e.settle(ctx, tx, token, e.options.Now(), items)
 		return err
 	})

@@ -37,7 +37,7 @@ func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
 	if err != nil || len(gone) == 0 {
 		return 0, err
 	}
-	err = e.loosely(ctx, func(tx Tx) error {
+	err = e.withoutSync(ctx, func(tx Tx) error {
 		claims = 0
 		var b sqldb.Batch
 		for _, token := range gone {

@@ -205,23 +205,22 @@ func TestTransactorRepeats(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
 		tries := 0
-		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Acted() }), review.Options{
-			Transactor: func(ctx context.Context, fn func(review.Tx) error) error {
-				for {
-					tries++
-					tx, err := f.db.Begin(ctx)
-					if err != nil {
-						return err
-					}
-					err = fn(tx)
-					if err != nil || tries < 3 {
-						tx.Rollback()
-						continue
-					}
-					return tx.Commit(ctx)
+		repeats := func(ctx context.Context, fn func(review.Tx) error) error {
+			for {
+				tries++
+				tx, err := f.db.Begin(ctx)
+				if err != nil {
+					return err
 				}
-			},
-		})
+				err = fn(tx)
+				if err != nil || tries < 3 {
+					tx.Rollback()
+					continue
+				}
+				return tx.Commit(ctx)
+			}
+		}
+		e := f.engineIn(repeats, queue, by(func(review.Task) review.Verdict { return review.Acted() }), review.Options{})
 		if got, want := f.turn(e), (review.Result{Claimed: 2, Done: 2, Acted: 2}); got != want || tries != 3 {
 			t.Errorf("got %+v after %d tries, want %+v after 3", got, tries, want)
 		}

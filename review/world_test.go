@@ -206,15 +206,21 @@ func newFixture(t testing.TB, db *sqldb.DB) *fixture {
 	return &fixture{TB: t, db: db, now: time.UnixMilli(1_700_000_000_000)}
 }
 
-// engine makes an engine whose backoff has no jitter.
-func (f *fixture) engine(q review.Queue, r review.Reviewer, o review.Options) *review.Engine {
+// engine makes an engine whose backoff has no jitter, on plain transactions.
+func (f *fixture) engine(q review.Queue, r review.Reviewer[review.Tx], o review.Options) *review.Engine {
+	f.Helper()
+	return f.engineIn(review.Transactions(f.db), q, r, o)
+}
+
+// engineIn is engine with another transactor.
+func (f *fixture) engineIn(transact review.Transactor[review.Tx], q review.Queue, r review.Reviewer[review.Tx], o review.Options) *review.Engine {
 	f.Helper()
 	if o.Now == nil {
 		o.Now = func() time.Time { return f.now }
 	}
 	o.Random = func() float64 { return 0 }
 	o.Logger = slog.New(slog.DiscardHandler)
-	e, err := review.New(f.db, q, r, o)
+	e, err := review.New(f.db, q, r, transact, o)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -294,7 +300,7 @@ func (f reviewFunc) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 }
 
 // by is a reviewer that comes to a verdict about each key.
-func by(verdict func(task review.Task) review.Verdict) review.Reviewer {
+func by(verdict func(task review.Task) review.Verdict) review.Reviewer[review.Tx] {
 	return reviewFunc(func(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 		var verdicts []review.Verdict
 		for _, task := range tasks {

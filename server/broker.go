@@ -82,10 +82,10 @@ func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*
 		sinks = append(sinks, publish.Webhook{URL: c.EventsWebhook})
 	}
 	options := review.Options{Logger: c.Logger}
-	if b.loop, err = review.New(p.db, reconcile.Queue, rounds, options); err != nil {
+	if b.loop, err = review.New(p.db, reconcile.Queue, rounds, review.Transactions(p.db), options); err != nil {
 		return nil, err
 	}
-	if b.publisher, err = review.New(p.db, publish.Queue, publish.New(repository, sinks...), options); err != nil {
+	if b.publisher, err = review.New(p.db, publish.Queue, publish.New(repository, sinks...), review.Transactions(p.db), options); err != nil {
 		return nil, err
 	}
 	p.kinds.Put(b.api.Serve(service)...)

@@ -90,7 +90,7 @@ func (w *world) live(id broker.ProvisionedResourceID) {
 // run takes turns of a process that has just started, until nothing is due.
 func (w *world) run() review.Stats {
 	w.Helper()
-	e, err := review.New(w.db, publish.Queue, publish.New(w.outbox, w.sinks...), review.Options{
+	e, err := review.New(w.db, publish.Queue, publish.New(w.outbox, w.sinks...), review.Transactions(w.db), review.Options{
 		Now: func() time.Time { return w.now }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

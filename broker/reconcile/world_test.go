@@ -186,7 +186,7 @@ func (w *world) process() *review.Engine {
 	w.Helper()
 	q := reconcile.Queue
 	q.Lease = lease
-	e, err := review.New(w.db, q, w.reconciler(), review.Options{Now: w.clock, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.db, q, w.reconciler(), review.Transactions(w.db), review.Options{Now: w.clock, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func (w *world) checkOrder() {
 // ticking lets the outside go on, and the events be published, with every review
 // of the suite.
 type ticking struct {
-	review.Reviewer
+	review.Reviewer[review.Tx]
 	w *world
 }
 

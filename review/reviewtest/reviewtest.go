@@ -23,8 +23,8 @@ import (
 type World struct {
 	DB         *sqldb.DB
 	Queue      review.Queue
-	Reviewer   review.Reviewer
-	Transactor review.Transactor // nil: the engine's
+	Reviewer   review.Reviewer[review.Tx]   // for another type of transaction see [Plain]
+	Transactor review.Transactor[review.Tx] // nil: plain transactions
 
 	// Garbage makes a subject that a review must collect, has it enqueued in
 	// the way the system does, and returns its key.
@@ -110,16 +110,14 @@ func (s *suite) engine(change ...func(*part)) *review.Engine {
 	s.Helper()
 	p := part{reviewer: s.Reviewer, transactor: s.Transactor, batch: 50}
 	if p.transactor == nil {
-		p.transactor = s.transact
+		p.transactor = review.Transactions(s.DB)
 	}
 	for _, f := range change {
 		f(&p)
 	}
 	q := s.Queue
 	q.Lease, q.Batch = lease, p.batch
-	e, err := review.New(s.DB, q, p.reviewer, review.Options{
-		Transactor: p.transactor, Now: s.clock.read, Logger: slog.New(slog.DiscardHandler),
-	})
+	e, err := review.New(s.DB, q, p.reviewer, p.transactor, review.Options{Now: s.clock.read, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -128,8 +126,8 @@ func (s *suite) engine(change ...func(*part)) *review.Engine {
 
 // part is what a test can replace in an engine.
 type part struct {
-	reviewer   review.Reviewer
-	transactor review.Transactor
+	reviewer   review.Reviewer[review.Tx]
+	transactor review.Transactor[review.Tx]
 	batch      int
 }
 
@@ -140,17 +138,16 @@ func (f reviewFunc) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	return f(ctx, tx, now, tasks)
 }
 
-// transact is the engine's own transactor.
-func (s *suite) transact(ctx context.Context, fn func(review.Tx) error) error {
-	tx, err := s.DB.Begin(ctx)
-	if err != nil {
-		return err
+// Plain is a reviewer and its transactor as the suite takes them. The suite wraps
+// the one around the other and never makes a transaction itself, so each
+// transaction that the reviewer gets is a T.
+func Plain[T review.Tx](r review.Reviewer[T], t review.Transactor[T]) (review.Reviewer[review.Tx], review.Transactor[review.Tx]) {
+	reviewer := reviewFunc(func(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+		return r.Review(ctx, tx.(T), now, tasks)
+	})
+	return reviewer, func(ctx context.Context, fn func(review.Tx) error) error {
+		return t(ctx, func(tx T) error { return fn(tx) })
 	}
-	defer tx.Rollback()
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
 }
 
 // populate makes n subjects of each sort.
@@ -224,7 +221,7 @@ func (s *suite) enqueue(e *review.Engine, keys ...string) {
 	for _, key := range keys {
 		e.Enqueue(&b, key, "test", s.clock.read())
 	}
-	if err := s.transact(s.Context(), func(tx review.Tx) error { return tx.Send(s.Context(), &b) }); err != nil {
+	if err := review.Transactions(s.DB)(s.Context(), func(tx review.Tx) error { return tx.Send(s.Context(), &b) }); err != nil {
 		s.Errorf("enqueue: %v", err)
 	}
 }
