@@ -110,7 +110,10 @@ func readHeld(ctx context.Context, tx *store.Tx, uid types.UID) (*store.Stored, 
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		found = &store.Stored{Object: object.Object{UID: uid}, Deleting: true}
-		return row.Scan(&found.ID, &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Body)
+		if err := row.Scan(&found.ID, &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Body); err != nil {
+			return err
+		}
+		return tx.Unseal(found)
 	}, readHeldObject, string(uid))
 	if err := tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read object: %w", err)

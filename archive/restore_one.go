@@ -55,7 +55,7 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
 		return result, nil
 	case archived.body == nil:
-		result.Outcome, result.Reason = v1.Failed, "it was archived without its content, as Secrets are unless the server runs with --archive-secrets"
+		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
 		return result, nil
 	}
 	result.NewUID, err = r.nextIdentity(ctx, c.uid)

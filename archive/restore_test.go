@@ -16,6 +16,7 @@ import (
 	v1 "github.com/exeunt/exeunt/archive/v1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -214,36 +215,48 @@ FROM n CROSS JOIN archive a WHERE a.uid = $1`, string(child.UID), planPage)
 	})
 }
 
+// TestRestoreNamespace: all that went with it comes back, Secrets too, unless the
+// archive drops them.
 func TestRestoreNamespace(t *testing.T) {
-	each(t, func(w *world) {
-		ns := w.create("namespaces:/shop")
-		w.create("configmaps:shop/a")
-		w.create("secrets:shop/s")
-		w.delete(w.create("configmaps:shop/before"), background)
-		w.delete(ns, background)
-		if w.exists("namespaces:/shop") {
-			w.Fatal("the namespace is still there")
-		}
-		// One object alone: the plan says what is missing.
-		alone := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "configmap", Namespace: "shop", Name: "a"}, DryRun: true})
-		w.want(alone, "ConfigMap/a failed")
-		if !strings.Contains(alone.Results[0].Reason, `namespaces "shop" not found`) {
-			w.Errorf("reason %q", alone.Results[0].Reason)
-		}
-		want := []string{"Namespace/shop created", "ConfigMap/a created", "Secret/s failed"}
-		w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), DryRun: true}), want...)
-		if w.exists("namespaces:/shop") {
-			w.Fatal("the dry run made the namespace")
-		}
-		w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), KeepStatus: true}), want...)
-		now, _ := w.get("namespaces:/shop")
-		if !strings.Contains(string(now.Body), `"phase":"Active"`) {
-			w.Errorf("the namespace is %s", now.Body)
-		}
-		if w.exists("secrets:shop/s") || !w.exists("configmaps:shop/a") || w.exists("configmaps:shop/before") {
-			w.Error("the content is not what went with the namespace")
-		}
-	})
+	t.Parallel()
+	for outcome, o := range map[string]store.ArchiveOptions{
+		"created": {For: time.Hour},
+		"failed":  {For: time.Hour, DropSecrets: true},
+	} {
+		t.Run("Secrets "+outcome, func(t *testing.T) {
+			dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { restoreNamespace(newWorldOf(t, db, o), outcome) })
+		})
+	}
+}
+
+func restoreNamespace(w *world, secret string) {
+	ns := w.create("namespaces:/shop")
+	w.create("configmaps:shop/a")
+	w.create("secrets:shop/s")
+	w.delete(w.create("configmaps:shop/before"), background)
+	w.delete(ns, background)
+	if w.exists("namespaces:/shop") {
+		w.Fatal("the namespace is still there")
+	}
+	// One object alone: the plan says what is missing.
+	alone := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "configmap", Namespace: "shop", Name: "a"}, DryRun: true})
+	w.want(alone, "ConfigMap/a failed")
+	if !strings.Contains(alone.Results[0].Reason, `namespaces "shop" not found`) {
+		w.Errorf("reason %q", alone.Results[0].Reason)
+	}
+	want := []string{"Namespace/shop created", "ConfigMap/a created", "Secret/s " + secret}
+	w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), DryRun: true}), want...)
+	if w.exists("namespaces:/shop") {
+		w.Fatal("the dry run made the namespace")
+	}
+	w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), KeepStatus: true}), want...)
+	now, _ := w.get("namespaces:/shop")
+	if !strings.Contains(string(now.Body), `"phase":"Active"`) {
+		w.Errorf("the namespace is %s", now.Body)
+	}
+	if w.exists("secrets:shop/s") != (secret == "created") || !w.exists("configmaps:shop/a") || w.exists("configmaps:shop/before") {
+		w.Error("the content is not what went with the namespace")
+	}
 }
 
 func TestRestoreOverwritesNothing(t *testing.T) {

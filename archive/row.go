@@ -100,11 +100,22 @@ func (a *Archive) query(ctx context.Context, statement string, args []any, visit
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
 		}
+		if err := a.unseal(r); err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
 		if err := visit(r); err != nil {
 			return err
 		}
 	}
 	return errors.Join(rows.Err(), rows.Close())
+}
+
+// unseal opens the body of a row that was just read.
+func (a *Archive) unseal(r *row) error {
+	o := object.Object{Key: r.key(), UID: r.uid, Body: r.body}
+	err := a.store.Unseal(&o)
+	r.body = o.Body
+	return err
 }
 
 // gvkOf is what a stored kind is called. One that nobody serves any more is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -45,8 +47,18 @@ func each(t *testing.T, test func(w *world)) {
 
 func newWorld(t *testing.T, db *sqldb.DB) *world {
 	t.Helper()
+	return newWorldOf(t, db, store.ArchiveOptions{For: time.Hour})
+}
+
+// newWorldOf is a world with another archive. Its Secrets are sealed.
+func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions) *world {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log, Archive: store.ArchiveOptions{For: time.Hour}})
+	keys, err := seal.Create(filepath.Join(t.TempDir(), "encryption.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log, Archive: o, Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,11 @@ func read(missing func() error, uid types.UID, statement string, args ...any) fi
 		var b sqldb.Batch
 		b.Query(func(row sqldb.Row) error {
 			found = &store.Stored{}
-			return row.Scan(&found.ID, (*string)(&found.UID), &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Deleting, &found.Body)
+			err := row.Scan(&found.ID, (*string)(&found.UID), &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Deleting, &found.Body)
+			if err != nil {
+				return err
+			}
+			return tx.Unseal(found)
 		}, statement, args...)
 		if err := tx.Send(ctx, &b); err != nil {
 			return nil, fmt.Errorf("read object: %w", err)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -37,6 +38,9 @@ type Options struct {
 	MaxCascade int64
 	// CollectorOff says that no collector runs in this process.
 	CollectorOff bool
+	// Unseal opens the body of an object as it was read from the database. Nil:
+	// none is sealed.
+	Unseal func(*object.Object) error
 	// Keepers are the parts of this server that hold objects, by the finalizer
 	// that they hold them with.
 	Keepers map[string]Keeper

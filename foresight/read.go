@@ -37,6 +37,8 @@ type reader struct {
 	db   *sqldb.DB
 	tx   *sql.Tx
 	peak int // the most rows that were held at once
+
+	unseal func(*object.Object) error // Options.Unseal
 }
 
 func (s *Service) open(ctx context.Context) (*reader, error) {
@@ -44,7 +46,7 @@ func (s *Service) open(ctx context.Context) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin to read: %w", err)
 	}
-	return &reader{ctx: ctx, db: s.db, tx: tx}, nil
+	return &reader{ctx: ctx, db: s.db, tx: tx, unseal: s.opts.Unseal}, nil
 }
 
 // close ends the snapshot. Nothing was written, so an error loses nothing.
@@ -77,11 +79,25 @@ func (h *head) fields() []any {
 	return []any{&h.id, (*string)(&h.uid), &h.Kind, &h.Namespace, &h.Name, &h.deletion, &h.finalizing, &h.body}
 }
 
+// open opens the body of a head that was just read.
+func (r *reader) open(h *head) error {
+	if r.unseal == nil {
+		return nil
+	}
+	o := object.Object{Key: h.Key, UID: h.uid, Body: h.body}
+	err := r.unseal(&o)
+	h.body = o.Body
+	return err
+}
+
 func (r *reader) heads(statement string, args ...any) ([]head, error) {
 	var out []head
 	err := r.query(func(rows *sql.Rows) error {
 		var h head
-		err := rows.Scan(h.fields()...)
+		if err := rows.Scan(h.fields()...); err != nil {
+			return err
+		}
+		err := r.open(&h)
 		out = append(out, h)
 		return err
 	}, statement, args...)
@@ -101,7 +117,10 @@ func (r *reader) dependents(statement string, args ...any) ([]dependent, error) 
 	var out []dependent
 	err := r.query(func(rows *sql.Rows) error {
 		var d dependent
-		err := rows.Scan(append([]any{(*string)(&d.owner), &d.blocking}, d.fields()...)...)
+		if err := rows.Scan(append([]any{(*string)(&d.owner), &d.blocking}, d.fields()...)...); err != nil {
+			return err
+		}
+		err := r.open(&d.head)
 		out = append(out, d)
 		return err
 	}, statement, args...)

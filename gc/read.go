@@ -76,7 +76,7 @@ func (s *session) query(ctx context.Context, statement string, args ...any) ([]*
 		}
 		o.UID, o.Deleting = types.UID(uid), o.deletion != 0
 		out = append(out, o)
-		return nil
+		return s.tx.Unseal(&o.Stored)
 	}, statement, args...)
 	if err := s.tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("read objects: %w", err)

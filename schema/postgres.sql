@@ -1412,6 +1412,28 @@ COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
 
+CREATE TABLE seal_keys (
+    name text COLLATE "C" NOT NULL,
+    check_value bytea NOT NULL,
+    sealing boolean DEFAULT false NOT NULL,
+    CONSTRAINT seal_keys_pkey PRIMARY KEY (name)
+);
+
+CREATE UNIQUE INDEX seal_keys_sealing_idx ON public.seal_keys USING btree (sealing) WHERE sealing;
+
+COMMENT ON TABLE seal_keys IS 'The keys that may have sealed a body. A server without one of them is refused while a body needs it.';
+
+COMMENT ON COLUMN seal_keys.check_value IS 'a known text, sealed with the key';
+
+COMMENT ON COLUMN seal_keys.sealing IS 'every replica seals with this one';
+
+CREATE TABLE sealed_kinds (
+    kind text COLLATE "C" NOT NULL,
+    CONSTRAINT sealed_kinds_pkey PRIMARY KEY (kind)
+);
+
+COMMENT ON TABLE sealed_kinds IS 'The kinds that may have sealed bodies.';
+
 CREATE TABLE small_blobs (
     content bytea NOT NULL,
     blob_id bigint NOT NULL,

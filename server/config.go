@@ -67,8 +67,13 @@ type Config struct {
 	ArchiveFor time.Duration
 	// ArchiveMaxBytes bounds the archive; the oldest leave first. Default 1 GiB.
 	ArchiveMaxBytes int64
-	// ArchiveSecrets: the archive keeps the content of Secrets too.
-	ArchiveSecrets bool
+	// ArchiveNoSecrets: the archive knows that Secrets went, and keeps nothing of
+	// their content.
+	ArchiveNoSecrets bool
+	// EncryptionConfig is the file with the keys that seal Secrets in the database,
+	// an EncryptionConfiguration as kube-apiserver takes it. Default
+	// encryption.yaml in Data, made at the first start.
+	EncryptionConfig string
 	// MeshHeartbeat is how often nodes of the mesh are asked to be heard of; one
 	// that is not heard of four times in a row is unreachable. Default 10 seconds.
 	MeshHeartbeat time.Duration

@@ -37,7 +37,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
-	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, Keepers: keepers()}); err != nil {
+	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
 		return p, err
 	}
 	overrides, err := force.New(st, kinds, c.Logger)

@@ -24,7 +24,6 @@ import (
 	"github.com/exeunt/exeunt/definition"
 	"github.com/exeunt/exeunt/openapi"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store"
 )
 
 // shutdownGrace is how long requests may take to finish when the server stops.
@@ -47,10 +46,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer db.Close()
-	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger,
-		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, Secrets: c.ArchiveSecrets},
-	})
+	st, err := openStore(ctx, c, db)
 	if err != nil {
 		return err
 	}

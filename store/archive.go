@@ -46,18 +46,20 @@ type ArchiveOptions struct {
 	// MaxBytes bounds the bodies that are kept; the oldest leave first.
 	// Default 1 GiB.
 	MaxBytes int64
-	// Secrets: they are kept with their bodies. Otherwise the archive knows
-	// only that they went.
-	Secrets bool
+	// DropSecrets: the archive knows only that they went. Otherwise they are kept
+	// with their bodies, sealed as they were.
+	DropSecrets bool
 }
 
 // archivist writes archive rows.
 type archivist struct {
 	on      bool
-	secrets bool
+	secrets bool // their bodies are kept
 }
 
-func newArchivist(o ArchiveOptions) archivist { return archivist{on: o.For > 0, secrets: o.Secrets} }
+func newArchivist(o ArchiveOptions) archivist {
+	return archivist{on: o.For > 0, secrets: !o.DropSecrets}
+}
 
 // queue adds the statement that archives a removed object and returns the size
 // of what is kept.
@@ -87,7 +89,7 @@ func (a archivist) size(f *effect) int64 {
 	if !a.on || f.key.Kind == "events" || !a.keeps(f) {
 		return 0
 	}
-	return int64(len(f.before.body))
+	return int64(f.before.stored)
 }
 
 // cause is what the head of an object is to say about its deletion: nil, but

@@ -183,8 +183,8 @@ func TestWhatIsNotArchived(t *testing.T) {
 			wantRows(t, s.Store)
 		})
 	})
-	t.Run("secrets leave a trace only", func(t *testing.T) {
-		archiving(t, day, func(t *testing.T, s running, _ *clock) {
+	t.Run("secrets leave a trace only, when asked for", func(t *testing.T) {
+		archiving(t, ArchiveOptions{For: time.Hour, DropSecrets: true}, func(t *testing.T, s running, _ *clock) {
 			o := secret(t, s.Store, "secrets")
 			wantRows(t, s.Store, fmt.Sprintf("secrets/a/x system:exeunt %s without body", o.UID))
 			if err := s.compact(t.Context(), s.Revision()); err != nil {
@@ -196,8 +196,8 @@ func TestWhatIsNotArchived(t *testing.T) {
 			}
 		})
 	})
-	t.Run("secrets, when asked for", func(t *testing.T) {
-		archiving(t, ArchiveOptions{For: time.Hour, Secrets: true}, func(t *testing.T, s running, _ *clock) {
+	t.Run("secrets", func(t *testing.T) {
+		archiving(t, day, func(t *testing.T, s running, _ *clock) {
 			o := secret(t, s.Store, "secrets")
 			wantRows(t, s.Store, fmt.Sprintf("secrets/a/x system:exeunt %s with body", o.UID))
 		})

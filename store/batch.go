@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
 )
 
 // A batch of operations is one transaction in three steps: load the objects
@@ -29,6 +30,7 @@ type environment struct {
 	failed    func(error)           // after a commit whose outcome is not known
 	now       func() time.Time
 	log       *slog.Logger
+	keys      *seal.Keys
 }
 
 // transaction is a write transaction that holds the lock on the revision.
@@ -51,12 +53,14 @@ type state struct {
 	revision int64
 	deleting bool
 	body     []byte
+	stored   int // bytes of the body in the database
 }
 
 // view is what the operations of a batch see: nil for no such object.
 type view struct {
 	now      time.Time
 	revision int64
+	sealing  string // the key that seals; loaded if a kind is named that is sealed
 	objects  map[object.Key]*state
 	parents  map[string]bool // uids with dependents, of those that were asked for
 }
@@ -68,6 +72,7 @@ type effect struct {
 	key    object.Key
 	uid    string
 	body   []byte // the new one; for Removed the last one
+	stored []byte // body as the database gets it; see seal
 	before *state // nil for Created
 
 	deletionTime, graceSeconds any // int64, or nil
@@ -205,6 +210,9 @@ func (e *environment) decideAll(v *view, ops []*operation) []*effect {
 		if op.err != nil || op.effect.Type == 0 {
 			continue
 		}
+		if op.err = op.effect.seal(e.keys, v.sealing); op.err != nil {
+			continue
+		}
 		op.effect.accept(next, v)
 		next++
 		effects = append(effects, &op.effect)
@@ -240,7 +248,7 @@ func (f *effect) accept(revision int64, v *view) {
 		}
 		v.parents[f.owners[i].uid] = true
 	}
-	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, body: f.body}
+	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, body: f.body, stored: len(f.stored)}
 }
 
 func (op *operation) answer(err error) {

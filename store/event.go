@@ -27,6 +27,8 @@ type Event struct {
 	// Previous is the body before an update.
 	Previous []byte
 
+	unreadable error // a body did not open; set once
+
 	cache atomic.Pointer[cached] // a list that only grows, at its head
 	mu    sync.Mutex             // held while something is made
 }

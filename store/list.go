@@ -237,6 +237,9 @@ func (l *Listing) readBodies() error {
 			if o.Body = found[o.Revision]; o.Body == nil {
 				return fmt.Errorf("%s has no body at revision %d", o.Key, o.Revision)
 			}
+			if err := l.store.Unseal(o); err != nil {
+				return err
+			}
 			l.store.bodies.put(o.Revision, o.Body)
 		}
 	}

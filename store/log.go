@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +32,7 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 	defer func() { _ = rows.Close() }()
 	size := 0
 	for size < logBytes && rows.Next() {
-		e, err := scanEvent(rows)
+		e, err := s.scanEvent(rows)
 		if err != nil {
 			return nil, 0, fmt.Errorf("read log: %w", err)
 		}
@@ -47,7 +48,9 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 	return events, to, nil
 }
 
-func scanEvent(rows *sql.Rows) (*Event, error) {
+// scanEvent reads an event. A body that does not open is for the watchers of its
+// object to hear of: the feed, which all others wait for, must go on.
+func (s *Store) scanEvent(rows *sql.Rows) (*Event, error) {
 	e := &Event{}
 	o := &e.Object
 	var body, before []byte
@@ -56,6 +59,10 @@ func scanEvent(rows *sql.Rows) (*Event, error) {
 		return nil, err
 	}
 	o.UID = types.UID(uid)
+	var errs [2]error
+	body, errs[0] = s.open(o.Key, uid, body)
+	before, errs[1] = s.open(o.Key, uid, before)
+	e.unreadable = errors.Join(errs[:]...)
 	switch e.Type {
 	case Removed:
 		o.Body = before

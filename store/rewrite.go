@@ -18,7 +18,7 @@ func (t *Tx) queueRewrites(rest []*effect) {
 		n, bytes, seen := 0, 0, make(map[int64]bool, len(rest))
 		for n < len(rest) && !seen[rest[n].id] && (t.engine == sqldb.Postgres || n == 0 || rest[n].joins(rest[0], bytes)) {
 			seen[rest[n].id] = true
-			bytes += len(rest[n].body)
+			bytes += len(rest[n].stored)
 			n++
 		}
 		switch {
@@ -39,7 +39,7 @@ func (t *Tx) queueRewrites(rest []*effect) {
 func (f *effect) joins(first *effect, bytes int) bool {
 	same := f.deletionTime == first.deletionTime && f.graceSeconds == first.graceSeconds && f.finalizing == first.finalizing &&
 		f.before.deleting == first.before.deleting && f.actor == first.actor && f.cascade == first.cascade
-	return same && bytes+len(f.body) <= maxSetBytes
+	return same && bytes+len(f.stored) <= maxSetBytes
 }
 
 // queueRewriteRun is for SQLite. The bodies are one value, and where each of
@@ -55,9 +55,9 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 		}
 		places = strconv.AppendInt(append(places, '['), f.id, 10)
 		places = strconv.AppendInt(append(places, ','), int64(len(bodies)+1), 10)
-		places = strconv.AppendInt(append(places, ','), int64(len(f.body)), 10)
+		places = strconv.AppendInt(append(places, ','), int64(len(f.stored)), 10)
 		places = append(places, ']')
-		bodies = append(bodies, f.body...)
+		bodies = append(bodies, f.stored...)
 		if f.ownersChange {
 			disowned = append(disowned, f)
 		}
@@ -88,7 +88,7 @@ func (t *Tx) queueRewriteArrays(run []*effect) {
 	var disowned []int64
 	var references referenceRows
 	for i, f := range run {
-		ids[i], revisions[i], previous[i], finalizing[i], bodies[i] = f.id, f.revision, f.before.revision, f.finalizing, f.body
+		ids[i], revisions[i], previous[i], finalizing[i], bodies[i] = f.id, f.revision, f.before.revision, f.finalizing, f.stored
 		deletions[i], graces[i] = nullable[int64](f.deletionTime), nullable[int64](f.graceSeconds)
 		actor, cascade := f.cause()
 		actors[i], cascades[i] = nullable[string](actor), nullable[string](cascade)

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Run writes, follows the log and compacts until ctx ends; then it finishes the
+// Run writes, follows the log, compacts and seals older bodies until ctx ends; then it finishes the
 // batch that it is at, fails the writes that wait, and returns nil. Writes wait
 // for it. A Store runs once.
 func (s *Store) Run(ctx context.Context) error {
@@ -14,7 +14,7 @@ func (s *Store) Run(ctx context.Context) error {
 		return errors.New("run store: it has run before")
 	}
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){s.writer.run, s.warm, s.runFollower, s.runListener, s.runCompactor} {
+	for _, loop := range []func(context.Context){s.writer.run, s.warm, s.runFollower, s.runListener, s.runCompactor, s.runResealer} {
 		running.Go(func() { loop(ctx) })
 	}
 	running.Wait()

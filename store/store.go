@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -45,6 +46,9 @@ type Options struct {
 	// CompactEvery is how often the store looks for something to compact.
 	// Default 30 seconds.
 	CompactEvery time.Duration
+
+	// Keys seal the bodies of some kinds in the database. Nil: none are.
+	Keys *seal.Keys
 
 	// Archive is what becomes of removed objects. The zero value: nothing.
 	Archive ArchiveOptions
@@ -88,8 +92,9 @@ var (
 	errClosed  = errors.New("the store has been closed")
 )
 
-// Open makes a Store that begins at the database's revision. It reads it and
-// starts nothing: see Run. The database stays the caller's to close.
+// Open makes a Store that begins at the database's revision. It registers the
+// keys and starts nothing: see Run. The database stays the caller's to close.
+// Error: *WrongKeysError.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DB == nil {
 		return nil, errors.New("open store: no database given")
@@ -104,6 +109,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DB.Engine() == sqldb.SQLite {
 		s.heads = newHeads()
 	}
+	if err := s.registerKeys(ctx); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	s.feed = newFeed(current, o.RingEvents, o.RingBytes)
 	s.writer = newWriter(environment{
 		begin:     s.beginWrite,
@@ -111,6 +119,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		failed:    s.commitFailed,
 		now:       o.Now,
 		log:       o.Logger,
+		keys:      o.Keys,
 	})
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -20,6 +21,9 @@ type Tx struct {
 	tx       *sqldb.Tx
 	Now      time.Time
 	archive  archivist
+	keys     *seal.Keys
+	sealing  string // the key that seals
+	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
 	archived int64 // bytes
 	effects  []*effect
@@ -35,6 +39,7 @@ type Stored struct {
 	object.Object
 	ID       int64
 	Deleting bool
+	stored   int // bytes of the body in the database; 0: as many as Body has
 }
 
 // Transact runs fn in a transaction of its own, in turn with the batches of
@@ -47,10 +52,13 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, engine: s.db.Engine()}
+		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, keys: s.opts.Keys, engine: s.db.Engine()}
 		var b sqldb.Batch
 		var compacted int64
 		lock(&b, s.db.Engine(), &t.revision, &compacted)
+		if t.keys != nil {
+			querySealingKey(&b, &t.sealing)
+		}
 		if err := tx.Send(ctx, &b); err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
@@ -103,7 +111,7 @@ func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, err
 	}
 	t.add(f)
 	next := *o
-	next.Body, next.Revision, next.Deleting = body, f.revision, m.DeletionTimestamp != nil
+	next.Body, next.Revision, next.Deleting, next.stored = body, f.revision, m.DeletionTimestamp != nil, len(f.stored)
 	return &next, nil
 }
 
@@ -126,6 +134,9 @@ func (t *Tx) add(f *effect) {
 		f.id = f.before.id
 	}
 	f.at = t.Now.UnixMilli()
+	if err := f.seal(t.keys, t.sealing); err != nil {
+		t.unsealed = err
+	}
 	t.cause.explain(f)
 	t.effects = append(t.effects, f)
 	if len(t.waiting) > 0 && t.waiting[0].Type != f.Type {
@@ -160,6 +171,9 @@ func (t *Tx) queueEach(run []*effect) {
 // have fired when it returns.
 func (t *Tx) Flush(ctx context.Context) error {
 	t.queueWaiting()
+	if t.unsealed != nil {
+		return t.unsealed
+	}
 	if t.queued.Len() == 0 {
 		return nil
 	}
@@ -172,5 +186,9 @@ func (t *Tx) Flush(ctx context.Context) error {
 }
 
 func (o *Stored) state() *state {
-	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, body: o.Body}
+	stored := o.stored
+	if stored == 0 {
+		stored = len(o.Body)
+	}
+	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, body: o.Body, stored: stored}
 }

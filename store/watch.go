@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/exeunt/exeunt/object"
@@ -91,6 +92,9 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 				return nil, w.pos, err
 			}
 		}
+		if c.events, c.upTo, err = readable(c.events, c.upTo); err != nil {
+			return nil, w.pos, err
+		}
 		w.pos = c.upTo
 		if len(c.events) > 0 {
 			w.paced = len(c.events) < watchEvents
@@ -107,6 +111,21 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 			return nil, w.report(), nil
 		}
 	}
+}
+
+// readable is the events before the first one whose body did not open. Error:
+// it is the first.
+func readable(events []*Event, upTo int64) ([]*Event, int64, error) {
+	for i, e := range events {
+		if e.unreadable == nil {
+			continue
+		}
+		if i == 0 {
+			return nil, 0, fmt.Errorf("watch %s: %w", e.Object.Key, e.unreadable)
+		}
+		return events[:i], events[i-1].Object.Revision, nil
+	}
+	return events, upTo, nil
 }
 
 // gather lets changes come together, counted from the last return.

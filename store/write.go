@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -14,6 +15,7 @@ type sqlTx struct {
 	tx      *sqldb.Tx
 	engine  sqldb.Engine
 	archive archivist
+	keys    *seal.Keys
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -21,7 +23,7 @@ func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive}, nil
+	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive, keys: s.opts.Keys}, nil
 }
 
 // lock adds the statement that takes the lock on the revision.
@@ -39,15 +41,23 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
 	var compacted int64
 	lock(&b, t.engine, &v.revision, &compacted)
+	sealed := false
 	for key := range v.objects {
+		sealed = sealed || t.keys.Seals(key.Kind)
 		b.Query(func(row sqldb.Row) error {
 			o := &state{}
-			if err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body); err != nil {
+			err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body)
+			if err != nil {
 				return err
 			}
+			o.stored = len(o.body)
+			o.body, err = t.keys.Open(sealObject(key, o.uid), o.body)
 			v.objects[key] = o
-			return nil
+			return err
 		}, loadObject, key.Kind, key.Namespace, key.Name)
+	}
+	if sealed {
+		querySealingKey(&b, &v.sealing)
 	}
 	if err := t.tx.Send(ctx, &b); err != nil {
 		return err
@@ -105,13 +115,13 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	}
 	switch f.Type {
 	case Created:
-		body = f.body
+		body = f.stored
 		if f.restores != 0 { // before the change is written: triggers of that want to know
 			b.Query(func(row sqldb.Row) error { f.restored = true; return row.Scan(new(int64)) }, markRestored, f.restores, f.uid)
 		}
 		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
-		body = f.body
+		body = f.stored
 		if f.staysActive() {
 			b.Exec(touchObject, f.id, f.revision, f.finalizing)
 		} else {

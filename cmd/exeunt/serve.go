@@ -16,7 +16,7 @@ import (
 func newServe() *cobra.Command {
 	var c server.Config
 	var level slog.Level
-	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces bool
+	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces, archiveSecrets bool
 	var reviewAfter map[string]string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -36,6 +36,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			}
 			c.Version = version()
 			c.NoCollector = !collect
+			c.ArchiveNoSecrets = !archiveSecrets
 			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
 			c.RegistryKeepSignatures = !collectSignatures
 			c.RegistryDeclared, c.RegistryNoNamespaces = !createRepositories, !createNamespaces
@@ -69,7 +70,8 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
-	f.BoolVar(&c.ArchiveSecrets, "archive-secrets", false, "archive the content of Secrets too")
+	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed as it was; false keeps nothing but their names")
+	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as kube-apiserver takes it (default encryption.yaml in the data directory, made at the first start)")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "how often nodes of the mesh are to be heard of; after four times as long one is unreachable")
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that is told the broker's events, as CloudEvents in JSON")

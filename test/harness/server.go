@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -45,7 +46,8 @@ func Start(t testing.TB, engine string, flags ...string) *Server {
 }
 
 // Replica runs a second server on the same PostgreSQL database, with the same
-// authority, so that the clients of one trust the other, and with the same blobs.
+// authority, so that the clients of one trust the other, the same blobs and the
+// same key of Secrets.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
@@ -55,13 +57,13 @@ func (s *Server) Replica(t testing.TB) *Server {
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"ca.crt", "ca.key"} {
-		data, err := os.ReadFile(filepath.Join(s.dir, "pki", name))
+	for _, name := range []string{"pki/ca.crt", "pki/ca.key", "encryption.yaml"} {
+		data, err := os.ReadFile(filepath.Join(s.dir, name))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "pki", name), data, 0o600)
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
 		}
 		if err != nil {
-			t.Fatalf("share the authority: %v", err)
+			t.Fatalf("share the authority and the key of Secrets: %v", err)
 		}
 	}
 	flags := s.flags
@@ -69,6 +71,24 @@ func (s *Server) Replica(t testing.TB) *Server {
 		flags = append(slices.Clone(flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
 	}
 	return start(t, dir, s.Engine, s.Database, flags)
+}
+
+// Refused runs a server on the database of another one, with a data directory of
+// its own that shares nothing, and returns what it says when it ends.
+func Refused(t testing.TB, other *Server) string {
+	t.Helper()
+	program, err := serverPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--registry-listen", "", "--database", other.Database)
+	out, err := cmd.CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		t.Fatalf("the server was not refused: %v\n%s", err, out)
+	}
+	return string(out)
 }
 
 func start(t testing.TB, dir, engine, database string, flags []string) *Server {

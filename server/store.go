@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/exeunt/exeunt/seal"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// openStore opens the store with the keys of its Secrets.
+func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error) {
+	keys, made, err := openKeys(ctx, c, db)
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(ctx, store.Options{
+		DB: db, Logger: c.Logger, Keys: keys,
+		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
+	})
+	if wrong := (*store.WrongKeysError)(nil); made && errors.As(err, &wrong) {
+		// Another replica made its key first. This one has sealed nothing, and would
+		// be in the way of the right one.
+		err = errors.Join(err, os.Remove(keys.Source()))
+	}
+	return st, err
+}
+
+// openKeys reads the keys. The first start on a database makes one; on a
+// database that has been sealed, a key that is missing is never replaced.
+func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, made bool, err error) {
+	path := c.EncryptionConfig
+	if path == "" {
+		path = filepath.Join(c.Data, "encryption.yaml")
+	}
+	keys, err = seal.Load(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return keys, false, err
+	}
+	if c.EncryptionConfig != "" {
+		return nil, false, fmt.Errorf("%w: --encryption-provider-config names a file that is not there", err)
+	}
+	sealed, err := store.SealKeys(ctx, db)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(sealed) > 0 {
+		return nil, false, fmt.Errorf("%s is missing, and this database is sealed with key %q. Nothing is lost: copy the file from the backup, "+
+			"or from the data directory of another replica, to %s, and start again", path, sealed[0], path)
+	}
+	keys, err = seal.Create(path)
+	if err == nil {
+		c.Logger.Info("made the key that seals Secrets: keep a copy, apart from the database", "file", path, "key", keys.Names()[0])
+	}
+	return keys, true, err
+}

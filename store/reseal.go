@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// resealStep is how many bodies one transaction seals again.
+const resealStep = 64
+
+// runResealer brings all bodies to the key that seals now: those that are in
+// plain text or under an older key, and of kinds that are not sealed any more
+// into plain text. One pass is enough, since nothing is sealed with another key
+// after this process has registered its own, until a server starts that has
+// another first key; that one makes a pass of its own. Two passes at once agree.
+func (s *Store) runResealer(ctx context.Context) {
+	if s.opts.Keys == nil {
+		return
+	}
+	r := resealing{store: s, keys: s.opts.Keys}
+	if err := r.run(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error("sealing older bodies again stopped; the next start goes on with it", "error", err)
+	}
+}
+
+// resealing is one pass. Owned by one goroutine.
+type resealing struct {
+	store *Store
+	keys  *seal.Keys
+
+	changed, failed int
+	plain           int // of changed: were in plain text
+}
+
+func (r *resealing) run(ctx context.Context) error {
+	kinds, err := r.kinds(ctx)
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		if err := r.kind(ctx, kind); err != nil {
+			return fmt.Errorf("seal %s again: %w", kind, err)
+		}
+	}
+	r.report()
+	return nil
+}
+
+// report tells the operator what the pass has done.
+func (r *resealing) report() {
+	if r.plain > 0 {
+		r.store.log.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/operating.md",
+			"bodies", r.plain)
+	}
+	switch {
+	case r.failed > 0:
+		r.store.log.Error("some bodies do not open: keep all keys; the lines above name the objects", "bodies", r.failed)
+	case r.changed > 0 || len(r.keys.Names()) > 1:
+		r.store.log.Info("every sealed body is under the first key: other keys may leave the configuration",
+			"key", r.keys.Names()[0], "sealed again", r.changed)
+	}
+}
+
+func (r *resealing) kinds(ctx context.Context) (kinds []string, err error) {
+	err = r.store.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		kinds, err = readSealedKindsIn(ctx, tx)
+		return err
+	})
+	return kinds, err
+}
+
+func (r *resealing) kind(ctx context.Context, kind string) error {
+	for after, more := int64(0), true; more; {
+		err := r.store.writer.do(ctx, func() (err error) {
+			after, more, err = r.step(ctx, kind, after)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealedRow is a row of changes.
+type sealedRow struct {
+	revision int64
+	key      object.Key
+	uid      string
+	body     []byte
+}
+
+// step is one transaction. It returns where the next one begins.
+func (r *resealing) step(ctx context.Context, kind string, after int64) (last int64, more bool, err error) {
+	tx, err := r.store.db.Begin(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	defer tx.Rollback()
+	with, rows, err := r.read(ctx, tx, kind, after)
+	if err != nil {
+		return 0, false, err
+	}
+	var b sqldb.Batch
+	for _, row := range rows {
+		body, err := r.again(row, with)
+		if err != nil {
+			r.failed++
+			r.store.log.Error("a body does not open", "object", row.key.String(), "uid", row.uid, "revision", row.revision, "error", err)
+			continue
+		}
+		r.changed++
+		if _, sealed := seal.SealedBy(row.body); !sealed {
+			r.plain++
+		}
+		b.Exec(replaceBody, row.revision, body)
+	}
+	more = len(rows) == resealStep
+	if !more && !r.keys.Seals(kind) && r.failed == 0 {
+		b.Exec(deleteSealedKind, kind)
+	}
+	if b.Len() == 0 {
+		return lastOf(rows, after), more, nil
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return 0, false, err
+	}
+	return lastOf(rows, after), more, tx.Commit(ctx)
+}
+
+func lastOf(rows []sealedRow, after int64) int64 {
+	if len(rows) == 0 {
+		return after
+	}
+	return rows[len(rows)-1].revision
+}
+
+// read finds the next bodies that are not as they are to be, and the key.
+func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after int64) (with string, rows []sealedRow, err error) {
+	var first sqldb.Batch
+	var current, compacted int64
+	lock(&first, r.store.db.Engine(), &current, &compacted)
+	querySealingKey(&first, &with)
+	if err := tx.Send(ctx, &first); err != nil {
+		return "", nil, err
+	}
+	if !r.keys.Has(with) { // another replica has changed it since
+		return "", nil, &seal.MissingKeyError{Name: with, Source: r.keys.Source()}
+	}
+	statement, prefix := readUnsealed, seal.Prefix(with)
+	if !r.keys.Seals(kind) {
+		statement, prefix = readSealed, seal.Mark()
+	}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found := sealedRow{key: object.Key{Kind: kind}}
+		if err := row.Scan(&found.revision, &found.uid, &found.key.Namespace, &found.key.Name, &found.body); err != nil {
+			return err
+		}
+		rows = append(rows, found)
+		return nil
+	}, statement, kind, after, prefix, int64(len(prefix)), int64(resealStep))
+	return with, rows, tx.Send(ctx, &b)
+}
+
+// again is the body as it is to be stored.
+func (r *resealing) again(row sealedRow, with string) ([]byte, error) {
+	body, err := r.store.open(row.key, row.uid, row.body)
+	if err != nil || !r.keys.Seals(row.key.Kind) {
+		return body, err
+	}
+	return r.keys.Seal(with, sealObject(row.key, row.uid), body)
+}

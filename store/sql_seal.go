@@ -1,0 +1,38 @@
+package store
+
+// The statements about sealed bodies, the same on both engines.
+
+const (
+	readSealKeys  = `SELECT name, check_value, sealing FROM seal_keys ORDER BY name`
+	insertSealKey = `INSERT INTO seal_keys (name, check_value) VALUES ($1, $2)`
+	deleteSealKey = `DELETE FROM seal_keys WHERE name = $1`
+
+	// readSealingKey is asked behind the lock on the revision, by every
+	// transaction that may seal: all replicas seal with the same key.
+	readSealingKey = `SELECT name FROM seal_keys WHERE sealing`
+	endSealing     = `UPDATE seal_keys SET sealing = (1 = 0) WHERE sealing`
+	beginSealing   = `UPDATE seal_keys SET sealing = (1 = 1) WHERE name = $1`
+
+	readSealedKinds  = `SELECT kind FROM sealed_kinds ORDER BY kind`
+	insertSealedKind = `INSERT INTO sealed_kinds (kind) VALUES ($1) ON CONFLICT (kind) DO NOTHING`
+	deleteSealedKind = `DELETE FROM sealed_kinds WHERE kind = $1`
+)
+
+// countSealed counts the bodies of a kind that begin with $2.
+// changes_kind_revision_idx.
+const countSealed = `SELECT count(*) FROM changes WHERE kind = $1 AND body IS NOT NULL AND substr(body, 1, $3) = $2`
+
+// readUnsealed reads bodies of a kind after a revision that do not begin with
+// $3, whose length is $4. changes_kind_revision_idx.
+const readUnsealed = `
+SELECT revision, uid, namespace, name, body FROM changes
+WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) <> $3
+ORDER BY revision LIMIT $5`
+
+// readSealed is readUnsealed the other way round.
+const readSealed = `
+SELECT revision, uid, namespace, name, body FROM changes
+WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) = $3
+ORDER BY revision LIMIT $5`
+
+const replaceBody = `UPDATE changes SET body = $2 WHERE revision = $1`
