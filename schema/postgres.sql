@@ -1158,6 +1158,20 @@ CREATE TABLE migrations (
     CONSTRAINT migrations_pkey PRIMARY KEY (number)
 );
 
+CREATE TABLE object_expiries (
+    object bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    CONSTRAINT object_expiries_pkey PRIMARY KEY (object)
+);
+
+CREATE INDEX object_expiries_expires_at_idx ON public.object_expiries USING btree (expires_at);
+
+COMMENT ON TABLE object_expiries IS 'When objects are to be removed without a request. A row may outlive its object: then it goes when it is due.';
+
+COMMENT ON COLUMN object_expiries.object IS 'objects.id';
+
+COMMENT ON COLUMN object_expiries.expires_at IS 'Unix milliseconds';
+
 CREATE TABLE objects (
     id bigint NOT NULL,
     uid text COLLATE "C" NOT NULL,

@@ -530,6 +530,15 @@ CREATE TABLE mesh_nodes (
 
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 
+CREATE TABLE object_expiries (
+    -- When objects are to be removed without a request. A row may outlive its
+    -- object: then it goes when it is due.
+    object     INTEGER PRIMARY KEY, -- objects.id
+    expires_at INTEGER NOT NULL     -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX object_expiries_expires_at_idx ON object_expiries (expires_at);
+
 CREATE TABLE objects (
     -- The objects that exist: a narrow head each. The body is in changes, at
     -- the head's revision.

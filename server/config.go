@@ -70,6 +70,9 @@ type Config struct {
 	// ArchiveNoSecrets: the archive knows that Secrets went, and keeps nothing of
 	// their content.
 	ArchiveNoSecrets bool
+	// EventTTL is how long Events stay after they were last written. 0: until they
+	// are deleted.
+	EventTTL time.Duration
 	// EncryptionConfig is the file with the keys that seal Secrets in the database,
 	// an EncryptionConfiguration as kube-apiserver takes it. Default
 	// encryption.yaml in Data, made at the first start.

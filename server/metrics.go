@@ -36,6 +36,9 @@ func newMetrics(st *store.Store, queues ...prometheus.Collector) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "exeunt_store_revision", Help: "Newest revision that this replica has seen.",
 		}, func() float64 { return float64(st.Revision()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "exeunt_store_expired_objects_total", Help: "Objects that this replica removed because their time was over: Events.",
+		}, func() float64 { return float64(st.Expired()) }),
 	)
 	m.registry.MustRegister(queues...)
 	return m

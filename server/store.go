@@ -20,7 +20,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		return nil, err
 	}
 	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger, Keys: keys,
+		DB: db, Logger: c.Logger, Keys: keys, EventTTL: c.EventTTL,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
 	if wrong := (*store.WrongKeysError)(nil); made && errors.As(err, &wrong) {

@@ -62,6 +62,9 @@ func (s *Store) runCompactor(ctx context.Context) {
 			err = s.expire(ctx)
 		}
 		if err == nil {
+			err = s.removeDue(ctx)
+		}
+		if err == nil {
 			err = s.tidy(ctx, current == before)
 		}
 		if err != nil && ctx.Err() == nil {

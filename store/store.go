@@ -53,6 +53,10 @@ type Options struct {
 	// Archive is what becomes of removed objects. The zero value: nothing.
 	Archive ArchiveOptions
 
+	// EventTTL is how long Events stay after they were last written. 0: until they
+	// are deleted.
+	EventTTL time.Duration
+
 	// RingEvents and RingBytes bound the changes that are kept in memory for
 	// watchers; the ones before are read from the database. Defaults 32,768
 	// and 4 MiB.
@@ -83,6 +87,7 @@ type Store struct {
 
 	onChange  func([]*Event) // set before Run
 	ran       atomic.Bool
+	expired   atomic.Int64 // objects whose time was over
 	closed    chan struct{}
 	closeOnce sync.Once
 }

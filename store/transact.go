@@ -22,6 +22,7 @@ type Tx struct {
 	Now      time.Time
 	archive  archivist
 	keys     *seal.Keys
+	lives    lifetimes
 	sealing  string // the key that seals
 	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
@@ -52,7 +53,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, keys: s.opts.Keys, engine: s.db.Engine()}
+		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, keys: s.opts.Keys, lives: lifetimes{s.opts.EventTTL}, engine: s.db.Engine()}
 		var b sqldb.Batch
 		var compacted int64
 		lock(&b, s.db.Engine(), &t.revision, &compacted)
@@ -150,6 +151,11 @@ func (t *Tx) add(f *effect) {
 func (t *Tx) queueWaiting() {
 	run := t.waiting
 	t.waiting = nil
+	for _, f := range run {
+		if f.Type != Removed { // a cascade leaves these rows until they are due
+			t.lives.queue(&t.queued, f)
+		}
+	}
 	switch {
 	case len(run) == 0:
 	case run[0].Type == Removed:

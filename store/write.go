@@ -16,6 +16,7 @@ type sqlTx struct {
 	engine  sqldb.Engine
 	archive archivist
 	keys    *seal.Keys
+	lives   lifetimes
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -23,7 +24,7 @@ func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive, keys: s.opts.Keys}, nil
+	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive, keys: s.opts.Keys, lives: lifetimes{s.opts.EventTTL}}, nil
 }
 
 // lock adds the statement that takes the lock on the revision.
@@ -85,6 +86,7 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	var archived int64
 	for _, f := range effects {
 		archived += f.queue(&b, t.archive)
+		t.lives.queue(&b, f)
 	}
 	last := effects[len(effects)-1].revision
 	b.Exec(setRevision, last, archived)

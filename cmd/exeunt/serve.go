@@ -34,6 +34,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			if c.MaxCascade < 0 {
 				return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
 			}
+			if c.EventTTL < 0 {
+				return fmt.Errorf("--event-ttl %s: must not be negative", c.EventTTL)
+			}
 			c.Version = version()
 			c.NoCollector = !collect
 			c.ArchiveNoSecrets = !archiveSecrets
@@ -70,6 +73,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
+	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed as it was; false keeps nothing but their names")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as kube-apiserver takes it (default encryption.yaml in the data directory, made at the first start)")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "how often nodes of the mesh are to be heard of; after four times as long one is unreachable")

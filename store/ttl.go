@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Events leave by themselves, some time after they were last written: every
+// create and every update sets the time again, as kube-apiserver's lease does.
+// The time is a row of object_expiries, written with the Event, so a restart
+// forgets nothing. The compactor's loop removes what is due, in small steps; a
+// step holds the lock on the revision, so of several replicas one removes an
+// Event, and an update that came first has moved its time.
+//
+// Neither finalizers nor grace hold an Event that is due: Kubernetes' storage
+// drops it without asking either.
+
+// eventKind is the storage name of Events of both API groups.
+const eventKind = "events"
+
+// ttlStep is how many objects one transaction removes.
+const ttlStep = 200
+
+const (
+	setExpiry = `
+INSERT INTO object_expiries (object, expires_at) VALUES ($1, $2)
+ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
+
+	deleteExpiry = `DELETE FROM object_expiries WHERE object = $1`
+
+	// anyDue and readDue: object_expiries_expires_at_idx, then primary keys.
+	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
+	readDue = `
+SELECT e.object, coalesce(o.uid, ''), coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.revision, 0),
+    o.deletion_time IS NOT NULL, c.body
+FROM (SELECT object, expires_at FROM object_expiries WHERE expires_at <= $1 ORDER BY expires_at, object LIMIT $2) e
+LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.revision
+ORDER BY e.expires_at, e.object`
+)
+
+// lifetimes says how long objects live.
+type lifetimes struct {
+	events time.Duration // 0: until they are deleted
+}
+
+// queue adds the statement that sets or drops the time of an object.
+func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
+	switch {
+	case f.key.Kind != eventKind:
+	case f.Type == Removed:
+		b.Exec(deleteExpiry, f.id)
+	case l.events > 0:
+		b.Exec(setExpiry, f.id, f.at+l.events.Milliseconds())
+	}
+}
+
+// removeDue removes what has lived its time.
+func (s *Store) removeDue(ctx context.Context) error {
+	for more := true; more; {
+		due, err := s.db.Row(ctx, anyDue, []any{s.now().UnixMilli()}, new(int64))
+		if err == nil && due {
+			more, err = s.removeDueOnce(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("expire objects: %w", err)
+		}
+		more = more && due
+	}
+	return nil
+}
+
+// removeDueOnce is one step. It reports whether there may be more.
+func (s *Store) removeDueOnce(ctx context.Context) (more bool, err error) {
+	removed := 0
+	err = s.Transact(ctx, func(tx *Tx) error {
+		rows, objects, err := tx.due(ctx)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			tx.Remove(o)
+		}
+		for _, id := range rows {
+			tx.queued.Exec(deleteExpiry, id)
+		}
+		more, removed = len(rows) == ttlStep, len(objects)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	s.expired.Add(int64(removed))
+	return more, nil
+}
+
+// due reads the next rows that are due, and the objects that are still there.
+func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		o := &Stored{}
+		var uid string
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deleting, &o.Body); err != nil {
+			return err
+		}
+		rows = append(rows, o.ID)
+		if o.UID = types.UID(uid); uid == "" {
+			return nil
+		}
+		objects = append(objects, o)
+		return t.Unseal(o)
+	}, readDue, t.Now.UnixMilli(), int64(ttlStep))
+	return rows, objects, t.tx.Send(ctx, &b)
+}
+
+// Expired is how many objects this process has removed because their time was
+// over.
+func (s *Store) Expired() int64 { return s.expired.Load() }
