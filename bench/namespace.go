@@ -13,6 +13,10 @@ import (
 // ownerLabel marks the namespaces that runs have made, and so may remove.
 const ownerLabel = "bench.exeunt.dev/run"
 
+// archiveAnnotation asks a server that archives what is deleted to forget what was
+// deleted in the namespace at once. To other servers it means nothing.
+const archiveAnnotation = "lifecycle.exeunt.dev/archive-for"
+
 // settle is how long a namespace may take to go.
 const settle = 30 * time.Second
 
@@ -58,7 +62,8 @@ func ensureNamespace(ctx context.Context, c client, name string) error {
 	case err != nil:
 		return err
 	case ns == nil:
-		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{%q:"true"}}}`, name, ownerLabel)
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{%q:"true"},"annotations":{%q:"0s"}}}`,
+			name, ownerLabel, archiveAnnotation)
 		_, err := c.discard(ctx, http.MethodPost, "/api/v1/namespaces", "", writeHeader, &payload{pieces: [5]string{body}})
 		if err != nil {
 			return fmt.Errorf("make namespace: %w", err)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // RegistryConfig says which OCI registry to load and how much. The zero value
@@ -18,8 +20,13 @@ type RegistryConfig struct {
 	// URL leads to the registry, http://HOST:PORT. Required.
 	URL string
 	// Repository is the name of the repository that everything goes to. Default
-	// "bench/images". What is in it afterwards stays.
+	// "bench/images".
 	Repository string
+	// REST leads to the API where repositories are in namespaces. If it is given,
+	// the run makes the namespace of the repository and removes it afterwards.
+	REST *rest.Config
+	// Keep leaves what the run has pushed.
+	Keep bool
 	// Clients is how many requests are under way at once. Default 8.
 	Clients int
 	// Images is how many small images are pushed: a config and three layers of
@@ -67,13 +74,17 @@ func (c RegistryConfig) withDefaults() RegistryConfig {
 
 // RunRegistry pushes and reads images as clients do, and measures each sort of
 // request. It knows nothing of Exeunt: any registry can be measured.
-func RunRegistry(ctx context.Context, config RegistryConfig) (Result, error) {
+func RunRegistry(ctx context.Context, config RegistryConfig) (result Result, err error) {
 	b, err := openRegistryBench(config)
 	if err != nil {
 		return Result{}, err
 	}
 	defer b.http.CloseIdleConnections()
-	result := Result{Workload: "registry"}
+	if err := b.prepareNamespace(ctx); err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, b.cleanup(ctx)) }()
+	result = Result{Workload: "registry"}
 	for _, step := range []struct {
 		name string
 		run  func(context.Context) (*tally, error)
@@ -103,8 +114,11 @@ func RunRegistry(ctx context.Context, config RegistryConfig) (Result, error) {
 type registryBench struct {
 	RegistryConfig
 	registryClient
-	images    []image // of the push, for the reads
-	large     string  // digest of the last large layer
+	images []image // of the push, for the reads
+	large  string  // digest of the last large layer
+
+	largeLayers []string // digests of all of them
+
 	started   time.Time
 	yardstick yardstick
 }

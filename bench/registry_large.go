@@ -26,7 +26,7 @@ func (b *registryBench) pushLarge(ctx context.Context) (*tally, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.large = digest
+		b.large, b.largeLayers = digest, append(b.largeLayers, digest)
 		begin := time.Now()
 		err = b.uploadFrom(ctx, layer.open(), layer.size, digest)
 		t.count(time.Since(begin), b.Large, err)

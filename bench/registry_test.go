@@ -26,6 +26,8 @@ type fakeRegistry struct {
 	manifests map[string][]byte
 	lose      bool // says that it has stored manifests, and has not
 	yardstick string
+	clean     bool // the run removes what it made
+	refuse    bool // deletes are not supported
 }
 
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -33,6 +35,10 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	defer f.mu.Unlock()
 	rest := strings.TrimPrefix(req.URL.Path, "/v2/bench/images/")
 	switch {
+	case req.Method == http.MethodDelete && f.refuse:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case req.Method == http.MethodDelete:
+		f.remove(w, rest)
 	case req.Method == http.MethodPost:
 		w.Header().Set("Location", "/v2/bench/images/blobs/uploads/1?state=x")
 		w.WriteHeader(http.StatusAccepted)
@@ -69,6 +75,22 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+// remove deletes a manifest by its digest, with its tags, or a blob that no
+// manifest uses.
+func (f *fakeRegistry) remove(w http.ResponseWriter, rest string) {
+	if digest, found := strings.CutPrefix(rest, "manifests/"); found {
+		maps.DeleteFunc(f.manifests, func(_ string, body []byte) bool { return newBlob(body).digest == digest })
+	} else if digest, found := strings.CutPrefix(rest, "blobs/"); found {
+		for tag, body := range f.manifests {
+			if strings.Contains(string(body), digest) {
+				f.t.Errorf("blob %s is deleted while %s uses it", digest, tag)
+			}
+		}
+		delete(f.blobs, digest)
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
 func (f *fakeRegistry) put(req *http.Request, tag string) {
 	var m struct{ Config, Layers any }
 	body, _ := io.ReadAll(req.Body)
@@ -92,7 +114,7 @@ func runFake(t *testing.T, f *fakeRegistry) (Result, error) {
 	defer server.Close()
 	return RunRegistry(context.Background(), RegistryConfig{
 		URL: server.URL, Images: 5, Tags: 7, Rounds: 3, Large: 100_003, Duration: 20 * time.Millisecond, LayerSize: 100,
-		Yardstick: f.yardstick,
+		Yardstick: f.yardstick, Keep: !f.clean,
 	})
 }
 
@@ -111,6 +133,22 @@ func TestRegistry(t *testing.T) {
 	}
 	if len(f.blobs) != 5*4+1 || len(f.manifests) != 5+7 {
 		t.Errorf("the registry has %d blobs and %d manifests", len(f.blobs), len(f.manifests))
+	}
+}
+
+// TestRegistryIsLeftEmpty: what was pushed is deleted, manifests before the blobs
+// that they use; a registry that deletes nothing is not an error.
+func TestRegistryIsLeftEmpty(t *testing.T) {
+	f := &fakeRegistry{clean: true}
+	if result, err := runFake(t, f); err != nil || result.Err() != nil {
+		t.Fatal(err, result.Err())
+	}
+	if len(f.blobs) != 0 || len(f.manifests) != 0 {
+		t.Errorf("%d blobs and %d manifests are left", len(f.blobs), len(f.manifests))
+	}
+	f = &fakeRegistry{clean: true, refuse: true}
+	if result, err := runFake(t, f); err != nil || result.Err() != nil {
+		t.Fatal(err, result.Err())
 	}
 }
 

@@ -358,3 +358,22 @@ func TestStart(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 }
+
+// TestNamespaceIsNotArchived: a server with an archive is asked to keep nothing of
+// what is deleted in the namespace.
+func TestNamespaceIsNotArchived(t *testing.T) {
+	s, config := startFake(t, faults{})
+	if _, err := RunCreate(t.Context(), small(config)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, body := range s.namespaces {
+		if !strings.Contains(body, `"annotations":{"lifecycle.exeunt.dev/archive-for":"0s"}`) {
+			t.Errorf("namespace %s: %s", name, body)
+		}
+	}
+	if len(s.namespaces) != 1 {
+		t.Errorf("%d namespaces", len(s.namespaces))
+	}
+}

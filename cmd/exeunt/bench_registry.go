@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/bench"
 )
@@ -13,6 +15,7 @@ func newBenchRegistry() *cobra.Command {
 	var c bench.RegistryConfig
 	var o output
 	var asJSON bool
+	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "registry URL",
 		Short: "Put load on an OCI registry and measure it",
@@ -20,8 +23,9 @@ func newBenchRegistry() *cobra.Command {
 clients, manifests read by tag, blobs asked for, a long list of tags, and large
 layers pushed and pulled.
 
-Everything goes to one repository, and stays there: use a registry that you can
-throw away, or delete the repository afterwards.`,
+Everything goes to one repository, and is deleted afterwards. With --kubeconfig
+the run makes the namespace of the repository and removes it with all that is in
+it; without, the empty repository stays: registries have no request to remove it.`,
 		Example: `  exeunt bench registry http://127.0.0.1:5000 --pid $(pidof exeunt)
   exeunt bench registry http://127.0.0.1:5000 --images 2000 --large -1`,
 		Args: cobra.ExactArgs(1),
@@ -33,6 +37,12 @@ throw away, or delete the repository afterwards.`,
 				return err
 			}
 			c.URL = args[0]
+			if kubeconfig != "" {
+				var err error
+				if c.REST, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+					return fmt.Errorf("read kubeconfig: %w", err)
+				}
+			}
 			result, err := bench.RunRegistry(cmd.Context(), c)
 			if len(result.Measures) > 0 {
 				err = errors.Join(err, printResults(cmd, &o, []bench.Result{result}))
@@ -42,6 +52,8 @@ throw away, or delete the repository afterwards.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Repository, "repository", "bench/images", "repository to push to")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` that leads to the API of an Exeunt server: the namespace of the repository is made and removed there")
+	f.BoolVar(&c.Keep, "keep", false, "leave what was pushed")
 	f.IntVar(&c.Clients, "clients", 8, "requests under way at once")
 	f.IntVar(&c.Images, "images", 400, "small images to push, each a config and three layers")
 	f.IntVar(&c.LayerSize, "layer-size", 16<<10, "bytes in each of those layers")
