@@ -21,7 +21,8 @@ build: ## build bin/exeunt, a static binary, and its names as kubectl's plugin
 	ln -sf exeunt bin/kubectl-exeunt
 	ln -sf exeunt bin/kubectl_complete-exeunt
 
-demo: build ## one deletion from beginning to end, told as it happens; leaves nothing behind
+demo: build ## one deletion from beginning to end, told as it happens; its first build takes minutes
+	@echo "Building the demo and kubectl: the first time this takes some minutes, later seconds."
 	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/demo ./cmd/kubectl
 	test/bin/demo/demo -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop
 
