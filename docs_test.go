@@ -9,7 +9,8 @@ import (
 
 // TestDocsQuoteRealErrors: each text that the table of errors in
 // docs/operating.md quotes is in the code, so that a person who searches for
-// what the server said finds it. "…" in a quote stands for anything.
+// what the server said finds it. In a quote, … with or without quotation marks
+// and a word in CAPITALS stand for anything.
 func TestDocsQuoteRealErrors(t *testing.T) {
 	doc, err := os.ReadFile("docs/operating.md")
 	if err != nil {
@@ -31,6 +32,7 @@ func TestDocsQuoteRealErrors(t *testing.T) {
 		}
 	}
 	quotes := 0
+	gap := regexp.MustCompile(`"?…"?|\b[A-Z]{2,}\b`)
 	quote := regexp.MustCompile("`([^`]+)`")
 	for _, row := range strings.Split(section, "\n") {
 		cells := strings.Split(row, "|")
@@ -42,7 +44,7 @@ func TestDocsQuoteRealErrors(t *testing.T) {
 				continue // a header, a reason: no text
 			}
 			quotes++
-			for _, part := range strings.Split(q[1], "…") {
+			for _, part := range gap.Split(q[1], -1) {
 				if part = strings.TrimSpace(part); !strings.Contains(code.String(), part) {
 					t.Errorf("docs/operating.md quotes %q: no code says %q", q[1], part)
 				}
