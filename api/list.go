@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -71,6 +73,9 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: max(0, int(options.Limit))}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
+	}
+	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) { // PostgreSQL cannot be asked for it
+		return request, r.statusError(object.BadRequestf("the field selector names an object %q, which is not a name", name), object.Key{})
 	}
 	if !match.all() {
 		request.Match = func(o *object.Object) bool { return match.match(o.Key, o.Body) }
