@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"net/url"
 	"strings"
@@ -58,6 +59,12 @@ func badBodies() []bad {
 		post("nested too deep", strings.Repeat(`{"a":`, 20000)+`1`+strings.Repeat(`}`, 20000), 400, "BadRequest", ""),
 		post("arrays nested too deep", `{"metadata":`+strings.Repeat(`[`, 200000), 400, "BadRequest", ""),
 		post("more than 3 MiB", configMap("n", `"labels":{"a":"`+strings.Repeat("x", 3<<20)+`"}`), 413, "RequestEntityTooLarge", ""),
+		post("nested deeper than any object", nested(`{"a":`, "}", 9000), 400, "BadRequest", "nested too deeply"),
+		typed(post("deep YAML", "a: "+nested("[", "]", 5000), 400, "BadRequest", "nested too deeply"), "application/yaml"),
+		typed(post("deep YAML in blocks", strings.Repeat("- ", 5000)+"x", 400, "BadRequest", "nested too deeply"), "application/yaml"),
+		typed(post("YAML whose text grows", "a: &a "+strings.Repeat("x", 10<<10)+"\nb: ["+strings.Repeat("*a,", 10000)+"]", 413, "RequestEntityTooLarge", "aliases"), "application/yaml"),
+		typed(post("deep protobuf", deepProtobuf(3000), 400, "BadRequest", "nested too deeply"), "application/vnd.kubernetes.protobuf"),
+		{name: "a deep custom object", method: "POST", path: gadgets, body: `{"apiVersion":"test.exeunt.dev/v1","kind":"Gadget","metadata":{"name":"n"},"x":` + nested(`[`, `]`, 9000) + `}`, code: 400, reason: "BadRequest", message: "nested too deeply"},
 		typed(post("YAML cut short", "metadata: [", 400, "BadRequest", ""), "application/yaml"),
 		typed(post("YAML that grows", yamlBomb(), 400, "BadRequest", ""), "application/yaml"),
 		typed(post("protobuf without its magic", "\x00\x01\x02", 400, "BadRequest", ""), "application/vnd.kubernetes.protobuf"),
@@ -129,6 +136,14 @@ func badPatches() []bad {
 		patch("a JSON patch whose test fails", jsonPatch, `[{"op":"test","path":"/data/k","value":"other"}]`, 422, "Invalid"),
 		patch("a JSON patch of an unknown operation", jsonPatch, `[{"op":"explode","path":"/data"}]`, 422, "Invalid"),
 		patch("a JSON patch of very many operations", jsonPatch, "["+strings.Repeat(`{"op":"add","path":"/data/a","value":"b"},`, 20000)+`{"op":"add","path":"/data/a","value":"b"}]`, 413, "RequestEntityTooLarge"),
+		patch("a deep merge patch", mergePatch, nested(`{"a":`, "}", 9000), 400, "BadRequest"),
+		patch("a deep strategic patch", strategicPatch, nested(`{"a":`, "}", 9000), 400, "BadRequest"),
+		patch("a deep JSON patch", jsonPatch, `[{"op":"add","path":"/x","value":`+nested("[", "]", 9000)+`}]`, 400, "BadRequest"),
+		patch("a JSON patch of a long path", jsonPatch, `[{"op":"add","path":"`+strings.Repeat("/a", 9000)+`","value":1}]`, 400, "BadRequest"),
+		patch("a JSON patch that deepens", jsonPatch, `[`+strings.Repeat(`{"op":"copy","from":"/data","path":"/data/a/b"},`, 500)+`{"op":"test","path":"/kind","value":"x"}]`, 400, "BadRequest"),
+		patch("a JSON patch that copies itself", jsonPatch, copyBomb(), 422, "Invalid"),
+		{name: "a deep apply", method: "PATCH", path: configMaps + "/victim?fieldManager=m", contentType: applyPatch, body: nested(`{"a":`, "}", 9000), code: 400, reason: "BadRequest"},
+		{name: "a deep apply in YAML", method: "PATCH", path: configMaps + "/victim?fieldManager=m", contentType: applyPatch, body: "a: " + nested("[", "]", 5000), code: 400, reason: "BadRequest"},
 		patch("a strategic patch of a wrong type", strategicPatch, `{"data":[]}`, 422, "Invalid"),
 		patch("an unknown directive", strategicPatch, `{"metadata":{"$patch":"explode"}}`, 400, "BadRequest"),
 		patch("apply without a manager", applyPatch, configMap("victim", ""), 422, "Invalid"),
@@ -158,11 +173,21 @@ func badDeletes() []bad {
 		del("another uid", options(`"preconditions":{"uid":"00000000-0000-0000-0000-000000000000"}`), 409, "Conflict"),
 		del("another version", options(`"preconditions":{"resourceVersion":"1"}`), 409, "Conflict"),
 		del("options cut short", `{"kind":"DeleteOptions",`, 400, "BadRequest"),
+		del("deep options", options(`"x":`+nested("[", "]", 9000)), 400, "BadRequest"),
 		del("options of another kind", `{"apiVersion":"v1","kind":"ConfigMap"}`, 400, "BadRequest"),
 		del("grace as text", options(`"gracePeriodSeconds":"soon"`), 400, "BadRequest"),
 		del("as if it could not be read", options(`"ignoreStoreReadErrorWithClusterBreakingPotential":true`), 422, "Invalid"),
 		{name: "both ways in the query", method: "DELETE", path: configMaps + "/victim?orphanDependents=true&propagationPolicy=Orphan", code: 422, reason: "Invalid"},
 		{name: "grace as text in the query", method: "DELETE", path: configMaps + "/victim?gracePeriodSeconds=soon", code: 400, reason: "BadRequest"},
+		// Kubernetes takes each of these for the collection and deletes it; a name
+		// was meant.
+		{name: "a slash for a name", method: "DELETE", path: configMaps + "/%2F", code: 404, reason: "NotFound", message: "a name in the path is empty"},
+		{name: "many slashes for a name", method: "DELETE", path: configMaps + "///%2f/", code: 404, reason: "NotFound"},
+		{name: "nothing for a name", method: "DELETE", path: configMaps + "/", code: 404, reason: "NotFound", message: "a name in the path is empty"},
+		{name: "a dot for a name", method: "DELETE", path: configMaps + "/%2e", code: 404, reason: "NotFound"},
+		{name: "two dots for a name", method: "DELETE", path: configMaps + "/victim/%2e%2e", code: 404, reason: "NotFound"},
+		{name: "NUL for a name", method: "DELETE", path: configMaps + "/%00", code: 404, reason: "NotFound"},
+		{name: "a slash for a custom name", method: "DELETE", path: gadgets + "/%2F", code: 404, reason: "NotFound"},
 		{name: "a collection by a broken selector", method: "DELETE", path: configMaps + "?labelSelector=" + url.QueryEscape("a in (b"), code: 400, reason: "BadRequest"},
 		{name: "a collection by an unknown field", method: "DELETE", path: configMaps + "?fieldSelector=spec.colour%3Dred", code: 400, reason: "BadRequest"},
 		{name: "a collection with options cut short", method: "DELETE", path: configMaps, body: `{"kind":`, code: 400, reason: "BadRequest"},
@@ -187,6 +212,17 @@ func badReads() []bad {
 		get("a cluster kind in a namespace", "/api/v1/namespaces/default/nodes", 404, ""),
 		get("a name with a slash", configMaps+"/..%2Fsecrets", 404, ""),
 		get("a name with capitals", configMaps+"/VICTIM", 404, "NotFound"),
+		get("a name of a slash", configMaps+"/%2F", 404, "NotFound"),
+		get("an empty segment", "/api/v1/namespaces//configmaps", 404, "NotFound"),
+		get("a dot", configMaps+"/%2e", 404, "NotFound"),
+		get("two dots", configMaps+"/%2e%2e/secrets", 404, "NotFound"),
+		get("a name with NUL", configMaps+"/%00", 404, "NotFound"),
+		get("a name that is not UTF-8", configMaps+"/%ff", 404, "NotFound"),
+		get("a namespace with NUL", "/api/v1/namespaces/%00/configmaps", 404, "NotFound"),
+		{name: "POST to an empty namespace", method: "POST", path: "/api/v1/namespaces//configmaps", body: configMap("n", ""), code: 404, reason: "NotFound"},
+		{name: "PUT of a slash", method: "PUT", path: configMaps + "/%2F", body: configMap("n", ""), code: 404, reason: "NotFound"},
+		{name: "PATCH of a slash", method: "PATCH", path: configMaps + "/%2F", contentType: mergePatch, body: `{}`, code: 404, reason: "NotFound"},
+		{name: "a watch of a slash", method: "GET", path: configMaps + "/%2F?watch=1", code: 404, reason: "NotFound"},
 		{name: "POST to an object", method: "POST", path: configMaps + "/victim", body: configMap("victim", ""), code: 405, reason: "MethodNotAllowed"},
 		{name: "PUT to a collection", method: "PUT", path: configMaps, body: configMap("n", ""), code: 405, reason: "MethodNotAllowed"},
 		{name: "PATCH of a collection", method: "PATCH", path: configMaps, contentType: mergePatch, body: `{}`, code: 405, reason: "MethodNotAllowed"},
@@ -220,6 +256,26 @@ func badReads() []bad {
 		list("a selector larger than a header may be", "labelSelector="+strings.Repeat("a", 2<<20), 431, ""),
 		list("a selector of ten thousand values", "labelSelector="+url.QueryEscape("a in ("+strings.Repeat("v,", 10000)+"w"), 400, "BadRequest"),
 	}
+}
+
+func nested(open, shut string, n int) string {
+	return strings.Repeat(open, n) + strings.Repeat(shut, n)
+}
+
+// deepProtobuf is a protobuf body of n messages inside each other.
+func deepProtobuf(n int) string {
+	var message []byte
+	for range n {
+		header := binary.AppendUvarint([]byte{0x12}, uint64(len(message))) // field 2, length-delimited
+		message = append(header, message...)
+	}
+	return "k8s\x00" + string(message)
+}
+
+// copyBomb is a JSON patch that doubles what it adds, 40 times.
+func copyBomb() string {
+	return `[{"op":"add","path":"/z","value":["` + strings.Repeat("x", 1000) + `"]}` +
+		strings.Repeat(`,{"op":"copy","from":"/z","path":"/z/-"}`, 40) + `]`
 }
 
 func yamlBomb() string {
