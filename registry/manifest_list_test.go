@@ -3,6 +3,7 @@ package registry_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/exeunt/exeunt/registry"
@@ -104,6 +105,36 @@ func TestManifestMediaTypes(t *testing.T) {
 		w.want(201, "PUT", "/v2/a/manifests/again", h, types("some", 498))
 		if n := count("some"); n != 498 {
 			w.Errorf("%d types are stored, want 498", n)
+		}
+	})
+}
+
+// TestManifestMediaTypesAtOnce: pushes that bring the same new types at the same
+// time all succeed, and each type is stored once.
+func TestManifestMediaTypesAtOnce(t *testing.T) {
+	eachSmall(t, func(w *world) {
+		const pushes, types = 8, 50
+		var done sync.WaitGroup
+		for i := range pushes {
+			repo := fmt.Sprint("r", i)
+			w.push(repo, "{}")
+			w.push(repo, "layer")
+			layers := make([]string, types)
+			for n := range layers {
+				// Each begins elsewhere.
+				layers[n] = descriptor(fmt.Sprintf("application/new.%d", (n+i*7)%types), sha256("layer"), 5)
+			}
+			m := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]}`, ociManifest, descriptor(ociConfig, sha256("{}"), 2), strings.Join(layers, ","))
+			done.Go(func() {
+				if a := w.send("PUT", "/v2/"+repo+"/manifests/v1", headers{"Content-Type": ociManifest}, m); a.status != 201 {
+					w.Errorf("%s: answered %d %s", repo, a.status, a.body)
+				}
+			})
+		}
+		done.Wait()
+		var n int
+		if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE 'application/new.%'`, nil, &n); err != nil || n != types {
+			w.Errorf("%d types are stored, want %d: %v", n, types, err)
 		}
 	})
 }
