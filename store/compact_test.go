@@ -48,7 +48,7 @@ func TestCompact(t *testing.T) {
 		remove(t, s.Store, kept.Key)
 		now, _, _ := list(t, s.Store, ListRequest{})
 
-		behind := watch(t, s.Store, WatchRequest{})
+		behind, oneBehind := watch(t, s.Store, WatchRequest{}), watch(t, s.Store, WatchRequest{From: point - 1})
 		if err := s.compact(t.Context(), point); err != nil {
 			t.Fatal(err)
 		}
@@ -69,6 +69,8 @@ func TestCompact(t *testing.T) {
 
 		forget(s.feed)
 		_, _, err = behind.Next(t.Context())
+		wantCode(t, err, object.Expired)
+		_, _, err = oneBehind.Next(t.Context()) // the removal at the point is forgotten
 		wantCode(t, err, object.Expired)
 		events, _, err := watch(t, s.Store, WatchRequest{From: point}).Next(t.Context())
 		if err != nil || len(events) != 2 || string(events[0].Previous) != string(changed.Body) ||
