@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,7 +29,8 @@ type head struct {
 type dependent struct {
 	head
 	owner    types.UID
-	blocking bool
+	blocking bool         // it blocks an object of the owner's name
+	named    gc.Reference // the group and kind that it names
 }
 
 // reader reads one snapshot of the database. It ends with close.
@@ -117,7 +119,7 @@ func (r *reader) dependents(statement string, args ...any) ([]dependent, error) 
 	var out []dependent
 	err := r.query(func(rows *sql.Rows) error {
 		var d dependent
-		if err := rows.Scan(append([]any{(*string)(&d.owner), &d.blocking}, d.fields()...)...); err != nil {
+		if err := rows.Scan(append([]any{(*string)(&d.owner), &d.blocking, &d.named.Group, &d.named.Kind}, d.fields()...)...); err != nil {
 			return err
 		}
 		err := r.open(&d.head)
@@ -137,8 +139,8 @@ func (r *reader) headsByID(ids []int64) ([]head, error) {
 	return r.heads(r.pick(headsByIDSQLite, headsByIDPostgres), list(r, ids))
 }
 
-// owners finds out what the database knows of some owners. Those that do not
-// exist are not in the answer.
+// owners finds out what the database knows of some owners. Those that it knows
+// nothing of are not in the answer.
 func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 	out := make(map[types.UID]gc.Owner, len(uids))
 	if len(uids) == 0 {
@@ -148,14 +150,32 @@ func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 		var uid types.UID
 		var deletion, finalizing int64
 		o := gc.Owner{Exists: true}
-		err := rows.Scan((*string)(&uid), &o.Namespace, &deletion, &finalizing)
+		err := rows.Scan((*string)(&uid), &o.Kind, &o.Namespace, &o.Name, &deletion, &finalizing)
 		acts := deletion != 0 && finalizing&store.FinalizeConfirm == 0
 		o.Foreground = acts && finalizing&store.FinalizeForeground != 0
 		o.Leaving = acts && finalizing&store.FinalizeGrace != 0
 		out[uid] = o
 		return err
 	}, r.pick(ownersByUIDSQLite, ownersByUIDPostgres), list(r, uids))
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	return out, r.removedOwners(uids, out)
+}
+
+// removedOwners adds those that do not exist and that this server removed.
+func (r *reader) removedOwners(uids []types.UID, into map[types.UID]gc.Owner) error {
+	absent := slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return into[uid].Exists })
+	if len(absent) == 0 {
+		return nil
+	}
+	return r.query(func(rows *sql.Rows) error {
+		var uid types.UID
+		o := gc.Owner{Removed: true}
+		err := rows.Scan((*string)(&uid), &o.WasInside)
+		into[uid] = o
+		return err
+	}, r.pick(removedOwnersSQLite, removedOwnersPostgres), list(r, absent))
 }
 
 // withDependents says which of some objects have dependents.

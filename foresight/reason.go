@@ -134,6 +134,8 @@ func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
 		switch w.standing(q.Namespace, &r, owners) {
 		case gc.Solid:
 			return fmt.Sprintf("also owned by %s %s, which stays", r.Kind, r.Name)
+		case gc.Unknown:
+			return fmt.Sprintf("also owned by %s %s, a kind that this server does not serve, so it is kept", r.Kind, r.Name)
 		case gc.Unresolvable:
 			return fmt.Sprintf("cluster-scoped, so its owner %s %s cannot be resolved and it is never collected", r.Kind, r.Name)
 		}

@@ -211,6 +211,9 @@ func owned(r *metav1.OwnerReference, s gc.Standing, namespace string) (reason v1
 		reason.Message = "owned by " + name + ", which exists and keeps it"
 	case gc.Waiting:
 		reason.Message, missing = "owned by "+name+", which is being deleted after its dependents", true
+	case gc.Unknown:
+		reason.Message = fmt.Sprintf("owned by %s, of a kind that this server does not serve (%s): it is kept until the kind is served and the owner can be looked up", name, r.APIVersion)
+		reason.Resolve = "install the definition of the kind; or remove the reference"
 	case gc.Unresolvable:
 		reason.Message = "owned by " + name + ", which lives in a namespace while this does not: it is never collected"
 		reason.Resolve = "remove the reference, or delete it by hand"

@@ -42,17 +42,21 @@ FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.id = ANY ($1::bigint[]) ORDER BY d.id`
 )
 
+// blocks says whether the reference w blocks the object that it names, which has
+// the uid and the name. The kind is for the caller to compare.
+const blocks = `coalesce(w.blocking AND w.owner_name = (SELECT o.name FROM objects o WHERE o.uid = w.owner_uid), FALSE)`
+
 // dependentsOfMany reads the dependents of a list of owners, the first $2 in
 // order of owner and age, behind the owner and whether the dependent blocks
 // it. The index on owners serves each owner.
 const (
 	dependentsOfManySQLite = `
-SELECT w.owner_uid, w.blocking, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT w.owner_uid, ` + blocks + `, w.owner_group, w.owner_kind, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM json_each($1) f JOIN owners w ON w.owner_uid = f.value
     JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 ORDER BY w.owner_uid, w.dependent LIMIT $2`
 	dependentsOfManyPostgres = `
-SELECT w.owner_uid, w.blocking, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT w.owner_uid, ` + blocks + `, w.owner_group, w.owner_kind, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM unnest($1::text[]) AS f (uid) JOIN owners w ON w.owner_uid = f.uid
     JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 ORDER BY w.owner_uid, w.dependent LIMIT $2`
@@ -61,7 +65,7 @@ ORDER BY w.owner_uid, w.dependent LIMIT $2`
 // dependentsOfOne goes on with one owner that has many: the index is entered
 // where the page before ended, so that 100,000 dependents are read once.
 const dependentsOfOne = `
-SELECT w.owner_uid, w.blocking, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
+SELECT w.owner_uid, ` + blocks + `, w.owner_group, w.owner_kind, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2
 ORDER BY w.dependent LIMIT $3`
@@ -81,15 +85,30 @@ WHERE d.kind = $1 AND (d.namespace, d.name) > ($2, $3)
 ORDER BY d.namespace, d.name LIMIT $4`
 )
 
-// ownersByUID is what gc.Classify has to know: uid, namespace, deletion time,
-// finalizing.
+// ownersByUID is what gc.Classify has to know: uid, kind, namespace, name,
+// deletion time, finalizing.
 const (
 	ownersByUIDSQLite = `
-SELECT uid, namespace, coalesce(deletion_time, 0), finalizing FROM objects
+SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
 WHERE uid IN (SELECT value FROM json_each($1))`
 	ownersByUIDPostgres = `
-SELECT uid, namespace, coalesce(deletion_time, 0), finalizing FROM objects
+SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
 WHERE uid = ANY ($1::text[])`
+)
+
+// removedOwners is which of a list of uids this server removed, and whether they
+// were in a namespace: the archive knows, or the collector's queue.
+const (
+	removedOwnersSQLite = `
+SELECT uid, namespace <> '' FROM archive WHERE uid IN (SELECT value FROM json_each($1))
+UNION ALL
+SELECT uid, event = 'owner_removed' FROM gc_object_reviews
+WHERE uid IN (SELECT value FROM json_each($1)) AND event IN ('owner_removed', 'cluster_owner_removed')`
+	removedOwnersPostgres = `
+SELECT uid, namespace <> '' FROM archive WHERE uid = ANY ($1::text[])
+UNION ALL
+SELECT uid, event = 'owner_removed' FROM gc_object_reviews
+WHERE uid = ANY ($1::text[]) AND event IN ('owner_removed', 'cluster_owner_removed')`
 )
 
 // withDependents is which of a list of uids have dependents.

@@ -46,6 +46,7 @@ type node struct {
 	passes   bool  // sends its dependents on their way with its grace period, whatever holds it then
 	grace    int32 // what it passes on, in seconds; noGrace: nothing
 	finished bool  // in the foreground, and nothing held it: gone by now
+	misnamed bool  // a dependent names it by a kind that is not served: kept while it is there
 	was      bool  // DELETING already
 	anyway   bool  // leaves by another deletion, that was there before
 	why      why   // if it leaves because of the container it is in
@@ -140,7 +141,7 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 	}
 	w.later = true
 	for i := range w.nodes {
-		if n := &w.nodes[i]; n.state == held || n.state == emptying || n.state == stalled || w.unserved(n) {
+		if n := &w.nodes[i]; n.state == held || n.state == emptying || n.state == stalled || n.waitsMisnamed() {
 			w.frontier = append(w.frontier, int32(i))
 		}
 	}
@@ -148,12 +149,11 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 }
 
 // finish lets owners in the foreground go that nothing holds, where that has
-// consequences: when an owner in a namespace, of a kind that nobody serves, is
-// gone, nobody can say any more that it was in one, and its cluster-scoped
-// dependents follow it.
+// consequences: a dependent that names its owner by a kind that is not served is
+// kept while an object has the owner's uid, and follows it then.
 func (w *walk) finish() (found bool) {
 	for i := range w.nodes {
-		if n := &w.nodes[i]; w.unserved(n) && !n.remains && !n.finished {
+		if n := &w.nodes[i]; n.waitsMisnamed() && !n.remains && !n.finished {
 			n.finished, found = true, true
 			w.frontier = append(w.frontier, int32(i))
 		}
@@ -161,15 +161,7 @@ func (w *walk) finish() (found bool) {
 	return found
 }
 
-// unserved says whether a node is an owner in the foreground and in a namespace
-// whose kind nobody serves.
-func (w *walk) unserved(n *node) bool {
-	if n.state != foreground || !n.inside || n.later {
-		return false
-	}
-	_, served := w.kinds.Stored(w.names[n.kind])
-	return !served
-}
+func (n *node) waitsMisnamed() bool { return n.state == foreground && n.misnamed && !n.later }
 
 // drainAll judges and empties until nothing new leaves.
 func (w *walk) drainAll() error {
@@ -329,7 +321,7 @@ func (w *walk) connect(rows []dependent) {
 		d := &rows[i]
 		from, known := w.index[d.uid]
 		to := w.index[d.owner]
-		if !known || !d.blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone {
+		if !known || !d.blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone || !w.ofKind(&w.nodes[to], d.named) {
 			continue
 		}
 		w.circle = w.circle || from == 0
@@ -338,6 +330,11 @@ func (w *walk) connect(rows []dependent) {
 		}
 		w.edges = append(w.edges, edge{from, to})
 	}
+}
+
+// ofKind says whether a node has the kind that a reference to it names.
+func (w *walk) ofKind(n *node, r gc.Reference) bool {
+	return gc.Identify(w.kinds, r, gc.Owner{Exists: true, Kind: w.names[n.kind], Name: r.Name}).Same
 }
 
 func (w *walk) find(uid types.UID) *node {
@@ -355,12 +352,15 @@ func (w *walk) standing(namespace string, r *metav1.OwnerReference, known map[ty
 	switch {
 	case n == nil:
 	case n.state == gone, n.finished, n.state != orphaning && n.leaving() && w.later:
-		o = gc.Owner{}
+		o = gc.Owner{Removed: true, WasInside: n.inside}
 	case n.passes:
 		o.Leaving = true
 	case n.state == foreground:
 		o.Foreground = true
 	}
-	o.Namespaced = namespace == "" && !o.Exists && gc.NamesNamespaced(w.kinds, r)
-	return gc.Classify(namespace, o)
+	standing := gc.Classify(namespace, gc.Identify(w.kinds, gc.ReferenceOf(r), o), o)
+	if n != nil && o.Exists && standing == gc.Unknown {
+		n.misnamed = true
+	}
+	return standing
 }

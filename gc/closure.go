@@ -105,11 +105,9 @@ func (c *closure) content(ctx context.Context) error {
 			if err != nil || c.over() {
 				return err
 			}
-			_, served := c.s.c.kinds.Snapshot().Stored(kind)
 			for i := range found {
-				// They own nothing but what is in here too, or is not collected: but
-				// nobody knows that of a kind that is not served any more.
-				found[i].parents = found[i].parents && !served
+				// They own nothing but what is in here too, or is not collected.
+				found[i].parents = false
 				c.empty(&found[i])
 			}
 		}
@@ -190,23 +188,24 @@ func (c *closure) kept(ctx context.Context, m *member) (bool, error) {
 	kept := false
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
-		var uid, kind string
+		var uid string
+		var r Reference
 		var o Owner
 		var deletion, finalizing int64
-		if err := row.Scan(&uid, &kind, &o.Exists, &o.Namespace, &deletion, &finalizing); err != nil {
+		if err := row.Scan(&uid, &r.Group, &r.Kind, &r.Name, &o.Exists, &o.Kind, &o.Namespace, &o.Name, &deletion, &finalizing,
+			&o.Removed, &o.WasInside); err != nil {
 			return err
-		}
-		if c.gone[types.UID(uid)] {
-			// A cluster-scoped dependent is kept by a kind that lives in namespaces.
-			_, served := c.s.c.kinds.Snapshot().Stored(kind)
-			kept = kept || served && m.namespace == "" && o.Namespace != ""
-			return nil
 		}
 		// One that is on its way, and solid while it is there, takes the dependent
 		// with it some day: by its own deletion, not by this one.
 		o.Foreground, o.Leaving = waits(deletion, finalizing)
-		standing := Classify(m.namespace, o)
-		kept = kept || standing == Solid || standing == Unresolvable
+		if c.gone[types.UID(uid)] {
+			o = o.Gone()
+		}
+		switch Classify(m.namespace, Identify(c.s.kinds, r, o), o) {
+		case Solid, Unresolvable, Unknown:
+			kept = true
+		}
 		return nil
 	}, ownersOfMember, m.id)
 	err := c.s.tx.Send(ctx, &b)
@@ -251,6 +250,11 @@ FROM objects d WHERE d.kind = $1 AND d.deletion_time IS NULL LIMIT $2`
 
 	// ownersOfMember is what Classify must know of each owner of a dependent.
 	ownersOfMember = `
-SELECT y.owner_uid, coalesce(o.kind, ''), o.uid IS NOT NULL, coalesce(o.namespace, ''), coalesce(o.deletion_time, 0), coalesce(o.finalizing, 0)
+SELECT y.owner_uid, y.owner_group, y.owner_kind, y.owner_name,
+    o.uid IS NOT NULL, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.deletion_time, 0), coalesce(o.finalizing, 0),
+    EXISTS (SELECT 1 FROM archive a WHERE a.uid = y.owner_uid)
+        OR EXISTS (SELECT 1 FROM gc_object_reviews q WHERE q.uid = y.owner_uid AND q.event IN ('owner_removed', 'cluster_owner_removed')),
+    EXISTS (SELECT 1 FROM archive a WHERE a.uid = y.owner_uid AND a.namespace <> '')
+        OR EXISTS (SELECT 1 FROM gc_object_reviews q WHERE q.uid = y.owner_uid AND q.event = 'owner_removed')
 FROM owners y LEFT JOIN objects o ON o.uid = y.owner_uid WHERE y.dependent = $1`
 )

@@ -14,35 +14,61 @@ type Standing int
 const (
 	// Solid owners exist: they keep the dependent.
 	Solid Standing = iota + 1
-	// Dangling references lead nowhere: no object has that uid, or one has but
-	// in another namespace than a dependent of its may be.
+	// Dangling references lead nowhere: no object of that kind has that name and
+	// uid where the dependent may have an owner.
 	Dangling
 	// Waiting owners exist only until their dependents are gone: they are
 	// being deleted in the foreground.
 	Waiting
 	// Unresolvable references are those of a cluster-scoped dependent to a
-	// namespaced owner, also after that is gone: nobody can say which namespace
-	// is meant. They keep the dependent, and are reported.
+	// namespaced owner, also after that is gone: they name no namespace. They
+	// keep the dependent, and are reported.
 	Unresolvable
+	// Unknown references name a kind that this server does not serve, so the
+	// owner cannot be looked up. They keep the dependent until the kind is
+	// served, and are reported.
+	Unknown
 )
 
-// Owner is what the database knows of the object that a reference names.
+// Owner is what the database knows of the uid that a reference names.
 type Owner struct {
-	Exists     bool
-	Namespace  string // of the owner; empty: cluster-scoped
-	Namespaced bool   // of an owner that does not exist: the reference names a namespaced kind
+	Exists     bool   // an object has the uid
+	Kind       string // its storage name
+	Name       string
+	Namespace  string // empty: cluster-scoped
 	Foreground bool   // being deleted, and waiting for its dependents
 	Leaving    bool   // as good as gone: it only passes its grace period on
+
+	Removed   bool // an object had the uid, and this server removed it
+	WasInside bool // of one that was removed: it was in a namespace
 }
 
+// Gone is the owner after its removal.
+func (o Owner) Gone() Owner { return Owner{Removed: true, WasInside: o.Namespace != ""} }
+
 // Classify judges one reference of a dependent in a namespace (empty: the
-// dependent is cluster-scoped).
-func Classify(namespace string, o Owner) Standing {
+// dependent is cluster-scoped). An owner is kind, name and uid: an object that
+// has the uid but not the other two is not the owner.
+//
+// A removed owner of an unserved kind is gone for certain: a uid is never given
+// twice, and this server saw that one go.
+func Classify(namespace string, n Named, o Owner) Standing {
 	switch {
-	case namespace == "" && (o.Namespace != "" || !o.Exists && o.Namespaced):
+	case o.Exists && n.Same:
+		return classifyExisting(namespace, o)
+	case n.Served && namespace == "" && n.Namespaced, !n.Served && o.Removed && namespace == "" && o.WasInside:
 		return Unresolvable
-	case !o.Exists:
+	case n.Served, o.Removed:
 		return Dangling
+	default:
+		return Unknown
+	}
+}
+
+func classifyExisting(namespace string, o Owner) Standing {
+	switch {
+	case namespace == "" && o.Namespace != "":
+		return Unresolvable
 	case o.Namespace != "" && o.Namespace != namespace:
 		return Dangling
 	case o.Foreground:
@@ -80,8 +106,8 @@ func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing
 	if len(m.OwnerReferences) == 0 {
 		return Decision{Action: Keep}
 	}
-	var drop []types.UID
-	solid, waiting := false, false
+	var drop, keep []types.UID
+	waiting := false
 	for i := range m.OwnerReferences {
 		r := &m.OwnerReferences[i]
 		switch standing(r) {
@@ -90,9 +116,13 @@ func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing
 		case Waiting:
 			drop, waiting = append(drop, r.UID), true
 		default:
-			solid = true
+			keep = append(keep, r.UID)
 		}
 	}
+	// References are dropped by uid. Of two with the same uid, one that keeps
+	// the object keeps both.
+	solid := len(keep) > 0
+	drop = slices.DeleteFunc(drop, func(uid types.UID) bool { return slices.Contains(keep, uid) })
 	switch {
 	case solid && len(drop) == 0:
 		return Decision{Action: Keep}

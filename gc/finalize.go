@@ -56,7 +56,7 @@ func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) err
 	for i, o := range batch {
 		drop := []types.UID{owner}
 		for _, r := range metas[i].OwnerReferences {
-			if s.standing(o, &r) == Dangling {
+			if standing, _ := s.standing(o, &r); standing == Dangling {
 				drop = append(drop, r.UID)
 			}
 		}
@@ -80,7 +80,7 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
-	blocked, err := s.exists(ctx, isBlocked, string(o.UID), o.Namespace)
+	blocked, err := s.isBlocked(ctx, o)
 	if err != nil {
 		return v, err
 	}
@@ -90,15 +90,6 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 		}
 	}
 	return s.finalized(ctx, o.UID, metav1.FinalizerDeleteDependents)
-}
-
-// inCircle says whether the owner waits for itself. Only one that is a
-// dependent itself can, which spares most owners the search.
-func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
-	if !gjson.GetBytes(o.Body, "metadata.ownerReferences.0").Exists() {
-		return false, nil
-	}
-	return s.exists(ctx, waitsForItself, string(o.UID))
 }
 
 // finalized removes a finalizer, and with the last one the object. It reads

@@ -21,8 +21,11 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/review"
@@ -65,8 +68,12 @@ type Collector struct {
 // how long the cascades of a replica stand still whose machine has vanished.
 var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100, Lease: 10 * time.Second}
 
-// scanAfter is how long after its start a collector scans.
-const scanAfter = 2 * time.Second
+const (
+	// scanAfter is how long after its start, or after a kind is added, a collector
+	// scans; scanRetry how long after a scan that failed.
+	scanAfter = 2 * time.Second
+	scanRetry = 10 * time.Second
+)
 
 // New makes a collector and has the store wake it. Call it before store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
@@ -96,28 +103,63 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	return c, nil
 }
 
-// Run reviews until the context ends, and scans once meanwhile, when the start
-// is over.
+// Run reviews until the context ends, and scans meanwhile: after the start, and
+// when a kind is added.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var scanning sync.WaitGroup
-	scanning.Go(func() { c.scanLater(ctx) })
+	scanning.Go(func() { c.scanWhenDue(ctx) })
 	defer scanning.Wait()
 	defer cancel()
 	return c.engine.Run(ctx)
 }
 
-// scanLater leaves the first moments to those who wait for the server: the
-// triggers have put everything under review that a scan would find.
-func (c *Collector) scanLater(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(scanAfter):
+// scanWhenDue scans some seconds after the start, and after a kind is served that
+// was not: dependents of its objects may have waited for that. It leaves the
+// first moments to clients that wait for the server: the triggers have put
+// everything under review that the first scan would find.
+func (c *Collector) scanWhenDue(ctx context.Context) {
+	kinds, changed := c.kinds.Changed()
+	for due := true; ; {
+		if due && !c.scanSoon(ctx) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		before := kinds
+		kinds, changed = c.kinds.Changed()
+		due = serves(kinds, before)
 	}
-	if _, err := c.Scan(ctx); err != nil && ctx.Err() == nil {
-		c.opts.Logger.Warn("scan for objects without owners failed", "error", err)
+}
+
+// scanSoon scans after scanAfter, and again until it succeeds. Kinds that are
+// added meanwhile are part of it.
+func (c *Collector) scanSoon(ctx context.Context) (goOn bool) {
+	for wait := scanAfter; ; wait = scanRetry {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+		_, err := c.Scan(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			c.opts.Logger.Warn("scan for objects without owners failed", "error", err, "retry", scanRetry)
+		}
 	}
+}
+
+// serves says whether there is a kind that there was not before.
+func serves(kinds, before *kind.Snapshot) bool {
+	return slices.ContainsFunc(kinds.Kinds, func(k *kind.Kind) bool {
+		_, known := before.OfGroupKind(schema.GroupKind{Group: k.Group, Kind: k.Name})
+		return !known
+	})
 }
 
 // RunOne reviews at most one batch that is due: for tests.

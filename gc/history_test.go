@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -90,6 +92,22 @@ func (s *script) checkRest() {
 	}
 }
 
+// modelRef is a reference as the model has it.
+func (s *script) modelRef(r *metav1.OwnerReference) modelRef {
+	s.Helper()
+	ref := modelRef{owner: s.named[r.UID], blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion}
+	right := s.reference(ref.owner, false)
+	switch {
+	case r.Kind == "Gadget":
+		ref.as = unknownOne
+	case r.Kind != right.Kind:
+		ref.as = wrongKind
+	case r.Name != right.Name:
+		ref.as = wrongName
+	}
+	return ref
+}
+
 // modelOf is an object as the model has it.
 func (s *script) modelOf(key object.Key, body []byte) *modelObject {
 	s.Helper()
@@ -100,7 +118,7 @@ func (s *script) modelOf(key object.Key, body []byte) *modelObject {
 	o := &modelObject{name: nameOf(key), finalizers: m.Finalizers, deleting: m.DeletionTimestamp != nil}
 	o.namespaced = key.Kind == "namespaces" && !s.rules(key.Kind).Removable(body)
 	for _, r := range m.OwnerReferences {
-		o.owners = append(o.owners, modelRef{s.named[r.UID], r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion})
+		o.owners = append(o.owners, s.modelRef(&r))
 	}
 	return o
 }

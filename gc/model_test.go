@@ -29,10 +29,22 @@ type modelObject struct {
 	namespaced bool // it is a Namespace, and we hold it
 }
 
+// modelRef is a reference to the uid of an owner.
 type modelRef struct {
-	owner  string
+	owner  string // one that never was begins with "never-"
 	blocks bool
+	as     misnaming
 }
+
+// misnaming is how a reference names its owner.
+type misnaming string
+
+const (
+	rightly    misnaming = ""
+	wrongName  misnaming = "~name"
+	wrongKind  misnaming = "~kind"    // a namespaced kind that is served
+	unknownOne misnaming = "~unknown" // a kind that is not served
+)
 
 func newModel() *model { return &model{objects: map[string]*modelObject{}} }
 
@@ -59,9 +71,9 @@ func (o *modelObject) without(finalizer string) *modelObject {
 }
 
 // letGo is the object without some owners.
-func (o *modelObject) letGo(drop func(owner string) bool) *modelObject {
+func (o *modelObject) letGo(drop func(modelRef) bool) *modelObject {
 	next := *o
-	next.owners = slices.DeleteFunc(slices.Clone(o.owners), func(r modelRef) bool { return drop(r.owner) })
+	next.owners = slices.DeleteFunc(slices.Clone(o.owners), drop)
 	return &next
 }
 
@@ -83,7 +95,7 @@ func (o *modelObject) String() string {
 	}
 	separator := "<"
 	for _, r := range o.owners {
-		text += separator + r.owner
+		text += separator + r.owner + string(r.as)
 		if r.blocks {
 			text += "^"
 		}
@@ -127,12 +139,19 @@ func (o *modelObject) orGone() *modelObject {
 	return o
 }
 
-// standing of an owner for a dependent; "solid" also for what is not resolved.
-func (m *model) standing(dependent *modelObject, owner string) string {
-	o, ns := m.objects[owner], keyOf(dependent.name).Namespace
-	theirs := keyOf(owner).Namespace
+// standing of an owner for a dependent; "solid" also for what is not resolved and
+// for what cannot be looked up.
+func (m *model) standing(dependent *modelObject, r modelRef) string {
+	o, ns := m.objects[r.owner], keyOf(dependent.name).Namespace
+	theirs := keyOf(r.owner).Namespace
+	never := strings.HasPrefix(r.owner, "never-")
 	switch {
-	case o == nil:
+	case r.as == unknownOne && (o != nil || never):
+		return "solid"
+	case o == nil || r.as != rightly:
+		if ns == "" && (r.as == wrongKind || theirs != "") {
+			return "solid"
+		}
 		return "dangling"
 	case theirs == "" || theirs == ns:
 		if o.deleting && o.has(metav1.FinalizerDeleteDependents) {
@@ -163,7 +182,7 @@ func (m *model) steps(name string) []*modelObject {
 func (m *model) judged(o *modelObject) []*modelObject {
 	solid, waiting := 0, false
 	for _, r := range o.owners {
-		switch m.standing(o, r.owner) {
+		switch m.standing(o, r) {
 		case "solid":
 			solid++
 		case "waiting":
@@ -174,7 +193,7 @@ func (m *model) judged(o *modelObject) []*modelObject {
 	case solid == len(o.owners):
 		return nil
 	case solid > 0:
-		return []*modelObject{o.letGo(func(owner string) bool { return m.standing(o, owner) != "solid" })}
+		return []*modelObject{o.letGo(func(r modelRef) bool { return m.standing(o, r) != "solid" })}
 	case o.has(metav1.FinalizerOrphanDependents):
 		return []*modelObject{o.deleted(orphan)}
 	case o.has(metav1.FinalizerDeleteDependents), waiting && len(m.dependents(o.name)) > 0:
@@ -206,7 +225,7 @@ func (m *model) orphaned(o *modelObject) []*modelObject {
 	var next []*modelObject
 	for _, r := range o.owners {
 		if owner := m.objects[r.owner]; owner != nil && owner.deleting && owner.has(metav1.FinalizerOrphanDependents) {
-			next = append(next, o.letGo(func(other string) bool { return other == r.owner || m.standing(o, other) == "dangling" }))
+			next = append(next, o.letGo(func(other modelRef) bool { return other.owner == r.owner || m.standing(o, other) == "dangling" }))
 		}
 	}
 	return next
@@ -244,7 +263,7 @@ func (m *model) blockers(name string) []*modelObject {
 	for _, d := range m.dependents(name) {
 		unresolved := keyOf(name).Namespace != "" && keyOf(d.name).Namespace == ""
 		for _, r := range d.owners {
-			if r.owner == name && r.blocks && !unresolved {
+			if r.owner == name && r.blocks && r.as == rightly && !unresolved {
 				out = append(out, d)
 				break
 			}

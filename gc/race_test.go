@@ -81,7 +81,7 @@ func TestDependentCreatedWhileOwnerGoes(t *testing.T) {
 		if r := w.interrupted(func() { w.add("late", owned("a")) }); r.Left != 1 {
 			w.Errorf("the claim was kept although the trigger took it away: %+v", r)
 		}
-		w.wantQueue("a owner_absent")
+		w.wantQueue("a owner_removed")
 		w.drain()
 		w.want("")
 		w.add("latest", owned("a")) // after the review

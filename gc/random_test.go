@@ -39,12 +39,19 @@ type script struct {
 	*rand.Rand
 	model   *model
 	settled bool // the collector comes to rest after each step
+	served  bool // the definitions of the kinds are there
 	steps   []string
 	client  map[int64]bool // revisions that a client made
 }
 
 func newScript(w *world, seed uint64, settled bool) *script {
-	return &script{world: w, Rand: rand.New(rand.NewPCG(seed, 1)), model: newModel(), settled: settled, client: map[int64]bool{}}
+	s := &script{world: w, Rand: rand.New(rand.NewPCG(seed, 1)), model: newModel(), settled: settled, served: seed%3 != 0, client: map[int64]bool{}}
+	if !s.served {
+		w.unserved(things, clusterThings)
+	}
+	w.named["never-was"] = "never-was"
+	w.uids["never-was"] = "never-was"
+	return s
 }
 
 // note does a client's step and remembers its revisions.
@@ -192,8 +199,22 @@ func (s *script) references(names []string) []modelRef {
 				continue
 			}
 		}
-		if !slices.ContainsFunc(refs, func(r modelRef) bool { return r.owner == name }) {
-			refs = append(refs, modelRef{name, s.IntN(2) == 0})
+		ref := modelRef{owner: name, blocks: s.IntN(2) == 0}
+		switch p := s.IntN(24); {
+		case p == 0:
+			ref.owner, ref.as = "never-was", unknownOne
+		case p == 1:
+			ref.as = unknownOne
+		case p == 2 && s.served:
+			ref.as = wrongKind
+		case p == 3:
+			ref.as = wrongName
+		}
+		if !s.served && ref.as == wrongName {
+			ref.as = rightly // of an unserved kind, that is unknown
+		}
+		if !slices.ContainsFunc(refs, func(r modelRef) bool { return r.owner == ref.owner }) {
+			refs = append(refs, ref)
 		}
 	}
 	return refs
@@ -202,7 +223,16 @@ func (s *script) references(names []string) []modelRef {
 func ownedBy(refs []modelRef) option {
 	return func(w *world, m *metav1.ObjectMeta) {
 		for _, r := range refs {
-			m.OwnerReferences = append(m.OwnerReferences, w.reference(r.owner, r.blocks))
+			ref := w.reference(r.owner, r.blocks)
+			switch r.as {
+			case wrongName:
+				ref.Name = "not-" + ref.Name
+			case wrongKind:
+				ref.APIVersion, ref.Kind = "v1", "ConfigMap"
+			case unknownOne:
+				ref.APIVersion, ref.Kind = "example.org/v1", "Gadget"
+			}
+			m.OwnerReferences = append(m.OwnerReferences, ref)
 		}
 	}
 }
@@ -266,7 +296,7 @@ func runSeed(t *testing.T, databases map[sqldb.Engine]*sqldb.DB, seed uint64, se
 	histories := map[sqldb.Engine]string{}
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
-			s := newScript(newWorld(t, wiped(t, databases[engine]), Options{Budget: 1 + int(seed%7)}), seed, settled)
+			s := newScript(newArchivingWorld(t, wiped(t, databases[engine]), Options{Budget: 1 + int(seed%7)}), seed, settled)
 			defer func() {
 				if t.Failed() {
 					t.Logf("seed %d: run it again with -seed %d\n%s", seed, seed, strings.Join(s.steps, "\n"))
@@ -294,6 +324,7 @@ func wiped(t *testing.T, db *sqldb.DB) *sqldb.DB {
 	b.Exec(`DELETE FROM objects`)
 	b.Exec(`DELETE FROM changes`)
 	b.Exec(`DELETE FROM gc_object_reviews`)
+	b.Exec(`DELETE FROM archive`)
 	b.Exec(`UPDATE revision SET current = 1, compacted = 0`)
 	if err := tx.Send(t.Context(), &b); err != nil {
 		t.Fatal(err)

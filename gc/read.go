@@ -22,7 +22,59 @@ func (s *session) lookUp(ctx context.Context, metas []metav1.ObjectMeta) error {
 	if err := s.tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("look up owners: %w", err)
 	}
+	return s.lookUpRemoved(ctx, metas)
+}
+
+// lookUpRemoved finds out about owners that are not there and whose kind is not
+// served: whether this server removed them.
+func (s *session) lookUpRemoved(ctx context.Context, metas []metav1.ObjectMeta) error {
+	var b sqldb.Batch
+	for i := range metas {
+		for j := range metas[i].OwnerReferences {
+			r := &metas[i].OwnerReferences[j]
+			owner := s.owners[r.UID]
+			if !owner.Exists && !owner.Removed && !Identify(s.kinds, ReferenceOf(r), owner).Served {
+				s.askRemoved(&b, r.UID)
+			}
+		}
+	}
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("look up removed owners: %w", err)
+	}
 	return nil
+}
+
+func (s *session) askRemoved(b *sqldb.Batch, uid types.UID) {
+	b.Query(func(row sqldb.Row) error {
+		o := Owner{Removed: true}
+		if err := row.Scan(&o.WasInside); err != nil {
+			return err
+		}
+		s.owners[uid] = o
+		return nil
+	}, removedOwner, string(uid))
+}
+
+// lookable says whether an owner that is not there can be judged for at least
+// one of its dependents: this server removed it, or a reference names a kind that is served.
+func (s *session) lookable(ctx context.Context, uid types.UID) (bool, error) {
+	known := s.owners[uid].Removed
+	var b sqldb.Batch
+	if !known {
+		s.askRemoved(&b, uid)
+	}
+	b.Query(func(row sqldb.Row) error {
+		var r Reference
+		if err := row.Scan(&r.Group, &r.Kind); err != nil {
+			return err
+		}
+		known = known || Identify(s.kinds, r, Owner{}).Served
+		return nil
+	}, kindsReferred, string(uid))
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return false, fmt.Errorf("look up kinds of the owner: %w", err)
+	}
+	return known || s.owners[uid].Removed, nil
 }
 
 func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
@@ -33,7 +85,7 @@ func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
 	b.Query(func(row sqldb.Row) error {
 		var o Owner
 		var deletion, finalizing int64
-		if err := row.Scan(&o.Namespace, &deletion, &finalizing); err != nil {
+		if err := row.Scan(&o.Kind, &o.Namespace, &o.Name, &deletion, &finalizing); err != nil {
 			return err
 		}
 		o.Exists = true

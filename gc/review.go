@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
@@ -34,6 +35,7 @@ type item struct {
 type session struct {
 	c      *Collector
 	tx     *store.Tx
+	kinds  *kind.Snapshot // one for the whole transaction
 	now    time.Time
 	budget int                 // objects that may still be changed
 	until  time.Time           // nothing more is begun then; zero: there is no such time
@@ -54,7 +56,7 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 		}
 	}
 	budget, begin := c.pace.budget(), time.Now()
-	s := &session{c: c, tx: tx, now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
+	s := &session{c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		if !s.more() {
@@ -84,7 +86,7 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return review.Verdict{}, err
 	}
 	if len(found) == 0 {
-		return s.collect(ctx, uid, s.c.sql.dependents, s.judge)
+		return s.absent(ctx, uid)
 	}
 	o := found[0]
 	if o.Deleting {
@@ -98,6 +100,35 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return review.Verdict{}, err
 	}
 	return acted(s.budget < before), nil
+}
+
+// absent deals with the dependents of an owner that is not there. They are kept
+// where every reference to it names a kind that is not served: then it is enough
+// to tell of the newest, and an owner of very many that is named again and again
+// does not have them all read each time.
+func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error) {
+	known, err := s.lookable(ctx, types.UID(uid))
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	if known {
+		return s.collect(ctx, uid, s.c.sql.dependents, s.judge)
+	}
+	newest, err := s.query(ctx, newestDependents, uid, toldOfUnknown)
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	for _, o := range newest {
+		m, err := object.ParseMeta(o.Body)
+		if err != nil {
+			return review.Verdict{}, fmt.Errorf("read %s: %w", o.Key, err)
+		}
+		if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
+			return review.Verdict{}, err
+		}
+		s.report(o, &m)
+	}
+	return review.Kept(), nil
 }
 
 // finalize does what a DELETING object waits for. A namespace is emptied also
@@ -204,8 +235,21 @@ func (s *session) followOne(ctx context.Context, uid string) error {
 		return err
 	}
 	b = sqldb.Batch{} // there may be more
-	s.c.engine.Enqueue(&b, uid, "continued", s.now)
+	s.c.engine.Enqueue(&b, uid, s.continued(uid, len(found) == 0), s.now)
 	return s.tx.Send(ctx, &b)
+}
+
+// continued is the event of a review that goes on later. That an owner was
+// removed is not forgotten: see removedOwner.
+func (s *session) continued(uid string, gone bool) string {
+	switch {
+	case !gone:
+		return "continued"
+	case s.owners[types.UID(uid)].WasInside:
+		return ownerRemoved
+	default:
+		return clusterOwnerRemoved
+	}
 }
 
 // judge decides about dependents and does it. Those of one batch are decided
@@ -232,7 +276,10 @@ func (s *session) judge(ctx context.Context, batch []*item) error {
 
 func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	s.report(o, &m)
-	standing := func(r *metav1.OwnerReference) Standing { return s.standing(o, r) }
+	standing := func(r *metav1.OwnerReference) Standing {
+		st, _ := s.standing(o, r)
+		return st
+	}
 	switch d := Decide(&m, standing, o.parent); d.Action {
 	case Unlink:
 		m.OwnerReferences = without(m.OwnerReferences, d.Drop)
@@ -243,12 +290,11 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	return nil
 }
 
-// standing judges one reference of an object. Only for a cluster-scoped
-// dependent does it matter what kind a missing owner was of.
-func (s *session) standing(o *item, r *metav1.OwnerReference) Standing {
+// standing judges one reference of an object.
+func (s *session) standing(o *item, r *metav1.OwnerReference) (Standing, Named) {
 	owner := s.owners[r.UID]
-	owner.Namespaced = o.Namespace == "" && !owner.Exists && NamesNamespaced(s.c.kinds.Snapshot(), r)
-	return Classify(o.Namespace, owner)
+	named := Identify(s.kinds, ReferenceOf(r), owner)
+	return Classify(o.Namespace, named, owner), named
 }
 
 // delete sends an object on its way by the rules of its kind.
@@ -281,7 +327,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 // rules are those of the kind. A kind that nobody serves any more has none of
 // its own, and its objects are collected all the same.
 func (s *session) rules(storage string) lifecycle.Rules {
-	if k, ok := s.c.kinds.Snapshot().Stored(storage); ok {
+	if k, ok := s.kinds.Stored(storage); ok {
 		return k.Rules
 	}
 	return lifecycle.Rules{}
@@ -292,7 +338,7 @@ func (s *session) rules(storage string) lifecycle.Rules {
 func (s *session) remove(o *item, m *metav1.ObjectMeta) {
 	s.budget--
 	s.tx.Remove(&o.Stored)
-	s.owners[o.UID] = Owner{}
+	s.owners[o.UID] = Owner{Namespace: o.Namespace}.Gone()
 	if o.parent {
 		s.then(o.UID)
 	}
@@ -316,7 +362,7 @@ func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 	s.budget--
 	deleting := m.DeletionTimestamp != nil && !slices.Contains(m.Finalizers, lifecycle.ConfirmCascade)
 	s.owners[o.UID] = Owner{
-		Exists: true, Namespace: o.Namespace,
+		Exists: true, Kind: o.Kind, Name: o.Name, Namespace: o.Namespace,
 		Foreground: deleting && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
 		Leaving:    deleting && slices.Contains(m.Finalizers, lifecycle.PropagateGrace),
 	}

@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -11,21 +12,22 @@ import (
 // reviews are added in one transaction.
 const scanPage = 500
 
-// Scan puts under review every owner that is referred to and does not exist,
-// and every DELETING object that waits for the collector. The triggers have
-// done so already; this is the safety net, at start and on demand. It returns
+// Scan puts under review what the triggers put there: owners that are referred to
+// and do not exist, dependents whose reference does not lead to the object with
+// that uid (another kind, name or namespace), and DELETING objects that wait for
+// the collector. It is the safety net, at start and on demand, and it is how
+// dependents are judged whose owner's kind was not served until now. It returns
 // how many reviews it added.
 //
-// It goes page by page in order of uid, each page a statement of some
-// milliseconds: no lock, no snapshot that keeps the database from tidying up,
-// and nothing that runs on in the database when this process is killed. What
-// becomes reviewable behind the page has its trigger; and a uid that is not
-// there never comes back.
+// It goes page by page, each page a statement of some milliseconds: no lock, no
+// snapshot that keeps the database from tidying up, and nothing that runs on in
+// the database when this process is killed. What becomes reviewable behind the
+// page has its trigger; and a uid that is not there never comes back.
 func (c *Collector) Scan(ctx context.Context) (added int, err error) {
-	for _, statement := range []string{scanOwners, scanDeleting} {
-		for after, more := "", true; more; {
-			var found []string
-			if found, after, more, err = c.scanPage(ctx, statement, after); err != nil {
+	for _, scan := range []func(context.Context, *cursor) ([]string, error){c.scanOwners, c.scanDeleting} {
+		for at := (&cursor{}); !at.end; {
+			found, err := scan(ctx, at)
+			if err != nil {
 				return added, fmt.Errorf("scan objects: %w", err)
 			}
 			n, err := c.enqueueFound(ctx, found)
@@ -38,25 +40,67 @@ func (c *Collector) Scan(ctx context.Context) (added int, err error) {
 	return added, nil
 }
 
-// scanPage looks at the uids after one. It returns those to be reviewed, the
-// last it looked at, and whether there may be more.
-func (c *Collector) scanPage(ctx context.Context, statement, after string) (found []string, last string, more bool, err error) {
-	rows, err := c.db.Query(ctx, statement, after, scanPage)
+// cursor is where the next page of a scan begins.
+type cursor struct {
+	dependent int64
+	uid       string
+	end       bool
+}
+
+// scanOwners looks at a page of references and returns the uids to be reviewed.
+func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error) {
+	kinds := c.kinds.Snapshot()
+	var found []string
+	looked := 0
+	err := c.scanRows(ctx, func(row sqldb.Row) error {
+		var r Reference
+		var o Owner
+		var dependent, namespace string
+		var deleting bool
+		var deletion, finalizing int64
+		if err := row.Scan(&at.dependent, &at.uid, &r.Group, &r.Kind, &r.Name, &dependent, &namespace, &deleting,
+			&o.Exists, &o.Kind, &o.Namespace, &o.Name, &deletion, &finalizing); err != nil {
+			return err
+		}
+		looked++
+		o.Foreground, o.Leaving = waits(deletion, finalizing)
+		switch standing := Classify(namespace, Identify(kinds, r, o), o); {
+		case deleting, standing == Solid, standing == Waiting: // it goes, it stays, or scanDeleting finds its owner
+		case o.Exists && !o.Leaving:
+			found = append(found, dependent)
+		case !o.Exists:
+			found = append(found, at.uid)
+		}
+		return nil
+	}, scanOwners, at.dependent, at.uid, scanPage)
+	at.end = looked < scanPage
+	slices.Sort(found)
+	return slices.Compact(found), err
+}
+
+// scanDeleting looks at a page of objects that wait for the collector.
+func (c *Collector) scanDeleting(ctx context.Context, at *cursor) (found []string, err error) {
+	err = c.scanRows(ctx, func(row sqldb.Row) error {
+		err := row.Scan(&at.uid)
+		found = append(found, at.uid)
+		return err
+	}, scanDeleting, at.uid, scanPage)
+	at.end = len(found) < scanPage
+	return found, err
+}
+
+func (c *Collector) scanRows(ctx context.Context, row func(sqldb.Row) error, statement string, args ...any) error {
+	rows, err := c.db.Query(ctx, statement, args...)
 	if err != nil {
-		return nil, "", false, err
+		return err
 	}
 	defer func() { _ = rows.Close() }()
-	looked := 0
 	for rows.Next() {
-		var wanted bool
-		if err := rows.Scan(&last, &wanted); err != nil {
-			return nil, "", false, err
-		}
-		if looked++; wanted {
-			found = append(found, last)
+		if err := row(rows); err != nil {
+			return err
 		}
 	}
-	return found, last, looked == scanPage, rows.Err()
+	return rows.Err()
 }
 
 // enqueueFound adds reviews, where there are none, in a transaction of its own,

@@ -20,6 +20,15 @@ SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.uid = $1`
 
+	// newestDependents is the newest objects that refer to an owner and are not
+	// on their way out.
+	newestDependents = `
+SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
+    ` + isOwner + `, c.body
+FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
+WHERE w.owner_uid = $1 AND d.deletion_time IS NULL
+ORDER BY w.dependent DESC LIMIT $2`
+
 	// leavingOf is what is in a namespace, of one kind, and on its way out.
 	leavingOf = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
@@ -100,26 +109,44 @@ ORDER BY d.name`
 )
 
 // ownerByUID is what Classify must know of an owner.
-const ownerByUID = `SELECT namespace, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
+const ownerByUID = `SELECT kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
 
-// isBlocked says whether a dependent is left that blocks its owner. A
-// cluster-scoped dependent of an owner in a namespace ($2) does not: such a
-// reference is not resolved, and would block for ever.
+// The events of reviews of an owner that was removed, from a namespace and from
+// none. The triggers write them, and no later event of the row replaces them:
+// they prove the removal, also when nothing is archived.
+const (
+	ownerRemoved        = "owner_removed"
+	clusterOwnerRemoved = "cluster_owner_removed"
+)
+
+// removedOwner says that this server removed an object with a uid, and whether
+// it was in a namespace.
+const removedOwner = `
+SELECT namespace <> '' FROM archive WHERE uid = $1
+UNION ALL
+SELECT event = 'owner_removed' FROM gc_object_reviews WHERE uid = $1 AND event IN ('owner_removed', 'cluster_owner_removed')
+LIMIT 1`
+
+// kindsReferred is the kinds by which references name a uid. The index on owners.
+const kindsReferred = `SELECT DISTINCT owner_group, owner_kind FROM owners WHERE owner_uid = $1`
+
+// isBlocked says whether a dependent is left that blocks its owner, which is in
+// namespace $2 and is referred to by name $3, group $4 and kind $5 (empty: any).
 const isBlocked = `
 SELECT 1 FROM owners w JOIN objects d ON d.id = w.dependent
-WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '') LIMIT 1`
+WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
+    AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5) LIMIT 1`
 
-// waitsForItself says whether an owner in foreground deletion is, through
-// blocking dependents that are in foreground deletion too, its own dependent.
-const waitsForItself = `
-WITH RECURSIVE held (uid) AS (
-    SELECT d.uid FROM owners w JOIN objects d ON d.id = w.dependent
-    WHERE w.owner_uid = $1 AND w.blocking AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0
-    UNION
-    SELECT d.uid FROM held h JOIN owners w ON w.owner_uid = h.uid JOIN objects d ON d.id = w.dependent
-    WHERE w.blocking AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0
-)
-SELECT 1 FROM held WHERE uid = $1 LIMIT 1`
+// waitingBlockers is those that are in foreground deletion themselves.
+const waitingBlockers = `
+SELECT d.uid, d.kind, d.namespace, d.name FROM owners w JOIN objects d ON d.id = w.dependent
+WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
+    AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5)
+    AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0`
+
+// toldOfUnknown is how many dependents of an owner of an unserved kind one
+// review tells of.
+const toldOfUnknown = 20
 
 // kindsStored lists the kinds that have objects by skipping through the unique
 // index: as many steps as there are kinds.
@@ -139,21 +166,20 @@ const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2
 // settled takes a review back that was done in the transaction that caused it.
 const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 
-// scanOwners is a page of the scanner's anti-join: the next owners that are
-// referred to, each found by one step in the index on owners however many
-// dependents it has, and whether it is missing.
+// scanOwners is a page of all references, in order of dependent and owner, with
+// what Classify must know of each. Primary key, then one look at each of the two
+// objects.
 const scanOwners = `
-WITH RECURSIVE page (uid, place) AS (
-    SELECT min(owner_uid), 1 FROM owners WHERE owner_uid > $1
-    UNION ALL
-    SELECT (SELECT min(w.owner_uid) FROM owners w WHERE w.owner_uid > p.uid), p.place + 1
-    FROM page p WHERE p.uid IS NOT NULL AND p.place < $2
-)
-SELECT p.uid, NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = p.uid) FROM page p WHERE p.uid IS NOT NULL ORDER BY p.uid`
+SELECT w.dependent, w.owner_uid, w.owner_group, w.owner_kind, w.owner_name, d.uid, d.namespace, d.deletion_time IS NOT NULL,
+    o.uid IS NOT NULL, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''),
+    coalesce(o.deletion_time, 0), coalesce(o.finalizing, 0)
+FROM (SELECT * FROM owners WHERE (dependent, owner_uid) > ($1, $2) ORDER BY dependent, owner_uid LIMIT $3) AS w
+    JOIN objects d ON d.id = w.dependent LEFT JOIN objects o ON o.uid = w.owner_uid
+ORDER BY w.dependent, w.owner_uid`
 
 // scanDeleting is a page of what waits for the collector. objects_finalizing_idx.
 const scanDeleting = `
-SELECT uid, TRUE FROM objects WHERE deletion_time IS NOT NULL AND finalizing <> 0 AND uid > $1 ORDER BY uid LIMIT $2`
+SELECT uid FROM objects WHERE deletion_time IS NOT NULL AND finalizing <> 0 AND uid > $1 ORDER BY uid LIMIT $2`
 
 // scanEnqueue adds a review where there is none.
 const scanEnqueue = `

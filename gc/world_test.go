@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
@@ -27,9 +28,30 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// things is a kind that nobody serves: its definition is gone. Most tests use
-// it, so that all of them show that such objects are collected.
-const things = "things.example.com"
+// Most tests use these kinds. A world can be without their definitions: see
+// unserved.
+const (
+	things        = "things.example.com"
+	clusterThings = "clusterthings.example.com"
+)
+
+func testKinds() []*kind.Kind {
+	made := []*kind.Kind{
+		{Group: "example.com", Name: "Thing", Plural: "things", Storage: things, Namespaced: true},
+		{Group: "example.com", Name: "ClusterThing", Plural: "clusterthings", Storage: clusterThings},
+	}
+	for _, k := range made {
+		k.Versions = []*kind.Version{{Kind: k, GVK: schema.GroupVersionKind{Group: k.Group, Version: "v1", Kind: k.Name}}}
+	}
+	return append(builtin.Kinds(), made...)
+}
+
+// unserved takes the definitions of the kinds away.
+func (w *world) unserved(storage ...string) {
+	for _, s := range storage {
+		w.kinds.Remove(s)
+	}
+}
 
 // world is a database with a store and a collector. Objects are named in
 // short: "a" is the thing a in namespace n, "m/a" one in namespace m, "/a" a
@@ -64,8 +86,19 @@ func each(t *testing.T, test func(w *world)) {
 
 func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 	t.Helper()
+	return newWorldThat(t, db, o, 0)
+}
+
+// newArchivingWorld keeps what it removes.
+func newArchivingWorld(t testing.TB, db *sqldb.DB, o Options) *world {
+	t.Helper()
+	return newWorldThat(t, db, o, time.Hour)
+}
+
+func newWorldThat(t testing.TB, db *sqldb.DB, o Options, archiveFor time.Duration) *world {
+	t.Helper()
 	w := &world{
-		TB: t, db: db, opts: o, kinds: kind.NewRegistry(builtin.Kinds()), clock: &clock{},
+		TB: t, db: db, opts: o, archiveFor: archiveFor, kinds: kind.NewRegistry(testKinds()), clock: &clock{},
 		uids: map[string]types.UID{}, named: map[types.UID]string{}, made: new(int),
 	}
 	w.clock.millis.Store(time.Now().Truncate(time.Second).UnixMilli())
@@ -121,13 +154,16 @@ func (w *world) replica() *world {
 }
 
 func keyOf(name string) object.Key {
-	kind, rest, found := strings.Cut(name, ":")
-	if !found {
+	kind, rest, isNamed := strings.Cut(name, ":")
+	if !isNamed {
 		kind, rest = things, name
 	}
 	namespace, short, found := strings.Cut(rest, "/")
 	if !found {
 		namespace, short = "n", rest
+	}
+	if namespace == "" && !isNamed {
+		kind = clusterThings
 	}
 	return object.Key{Kind: kind, Namespace: namespace, Name: short}
 }
@@ -137,7 +173,7 @@ func nameOf(k object.Key) string {
 	if k.Namespace != "n" {
 		name = k.Namespace + "/" + name
 	}
-	if k.Kind != things {
+	if k.Kind != things && k.Kind != clusterThings {
 		name = k.Kind + ":" + name
 	}
 	return name
@@ -158,7 +194,14 @@ func owned(owners ...string) option {
 
 // reference is one to the newest object of a name, or to one that never was.
 func (w *world) reference(name string, blocks bool) metav1.OwnerReference {
-	r := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Thing", Name: keyOf(name).Name, UID: w.uids[name]}
+	key := keyOf(name)
+	r := metav1.OwnerReference{Name: key.Name, UID: w.uids[name]}
+	for _, k := range testKinds() {
+		if k.Storage == key.Kind {
+			r.Kind, r.APIVersion = k.Name, k.Versions[0].GVK.GroupVersion().String()
+			break
+		}
+	}
 	if r.UID == "" {
 		r.UID = types.UID("never-" + name)
 		w.named[r.UID] = "never-" + name

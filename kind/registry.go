@@ -25,6 +25,7 @@ type Snapshot struct {
 	Kinds     []*Kind // by group, then plural
 	resources map[schema.GroupVersionResource]*Version
 	storage   map[string]*Kind
+	named     map[schema.GroupKind]*Kind
 }
 
 // NewRegistry starts with these kinds.
@@ -35,7 +36,7 @@ func NewRegistry(kinds []*Kind) *Registry {
 }
 
 func newSnapshot(kinds []*Kind) *Snapshot {
-	s := &Snapshot{resources: map[schema.GroupVersionResource]*Version{}, storage: map[string]*Kind{}}
+	s := &Snapshot{resources: map[schema.GroupVersionResource]*Version{}, storage: map[string]*Kind{}, named: map[schema.GroupKind]*Kind{}}
 	s.Kinds = append(s.Kinds, kinds...)
 	sort.SliceStable(s.Kinds, func(i, j int) bool {
 		a, b := s.Kinds[i], s.Kinds[j]
@@ -48,6 +49,7 @@ func newSnapshot(kinds []*Kind) *Snapshot {
 		if _, taken := s.storage[k.Storage]; !taken || StorageName(k.Group, k.Plural) == k.Storage {
 			s.storage[k.Storage] = k
 		}
+		s.named[schema.GroupKind{Group: k.Group, Kind: k.Name}] = k
 		for _, v := range k.Versions {
 			s.resources[v.Resource()] = v
 		}
@@ -105,6 +107,12 @@ func (s *Snapshot) Lookup(gvr schema.GroupVersionResource) (*Version, bool) {
 // Stored finds a kind by its storage name.
 func (s *Snapshot) Stored(storage string) (*Kind, bool) {
 	k, ok := s.storage[storage]
+	return k, ok
+}
+
+// OfGroupKind finds a kind by the name that clients use, in any version.
+func (s *Snapshot) OfGroupKind(gk schema.GroupKind) (*Kind, bool) {
+	k, ok := s.named[gk]
 	return k, ok
 }
 

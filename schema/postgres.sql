@@ -122,7 +122,8 @@ AS $function$
     VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
+        event = CASE WHEN q.event IN ('owner_removed', 'cluster_owner_removed') THEN q.event ELSE excluded.event END,
+        claim_token = NULL, claim_until = NULL
     WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event
 $function$;
 
@@ -401,7 +402,7 @@ AS $function$
 BEGIN
     DELETE FROM owners w USING gone g WHERE w.dependent = g.id;
     PERFORM gc_enqueue_object(found.uid, found.cause) FROM (
-        SELECT g.uid, 'owner_removed' AS cause FROM gone g
+        SELECT g.uid, CASE WHEN g.namespace = '' THEN 'cluster_owner_removed' ELSE 'owner_removed' END AS cause FROM gone g
         WHERE (SELECT TRUE FROM owners w WHERE w.owner_uid >= g.uid AND w.owner_uid <= g.uid ORDER BY w.owner_uid LIMIT 1) IS NOT NULL
         UNION ALL
         SELECT n.uid, 'content_removed' FROM (SELECT DISTINCT g.namespace FROM gone g WHERE g.namespace <> '') AS emptied
@@ -417,12 +418,22 @@ CREATE OR REPLACE FUNCTION public.gc_track_owner_added()
 AS $function$
 DECLARE
     owner objects%ROWTYPE;
+    suffix text := CASE WHEN NEW.owner_group = '' THEN '' ELSE '.' || NEW.owner_group END;
 BEGIN
     SELECT * INTO owner FROM objects WHERE uid = NEW.owner_uid;
-    IF NOT FOUND OR owner.deletion_time IS NOT NULL AND owner.finalizing & 2 <> 0 THEN
+    IF NOT FOUND THEN
+        PERFORM gc_enqueue_object(NEW.owner_uid, 'owner_absent');
+        RETURN NULL;
+    END IF;
+    IF owner.deletion_time IS NOT NULL AND owner.finalizing & 2 <> 0 THEN
         PERFORM gc_enqueue_object(NEW.owner_uid, 'owner_absent');
     END IF;
-    IF owner.namespace <> '' THEN
+    IF owner.name <> NEW.owner_name OR owner.kind NOT IN (
+        lower(NEW.owner_kind) || 's' || suffix, lower(NEW.owner_kind) || 'es' || suffix,
+        lower(rtrim(NEW.owner_kind, 'y')) || 'ies' || suffix, lower(NEW.owner_kind) || suffix)
+    THEN
+        PERFORM gc_enqueue_object(d.uid, 'owner_foreign') FROM objects d WHERE d.id = NEW.dependent;
+    ELSIF owner.namespace <> '' THEN
         PERFORM gc_enqueue_object(d.uid, 'owner_foreign') FROM objects d
         WHERE d.id = NEW.dependent AND d.namespace <> owner.namespace;
     END IF;
@@ -1236,6 +1247,9 @@ CREATE TABLE owners (
     owner_uid text COLLATE "C" NOT NULL,
     blocking boolean NOT NULL,
     controller boolean NOT NULL,
+    owner_group text COLLATE "C" DEFAULT ''::text NOT NULL,
+    owner_kind text COLLATE "C" DEFAULT ''::text NOT NULL,
+    owner_name text COLLATE "C" DEFAULT ''::text NOT NULL,
     CONSTRAINT owners_pkey PRIMARY KEY (dependent, owner_uid)
 );
 

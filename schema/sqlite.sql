@@ -650,7 +650,7 @@ CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
 WHEN EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid)
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-    VALUES (OLD.uid, 0, 0, 'owner_removed', unixepoch() * 1000)
+    VALUES (OLD.uid, 0, 0, CASE WHEN OLD.namespace = '' THEN 'cluster_owner_removed' ELSE 'owner_removed' END, unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
@@ -704,7 +704,7 @@ CREATE TABLE owners (
     dependent  INTEGER NOT NULL,
     owner_uid  TEXT NOT NULL,
     blocking   INTEGER NOT NULL, -- boolean: blockOwnerDeletion
-    controller INTEGER NOT NULL, -- boolean
+    controller INTEGER NOT NULL, owner_group TEXT NOT NULL DEFAULT '', owner_kind TEXT NOT NULL DEFAULT '', owner_name TEXT NOT NULL DEFAULT '', -- boolean
     PRIMARY KEY (dependent, owner_uid)
 ) STRICT, WITHOUT ROWID;
 
@@ -718,13 +718,21 @@ BEGIN
     VALUES (NEW.owner_uid, 0, 0, 'owner_absent', unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
+        event = CASE WHEN event IN ('owner_removed', 'cluster_owner_removed') THEN event ELSE excluded.event END,
+        claim_token = NULL, claim_until = NULL;
 END;
 
 CREATE TRIGGER owners_foreign_track AFTER INSERT ON owners
 WHEN EXISTS (
     SELECT 1 FROM objects o, objects d
-    WHERE o.uid = NEW.owner_uid AND d.id = NEW.dependent AND o.namespace <> '' AND o.namespace <> d.namespace)
+    WHERE o.uid = NEW.owner_uid AND d.id = NEW.dependent AND (
+        o.namespace <> '' AND o.namespace <> d.namespace
+        OR o.name <> NEW.owner_name
+        OR (o.kind || CASE WHEN NEW.owner_group = '' THEN '.' ELSE '' END) NOT IN (
+            lower(NEW.owner_kind) || 's.' || NEW.owner_group,
+            lower(NEW.owner_kind) || 'es.' || NEW.owner_group,
+            lower(rtrim(NEW.owner_kind, 'y')) || 'ies.' || NEW.owner_group,
+            lower(NEW.owner_kind) || '.' || NEW.owner_group)))
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
     SELECT d.uid, 0, 0, 'owner_foreign', unixepoch() * 1000 FROM objects d WHERE d.id = NEW.dependent

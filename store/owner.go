@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,18 +13,22 @@ import (
 
 // owner is a row of owners.
 type owner struct {
-	uid                  string
-	blocking, controller bool
+	uid, group, kind, name string
+	blocking, controller   bool
 }
 
 // ownersOf brings references into rows. Two references to the same uid are one
-// row, which blocks or controls if either does.
+// row, which blocks or controls if either does, and names what the first does.
 func ownersOf(references []metav1.OwnerReference) []owner {
 	var owners []owner
 	for i := range references {
 		r := &references[i]
+		group, _, found := strings.Cut(r.APIVersion, "/")
+		if !found {
+			group = "" // "v1": the core group
+		}
 		o := owner{
-			uid:        string(r.UID),
+			uid: string(r.UID), group: group, kind: r.Kind, name: r.Name,
 			blocking:   r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
 			controller: r.Controller != nil && *r.Controller,
 		}

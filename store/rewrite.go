@@ -74,7 +74,7 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 	}
 	for _, f := range disowned {
 		for _, o := range f.owners {
-			t.queued.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller)
+			t.queued.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller, o.group, o.kind, o.name)
 		}
 	}
 }
@@ -103,21 +103,23 @@ func (t *Tx) queueRewriteArrays(run []*effect) {
 		t.queued.Exec(disownSetPostgres, disowned)
 	}
 	if len(references.dependents) > 0 {
-		t.queued.Exec(ownSetPostgres, references.dependents, references.owners, references.blocking, references.controller)
+		t.queued.Exec(ownSetPostgres, references.dependents, references.owners, references.blocking, references.controller,
+			references.groups, references.kinds, references.names)
 	}
 }
 
 // referenceRows are rows of owners, column by column.
 type referenceRows struct {
-	dependents           []int64
-	owners               []string
-	blocking, controller []bool
+	dependents                   []int64
+	owners, groups, kinds, names []string
+	blocking, controller         []bool
 }
 
 func (r *referenceRows) add(f *effect) {
 	for _, o := range f.owners {
 		r.dependents = append(r.dependents, f.id)
 		r.owners = append(r.owners, o.uid)
+		r.groups, r.kinds, r.names = append(r.groups, o.group), append(r.kinds, o.kind), append(r.names, o.name)
 		r.blocking = append(r.blocking, o.blocking)
 		r.controller = append(r.controller, o.controller)
 	}

@@ -65,7 +65,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 const hasDependents = `SELECT 1 FROM owners WHERE owner_uid >= $1 AND owner_uid <= $1 ORDER BY owner_uid LIMIT 1`
 
 const insertOwner = `
-INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES ($1, $2, $3, $4)`
+INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name) VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
 const deleteOwners = `DELETE FROM owners WHERE dependent = $1`
 

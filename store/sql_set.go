@@ -83,6 +83,6 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, rev
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
 	disownSetPostgres = `DELETE FROM owners WHERE dependent = ANY ($1::bigint[])`
 	ownSetPostgres    = `
-INSERT INTO owners (dependent, owner_uid, blocking, controller)
-SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[])`
+INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5::text[], $6::text[], $7::text[])`
 )

@@ -140,7 +140,7 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	b.Exec(insertChange, f.revision, f.id, f.uid, k.Kind, k.Namespace, k.Name, int64(f.Type), previous, body)
 	if f.ownersChange {
 		for _, o := range f.owners {
-			b.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller)
+			b.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller, o.group, o.kind, o.name)
 		}
 	}
 	return archived
