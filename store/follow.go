@@ -105,7 +105,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 	}
 	for s.Revision() < current {
 		from := s.Revision()
-		events, _, err := s.readChanges(ctx, nil, from, current)
+		events, _, err := s.readLogged(ctx, nil, from, current)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (s *Store) readBack(ctx context.Context, last int64) error {
 	var all []*Event
 	for upTo := from; upTo < last; {
 		var events []*Event
-		if events, upTo, err = s.readChanges(ctx, nil, upTo, last); err != nil {
+		if events, upTo, err = s.readLogged(ctx, nil, upTo, last); err != nil {
 			return err
 		}
 		all = append(all, events...)

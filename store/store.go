@@ -82,8 +82,11 @@ type Store struct {
 	heads   *heads // nil on PostgreSQL
 	rolls   *rolls
 
-	follow sync.Mutex    // held while the feed is moved forward
-	nudged chan struct{} // holds one: look at the log
+	follow sync.Mutex // held while the feed is moved forward
+	// readLogged is readChanges, for what fills the feed; tests have a compaction come
+	// before it.
+	readLogged func(ctx context.Context, r *WatchRequest, from, to int64) ([]*Event, int64, error)
+	nudged     chan struct{} // holds one: look at the log
 
 	onChange  func([]*Event) // set before Run
 	ran       atomic.Bool
@@ -106,6 +109,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	setDefaults(&o)
 	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
+	s.readLogged = s.readChanges
 	current, _, err := s.revisions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

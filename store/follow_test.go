@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"testing"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// compacting makes a store, which does not run, whose reads of the log come just
+// behind a compaction: after it asked what is compacted, and before it reads. The log
+// then has holes: the first
+// change is there, of those after it only the last.
+func compacting(t *testing.T, db *sqldb.DB, fill func(behind *Store)) *Store {
+	t.Helper()
+	h := run(t, Options{DB: db})
+	behind, err := Open(t.Context(), Options{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	createNamespace(t, h.Store, "a")
+	create(t, h.Store, newRequest("a", "stays"))
+	o := create(t, h.Store, newRequest("a", "changes"))
+	for range 5 {
+		o = change(t, h.Store, o, "again")
+	}
+	behind.readLogged = func(ctx context.Context, r *WatchRequest, from, to int64) ([]*Event, int64, error) {
+		if err := h.compact(ctx, h.Revision()-1); err != nil {
+			return nil, 0, err
+		}
+		return behind.readChanges(ctx, r, from, to)
+	}
+	fill(behind)
+	return behind
+}
+
+// TestCatchUpBesideCompaction: changes that were compacted while they were read
+// are skipped, and a watcher is told so. It does not get a part of them.
+func TestCatchUpBesideCompaction(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		var w *Watcher
+		behind := compacting(t, db, func(behind *Store) {
+			w = watch(t, behind, WatchRequest{From: behind.Revision()})
+			if err := behind.catchUp(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		current, _, err := behind.revisions(t.Context())
+		if err != nil || behind.Revision() != current {
+			t.Errorf("at %d of %d, %v", behind.Revision(), current, err)
+		}
+		if events, _, err := w.Next(t.Context()); !object.Is(err, object.Expired) {
+			t.Errorf("a watcher got %d events, %v: some are missing", len(events), err)
+		}
+	})
+}
+
+// TestWarmBesideCompaction: the feed does not begin with changes of which some
+// were compacted while they were read.
+func TestWarmBesideCompaction(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		behind := compacting(t, db, func(behind *Store) {
+			current, _, err := behind.revisions(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			behind.feed.skip(current)
+			behind.warm(t.Context())
+		})
+		if first := behind.feed.begin(); first != behind.Revision()+1 {
+			t.Errorf("the feed begins at %d: it has holes", first)
+		}
+	})
+}
