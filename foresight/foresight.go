@@ -22,6 +22,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -41,6 +42,8 @@ type Options struct {
 	// Unseal opens the body of an object as it was read from the database. Nil:
 	// none is sealed.
 	Unseal func(*object.Object) error
+	// OrphanWait is the collector's. Default gc.DefaultOrphanWait.
+	OrphanWait time.Duration
 	// Keepers are the parts of this server that hold objects, by the finalizer
 	// that they hold them with.
 	Keepers map[string]Keeper
@@ -66,6 +69,9 @@ func New(db *sqldb.DB, kinds *kind.Registry, o Options) (*Service, error) {
 	}
 	if o.Objects <= 0 {
 		o.Objects = 1_000_000
+	}
+	if o.OrphanWait == 0 {
+		o.OrphanWait = gc.DefaultOrphanWait
 	}
 	return &Service{db: db, kinds: kinds, opts: o}, nil
 }

@@ -153,8 +153,24 @@ func (g *graph) addOwners(i int) {
 		}
 		owner := g.things[at]
 		key := object.Key{Kind: owner.kind, Namespace: owner.namespace, Name: owner.name}
-		g.things[i].owners = append(g.things[i].owners, g.reference(key, owner.uid, !g.chance(4)))
+		g.things[i].owners = append(g.things[i].owners, g.misname(g.reference(key, owner.uid, !g.chance(4))))
 	}
+}
+
+// misname has some references name another kind or name than the owner's, a kind
+// that is not served, or an owner that never was.
+func (g *graph) misname(r metav1.OwnerReference) metav1.OwnerReference {
+	switch g.random.IntN(40) {
+	case 0:
+		r.APIVersion, r.Kind = "v1", "Secret"
+	case 1:
+		r.Name = "not-" + r.Name
+	case 2, 3:
+		r.APIVersion, r.Kind = "example.org/v1", "Gadget"
+	case 4:
+		r.APIVersion, r.Kind, r.UID = "example.org/v1", "Gadget", "never-was"
+	}
+	return r
 }
 
 // check previews, deletes and compares.

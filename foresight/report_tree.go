@@ -3,8 +3,8 @@ package foresight
 import (
 	"fmt"
 	"slices"
+	"time"
 
-	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/exeunt/exeunt/foresight/v1"
@@ -23,10 +23,11 @@ func (t *teller) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, er
 		return nil, err
 	}
 	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to let go", n, plural(int(n), "dependent"))}
-	seen := gjson.GetBytes(h.body, "status.observedGeneration")
-	if want := gjson.GetBytes(h.body, "metadata.generation").Int(); seen.Exists() && seen.Int() < want {
-		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen.Int(), want)
-		reason.Resolve = "nothing: after a while the collector stops waiting for the controller"
+	deadline := gc.OrphanDeadline(h.deletion, t.s.opts.OrphanWait)
+	if seen, want, behind := gc.Unseen(t.s.kinds.Snapshot(), h.Kind, h.body); behind && deadline.After(t.now) {
+		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen, want)
+		reason.Resolve = fmt.Sprintf("nothing: in %v, at %s, the collector stops waiting for the controller (--orphan-observed-generation-timeout)",
+			deadline.Sub(t.now).Round(time.Second), deadline.UTC().Format(time.RFC3339))
 	}
 	return []v1.Reason{reason}, nil
 }

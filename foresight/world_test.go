@@ -48,7 +48,7 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 		t.Fatal(err)
 	}
 	w.kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
-	if w.collector, err = gc.New(db, w.store, w.kinds, gc.Options{Logger: quiet, Budget: 500}); err != nil {
+	if w.collector, err = gc.New(db, w.store, w.kinds, gc.Options{Logger: quiet, Budget: 500, OrphanWait: -1}); err != nil {
 		t.Fatal(err)
 	}
 	if o.Now == nil {
@@ -132,6 +132,9 @@ func (w *world) ownedBy(owners ...object.Object) []metav1.OwnerReference {
 
 func (w *world) reference(key object.Key, uid types.UID, blocking bool) metav1.OwnerReference {
 	ref := w.service.reference(key, uid)
+	if key.Kind == unserved { // the service knows its plural and group only
+		ref.APIVersion, ref.Kind = "example.com/v1", "Widget"
+	}
 	return metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: key.Name, UID: uid, BlockOwnerDeletion: &blocking}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
@@ -33,11 +34,31 @@ func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 
 // unseen is how much longer to wait for the owner's controller.
 func (s *session) unseen(o *item) time.Duration {
-	seen := gjson.GetBytes(o.Body, "status.observedGeneration")
-	if !seen.Exists() || seen.Int() >= gjson.GetBytes(o.Body, "metadata.generation").Int() {
+	if _, _, behind := Unseen(s.kinds, o.Kind, o.Body); !behind {
 		return 0
 	}
-	return time.Unix(o.deletion, 0).Add(s.c.opts.OrphanWait).Sub(s.now)
+	return OrphanDeadline(o.deletion, s.c.opts.OrphanWait).Sub(s.now)
+}
+
+// Unseen says which generation of an object its controller has seen, which there
+// is, and whether the controller is behind. Where the kind's schema has the
+// field, an object without it has a controller that has not reported yet: it has
+// seen generation 0. Kinds without the field have nothing to wait for.
+func Unseen(kinds *kind.Snapshot, storage string, body []byte) (seen, want int64, behind bool) {
+	found := gjson.GetBytes(body, "status.observedGeneration")
+	if !found.Exists() {
+		if k, ok := kinds.Stored(storage); !ok || !k.ReportsGeneration() {
+			return 0, 0, false
+		}
+	}
+	seen, want = found.Int(), gjson.GetBytes(body, "metadata.generation").Int()
+	return seen, want, seen < want
+}
+
+// OrphanDeadline is when orphaning stops waiting for the controller of an object
+// that was deleted at a time, in Unix seconds.
+func OrphanDeadline(deletion int64, wait time.Duration) time.Time {
+	return time.Unix(deletion, 0).Add(wait)
 }
 
 // letGo takes the owner, and what dangles, out of the references of its

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 func TestOrphan(t *testing.T) {
@@ -51,13 +54,60 @@ func TestOrphanDoesNotWait(t *testing.T) {
 	})
 }
 
+// TestOrphanWaitsForTheFirstReport: where the schema has observedGeneration, a
+// controller that has not reported yet has seen nothing. A kind without the field
+// orphans at once.
+func TestOrphanWaitsForTheFirstReport(t *testing.T) {
+	each(t, func(w *world) {
+		w.addBody("deployments.apps:a", `,"spec":{}`)
+		w.addBody("configmaps:b", `,"data":{}`)
+		w.add("c", owned("deployments.apps:a"))
+		w.add("d", owned("configmaps:b"))
+		w.delete("deployments.apps:a", orphan)
+		w.delete("configmaps:b", orphan)
+		w.drain()
+		w.want("c<deployments.apps:a d deployments.apps:a!(orphan)")
+		w.updateBody("deployments.apps:a", func(body []byte) []byte {
+			return append(body[:len(body)-1], `,"status":{"observedGeneration":2}}`...)
+		})
+		w.drain()
+		w.want("c d")
+	})
+}
+
+// TestOrphanWaitIsSet by an option: longer, or not at all.
+func TestOrphanWaitIsSet(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db, Options{OrphanWait: time.Minute})
+		w.addBody("deployments.apps:a", `,"spec":{}`)
+		w.add("c", owned("deployments.apps:a"))
+		w.delete("deployments.apps:a", orphan)
+		w.drain()
+		w.clock.advance(59 * time.Second)
+		w.drain()
+		w.want("c<deployments.apps:a deployments.apps:a!(orphan)")
+		w.clock.advance(time.Second)
+		w.drain()
+		w.want("c")
+
+		w.opts.OrphanWait = -1
+		w.restart()
+		w.addBody("deployments.apps:b", `,"spec":{}`)
+		w.add("d", owned("deployments.apps:b"))
+		w.delete("deployments.apps:b", orphan)
+		w.drain()
+		w.want("c d")
+	})
+}
+
 func TestOrphanWaitIsBounded(t *testing.T) {
 	each(t, func(w *world) {
 		w.addBody("a", `,"status":{"observedGeneration":1}`)
 		w.add("b", owned("a"))
 		w.delete("a", orphan)
 		w.drain()
-		w.clock.advance(29 * time.Second)
+		w.clock.advance(DefaultOrphanWait - time.Second)
 		w.drain()
 		w.want("a!(orphan) b<a")
 		w.clock.advance(time.Second)
@@ -208,5 +258,20 @@ func TestForegroundNoCycle(t *testing.T) {
 		w.update("b", finalizers())
 		w.drain()
 		w.want("")
+	})
+}
+
+// TestForegroundIsNotAll: a cascade that follows an owner in the same transaction
+// does only what waits for its dependents. A Namespace among them waits for its
+// content too, and is emptied although a dependent still blocks it.
+func TestForegroundIsNotAll(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("/root")
+		w.addBody("namespaces:/m", `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`, owned("/root^"))
+		w.add("m/content")
+		w.add("/dependent", owned("namespaces:/m^"), finalizers(held))
+		w.delete("/root", foreground)
+		w.drain()
+		w.want("/dependent!(" + held + ")<namespaces:/m /root!(foregroundDeletion) namespaces:/m!(foregroundDeletion)</root")
 	})
 }

@@ -38,7 +38,8 @@ type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time
 	// OrphanWait bounds how long orphaning waits for a controller to see the
-	// deletion (status.observedGeneration). Default 30 seconds.
+	// deletion (status.observedGeneration). Default DefaultOrphanWait; negative:
+	// it does not wait.
 	OrphanWait time.Duration
 	// Budget bounds the objects that one transaction changes. Default: as many
 	// as take about 40 ms (see pace.go).
@@ -46,6 +47,10 @@ type Options struct {
 	// Poll is how often the queue is looked at unasked. Default 5 seconds.
 	Poll time.Duration
 }
+
+// DefaultOrphanWait is long enough for a controller that runs, and short enough
+// for a person who waits where none does.
+const DefaultOrphanWait = 10 * time.Second
 
 // Collector reviews what deletions may have made garbage.
 type Collector struct {
@@ -83,8 +88,8 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.OrphanWait <= 0 {
-		o.OrphanWait = 30 * time.Second
+	if o.OrphanWait == 0 {
+		o.OrphanWait = DefaultOrphanWait
 	}
 	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine()), told: map[string]time.Time{}}
 	c.pace.fixed = o.Budget

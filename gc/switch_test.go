@@ -102,10 +102,13 @@ func TestAnotherReplicaWrites(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- other.gc.Run(ctx) }()
-	for i := 0; other.store.Revision() < w.store.Revision() || i == 0; i++ { // until it listens
-		w.add(fmt.Sprintf("hello%d", i))
+	said := 0
+	w.await("the other replica to listen", func() bool {
+		w.add(fmt.Sprintf("hello%d", said))
+		said++
 		time.Sleep(5 * time.Millisecond)
-	}
+		return other.store.Revision() >= w.store.Revision()
+	})
 	before := w.state()
 	for i := range 5 { // the first may be found by a look that was under way
 		name := fmt.Sprintf("a%d", i)
@@ -135,9 +138,9 @@ func TestPauseReachesRunningReplicas(t *testing.T) {
 	w.add("a")
 	w.add("b", owned("a"))
 	w.delete("a", background)
-	for other.store.Revision() < w.store.Revision() { // its collector is woken then
-		time.Sleep(5 * time.Millisecond)
-	}
+	w.await("the other replica to hear of it", func() bool { // its collector is woken then
+		return other.store.Revision() >= w.store.Revision()
+	})
 	w.want("b<a")
 	if err := w.gc.Resume(ctx); err != nil {
 		t.Fatal(err)

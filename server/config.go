@@ -58,6 +58,10 @@ type Config struct {
 	// NoCollector leaves the garbage collector off: nothing is collected here,
 	// and what waits for it waits until a server runs with it.
 	NoCollector bool
+	// OrphanWait bounds how long orphaning waits for the controller of the owner
+	// to report that it has seen the deletion. Default 10 seconds; negative: it
+	// does not wait.
+	OrphanWait time.Duration
 	// MaxCascade is how many objects a delete may take with it without being
 	// confirmed, the object itself included; a Namespace's annotation overrides
 	// it. 0: any number.

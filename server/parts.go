@@ -37,7 +37,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
-	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
+	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, OrphanWait: c.OrphanWait, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
 		return p, err
 	}
 	overrides, err := force.New(st, kinds, c.Logger)
@@ -47,7 +47,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	if p.repositories, err = newRepositories(c, db, st, kinds); err != nil {
 		return p, err
 	}
-	if p.collector, err = gc.New(db, st, kinds, gc.Options{Logger: c.Logger}); err != nil {
+	if p.collector, err = gc.New(db, st, kinds, gc.Options{Logger: c.Logger, OrphanWait: c.OrphanWait}); err != nil {
 		return p, err
 	}
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {

@@ -47,6 +47,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
 				return err
 			}
+			if c.OrphanWait == 0 {
+				c.OrphanWait = -1 // the zero value is the default
+			}
 			c.Out = cmd.OutOrStdout()
 			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 			return server.Run(cmd.Context(), c)
@@ -70,6 +73,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.BoolVar(&collectSignatures, "registry-collect-signatures", true, "an image that is collected takes along the tags that cosign made for it (sha256-….sig, .att, .sbom); false leaves them")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
+	f.DurationVar(&c.OrphanWait, "orphan-observed-generation-timeout", 10*time.Second, "how long a delete with --cascade=orphan waits at most for the owner's controller to report status.observedGeneration, so that it does not adopt the dependents again; 0 does not wait")
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
