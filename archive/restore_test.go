@@ -397,7 +397,7 @@ func TestRestoreCircle(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		m.OwnerReferences = references([]object.Object{root, b})
+		m.OwnerReferences = w.references([]object.Object{root, b})
 		body, err := object.WithMeta(a.Body, m)
 		if err != nil {
 			w.Fatal(err)

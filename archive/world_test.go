@@ -100,13 +100,14 @@ var bodies = map[string]string{
 // create stores an object that refers to owners.
 func (w *world) create(name string, owners ...object.Object) object.Object {
 	w.Helper()
-	return w.createWith(name, func(m *metav1.ObjectMeta) { m.OwnerReferences = references(owners) })
+	return w.createWith(name, func(m *metav1.ObjectMeta) { m.OwnerReferences = w.references(owners) })
 }
 
-func references(owners []object.Object) (out []metav1.OwnerReference) {
+func (w *world) references(owners []object.Object) (out []metav1.OwnerReference) {
 	for _, o := range owners {
 		yes := true
-		out = append(out, metav1.OwnerReference{APIVersion: "v1", Kind: o.Kind, Name: o.Name, UID: o.UID, BlockOwnerDeletion: &yes})
+		kind, apiVersion := w.kinds.Snapshot().Names(o.Kind)
+		out = append(out, metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: o.Name, UID: o.UID, BlockOwnerDeletion: &yes})
 	}
 	return out
 }

@@ -162,3 +162,25 @@ func testContentSurvives(t *testing.T, engine sqldb.Engine) {
 	}
 	o.want("p1; p3; p4", `SELECT path FROM gc_unlink_queue ORDER BY path`)
 }
+
+// TestReferencesSayWhomTheyName: rows from before have the group, kind and name of
+// their references afterwards.
+func TestReferencesSayWhomTheyName(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			binary := "blob"
+			if engine == sqldb.Postgres {
+				binary = "bytea"
+			}
+			const body = `{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"o"},
+				{"apiVersion":"v1","kind":"Pod","name":"p","uid":"gone"}]}}`
+			o := fill(t, engine, "owner_identity",
+				`INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (1, 'o', 'deployments.apps', 'n', 'web', 1), (2, 'd', 'k', 'n', 'd', 2)`,
+				`INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body) VALUES (1, 1, 'o', 'deployments.apps', 'n', 'web', 1, CAST('{}' AS `+binary+`)),
+					(2, 2, 'd', 'k', 'n', 'd', 1, CAST('`+body+`' AS `+binary+`))`,
+				`INSERT INTO owners (dependent, owner_uid, blocking, controller) VALUES (2, 'o', 1 = 1, 1 = 0), (2, 'gone', 1 = 0, 1 = 1), (2, 'lost', 1 = 0, 1 = 1)`)
+			o.want("gone//Pod/p; lost///; o/apps/Deployment/web",
+				`SELECT owner_uid || '/' || owner_group || '/' || owner_kind || '/' || owner_name FROM owners ORDER BY owner_uid`)
+		})
+	}
+}

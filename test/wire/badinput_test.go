@@ -103,6 +103,7 @@ func badObjects() []bad {
 		post("a bad finalizer", configMap("n", `"finalizers":["no good"]`), 422, "Invalid", "metadata.finalizers"),
 		post("a finalizer without a domain", configMap("n", `"finalizers":["mine"]`), 422, "Invalid", "metadata.finalizers[0]"),
 		post("an owner without uid", configMap("n", `"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p"}]`), 422, "Invalid", "metadata.ownerReferences"),
+		post("an Event as owner", configMap("n", `"ownerReferences":[{"apiVersion":"v1","kind":"Event","name":"e","uid":"1"}]`), 422, "Invalid", "metadata.ownerReferences"),
 		post("two controllers", configMap("n", `"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1","controller":true},{"apiVersion":"v1","kind":"Pod","name":"q","uid":"2","controller":true}]`), 422, "Invalid", "metadata.ownerReferences"),
 		post("another namespace", configMap("n", `"namespace":"other"`), 400, "BadRequest", "does not match the namespace"),
 		post("a version on create", configMap("n", `"resourceVersion":"5"`), 400, "BadRequest", "resourceVersion should not be set"),
