@@ -11,7 +11,8 @@ UPDATE owners w SET
     owner_kind = coalesce(r.value ->> 'kind', ''),
     owner_name = coalesce(r.value ->> 'name', '')
 FROM objects d JOIN changes c ON c.revision = d.revision
-    CROSS JOIN LATERAL json_array_elements(convert_from(c.body, 'UTF8')::json #> '{metadata,ownerReferences}') AS r (value)
+    CROSS JOIN LATERAL json_array_elements(CASE WHEN substr(c.body, 1, 1) = '\x7b' -- a body that is sealed is no JSON
+        THEN convert_from(c.body, 'UTF8')::json #> '{metadata,ownerReferences}' END) AS r (value)
 WHERE d.id = w.dependent AND r.value ->> 'uid' = w.owner_uid;
 
 -- A reference that does not lead to the object with its uid puts the dependent

@@ -11,7 +11,8 @@ UPDATE owners SET
         THEN substr(r.value ->> 'apiVersion', 1, instr(r.value ->> 'apiVersion', '/') - 1) ELSE '' END,
     owner_kind = coalesce(r.value ->> 'kind', ''),
     owner_name = coalesce(r.value ->> 'name', '')
-FROM objects d, changes c, json_each(CAST(c.body AS TEXT), '$.metadata.ownerReferences') r
+FROM objects d, changes c, json_each(CASE WHEN substr(c.body, 1, 1) = x'7b' THEN CAST(c.body AS TEXT) ELSE '{}' END, -- a body that is sealed is no JSON
+    '$.metadata.ownerReferences') r
 WHERE d.id = owners.dependent AND c.revision = d.revision AND r.value ->> 'uid' = owners.owner_uid;
 
 -- A reference that does not lead to the object with its uid puts the dependent
