@@ -14,6 +14,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/exeunt/exeunt/kind"
 )
@@ -29,7 +30,10 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		return nil, apierrors.NewUnauthorized("no caller is known for this request")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
-		out, err := answer(ctx, obj, kind.Call{Caller: caller.GetName(), DryRun: dryrun.IsDryRun(options.DryRun)})
+		out, err := answer(ctx, obj, kind.Call{
+			Caller: caller.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
+			Warn: func(text string) { warning.AddWarning(ctx, "", text) },
+		})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
 	switch q := obj.(type) {

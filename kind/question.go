@@ -19,6 +19,8 @@ import (
 type Call struct {
 	Caller string // the name of who asks
 	DryRun bool   // nothing may be changed
+	// Warn sends the client a warning beside the answer. Nil: it takes none.
+	Warn func(text string)
 }
 
 // Answer makes the reply to an object of an ephemeral kind. It may change the
