@@ -17,7 +17,8 @@
 //   - References follow: owners that come back have new uids, and dependents
 //     that come back refer to those. A reference to an owner that is not there
 //     would have the collector delete the object at once; it is left out, with
-//     a warning.
+//     a warning, and given back when the owner is restored (relink.go).
+//   - Kinds are known without their definitions (name.go).
 //
 // It knows no HTTP. Begin with [Archive.Kinds].
 package archive

@@ -24,7 +24,11 @@ import (
 // confirmation that the collector came to first wins, and then the spec names
 // something else, if anything.
 func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller string) (status v1.RestoreStatus, done bool, err error) {
-	uid, err := a.held(ctx, spec)
+	names, err := a.names(ctx)
+	if err != nil {
+		return status, false, err
+	}
+	uid, err := a.held(ctx, names, spec)
 	if err != nil || uid == "" {
 		return status, false, err
 	}
@@ -33,7 +37,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 		if err != nil || o == nil {
 			return err
 		}
-		gvk := a.gvkOf(o.Kind)
+		gvk := names.gvk(o.Kind)
 		status = v1.RestoreStatus{Complete: true, CalledOff: 1, Results: []v1.RestoreResult{{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: o.Namespace, Name: o.Name,
 			UID: o.UID, NewUID: o.UID, Outcome: v1.CalledOff,
@@ -78,19 +82,19 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 }
 
 // held finds the object that a spec names, if the guard holds it.
-func (a *Archive) held(ctx context.Context, spec v1.RestoreSpec) (uid types.UID, err error) {
+func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid types.UID, err error) {
 	statement, args := heldByUID, []any{string(spec.UID)}
 	switch {
 	case spec.UID != "" && spec.Cascade == "" && spec.Object == nil:
 	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
 		args = []any{spec.Cascade} // which is named by the uid of its root
 	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
-		storage, err := storageOf(a.kinds.Snapshot(), spec.Object.APIVersion, spec.Object.Kind)
+		storage, err := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
 		if err != nil {
 			return "", nil // the archive says what is wrong with it
 		}
 		namespace := spec.Object.Namespace
-		if k, ok := a.kinds.Snapshot().Stored(storage); ok && !k.Namespaced {
+		if n.clusterScoped(storage) {
 			namespace = "" // people say a namespace by habit
 		}
 		statement, args = heldByKey, []any{storage, namespace, spec.Object.Name}

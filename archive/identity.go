@@ -3,10 +3,14 @@ package archive
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // identitySpace keeps our derived uids apart from everybody else's.
@@ -39,27 +43,43 @@ func (a *Archive) nextIdentity(ctx context.Context, uid types.UID) (types.UID, e
 	return "", fmt.Errorf("object %s was restored and removed %d times", uid, maxLives)
 }
 
-// owner finds the object that a reference to this uid means now: the object
-// itself, or what it was restored as. found is false if there is none that
-// could own something in the namespace, or it is on its way out.
-func (a *Archive) owner(ctx context.Context, uid types.UID, namespace string) (now types.UID, found bool, err error) {
-	if found, err = a.canOwn(ctx, uid, namespace); found || err != nil {
-		return uid, found, err
+// owner finds the object that a reference means now: the object itself, or what
+// it was restored as. now is empty if there is none that could own something in
+// the namespace, or it is being deleted; lives are then the uids that it had.
+func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namespace string) (now types.UID, lives []types.UID, err error) {
+	r.mu.Lock()
+	restored, here := r.now[o.UID]
+	r.mu.Unlock()
+	if here && r.names.refers(o, restored.key, namespace) {
+		return restored.uid, nil, nil
 	}
-	next, err := a.nextIdentity(ctx, uid)
+	for next := o.UID; next != "" && !slices.Contains(lives, next) && len(lives) < maxLives; {
+		lives = append(lives, next)
+		if found, err := r.canOwn(ctx, next, o, namespace); found || err != nil {
+			return next, nil, err
+		}
+		var after string
+		if _, err := r.db.Row(ctx, restoredAs, []any{string(next)}, &after); err != nil {
+			return "", nil, fmt.Errorf("look for owner %s: %w", next, err)
+		}
+		next = types.UID(after)
+	}
+	// Its row may have left the archive since it was restored.
+	next, err := r.nextIdentity(ctx, o.UID)
 	if err != nil {
-		return "", false, err
+		return "", nil, err
 	}
-	found, err = a.canOwn(ctx, next, namespace)
-	return next, found, err
+	if found, err := r.canOwn(ctx, next, o, namespace); found || err != nil {
+		return next, nil, err
+	}
+	return "", lives, nil
 }
 
-func (a *Archive) canOwn(ctx context.Context, uid types.UID, namespace string) (bool, error) {
-	var where string
-	var deleting bool
-	found, err := a.db.Row(ctx, liveByUID, []any{string(uid)}, &where, &deleting)
+func (r *restoration) canOwn(ctx context.Context, uid types.UID, o metav1.OwnerReference, namespace string) (bool, error) {
+	var key object.Key
+	found, err := r.db.Row(ctx, liveByUID, []any{string(uid)}, &key.Kind, &key.Namespace, &key.Name)
 	if err != nil {
 		return false, fmt.Errorf("look for owner %s: %w", uid, err)
 	}
-	return found && !deleting && (where == "" || where == namespace), nil
+	return found && r.names.refers(o, key, namespace), nil
 }

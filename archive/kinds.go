@@ -49,11 +49,28 @@ func (a *Archive) Kinds() []*kind.Kind {
 				return r, err
 			}
 			r.Status, err = a.Restore(ctx, r.Spec)
+			if err == nil && call.Warn != nil {
+				warn(r.Status, call.Warn)
+			}
 			return r, err
 		},
 	}
 	newVersion(restore, func() runtime.Object { return &v1.Restore{} }).Schema = restoreSchema()
 	return []*kind.Kind{archived, restore}
+}
+
+// warn tells a client that prints no status, as kubectl create does without -o,
+// what it would miss.
+func warn(status v1.RestoreStatus, say func(text string)) {
+	if status.LeftBehind > 0 {
+		say(fmt.Sprintf("%d more left in cascade %s and are still in the archive: restore with spec.withCascade, or spec.cascade", status.LeftBehind, status.Cascade))
+	}
+	if status.Conflicts > 0 {
+		say(fmt.Sprintf("%d were skipped because another object has the name: see status.results", status.Conflicts))
+	}
+	if status.Failed > 0 {
+		say(fmt.Sprintf("%d could not be restored: see status.results", status.Failed))
+	}
 }
 
 // newVersion gives a kind its one version.

@@ -12,10 +12,11 @@ import (
 // candidate is an object that is to come back. Its body is read when its turn
 // comes: a cascade may be large.
 type candidate struct {
-	id     int64 // of its archive row: the revision of its removal
-	uid    types.UID
-	key    object.Key
-	owners []types.UID
+	id      int64 // of its archive row: the revision of its removal
+	uid     types.UID
+	key     object.Key
+	owners  []types.UID
+	cascade string
 	// late: somebody made it while the cascade went on, and it went too. See
 	// markLate.
 	late bool

@@ -24,11 +24,15 @@ const (
 // Errors: BadRequest for a spec that makes no sense or names nothing that is
 // archived. An object that cannot be restored is no error but a result.
 func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
-	candidates, err := a.candidates(ctx, spec)
+	names, err := a.names(ctx)
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	r := a.begin(spec)
+	candidates, err := a.candidates(ctx, names, spec)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	r := a.begin(spec, names)
 	stop, limited := ctx.Deadline()
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
@@ -54,16 +58,34 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 		case v1.Failed:
 			status.Failed++
 		}
+		if result.ConflictsWith != "" {
+			status.Conflicts++
+		}
 	}
-	return status, nil
+	if spec.Cascade == "" && !spec.WithCascade {
+		err = a.countLeft(ctx, candidates[0], &status)
+	}
+	return status, err
 }
 
-func (a *Archive) begin(spec v1.RestoreSpec) *restoration {
-	return &restoration{Archive: a, spec: spec, now: map[types.UID]types.UID{}, made: map[object.Key]bool{}}
+// countLeft says what else went with an object that is restored alone.
+func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.RestoreStatus) error {
+	var left int64
+	if _, err := a.db.Row(ctx, countLeft, []any{c.cascade, c.id}, &left); err != nil {
+		return fmt.Errorf("count what is left in the archive: %w", err)
+	}
+	if left > 0 {
+		status.Cascade, status.LeftBehind = c.cascade, int(left)
+	}
+	return nil
+}
+
+func (a *Archive) begin(spec v1.RestoreSpec, names *names) *restoration {
+	return &restoration{Archive: a, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
 }
 
 // candidates finds what the spec names.
-func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candidate, error) {
+func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec) ([]*candidate, error) {
 	named := 0
 	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
 		if is {
@@ -72,6 +94,9 @@ func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candi
 	}
 	if named != 1 {
 		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
+	}
+	if spec.Cascade != "" && spec.WithCascade {
+		return nil, object.BadRequestf("spec: withCascade goes with uid or object; cascade restores all of it anyway")
 	}
 	var found []*candidate
 	var err error
@@ -85,7 +110,7 @@ func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candi
 		}
 	case spec.Object != nil:
 		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
-		found, err = a.newest(ctx, *spec.Object)
+		found, err = a.newest(ctx, n, *spec.Object)
 	default:
 		missing = "no archived object is of the cascade " + spec.Cascade
 		found, err = a.all(ctx, filter{cascade: spec.Cascade})
@@ -93,22 +118,25 @@ func (a *Archive) candidates(ctx context.Context, spec v1.RestoreSpec) ([]*candi
 	if err == nil && len(found) == 0 {
 		err = object.BadRequestf("%s", missing)
 	}
-	return found, err
+	if err != nil || !spec.WithCascade {
+		return found, err
+	}
+	return a.all(ctx, filter{cascade: found[0].cascade})
 }
 
 // newest finds the last removal of an object by its name. If that was in a
 // cascade, and another object of the name went before it in the same one, then
 // that was there, and the last one is late: see markLate.
-func (a *Archive) newest(ctx context.Context, o v1.ObjectName) ([]*candidate, error) {
+func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*candidate, error) {
 	if o.Kind == "" || o.Name == "" {
 		return nil, object.BadRequestf("spec.object: kind and name must be set")
 	}
-	storage, err := storageOf(a.kinds.Snapshot(), o.APIVersion, o.Kind)
+	storage, err := a.storageOf(ctx, n, o.APIVersion, o.Kind)
 	if err != nil {
 		return nil, err
 	}
 	f := filter{kind: storage, namespace: o.Namespace, name: o.Name}
-	if k, ok := a.kinds.Snapshot().Stored(storage); ok && !k.Namespaced {
+	if n.clusterScoped(storage) {
 		f.namespace = "" // people say a namespace by habit
 	}
 	var last *row
@@ -146,7 +174,7 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 // newCandidate reads who the object's owners were. A body that cannot be read
 // has none: restoring it will say why.
 func newCandidate(r *row) *candidate {
-	c := &candidate{id: r.id, uid: r.uid, key: r.key()}
+	c := &candidate{id: r.id, uid: r.uid, key: r.key(), cascade: r.cascade}
 	if m, err := object.ParseMeta(r.body); err == nil {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)

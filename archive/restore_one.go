@@ -24,21 +24,32 @@ import (
 // restoration is one Restore under way.
 type restoration struct {
 	*Archive
-	spec v1.RestoreSpec
+	spec  v1.RestoreSpec
+	names *names
 
 	mu   sync.Mutex
-	now  map[types.UID]types.UID // what removed objects are now; guarded by mu
-	made map[object.Key]bool     // what was, or in a dry run would be, created; guarded by mu
+	now  map[types.UID]restored // what removed objects are now; guarded by mu
+	made map[object.Key]bool    // what was, or in a dry run would be, created; guarded by mu
+}
+
+// restored is what a removed object is now.
+type restored struct {
+	uid types.UID
+	key object.Key
 }
 
 // errUnserved says that the kind is not there, which in a dry run may be
 // because its definition has not been restored.
-var errUnserved = errors.New("its kind is not served: restore or create its CustomResourceDefinition first")
+var errUnserved = errors.New("its kind is not served")
+
+// maxAttempts bounds how often the create of an object is repeated because its
+// owners come back meanwhile.
+const maxAttempts = 3
 
 // one restores one object. An error is ours and ends the restore; whatever is
 // wrong with the object is a result.
 func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, error) {
-	gvk := r.gvkOf(c.key.Kind)
+	gvk := r.names.gvk(c.key.Kind)
 	result := v1.RestoreResult{
 		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
 		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
@@ -62,7 +73,14 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	if err != nil {
 		return result, err
 	}
-	err = r.create(ctx, c, archived.body, &result)
+	for range maxAttempts {
+		if err = r.create(ctx, c, archived.body, &result); !errors.Is(err, store.ErrOwnerIsBack) {
+			break
+		}
+	}
+	if errors.Is(err, store.ErrOwnerIsBack) {
+		err = refusal{errors.New("its owners come and go; restore again")}
+	}
 	if err := r.judge(ctx, c, err, &result); err != nil {
 		return result, err
 	}
@@ -80,7 +98,11 @@ func (e refusal) Unwrap() error { return e.cause }
 
 // create passes the object through the rules of its kind and stores it.
 func (r *restoration) create(ctx context.Context, c *candidate, body []byte, result *v1.RestoreResult) error {
+	result.Warnings, result.Relinked = nil, 0
 	v, err := r.version(ctx, c.key.Kind)
+	if errors.Is(err, errUnserved) {
+		err = r.unserved(ctx, c)
+	}
 	if err != nil {
 		return refusal{err}
 	}
@@ -96,7 +118,9 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 		return refusal{err}
 	}
 	r.clean(m, v.Kind.Rules)
-	if err := r.relink(ctx, m, result); err != nil {
+	lookedAt := r.store.Revision()
+	dropped, err := r.link(ctx, c, m, result)
+	if err != nil {
 		return err
 	}
 	warnings, err := lifecycle.BeforeCreate(ctx, v.Strategy, obj, lifecycle.Creation{
@@ -115,12 +139,50 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	if err != nil {
 		return refusal{err}
 	}
-	request.Restores = c.id
-	_, err = r.store.Create(ctx, request)
+	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, LookedAt: lookedAt}
+	err = r.put(ctx, c, request, result)
 	if object.Is(err, object.Expired) {
 		err = refusal{errors.New("it left the archive meanwhile")}
 	}
 	return err
+}
+
+// put stores the object. If references wait for it, they are given back in the
+// same transaction.
+func (r *restoration) put(ctx context.Context, c *candidate, request store.CreateRequest, result *v1.RestoreResult) error {
+	_, err := r.store.Create(ctx, request)
+	if !errors.Is(err, store.ErrAwaited) {
+		return err
+	}
+	request.Restores.Relinks = true
+	more := false
+	err = r.store.Transact(ctx, func(tx *store.Tx) (err error) {
+		if err := tx.Restore(ctx, request); err != nil {
+			return err
+		}
+		more, err = r.giveBack(ctx, tx, c.uid, result.NewUID, result)
+		return err
+	})
+	if err != nil || !more {
+		return err
+	}
+	return r.giveBackLater(ctx, c.uid, result.NewUID, result)
+}
+
+// unserved says why the kind of an object is not served, and what brings it back.
+func (r *restoration) unserved(ctx context.Context, c *candidate) error {
+	definition, err := r.Archive.one(ctx, archivedByUID, string(r.names.removed[c.key.Kind].definition))
+	switch {
+	case err != nil:
+		return err
+	case definition == nil:
+		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; the archive does not have that", errUnserved, c.key.Kind)
+	case definition.cascade == c.cascade:
+		return fmt.Errorf("%w: its CustomResourceDefinition %s left with it; to bring both back: exeunt restore --cascade %s",
+			errUnserved, c.key.Kind, c.cascade)
+	}
+	return fmt.Errorf("%w: its CustomResourceDefinition %s was deleted too; first: exeunt restore customresourcedefinition/%s",
+		errUnserved, c.key.Kind, definition.name)
 }
 
 // clean takes off what belongs to the life, and the death, before.
@@ -141,31 +203,6 @@ func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	if !r.spec.KeepManagedFields {
 		m.SetManagedFields(nil)
 	}
-}
-
-// relink makes the references lead to the owners as they are now. One that
-// leads nowhere would have the collector delete the object.
-func (r *restoration) relink(ctx context.Context, m metav1.Object, result *v1.RestoreResult) error {
-	var kept []metav1.OwnerReference
-	for _, o := range m.GetOwnerReferences() {
-		r.mu.Lock()
-		uid, found := r.now[o.UID]
-		r.mu.Unlock()
-		if !found {
-			var err error
-			if uid, found, err = r.owner(ctx, o.UID, m.GetNamespace()); err != nil {
-				return err
-			}
-		}
-		if !found {
-			result.Warnings = append(result.Warnings, fmt.Sprintf("the reference to its owner %s %s is left out: that is not there", o.Kind, o.Name))
-			continue
-		}
-		o.UID = uid
-		kept = append(kept, o)
-	}
-	m.SetOwnerReferences(kept)
-	return nil
 }
 
 // request encodes the object, with its old status if that is wanted.
@@ -244,12 +281,19 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 	result.Outcome, result.Warnings = v1.Skipped, nil
 	switch {
 	case m.DeletionTimestamp != nil:
-		result.Reason = "the name is held by an object that is being deleted"
+		result.Reason, result.ConflictsWith = "the name is held by an object that is being deleted", holder.UID
 	case holder.UID == result.NewUID:
 		result.Reason = "it was restored before"
 		r.note(c, holder.UID, false)
+		return r.giveBackLater(ctx, c.uid, holder.UID, result)
+	case c.key.Kind == namespaces:
+		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
+		if r.spec.Cascade != "" || r.spec.WithCascade {
+			result.Reason += "; its content is restored into it"
+		}
+		result.NewUID = ""
 	default:
-		result.Reason = fmt.Sprintf("the name is taken by another object (uid %s)", holder.UID)
+		result.Reason, result.ConflictsWith = fmt.Sprintf("the name is taken by another object (uid %s)", holder.UID), holder.UID
 		result.NewUID = ""
 	}
 	return nil
@@ -258,7 +302,7 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now[c.uid] = uid
+	r.now[c.uid] = restored{uid: uid, key: c.key}
 	if made {
 		r.made[c.key] = true
 	}

@@ -321,11 +321,11 @@ func TestInterruptedRestore(t *testing.T) {
 		w.create("configmaps:n/grandchild", w.create("configmaps:n/child", owner))
 		w.delete(owner, background)
 		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
-		candidates, err := w.archive.candidates(w.Context(), spec)
+		candidates, err := w.archive.candidates(w.Context(), w.names(), spec)
 		if err != nil {
 			w.Fatal(err)
 		}
-		r := w.archive.begin(spec)
+		r := w.archive.begin(spec, w.names())
 		if _, err := r.level(w.Context(), plan(candidates)[0], func() bool { return false }); err != nil {
 			w.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +32,7 @@ type row struct {
 	name         string
 	removedAt    int64
 	actor        string
+	requester    string // the client whose delete began the cascade; the actor itself, if it asked
 	cascade      string
 	size         int64
 	bodyRevision int64  // 0: not kept
@@ -50,13 +50,13 @@ func (r *row) key() object.Key {
 
 // filter is what a list asks for; empty strings are no conditions.
 type filter struct {
-	namespace, kind, name, actor, cascade string
-	uid                                   string // not for find: at most one row has it
+	namespace, kind, name, actor, requester, cascade string
+	uid                                              string // not for find: at most one row has it
 }
 
 func (f filter) matches(r *row) bool {
 	for _, c := range [][2]string{
-		{f.namespace, r.namespace}, {f.kind, r.kind}, {f.name, r.name}, {f.actor, r.actor}, {f.cascade, r.cascade}, {f.uid, string(r.uid)},
+		{f.namespace, r.namespace}, {f.kind, r.kind}, {f.name, r.name}, {f.actor, r.actor}, {f.requester, r.requester}, {f.cascade, r.cascade}, {f.uid, string(r.uid)},
 	} {
 		if c[0] != "" && c[0] != c[1] {
 			return false
@@ -71,7 +71,7 @@ func (a *Archive) find(ctx context.Context, f filter, before int64, limit int, v
 	if before <= 0 {
 		before = math.MaxInt64
 	}
-	statement, args := listArchived, []any{before, f.namespace, f.kind, f.name, f.actor}
+	statement, args := listArchived, []any{before, f.namespace, f.kind, f.name, f.actor, f.requester}
 	if f.cascade != "" {
 		statement, args = listCascade, append(args, f.cascade)
 	}
@@ -96,7 +96,7 @@ func (a *Archive) query(ctx context.Context, statement string, args []any, visit
 	defer func() { _ = rows.Close() }() // closed below; again on the way of an error
 	for rows.Next() {
 		r := &row{}
-		err := rows.Scan(&r.id, (*string)(&r.uid), &r.kind, &r.namespace, &r.name, &r.removedAt, &r.actor, &r.cascade, &r.size, &r.bodyRevision, &r.body)
+		err := rows.Scan(&r.id, (*string)(&r.uid), &r.kind, &r.namespace, &r.name, &r.removedAt, &r.actor, &r.requester, &r.cascade, &r.size, &r.bodyRevision, &r.body)
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
 		}
@@ -118,19 +118,9 @@ func (a *Archive) unseal(r *row) error {
 	return err
 }
 
-// gvkOf is what a stored kind is called. One that nobody serves any more is
-// called by its storage name.
-func (a *Archive) gvkOf(storage string) schema.GroupVersionKind {
-	if k, ok := a.kinds.Snapshot().Stored(storage); ok && len(k.Versions) > 0 {
-		return k.Versions[0].GVK
-	}
-	plural, group, _ := strings.Cut(storage, ".")
-	return schema.GroupVersionKind{Group: group, Version: "v1", Kind: plural}
-}
-
 // archived shows a row to clients.
-func (a *Archive) archived(r *row) (*v1.ArchivedObject, error) {
-	gvk := a.gvkOf(r.kind)
+func (n *names) archived(r *row) (*v1.ArchivedObject, error) {
+	gvk := n.gvk(r.kind)
 	removed := metav1.NewTime(time.UnixMilli(r.removedAt).UTC().Truncate(time.Second))
 	o := &v1.ArchivedObject{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObject"},
@@ -140,13 +130,13 @@ func (a *Archive) archived(r *row) (*v1.ArchivedObject, error) {
 		},
 		Spec: v1.ArchivedObjectSpec{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: r.key().Namespace, Name: r.name, UID: r.uid,
-			RemovedAt: removed, Actor: r.actor, Cascade: r.cascade, Size: r.size,
+			RemovedAt: removed, RequestedBy: r.requester, Actor: r.actor, Cascade: r.cascade, Size: r.size,
 		},
 	}
 	if r.body == nil {
 		return o, nil
 	}
-	wire, err := a.wire(r, gvk)
+	wire, err := n.wire(r, gvk)
 	if err != nil {
 		return nil, fmt.Errorf("show archived %s: %w", r.key(), err)
 	}
@@ -155,8 +145,8 @@ func (a *Archive) archived(r *row) (*v1.ArchivedObject, error) {
 }
 
 // wire is the original as clients knew it.
-func (a *Archive) wire(r *row, gvk schema.GroupVersionKind) ([]byte, error) {
-	k, ok := a.kinds.Snapshot().Stored(r.kind)
+func (n *names) wire(r *row, gvk schema.GroupVersionKind) ([]byte, error) {
+	k, ok := n.served.Stored(r.kind)
 	if !ok || len(k.Versions) == 0 || k.Versions[0].Raw {
 		return object.AppendWire(nil, object.WirePrefix(gvk), r.body, r.bodyRevision), nil
 	}

@@ -33,10 +33,11 @@ func archivedSchema() *spec.Schema {
 			"spec": structure("What was removed, and how that came about.", map[string]spec.Schema{
 				"apiVersion": text("Of the original."), "kind": text("Of the original."),
 				"namespace": text("Of the original."), "name": text("Of the original."), "uid": text("Of the original."),
-				"removedAt": *spec.DateTimeProperty().WithDescription("When it was removed."),
-				"actor":     text("Who asked for the deletion."),
-				"cascade":   text("What all that went for one reason has in common: the uid of the object whose deletion was the reason, or an id of a deleted collection."),
-				"size":      number("The length of the stored object in bytes."),
+				"removedAt":   *spec.DateTimeProperty().WithDescription("When it was removed."),
+				"requestedBy": text("The client whose delete began the cascade."),
+				"actor":       text("Who deleted this object: the same client, or what followed up its delete, such as system:garbage-collector."),
+				"cascade":     text("What all that went for one reason has in common: the uid of the object whose deletion was the reason, or an id of a deleted collection."),
+				"size":        number("The length of the stored object in bytes."),
 			}),
 			"object": *original,
 		})
@@ -48,7 +49,9 @@ func restoreSchema() *spec.Schema {
 		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."),
 		"name": text("Of the object."), "uid": text("The uid that it had."), "newUID": text("The uid that it has now."),
 		"outcome": text("created, skipped, failed, or called off."), "reason": text("Why it was skipped or failed."),
-		"warnings": *spec.ArrayProperty(spec.StringProperty()).WithDescription("What differs from the original."),
+		"conflictsWith": text("The uid of the object that has the name now."),
+		"relinked":      number("How many objects that were restored before it, without their references to it, refer to it again."),
+		"warnings":      *spec.ArrayProperty(spec.StringProperty()).WithDescription("What differs from the original."),
 	})
 	s := structure("Restore brings removed objects back. It is answered and not stored.", map[string]spec.Schema{
 		"spec": structure("What to bring back: exactly one of uid, cascade and object.", map[string]spec.Schema{
@@ -58,6 +61,7 @@ func restoreSchema() *spec.Schema {
 				"apiVersion": text("May be left out."), "kind": text("Kind, plural or short name."),
 				"namespace": text("Empty for cluster-scoped kinds."), "name": text("The name."),
 			}, "kind", "name"),
+			"withCascade":       flag("Also restore everything that went in the same cascade as the object: the content of a namespace, the objects of a definition, dependents. With uid or object."),
 			"dryRun":            flag("Change nothing and say what would be done."),
 			"keepStatus":        flag("Restore the status too."),
 			"keepManagedFields": flag("Restore metadata.managedFields too."),
@@ -65,8 +69,11 @@ func restoreSchema() *spec.Schema {
 		"status": structure("What became of each object, parents first.", map[string]spec.Schema{
 			"complete": flag("False: the time was over first; the same Restore again goes on from there."),
 			"created":  number("How many were created."), "skipped": number("How many were skipped."), "failed": number("How many failed."),
-			"calledOff": number("1: it was not gone yet, because the guard held its deletion, and is ACTIVE again."),
-			"results":   *spec.ArrayProperty(&result).WithDescription("One for each object."),
+			"calledOff":  number("1: it was not gone yet, because the guard held its deletion, and is ACTIVE again."),
+			"conflicts":  number("How many of the skipped have their name taken by another object."),
+			"cascade":    text("What the object went with. Set for one that is restored alone."),
+			"leftBehind": number("How many objects that went in that cascade are still only in the archive."),
+			"results":    *spec.ArrayProperty(&result).WithDescription("One for each object."),
 		}),
 	}, "spec")
 	return &s

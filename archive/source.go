@@ -44,7 +44,11 @@ func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object
 	if err != nil {
 		return nil, err
 	}
-	return s.archived(r)
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return n.archived(r)
 }
 
 // List reads a page, the newest removal first. New removals come before the
@@ -58,12 +62,16 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 	if q.Labels != nil && !q.Labels.Empty() && !q.Labels.Matches(labels.Set(nil)) {
 		return list, nil // archived objects have no labels of their own
 	}
-	f, err := s.filterOf(q)
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.filterOf(ctx, n, q)
 	if err != nil {
 		return nil, err
 	}
 	if f.uid != "" {
-		return list, s.addOne(ctx, f, list)
+		return list, s.addOne(ctx, n, f, list)
 	}
 	before := int64(0)
 	if q.Continue != "" {
@@ -81,7 +89,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 			list.Continue = strconv.FormatInt(last, 10)
 			return nil
 		}
-		o, err := s.archived(r)
+		o, err := n.archived(r)
 		if err != nil {
 			return err
 		}
@@ -93,12 +101,12 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 
 // addOne adds the object that a selector on metadata.name means, if the other
 // conditions hold for it.
-func (s source) addOne(ctx context.Context, f filter, list *v1.ArchivedObjectList) error {
+func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
 	r, err := s.one(ctx, archivedByUID, f.uid)
 	if err != nil || r == nil || !f.matches(r) {
 		return err
 	}
-	o, err := s.archived(r)
+	o, err := n.archived(r)
 	if err == nil {
 		list.Items = append(list.Items, *o)
 	}
@@ -106,10 +114,10 @@ func (s source) addOne(ctx context.Context, f filter, list *v1.ArchivedObjectLis
 }
 
 // selectable are the labels that a fieldSelector may name.
-var selectable = []string{"spec.kind", "spec.name", "spec.actor", "spec.cascade"}
+var selectable = []string{"spec.kind", "spec.name", "spec.requestedBy", "spec.actor", "spec.cascade"}
 
 // filterOf reads the selectors. Only equality can be asked for.
-func (s source) filterOf(q kind.SourceQuery) (filter, error) {
+func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (filter, error) {
 	f := filter{namespace: q.Namespace}
 	if q.Fields == nil {
 		return f, nil
@@ -118,20 +126,22 @@ func (s source) filterOf(q kind.SourceQuery) (filter, error) {
 		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
 			return f, object.BadRequestf("field %s: only = is known here", r.Field)
 		}
-		if err := s.restrict(&f, r); err != nil {
+		if err := s.restrict(ctx, n, &f, r); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-func (s source) restrict(f *filter, r fields.Requirement) error {
+func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requirement) error {
 	var err error
 	switch r.Field {
 	case "spec.kind":
-		f.kind, err = storageOf(s.kinds.Snapshot(), "", r.Value)
+		f.kind, err = s.storageOf(ctx, n, "", r.Value)
 	case "spec.name":
 		f.name = r.Value
+	case "spec.requestedBy":
+		f.requester = r.Value
 	case "spec.actor":
 		f.actor = r.Value
 	case "spec.cascade":
@@ -155,15 +165,19 @@ func (s source) Delete(ctx context.Context, namespace, name string, dryRun bool)
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.archived(r)
-	if err != nil || dryRun {
-		return o, err
-	}
-	n, err := s.store.ForgetArchived(ctx, []int64{r.id})
+	n, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if n == 0 {
+	o, err := n.archived(r)
+	if err != nil || dryRun {
+		return o, err
+	}
+	purged, err := s.store.ForgetArchived(ctx, []int64{r.id})
+	if err != nil {
+		return nil, err
+	}
+	if purged == 0 {
 		return nil, notFound(name)
 	}
 	return o, nil

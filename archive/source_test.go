@@ -63,9 +63,10 @@ func TestList(t *testing.T) {
 			{selector: "spec.kind=ConfigMap", want: "ConfigMap/b ConfigMap/child ConfigMap/a"},
 			{selector: "spec.kind=secrets", want: "Secret/s"},
 			{selector: "spec.kind=ns", want: "Namespace/shop"},
-			{selector: "spec.kind=gizmo", want: ""},
 			{selector: "spec.name=a", want: "ConfigMap/a"},
 			{selector: "spec.actor=alice", want: "Namespace/shop ConfigMap/a"},
+			{selector: "spec.requestedBy=alice,spec.kind=cm", want: "ConfigMap/b ConfigMap/child ConfigMap/a"},
+			{selector: "spec.requestedBy=system:garbage-collector", want: ""},
 			{selector: "spec.actor=system:garbage-collector,spec.kind=cm", want: "ConfigMap/b ConfigMap/child"},
 			{selector: "spec.cascade=" + string(a.UID), want: "ConfigMap/child ConfigMap/a"},
 			{q: kind.SourceQuery{Limit: 1}, selector: "spec.cascade=" + string(shop.UID), want: "Namespace/shop Secret/s ConfigMap/b"},
@@ -89,6 +90,7 @@ func TestListRefuses(t *testing.T) {
 			"an unknown field":        {Fields: fields.OneTermEqualSelector("spec.size", "1")},
 			"an inequality":           {Fields: fields.OneTermNotEqualSelector("spec.name", "a")},
 			"two namespaces":          {Namespace: "n", Fields: fields.OneTermEqualSelector("metadata.namespace", "m")},
+			"an unknown kind":         {Fields: fields.OneTermEqualSelector("spec.kind", "gizmo")},
 			"an ambiguous kind":       {Fields: fields.OneTermEqualSelector("spec.kind", "thing")},
 		} {
 			if name == "an ambiguous kind" {
@@ -150,7 +152,7 @@ func TestGetAndPurge(t *testing.T) {
 func TestWaitForKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.archive.opts.KindWait = 20 * time.Second
-		r := w.archive.begin(v1.RestoreSpec{})
+		r := w.archive.begin(v1.RestoreSpec{}, w.names())
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
 			w.Error("a kind that nobody serves was found")
 		}
@@ -170,14 +172,14 @@ func TestExpiredWhilePlanned(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.create("configmaps:n/a")
 		w.delete(o, background)
-		candidates, err := w.archive.candidates(w.Context(), v1.RestoreSpec{UID: o.UID})
+		candidates, err := w.archive.candidates(w.Context(), w.names(), v1.RestoreSpec{UID: o.UID})
 		if err != nil {
 			w.Fatal(err)
 		}
 		if _, err := w.store.ForgetArchived(w.Context(), []int64{candidates[0].id}); err != nil {
 			w.Fatal(err)
 		}
-		result, err := w.archive.begin(v1.RestoreSpec{}).one(w.Context(), candidates[0])
+		result, err := w.archive.begin(v1.RestoreSpec{}, w.names()).one(w.Context(), candidates[0])
 		if err != nil || result.Outcome != v1.Failed || result.NewUID != "" {
 			w.Errorf("got %+v, %v", result, err)
 		}

@@ -21,7 +21,8 @@ var archivedColumns = []metav1.TableColumnDefinition{
 	{Name: "Kind", Type: "string", Description: "The kind of the object."},
 	{Name: "Object", Type: "string", Description: "The name of the object."},
 	{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
-	{Name: "Actor", Type: "string", Description: "Who asked for the deletion."},
+	{Name: "Requested By", Type: "string", Description: "The client whose delete began the cascade."},
+	{Name: "Actor", Type: "string", Description: "Who deleted it: the client, or what followed up its delete."},
 	{Name: "Cascade", Type: "string", Description: "What all that went for one reason has in common."},
 }
 
@@ -29,7 +30,7 @@ var archivedColumns = []metav1.TableColumnDefinition{
 func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return kind.NewTable(obj, options, archivedColumns, kind.Cells(func(o *v1.ArchivedObject) []any {
 		age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
-		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.Actor, o.Spec.Cascade}
+		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
 	}))
 }
 

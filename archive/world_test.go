@@ -205,3 +205,12 @@ func (w *world) want(status v1.RestoreStatus, results ...string) {
 		w.Errorf("got  %q\nwant %q\nin full %+v", got, results, status)
 	}
 }
+
+func (w *world) names() *names {
+	w.Helper()
+	n, err := w.archive.names(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}

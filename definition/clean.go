@@ -8,6 +8,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -30,7 +31,7 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 	defer c.cleaning.Done()
 	wait := 10 * time.Millisecond
 	for {
-		left, err := c.deleteInstances(ctx, storageName(crd), string(crd.UID))
+		left, err := c.deleteInstances(ctx, storageName(crd), crd.UID)
 		if err == nil && left == 0 {
 			err = c.release(ctx, crd)
 			if err == nil {
@@ -49,10 +50,10 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 	}
 }
 
-// deleteInstances asks every object to go, in the definition's cascade, and
+// deleteInstances deletes every object, in the definition's cascade, and
 // says how many there were. A definition that bears a built-in kind's name was
 // never served: the objects under that name are not its own.
-func (c *Controller) deleteInstances(ctx context.Context, storage, cascade string) (int, error) {
+func (c *Controller) deleteInstances(ctx context.Context, storage string, definition types.UID) (int, error) {
 	if c.builtin[storage] {
 		return 0, nil
 	}
@@ -65,6 +66,10 @@ func (c *Controller) deleteInstances(ctx context.Context, storage, cascade strin
 		keys = append(keys, listing.Object().Key)
 	}
 	err = errors.Join(listing.Err(), listing.Close())
+	if err != nil || len(keys) == 0 {
+		return len(keys), err
+	}
+	cascade, requester, err := c.store.CascadeOf(ctx, definition)
 	background := metav1.DeletePropagationBackground
 	for _, key := range keys {
 		if err != nil {
@@ -72,7 +77,7 @@ func (c *Controller) deleteInstances(ctx context.Context, storage, cascade strin
 		}
 		_, err = c.store.Delete(ctx, store.DeleteRequest{
 			Key: key, Options: metav1.DeleteOptions{PropagationPolicy: &background},
-			Actor: "system:definition-controller", Cascade: cascade,
+			Actor: "system:definition-controller", Cascade: cascade, Requester: requester,
 		})
 		if object.Is(err, object.NotFound) {
 			err = nil

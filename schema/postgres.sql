@@ -1,5 +1,21 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.archive_kinds_remember()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO archive_kinds AS k (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
+    SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
+    FROM archive_definitions d WHERE d.id = NEW.id AND d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL
+    ON CONFLICT (storage) DO UPDATE SET
+        definition = excluded.definition, removed_at = excluded.removed_at, api_group = excluded.api_group,
+        api_version = excluded.api_version, kind = excluded.kind, plural = excluded.plural, singular = excluded.singular,
+        short_names = excluded.short_names, namespaced = excluded.namespaced;
+    RETURN NULL;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION public.blobs_leave_database()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -641,6 +657,7 @@ CREATE TABLE archive (
     cascade text COLLATE "C" NOT NULL,
     size bigint NOT NULL,
     restored_as text COLLATE "C",
+    requester text COLLATE "C",
     CONSTRAINT archive_pkey PRIMARY KEY (id)
 );
 
@@ -653,6 +670,8 @@ CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (
 CREATE INDEX archive_restored_as_idx ON public.archive USING btree (restored_as) WHERE (restored_as IS NOT NULL);
 
 CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
+
+CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON public.archive FOR EACH ROW WHEN ((new.kind = 'customresourcedefinitions.apiextensions.k8s.io'::text)) EXECUTE FUNCTION archive_kinds_remember();
 
 CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON public.archive FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_archive();
 
@@ -673,6 +692,54 @@ COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the c
 COMMENT ON COLUMN archive.size IS 'bytes of the body';
 
 COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was made of this row, last';
+
+COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself asked';
+
+CREATE VIEW archive_definitions AS
+ SELECT a.id,
+    a.name,
+    a.uid,
+    a.removed_at,
+    b.spec ->> 'group'::text AS api_group,
+    COALESCE(( SELECT v.value ->> 'name'::text
+           FROM json_array_elements(b.spec -> 'versions'::text) v(value)
+          WHERE (v.value ->> 'storage'::text)::boolean), 'v1'::text) AS api_version,
+    (b.spec -> 'names'::text) ->> 'kind'::text AS kind,
+    (b.spec -> 'names'::text) ->> 'plural'::text AS plural,
+    COALESCE((b.spec -> 'names'::text) ->> 'singular'::text, lower((b.spec -> 'names'::text) ->> 'kind'::text)) AS singular,
+    COALESCE((b.spec -> 'names'::text) ->> 'shortNames'::text, '[]'::text) AS short_names,
+    (b.spec ->> 'scope'::text) = 'Namespaced'::text AS namespaced
+   FROM archive a
+     CROSS JOIN LATERAL ( SELECT convert_from(c.body, 'UTF8'::name)::json -> 'spec'::text AS spec
+           FROM changes c
+          WHERE c.revision = a.body_revision) b
+  WHERE a.kind = 'customresourcedefinitions.apiextensions.k8s.io'::text;
+
+CREATE TABLE archive_kinds (
+    storage text COLLATE "C" NOT NULL,
+    definition text COLLATE "C" NOT NULL,
+    removed_at bigint NOT NULL,
+    api_group text COLLATE "C" NOT NULL,
+    api_version text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    plural text COLLATE "C" NOT NULL,
+    singular text COLLATE "C" NOT NULL,
+    short_names text COLLATE "C" NOT NULL,
+    namespaced boolean NOT NULL,
+    CONSTRAINT archive_kinds_pkey PRIMARY KEY (storage)
+);
+
+COMMENT ON TABLE archive_kinds IS 'The names of custom kinds whose definition was removed, for as long as objects of the kind are in the archive.';
+
+COMMENT ON COLUMN archive_kinds.storage IS 'archive.kind, and the name of the definition';
+
+COMMENT ON COLUMN archive_kinds.definition IS 'uid of the definition';
+
+COMMENT ON COLUMN archive_kinds.removed_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN archive_kinds.api_version IS 'the one that bodies are stored in';
+
+COMMENT ON COLUMN archive_kinds.short_names IS 'JSON';
 
 CREATE TABLE blob_uploads (
     id text COLLATE "C" NOT NULL,
@@ -886,6 +953,26 @@ COMMENT ON COLUMN deleted_tags.digest IS 'of the manifest';
 COMMENT ON COLUMN deleted_tags.event IS 'tag_delete, tag_switch or manifest_delete';
 
 COMMENT ON COLUMN deleted_tags.deleted_at IS 'Unix milliseconds';
+
+CREATE TABLE dropped_references (
+    owner_uid text COLLATE "C" NOT NULL,
+    dependent_uid text COLLATE "C" NOT NULL,
+    reference text COLLATE "C" NOT NULL,
+    known text COLLATE "C" NOT NULL,
+    CONSTRAINT dropped_references_pkey PRIMARY KEY (owner_uid, dependent_uid)
+);
+
+CREATE INDEX dropped_references_dependent_uid_idx ON public.dropped_references USING btree (dependent_uid);
+
+COMMENT ON TABLE dropped_references IS 'Owner references that restored objects came back without, because the owner was gone. A restore of the owner gives them back.';
+
+COMMENT ON COLUMN dropped_references.owner_uid IS 'a restore of the object that had this uid brings the owner back';
+
+COMMENT ON COLUMN dropped_references.dependent_uid IS 'the restored object';
+
+COMMENT ON COLUMN dropped_references.reference IS 'the OwnerReference as it was archived, JSON';
+
+COMMENT ON COLUMN dropped_references.known IS 'uids of the owners that restores gave the dependent, JSON; any other was added by a client';
 
 CREATE TABLE gc_blob_review_queue (
     digest text COLLATE "C" NOT NULL,
@@ -1195,6 +1282,7 @@ CREATE TABLE objects (
     finalizing integer DEFAULT 0 NOT NULL,
     deletion_actor text COLLATE "C",
     deletion_cascade text COLLATE "C",
+    deletion_requester text COLLATE "C",
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
@@ -1241,6 +1329,8 @@ COMMENT ON COLUMN objects.finalizing IS 'what of the collector a DELETING object
 COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DELETING object';
 
 COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object goes with; null: its own, named by its uid';
+
+COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began the cascade that a DELETING object is part of; null: the actor itself asked';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,

@@ -13,7 +13,7 @@ CREATE TABLE archive (
     actor         TEXT NOT NULL,       -- who asked for the deletion
     cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
     size          INTEGER NOT NULL     -- bytes of the body
-, restored_as TEXT) STRICT;
+, restored_as TEXT, requester TEXT) STRICT;
 
 CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
 
@@ -25,12 +25,48 @@ CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as 
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 
+CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
+WHEN NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io'
+BEGIN
+    INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
+    SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
+    FROM archive_definitions d WHERE d.id = NEW.id AND d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL;
+END;
+
 CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON archive
 WHEN OLD.kind = 'repositories.registry.exeunt.dev'
 BEGIN
     UPDATE gc_repository_review_queue SET review_after = 0, event = 'archive_delete', claim_token = NULL, claim_until = NULL
     WHERE uid = OLD.uid;
 END;
+
+CREATE VIEW archive_definitions AS
+    -- The archived definitions with the names that they declare.
+    SELECT a.id, a.name, a.uid, a.removed_at,
+        b.body ->> '$.spec.group' AS api_group,
+        coalesce((SELECT v.value ->> '$.name' FROM json_each(b.body, '$.spec.versions') v WHERE v.value ->> '$.storage'), 'v1') AS api_version,
+        b.body ->> '$.spec.names.kind' AS kind,
+        b.body ->> '$.spec.names.plural' AS plural,
+        coalesce(b.body ->> '$.spec.names.singular', lower(b.body ->> '$.spec.names.kind')) AS singular,
+        coalesce(b.body -> '$.spec.names.shortNames', '[]') AS short_names,
+        b.body ->> '$.spec.scope' = 'Namespaced' AS namespaced
+    FROM archive a JOIN (SELECT revision, CAST(body AS TEXT) AS body FROM changes) b ON b.revision = a.body_revision
+    WHERE a.kind = 'customresourcedefinitions.apiextensions.k8s.io';
+
+CREATE TABLE archive_kinds (
+    -- The names of custom kinds whose definition was removed, for as long as
+    -- objects of the kind are in the archive.
+    storage     TEXT PRIMARY KEY,    -- archive.kind, and the name of the definition
+    definition  TEXT NOT NULL,       -- uid of the definition
+    removed_at  INTEGER NOT NULL,    -- Unix milliseconds
+    api_group   TEXT NOT NULL,
+    api_version TEXT NOT NULL,       -- the one that bodies are stored in
+    kind        TEXT NOT NULL,
+    plural      TEXT NOT NULL,
+    singular    TEXT NOT NULL,
+    short_names TEXT NOT NULL,       -- JSON
+    namespaced  INTEGER NOT NULL     -- boolean
+) STRICT;
 
 CREATE TABLE blob_digests (
     -- The number of the blob of a digest, if there is a blob with that number and
@@ -216,6 +252,18 @@ CREATE TABLE deleted_tags (
 CREATE INDEX deleted_tags_deleted_at_idx ON deleted_tags (deleted_at);
 
 CREATE INDEX deleted_tags_repository_id_digest_idx ON deleted_tags (repository_id, digest);
+
+CREATE TABLE dropped_references (
+    -- Owner references that restored objects came back without, because the
+    -- owner was gone. A restore of the owner gives them back.
+    owner_uid     TEXT NOT NULL, -- a restore of the object that had this uid brings the owner back
+    dependent_uid TEXT NOT NULL, -- the restored object
+    reference     TEXT NOT NULL, -- the OwnerReference as it was archived, JSON
+    known         TEXT NOT NULL, -- uids of the owners that restores gave the dependent, JSON; any other was added by a client
+    PRIMARY KEY (owner_uid, dependent_uid)
+) STRICT;
+
+CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
 CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every blob that nothing uses is here. See
@@ -549,7 +597,7 @@ CREATE TABLE objects (
     name          TEXT NOT NULL,
     revision      INTEGER NOT NULL,
     deletion_time INTEGER,             -- Unix seconds; null: not being deleted
-    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0, deletion_actor TEXT, deletion_cascade TEXT,
+    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0, deletion_actor TEXT, deletion_cascade TEXT, deletion_requester TEXT,
     UNIQUE (kind, namespace, name)
 ) STRICT;
 

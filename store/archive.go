@@ -29,7 +29,8 @@ import (
 // its head, set by whoever marked it first; a removal that meets them takes
 // them. A cascade is named by the uid of the object whose deletion began it, so
 // a delete request needs to store nothing, and the collector, who removes for
-// the sake of an owner, passes that owner's cascade on.
+// the sake of an owner, passes that owner's cascade on, and with it the
+// requester: the client whose delete began the cascade.
 
 // defaultArchiveFor is for what is in the archive while it is switched off.
 const defaultArchiveFor = 24 * time.Hour
@@ -69,14 +70,11 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 		return 0
 	}
 	keep, size := a.keeps(f), a.size(f)
-	actor, cascade := f.actor, any(nil)
-	if actor == "" {
-		actor = nobody
+	actor, cascade, requester := f.causeOfRemoval()
+	if f.before.deleting {
+		cascade, requester = nil, nil
 	}
-	if f.cascade != "" && !f.before.deleting {
-		cascade = f.cascade
-	}
-	b.Exec(insertArchived, f.id, f.revision, f.at, actor, cascade, size, keep)
+	b.Exec(insertArchived, f.id, f.revision, f.at, actor, cascade, size, keep, requester)
 	return size
 }
 
@@ -94,15 +92,29 @@ func (a archivist) size(f *effect) int64 {
 
 // cause is what the head of an object is to say about its deletion: nil, but
 // for an effect that marks it.
-func (f *effect) cause() (actor, cascade any) {
+func (f *effect) cause() (actor, cascade, requester any) {
 	if f.deletionTime == nil || f.before.deleting {
-		return nil, nil
+		return nil, nil, nil
 	}
+	return f.causeOfRemoval()
+}
+
+// causeOfRemoval is why a deletion begins or ends here. Nil: the cascade is the
+// object's own; the actor itself asked.
+func (f *effect) causeOfRemoval() (actor, cascade, requester any) {
 	if actor = f.actor; f.actor == "" {
 		actor = nobody
 	}
 	if f.cascade != "" {
 		cascade = f.cascade
 	}
-	return actor, cascade
+	if f.requester != "" && f.requester != f.actor {
+		requester = f.requester
+	}
+	return actor, cascade, requester
+}
+
+// sameCause says whether two deletions are told in the same words.
+func (f *effect) sameCause(other *effect) bool {
+	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester
 }

@@ -337,7 +337,7 @@ func TestRestores(t *testing.T) {
 			t.Fatal(err)
 		}
 		lost := newRequest("a", "lost")
-		lost.Restores = id + 1000
+		lost.Restores = Restoration{Row: id + 1000}
 		if _, err := s.Create(t.Context(), lost); !object.Is(err, object.Expired) {
 			t.Errorf("create what left the archive: %v", err)
 		}
@@ -345,7 +345,7 @@ func TestRestores(t *testing.T) {
 			t.Errorf("get it: %v", err)
 		}
 		again := newRequest("a", "kept")
-		again.Restores = id
+		again.Restores = Restoration{Row: id}
 		create(t, s.Store, again)
 		var as string
 		if _, err := s.db.Row(t.Context(), `SELECT restored_as FROM archive`, nil, &as); err != nil || as != string(again.Meta.UID) {

@@ -81,12 +81,13 @@ type effect struct {
 	owners       []owner
 	ownersChange bool // owners replace what is there
 
-	restores int64 // row of the archive; 0: none
-	restored bool  // the row was there; set by write
+	restores             Restoration
+	restored             bool // its row was there; set by write
+	awaited, ownerIsBack bool // see Restoration; set by write
 
 	// Why it happens, for one that begins or completes a deletion: see archive.go.
-	actor, cascade string
-	at             int64 // Unix milliseconds
+	actor, cascade, requester string
+	at                        int64 // Unix milliseconds
 
 	id, revision int64 // given by the batch
 }

@@ -23,31 +23,35 @@ type CreateRequest struct {
 	// Definition, when set, is the object that declares the kind: it must
 	// exist and not be on its way out.
 	Definition object.Key
-	// Restores, when set, is the row of the archive that the object comes from.
-	// It must still be there, and will say what became of it.
-	Restores int64
+	// Restores, when set, says what of the archive the object comes from.
+	Restores Restoration
 	DryRun   bool
 }
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when the name
 // is held by an object on its way out; NoNamespace; Terminating; Forbidden when
 // the kind is on its way out; Expired when what it restores has left the
-// archive. The result of a dry run has no revision.
+// archive; ErrOwnerIsBack and ErrAwaited. The result of a dry run has no revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err
 	}
-	op := &operation{key: r.Key, size: len(r.Body), decide: r.decide}
-	if r.InNamespace {
-		op.needs = append(op.needs, object.Key{Kind: namespaces, Name: r.Key.Namespace})
-	}
-	if r.Definition.Name != "" {
-		op.needs = append(op.needs, r.Definition)
-	}
+	op := &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide}
 	if err := s.writer.submit(ctx, op); err != nil {
 		return object.Object{}, err
 	}
 	return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: op.effect.revision, Body: r.Body}, nil
+}
+
+// needs are the objects that must exist.
+func (r *CreateRequest) needs() (keys []object.Key) {
+	if r.InNamespace {
+		keys = append(keys, object.Key{Kind: namespaces, Name: r.Key.Namespace})
+	}
+	if r.Definition.Name != "" {
+		keys = append(keys, r.Definition)
+	}
+	return keys
 }
 
 func checkNew(r CreateRequest) error {

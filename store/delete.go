@@ -19,6 +19,9 @@ type DeleteRequest struct {
 	// Actor is who asks, for the archive. Cascade joins the deletion to others;
 	// empty: it begins one of its own, which is named by the object's uid.
 	Actor, Cascade string
+	// Requester is the client whose delete began the cascade that the deletion
+	// joins; empty: the actor itself.
+	Requester string
 	// Guarded: a person asks, so the guard has a say. MaxCascade is its limit
 	// where the Namespace has none of its own.
 	Guarded    bool
@@ -78,7 +81,7 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 	if err != nil {
 		return effect{}, d, err
 	}
-	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade}
+	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade, requester: r.Requester}
 	if d.Outcome != lifecycle.Mark {
 		d.Body = before.body
 	}

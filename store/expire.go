@@ -43,15 +43,60 @@ func (s *Store) expire(ctx context.Context) error {
 	if _, err := s.db.Row(ctx, readArchivedBytes, nil, &bytes); err != nil {
 		return fmt.Errorf("expire archive: %w", err)
 	}
-	if bytes <= limit {
-		return nil
+	if bytes > limit {
+		err = s.forgetSteps(ctx, func(f *forgetting) (string, []any) {
+			f.downTo = limit
+			return oldestArchived, []any{int64(expireStep)}
+		})
 	}
-	err = s.forgetSteps(ctx, func(f *forgetting) (string, []any) {
-		f.downTo = limit
-		return oldestArchived, []any{int64(expireStep)}
-	})
 	if err != nil {
 		return fmt.Errorf("expire archive above %d bytes: %w", limit, err)
+	}
+	return s.expireNotes(ctx)
+}
+
+// expireNotes removes what is remembered only for the sake of archived objects
+// that have left: dropped references and names of kinds. What is removed is
+// found outside the transaction first: usually there is nothing.
+func (s *Store) expireNotes(ctx context.Context) error {
+	var b sqldb.Batch
+	var one int64
+	found, err := s.db.Row(ctx, anyDropped, nil, &one)
+	if err != nil {
+		return fmt.Errorf("expire dropped references: %w", err)
+	}
+	if found {
+		b.Exec(forgetDropped)
+	}
+	rows, err := s.db.Query(ctx, unusedKinds, s.now().Add(-s.archiveWindow("", nil)).UnixMilli())
+	if err != nil {
+		return fmt.Errorf("expire archived kinds: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var storage string
+		var removedAt int64
+		if err := rows.Scan(&storage, &removedAt); err != nil {
+			return fmt.Errorf("expire archived kinds: %w", err)
+		}
+		b.Exec(forgetKind, storage, removedAt)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || b.Len() == 0 {
+		return err
+	}
+	err = s.writer.do(ctx, func() error {
+		tx, err := s.db.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("expire what is known of archived objects: %w", err)
 	}
 	return nil
 }

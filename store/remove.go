@@ -14,7 +14,7 @@ const minSet = 4
 func (t *Tx) queueRemovals(rest []*effect) {
 	for len(rest) > 0 {
 		n := 1
-		for n < len(rest) && rest[n].actor == rest[0].actor && rest[n].cascade == rest[0].cascade {
+		for n < len(rest) && rest[n].sameCause(rest[0]) {
 			n++
 		}
 		if n < minSet {
@@ -33,14 +33,8 @@ func (t *Tx) queueSet(run []*effect) {
 	}
 	ids, first := t.ids(run), run[0]
 	if t.archive.on {
-		actor, cascade := first.actor, any(nil)
-		if actor == "" {
-			actor = nobody
-		}
-		if first.cascade != "" {
-			cascade = first.cascade
-		}
-		t.queued.Exec(archive, ids, first.revision, first.at, actor, cascade, t.archive.secrets)
+		actor, cascade, requester := first.causeOfRemoval()
+		t.queued.Exec(archive, ids, first.revision, first.at, actor, cascade, t.archive.secrets, requester)
 		for _, f := range run {
 			t.archived += t.archive.size(f)
 		}

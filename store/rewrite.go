@@ -38,7 +38,7 @@ func (t *Tx) queueRewrites(rest []*effect) {
 // revisions, which follow each other.
 func (f *effect) joins(first *effect, bytes int) bool {
 	same := f.deletionTime == first.deletionTime && f.graceSeconds == first.graceSeconds && f.finalizing == first.finalizing &&
-		f.before.deleting == first.before.deleting && f.actor == first.actor && f.cascade == first.cascade
+		f.before.deleting == first.before.deleting && f.sameCause(first)
 	return same && bytes+len(f.stored) <= maxSetBytes
 }
 
@@ -66,8 +66,8 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 	if first.staysActive() {
 		t.queued.Exec(touchSetSQLite, t.ids(run), first.revision, first.finalizing)
 	} else {
-		actor, cascade := first.cause()
-		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, actor, cascade)
+		actor, cascade, requester := first.cause()
+		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, actor, cascade, requester)
 	}
 	if len(disowned) > 0 {
 		t.queued.Exec(disownSetSQLite, t.ids(disowned))
@@ -83,21 +83,22 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 func (t *Tx) queueRewriteArrays(run []*effect) {
 	n := len(run)
 	ids, revisions, previous, finalizing := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	deletions, graces, actors, cascades := make([]*int64, n), make([]*int64, n), make([]*string, n), make([]*string, n)
+	deletions, graces := make([]*int64, n), make([]*int64, n)
+	actors, cascades, requesters := make([]*string, n), make([]*string, n), make([]*string, n)
 	bodies := make([][]byte, n)
 	var disowned []int64
 	var references referenceRows
 	for i, f := range run {
 		ids[i], revisions[i], previous[i], finalizing[i], bodies[i] = f.id, f.revision, f.before.revision, f.finalizing, f.stored
 		deletions[i], graces[i] = nullable[int64](f.deletionTime), nullable[int64](f.graceSeconds)
-		actor, cascade := f.cause()
-		actors[i], cascades[i] = nullable[string](actor), nullable[string](cascade)
+		actor, cascade, requester := f.cause()
+		actors[i], cascades[i], requesters[i] = nullable[string](actor), nullable[string](cascade), nullable[string](requester)
 		if f.ownersChange {
 			disowned = append(disowned, f.id)
 			references.add(f)
 		}
 	}
-	t.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades)
+	t.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters)
 	t.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
 	if len(disowned) > 0 {
 		t.queued.Exec(disownSetPostgres, disowned)

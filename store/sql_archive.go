@@ -4,11 +4,12 @@ package store
 
 // insertArchived archives the object $1, removed at revision $2, whose head is
 // still there. What the head says of the deletion comes before what the
-// removal says ($4, $5); without a cascade it is the object's own.
+// removal says ($4, $5, $8); without a cascade it is the object's own.
 const insertArchived = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester)
 SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
-    CASE WHEN $7 THEN o.revision END, $3, coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, $5, o.uid), $6
+    CASE WHEN $7 THEN o.revision END, $3, coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, $5, o.uid), $6,
+    coalesce(o.deletion_requester, $8)
 FROM objects o WHERE o.id = $1`
 
 // archivedNamespaces lists the namespaces that the archive has rows of, by
@@ -36,8 +37,40 @@ WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
 // oldestArchived are the first to go when there is too much.
 const oldestArchived = `SELECT id, coalesce(body_revision, 0), size FROM archive ORDER BY id LIMIT $1`
 
-// markRestored notes what became of a row, if it is still there.
-const markRestored = `UPDATE archive SET restored_as = $2 WHERE id = $1 RETURNING id`
+// markRestored notes what became of a row, if it is still there, and says
+// whether references wait for its object.
+const markRestored = `
+UPDATE archive SET restored_as = $2 WHERE id = $1
+RETURNING EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
+
+// restoredSince finds the object that was restored, after revision $2, from the
+// one that had the uid $1. An object's id is the revision of its creation.
+const restoredSince = `
+SELECT 1 FROM archive a JOIN objects o ON o.uid = a.restored_as WHERE a.uid = $1 AND o.id > $2 LIMIT 1`
+
+const insertDropped = `
+INSERT INTO dropped_references (owner_uid, dependent_uid, reference, known) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner_uid, dependent_uid) DO NOTHING`
+
+const anyDropped = `SELECT 1 FROM dropped_references LIMIT 1`
+
+// forgetDropped forgets references that never come back: neither the owner nor
+// an archived form of it is there, or neither the dependent nor an archived form
+// of that. Unique index on objects; archive_uid_idx.
+const forgetDropped = `
+DELETE FROM dropped_references WHERE
+    NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = owner_uid) AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = owner_uid)
+    OR NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = dependent_uid) AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = dependent_uid)`
+
+// unusedKinds are the kinds whose definition was removed before $1 and that have
+// no objects in the archive any more. It may scan the archive once for each. A
+// definition that was removed again meanwhile has another removed_at.
+const (
+	unusedKinds = `
+SELECT k.storage, k.removed_at FROM archive_kinds k
+WHERE k.removed_at <= $1 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.kind = k.storage)`
+	forgetKind = `DELETE FROM archive_kinds WHERE storage = $1 AND removed_at = $2`
+)
 
 const archivedByID = `SELECT id, coalesce(body_revision, 0), size FROM archive WHERE id = $1`
 
@@ -52,8 +85,11 @@ const (
 )
 
 // cascadeDeleting and cascadeArchived are the cascade that an object goes, or
-// went, with. Unique index on objects; archive_uid_idx.
+// went, with, and the client who asked for that. Unique index on objects;
+// archive_uid_idx.
 const (
-	cascadeDeleting = `SELECT coalesce(deletion_cascade, uid) FROM objects WHERE uid = $1`
-	cascadeArchived = `SELECT cascade FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
+	cascadeDeleting = `
+SELECT coalesce(deletion_cascade, uid), coalesce(deletion_requester, deletion_actor, '') FROM objects WHERE uid = $1`
+	cascadeArchived = `
+SELECT cascade, coalesce(requester, actor) FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 )

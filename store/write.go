@@ -42,22 +42,7 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
 	var compacted int64
 	lock(&b, t.engine, &v.revision, &compacted)
-	sealed := false
-	for key := range v.objects {
-		sealed = sealed || t.keys.Seals(key.Kind)
-		b.Query(func(row sqldb.Row) error {
-			o := &state{}
-			err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body)
-			if err != nil {
-				return err
-			}
-			o.stored = len(o.body)
-			o.body, err = t.keys.Open(sealObject(key, o.uid), o.body)
-			v.objects[key] = o
-			return err
-		}, loadObject, key.Kind, key.Namespace, key.Name)
-	}
-	if sealed {
+	if v.queueLoads(&b, t.keys) {
 		querySealingKey(&b, &v.sealing)
 	}
 	if err := t.tx.Send(ctx, &b); err != nil {
@@ -67,6 +52,26 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 		return errors.New("the table revision has no row")
 	}
 	return nil
+}
+
+// queueLoads adds the statements that read the objects of the view. It says
+// whether one of them is of a kind that is sealed.
+func (v *view) queueLoads(b *sqldb.Batch, keys *seal.Keys) (sealed bool) {
+	for key := range v.objects {
+		sealed = sealed || keys.Seals(key.Kind)
+		b.Query(func(row sqldb.Row) error {
+			o := &state{}
+			err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body)
+			if err != nil {
+				return err
+			}
+			o.stored = len(o.body)
+			o.body, err = keys.Open(sealObject(key, o.uid), o.body)
+			v.objects[key] = o
+			return err
+		}, loadObject, key.Kind, key.Namespace, key.Name)
+	}
+	return sealed
 }
 
 func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
@@ -97,8 +102,8 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 		return err
 	}
 	for _, f := range effects {
-		if f.restores != 0 && !f.restored {
-			return object.Errorf(object.Expired, "%s left the archive meanwhile", f.key)
+		if err := f.refused(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -118,17 +123,15 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	switch f.Type {
 	case Created:
 		body = f.stored
-		if f.restores != 0 { // before the change is written: triggers of that want to know
-			b.Query(func(row sqldb.Row) error { f.restored = true; return row.Scan(new(int64)) }, markRestored, f.restores, f.uid)
-		}
+		f.restores.queue(b, f)
 		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
 	case Updated:
 		body = f.stored
 		if f.staysActive() {
 			b.Exec(touchObject, f.id, f.revision, f.finalizing)
 		} else {
-			actor, cascade := f.cause()
-			b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade)
+			actor, cascade, requester := f.cause()
+			b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade, requester)
 		}
 		if f.ownersChange {
 			b.Exec(deleteOwners, f.id)

@@ -34,8 +34,11 @@ type ArchivedObjectSpec struct {
 	UID        types.UID `json:"uid"`
 
 	RemovedAt metav1.Time `json:"removedAt"`
-	// Actor is who asked for the deletion.
-	Actor string `json:"actor"`
+	// RequestedBy is the client whose delete began the cascade. Actor is who
+	// deleted this object: the same client, or what followed up its delete, such
+	// as system:garbage-collector.
+	RequestedBy string `json:"requestedBy"`
+	Actor       string `json:"actor"`
 	// Cascade is shared by all that went for one reason. It is the uid of the
 	// object whose deletion was the reason, or an id of its own for a
 	// collection that was deleted.
@@ -61,7 +64,8 @@ type Restore struct {
 	Status RestoreStatus `json:"status,omitempty"`
 }
 
-// RestoreSpec says what to bring back: exactly one of UID, Cascade and Object.
+// RestoreSpec says what to bring back: exactly one of UID, Cascade and Object, and
+// with UID or Object perhaps WithCascade.
 type RestoreSpec struct {
 	// UID is the uid that the object had.
 	UID types.UID `json:"uid,omitempty"`
@@ -70,6 +74,9 @@ type RestoreSpec struct {
 	// Object is the newest removed object of that name; of several in one
 	// cascade the first, which was there when it began.
 	Object *ObjectName `json:"object,omitempty"`
+	// WithCascade also restores everything that went in the same cascade as the
+	// object: the content of a namespace, the objects of a definition, dependents.
+	WithCascade bool `json:"withCascade,omitempty"`
 
 	// DryRun changes nothing and says what would be done.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -100,6 +107,14 @@ type RestoreStatus struct {
 	// CalledOff is 1 when the object was not gone yet, because the guard held its
 	// deletion, and is ACTIVE again.
 	CalledOff int `json:"calledOff,omitempty"`
+	// Conflicts is how many of the skipped have their name taken by another object.
+	Conflicts int `json:"conflicts,omitempty"`
+
+	// Cascade is what the object went with, and LeftBehind how many objects that
+	// went in it are still only in the archive. Set for one object that is restored
+	// alone.
+	Cascade    string `json:"cascade,omitempty"`
+	LeftBehind int    `json:"leftBehind,omitempty"`
 
 	Results []RestoreResult `json:"results,omitempty"`
 }
@@ -129,4 +144,9 @@ type RestoreResult struct {
 	Outcome  Outcome   `json:"outcome"`
 	Reason   string    `json:"reason,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	// ConflictsWith is the uid of the object that has the name now.
+	ConflictsWith types.UID `json:"conflictsWith,omitempty"`
+	// Relinked is how many objects that were restored before it, without their
+	// references to it, refer to it again.
+	Relinked int `json:"relinked,omitempty"`
 }

@@ -1,0 +1,62 @@
+-- The archive knows who asked for a cascade, what the kinds of its objects are
+-- called, and which owner references restored objects came back without.
+
+-- The client whose delete began the cascade that a DELETING, or a removed,
+-- object is part of. Null: the actor itself asked.
+ALTER TABLE objects ADD COLUMN deletion_requester TEXT;
+ALTER TABLE archive ADD COLUMN requester TEXT;
+
+UPDATE archive SET requester = (SELECT r.actor FROM archive r WHERE r.uid = archive.cascade ORDER BY r.id DESC LIMIT 1)
+WHERE cascade <> uid AND actor IN ('system:garbage-collector', 'system:definition-controller');
+
+CREATE TABLE archive_kinds (
+    -- The names of custom kinds whose definition was removed, for as long as
+    -- objects of the kind are in the archive.
+    storage     TEXT PRIMARY KEY,    -- archive.kind, and the name of the definition
+    definition  TEXT NOT NULL,       -- uid of the definition
+    removed_at  INTEGER NOT NULL,    -- Unix milliseconds
+    api_group   TEXT NOT NULL,
+    api_version TEXT NOT NULL,       -- the one that bodies are stored in
+    kind        TEXT NOT NULL,
+    plural      TEXT NOT NULL,
+    singular    TEXT NOT NULL,
+    short_names TEXT NOT NULL,       -- JSON
+    namespaced  INTEGER NOT NULL     -- boolean
+) STRICT;
+
+CREATE VIEW archive_definitions AS
+    -- The archived definitions with the names that they declare.
+    SELECT a.id, a.name, a.uid, a.removed_at,
+        b.body ->> '$.spec.group' AS api_group,
+        coalesce((SELECT v.value ->> '$.name' FROM json_each(b.body, '$.spec.versions') v WHERE v.value ->> '$.storage'), 'v1') AS api_version,
+        b.body ->> '$.spec.names.kind' AS kind,
+        b.body ->> '$.spec.names.plural' AS plural,
+        coalesce(b.body ->> '$.spec.names.singular', lower(b.body ->> '$.spec.names.kind')) AS singular,
+        coalesce(b.body -> '$.spec.names.shortNames', '[]') AS short_names,
+        b.body ->> '$.spec.scope' = 'Namespaced' AS namespaced
+    FROM archive a JOIN (SELECT revision, CAST(body AS TEXT) AS body FROM changes) b ON b.revision = a.body_revision
+    WHERE a.kind = 'customresourcedefinitions.apiextensions.k8s.io';
+
+CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
+WHEN NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io'
+BEGIN
+    INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
+    SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
+    FROM archive_definitions d WHERE d.id = NEW.id AND d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL;
+END;
+
+INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
+SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
+FROM archive_definitions d WHERE d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL ORDER BY d.id;
+
+CREATE TABLE dropped_references (
+    -- Owner references that restored objects came back without, because the
+    -- owner was gone. A restore of the owner gives them back.
+    owner_uid     TEXT NOT NULL, -- a restore of the object that had this uid brings the owner back
+    dependent_uid TEXT NOT NULL, -- the restored object
+    reference     TEXT NOT NULL, -- the OwnerReference as it was archived, JSON
+    known         TEXT NOT NULL, -- uids of the owners that restores gave the dependent, JSON; any other was added by a client
+    PRIMARY KEY (owner_uid, dependent_uid)
+) STRICT;
+
+CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
