@@ -23,16 +23,16 @@ func newArchive() *cobra.Command {
 		Use:   "archive",
 		Short: "See and purge what was deleted and can still be restored",
 	}
-	cmd.AddCommand(newArchiveList(), newArchivePurge())
+	cmd.AddCommand(newArchiveList(), newArchiveShow(), newArchivePurge())
 	return cmd
 }
 
 // archiveFilter is what list and purge have in common.
 type archiveFilter struct {
 	target
-	kind, name, actor, cascade string
-	since, olderThan           time.Duration
-	everywhere                 bool // said aloud; so it is without it
+	kind, name, actor, requestedBy, cascade string
+	since, olderThan                        time.Duration
+	everywhere                              bool // said aloud; so it is without it
 }
 
 func (f *archiveFilter) addFlags(cmd *cobra.Command) {
@@ -43,7 +43,8 @@ func (f *archiveFilter) addFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	flags.StringVar(&f.kind, "kind", "", "only objects of this kind: kind, plural or short name")
 	flags.StringVar(&f.name, "name", "", "only objects of this name")
-	flags.StringVar(&f.actor, "actor", "", "only what this user deleted")
+	flags.StringVar(&f.actor, "actor", "", "only what this client, or this part of the server, deleted itself")
+	flags.StringVar(&f.requestedBy, "requested-by", "", "only what this client's deletes took, cascades included")
 	flags.StringVar(&f.cascade, "cascade", "", "only what went in this cascade")
 	complete(cmd, "kind", f.completeKinds)
 	complete(cmd, "cascade", f.completeCascades)
@@ -77,7 +78,7 @@ func (f *archiveFilter) empty() bool {
 // selector is the part that the server filters by.
 func (f *archiveFilter) selector() string {
 	var terms []string
-	for _, t := range [][2]string{{"spec.kind", f.kind}, {"spec.name", f.name}, {"spec.actor", f.actor}, {"spec.cascade", f.cascade}} {
+	for _, t := range [][2]string{{"spec.kind", f.kind}, {"spec.name", f.name}, {"spec.requestedBy", f.requestedBy}, {"spec.actor", f.actor}, {"spec.cascade", f.cascade}} {
 		if t[1] != "" {
 			terms = append(terms, t[0]+"="+fields.EscapeValue(t[1]))
 		}
@@ -157,11 +158,11 @@ func newArchiveList() *cobra.Command {
 }
 
 func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o *output, out io.Writer) error {
-	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tACTOR\tCASCADE\tUID")
+	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tREQUESTED BY\tACTOR\tCASCADE\tUID")
 	err := f.each(ctx, client, func(a *v1.ArchivedObject) error {
 		s := a.Spec
 		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), strings.Join([]string{s.Namespace, s.Kind, s.Name,
-			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.Actor, s.Cascade, string(s.UID)}, "\t"))
+			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.RequestedBy, s.Actor, s.Cascade, string(s.UID)}, "\t"))
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "github.com/exeunt/exeunt/archive/v1"
 )
@@ -35,6 +36,9 @@ func TestArchiveRefuses(t *testing.T) {
 		{newRestore, "deploy/", "is not KIND/NAME"},
 		{newRestore, "deploy/web --cascade x", "either KIND/NAME or --cascade"},
 		{newRestore, "--uid x --cascade y", "say what to restore"},
+		{newRestore, "--cascade y --with-cascade", "leave out --with-cascade"},
+		{newArchive, "show", "accepts 1 arg"},
+		{newArchive, "show x -o wide", "want json, yaml, name"},
 		{newRestore, "--uid x -o wide", "want json, yaml, name"},
 	} {
 		cmd := test.make()
@@ -59,5 +63,50 @@ func TestWriteRestore(t *testing.T) {
 	want := "namespace/shop skipped (dry run): the name is taken\nshop configmap/a created (dry run)\n1 created, 1 skipped, 0 failed (dry run)\n"
 	if out.String() != want || warnings.String() != "Warning: configmap/a: no owner\n" {
 		t.Errorf("got %q and %q", out.String(), warnings.String())
+	}
+}
+
+// TestWriteRestoreRemarks: what is left behind, and each conflict by name.
+func TestWriteRestoreRemarks(t *testing.T) {
+	status := v1.RestoreStatus{Created: 1, Skipped: 1, Conflicts: 1, LeftBehind: 57, Cascade: "c-1", Results: []v1.RestoreResult{
+		{Kind: "Deployment", Namespace: "shop", Name: "web", Outcome: v1.Created, Relinked: 2},
+		{Kind: "ConfigMap", Namespace: "shop", Name: "a", UID: "u1", Outcome: v1.Skipped, Reason: "the name is taken", ConflictsWith: "u2"},
+	}}
+	var out, warnings strings.Builder
+	if err := writeRestore(&out, &warnings, v1.RestoreSpec{}, status); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"shop deployment/web created; 2 objects restored before it: the owner reference is back\n",
+		"1 conflict, nothing was overwritten:\n  configmap/a (uid u2) is there; the archive has uid u1\n",
+		"57 objects left with it and still in the archive: exeunt restore --cascade c-1, or the same command with --with-cascade\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestWriteArchived(t *testing.T) {
+	a := &v1.ArchivedObject{Object: &runtime.RawExtension{Raw: []byte(`{"kind":"ConfigMap","data":{"a":"b"}}`)}, Spec: v1.ArchivedObjectSpec{
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "a", UID: "u1",
+		RequestedBy: "alice", Actor: "system:garbage-collector", Cascade: "c-1", Size: 1,
+	}}
+	var out strings.Builder
+	if err := writeArchived(&out, a); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Kind:          ConfigMap (v1)\n", "Requested by:  alice\n", "Actor:         system:garbage-collector\n", "Size:          1 byte\n",
+		"Object:\n  data:\n    a: b\n  kind: ConfigMap\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+	a.Object = nil
+	out.Reset()
+	if err := writeArchived(&out, a); err != nil || !strings.Contains(out.String(), "not kept") {
+		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

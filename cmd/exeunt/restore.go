@@ -27,13 +27,19 @@ had a uid, or everything that went in one cascade, owners before what they own.
 What a controller made again while the cascade went on is skipped: what was there
 before comes back.
 
+An object comes back alone: a namespace is empty then, and the command says how
+much left with it. --with-cascade brings that back too: the content of a namespace,
+the objects of a CustomResourceDefinition, what an owner owned.
+
 An object whose deletion waits to be confirmed (serve --max-cascade) is not gone
 yet: then its deletion is called off, and it stays as it was.
 
-Nothing is overwritten: an object whose name is taken is skipped. Restored
-objects have new uids, and references between them follow. The same command
-again goes on where it was interrupted. See "exeunt archive list".`,
+Nothing is overwritten: an object whose name is taken is skipped, and a namespace
+that exists again takes its content back. Restored objects have new uids, and
+references between them follow, in whichever order they are restored. The same
+command again goes on where it was interrupted. See "exeunt archive list".`,
 		Example: `  exeunt restore configmap/settings -n shop
+  exeunt restore namespace/shop --with-cascade
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			specs, err := restoreSpecs(&t, spec, args)
@@ -56,6 +62,7 @@ again goes on where it was interrupted. See "exeunt archive list".`,
 	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that went in this cascade")
 	complete(cmd, "cascade", t.completeCascades)
 	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
+	f.BoolVar(&spec.WithCascade, "with-cascade", false, "also restore everything that went in the same cascade as the object")
 	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would be done and do nothing")
 	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
 	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
@@ -89,6 +96,9 @@ func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSp
 
 // restoreSpecs is what the arguments and flags name.
 func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSpec, error) {
+	if spec.Cascade != "" && spec.WithCascade {
+		return nil, errors.New("--cascade restores all of the cascade: leave out --with-cascade")
+	}
 	if len(args) == 0 {
 		if (spec.Cascade == "") == (spec.UID == "") {
 			return nil, errors.New("say what to restore: KIND/NAME, --cascade ID or --uid UID")
@@ -128,7 +138,9 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec) (v
 			return v1.RestoreStatus{}, err
 		}
 		var reply v1.Restore
-		err = answer(client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").Body(body).Do(ctx), &reply)
+		ask := client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").
+			WarningHandler(rest.NoWarnings{}) // the status says the same, and is printed
+		err = answer(ask.Body(body).Do(ctx), &reply)
 		if err != nil {
 			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
 		}
@@ -166,6 +178,9 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		if r.Reason != "" {
 			line += ": " + r.Reason
 		}
+		if r.Relinked > 0 {
+			line += fmt.Sprintf("; %s restored before it: the owner reference is back", counted(r.Relinked, "object"))
+		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
 		}
@@ -177,8 +192,35 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		_, err := fmt.Fprintf(out, "It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.\n", suffix)
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%d created, %d skipped, %d failed%s\n", status.Created, status.Skipped, status.Failed, suffix)
+	if _, err := fmt.Fprintf(out, "%d created, %d skipped, %d failed%s\n", status.Created, status.Skipped, status.Failed, suffix); err != nil {
+		return err
+	}
+	if err := writeConflicts(out, status); err != nil || status.LeftBehind == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s left with it and still in the archive: exeunt restore --cascade %s, or the same command with --with-cascade\n",
+		counted(status.LeftBehind, "object"), status.Cascade)
 	return err
+}
+
+// writeConflicts names what was skipped because another object has the name.
+func writeConflicts(out io.Writer, status v1.RestoreStatus) error {
+	if status.Conflicts == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(out, "%s, nothing was overwritten:\n", counted(status.Conflicts, "conflict")); err != nil {
+		return err
+	}
+	for _, r := range status.Results {
+		if r.ConflictsWith == "" {
+			continue
+		}
+		line := fmt.Sprintf("  %s/%s (uid %s) is there; the archive has uid %s", strings.ToLower(r.Kind), r.Name, r.ConflictsWith, r.UID)
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restored is the answer in every form. As names, it is what exists again.

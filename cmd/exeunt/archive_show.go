@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/exeunt/exeunt/archive/v1"
+)
+
+func newArchiveShow() *cobra.Command {
+	var t target
+	var o output
+	cmd := &cobra.Command{
+		Use:   "show UID | KIND/NAME",
+		Short: "Show a removed object: who deleted it, with what, and its last state",
+		Long: `Show a removed object: the one that had a uid, or the newest removed one of a
+name. The kind may be one whose definition was deleted.`,
+		Example: `  exeunt archive show configmap/settings -n shop
+  exeunt archive show 5f1f4c1e-… -o yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			client, err := t.connect()
+			if err != nil {
+				return err
+			}
+			a, err := findArchived(cmd.Context(), client, &t, args[0])
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), document{
+				value: a, names: []string{objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name)},
+				text: func(w io.Writer) error { return writeArchived(w, a) },
+			})
+		},
+	}
+	t.addFlags(cmd)
+	cmd.ValidArgsFunction = t.completeArchived
+	o.addFlag(cmd, "name")
+	return cmd
+}
+
+// findArchived asks for the object that an argument names. A cluster-scoped one
+// is found whatever the namespace is.
+func findArchived(ctx context.Context, client rest.Interface, t *target, argument string) (*v1.ArchivedObject, error) {
+	kind, name, isName := strings.Cut(argument, "/")
+	if !isName {
+		return firstArchived(ctx, client, "", "metadata.name="+fields.EscapeValue(argument), argument)
+	}
+	if kind == "" || name == "" {
+		return nil, fmt.Errorf("%q is neither a UID nor KIND/NAME", argument)
+	}
+	f := archiveFilter{kind: kind, name: name}
+	namespace, err := t.currentNamespace()
+	if err != nil {
+		return nil, err
+	}
+	a, err := firstArchived(ctx, client, namespace, f.selector(), argument)
+	if err == nil || t.namespace != "" {
+		return a, err
+	}
+	if other, elsewhere := firstArchived(ctx, client, "", f.selector(), argument); elsewhere == nil {
+		if other.Spec.Namespace == "" {
+			return other, nil
+		}
+		return nil, fmt.Errorf("%w; one was in namespace %s: -n %s", err, other.Spec.Namespace, other.Spec.Namespace)
+	}
+	return nil, err
+}
+
+func firstArchived(ctx context.Context, client rest.Interface, namespace, selector, argument string) (*v1.ArchivedObject, error) {
+	request := client.Get().AbsPath(archivedPath(namespace)).Param("limit", "1").Param("fieldSelector", selector)
+	var page v1.ArchivedObjectList
+	if err := answer(request.Do(ctx), &page); err != nil {
+		return nil, fmt.Errorf("show archived object: %w", err)
+	}
+	if len(page.Items) == 0 {
+		where := ""
+		if namespace != "" {
+			where = " in namespace " + namespace
+		}
+		return nil, fmt.Errorf("the archive has no %s%s", argument, where)
+	}
+	return &page.Items[0], nil
+}
+
+// writeArchived writes the row, and below it the object.
+func writeArchived(out io.Writer, a *v1.ArchivedObject) error {
+	s := a.Spec
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	for _, line := range [][2]string{
+		{"Kind", s.Kind + " (" + s.APIVersion + ")"}, {"Namespace", s.Namespace}, {"Name", s.Name}, {"UID", string(s.UID)},
+		{"Removed", s.RemovedAt.UTC().Format(time.RFC3339) + ", " + duration.HumanDuration(time.Since(s.RemovedAt.Time)) + " ago"},
+		{"Requested by", s.RequestedBy}, {"Actor", s.Actor}, {"Cascade", s.Cascade}, {"Size", counted(s.Size, "byte")},
+	} {
+		if line[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s:\t%s\n", line[0], line[1]); err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if a.Object == nil {
+		_, err := fmt.Fprintln(out, "Object:  not kept; it cannot be restored")
+		return err
+	}
+	text, err := yaml.JSONToYAML(a.Object.Raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "Object:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
+	return err
+}
