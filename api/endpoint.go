@@ -112,8 +112,8 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 	}
 	e.verbs[""] = map[string]http.HandlerFunc{
 		"get":              handlers.GetResource(main, scope),
-		"list":             handlers.ListResource(main, main, scope, false, watchAtLeast),
-		"watch":            handlers.ListResource(main, main, scope, true, watchAtLeast),
+		"list":             boundTimeout(handlers.ListResource(main, main, scope, false, watchAtLeast)),
+		"watch":            boundTimeout(handlers.ListResource(main, main, scope, true, watchAtLeast)),
 		"create":           fresh(func() http.HandlerFunc { return handlers.CreateResource(main, scope, nil) }),
 		"update":           fresh(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, nil) }),
 		"patch":            fresh(func() http.HandlerFunc { return handlers.PatchResource(main, scope, nil, patchTypes(v)) }),

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"time"
 
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -205,7 +207,24 @@ func send(e *store.Event, match matcher, out sink) error {
 // watchTimeout is how long the watch may last.
 func watchTimeout(options *metainternal.ListOptions) time.Duration {
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
-		return time.Duration(min(*options.TimeoutSeconds, math.MaxInt64/int64(time.Second))) * time.Second // no overflow
+		return time.Duration(min(*options.TimeoutSeconds, mostSeconds)) * time.Second
 	}
 	return watchAtLeast + rand.N(watchAtLeast)
+}
+
+// mostSeconds is the longest time in seconds that a time.Duration can hold.
+const mostSeconds = math.MaxInt64 / int64(time.Second)
+
+// boundTimeout lowers timeoutSeconds to mostSeconds: the library multiplies it
+// without a check, and a watch whose time overflows ends at once.
+func boundTimeout(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		query := req.URL.Query()
+		if n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64); err == nil && n > mostSeconds {
+			query.Set("timeoutSeconds", strconv.FormatInt(mostSeconds, 10))
+			req = req.Clone(req.Context())
+			req.URL.RawQuery = query.Encode()
+		}
+		next(w, req)
+	}
 }

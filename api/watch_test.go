@@ -180,6 +180,19 @@ func TestWatchTimesOut(t *testing.T) {
 	})
 }
 
+// TestWatchOfLargestTimeout: a time in seconds that no duration can hold means
+// "as long as possible", not "over already".
+func TestWatchOfLargestTimeout(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("a", "")
+		x := w.watch(base + "&timeoutSeconds=9223372036854775807")
+		x.wants("ADDED a")
+		w.configMap("b", "")
+		x.wants("ADDED b")
+	})
+}
+
 // TestWatchEndsAtShutdown: watchers are told by a clean end, and Close waits
 // until they have been.
 func TestWatchEndsAtShutdown(t *testing.T) {
