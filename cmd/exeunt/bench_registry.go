@@ -2,11 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/bench"
 )
@@ -15,7 +13,7 @@ func newBenchRegistry() *cobra.Command {
 	var c bench.RegistryConfig
 	var o output
 	var asJSON bool
-	var kubeconfig string
+	var t target
 	cmd := &cobra.Command{
 		Use:   "registry URL",
 		Short: "Put load on an OCI registry and measure it",
@@ -28,7 +26,7 @@ the run makes the namespace of the repository and removes it with all that is in
 it; without, the empty repository stays: registries have no request to remove it.`,
 		Example: `  exeunt bench registry http://127.0.0.1:5000 --pid $(pidof exeunt)
   exeunt bench registry http://127.0.0.1:5000 --images 2000 --large -1`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1, "URL, for instance http://127.0.0.1:5000"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON {
 				o.format = "json"
@@ -37,10 +35,10 @@ it; without, the empty repository stays: registries have no request to remove it
 				return err
 			}
 			c.URL = args[0]
-			if kubeconfig != "" {
+			if t.kubeconfig != "" || t.context != "" { // any registry will do, also one without an API
 				var err error
-				if c.REST, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-					return fmt.Errorf("read kubeconfig: %w", err)
+				if c.REST, err = t.restConfig(); err != nil {
+					return err
 				}
 			}
 			result, err := bench.RunRegistry(cmd.Context(), c)
@@ -52,7 +50,8 @@ it; without, the empty repository stays: registries have no request to remove it
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Repository, "repository", "bench/images", "repository to push to")
-	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` that leads to the API of an Exeunt server: the namespace of the repository is made and removed there")
+	t.addServerFlags(cmd)
+	f.Lookup("kubeconfig").Usage = "`file` that leads to the API of an Exeunt server: the namespace of the repository is made and removed there"
 	f.BoolVar(&c.Keep, "keep", false, "leave what was pushed")
 	f.IntVar(&c.Clients, "clients", 8, "requests under way at once")
 	f.IntVar(&c.Images, "images", 400, "small images to push, each a config and three layers")

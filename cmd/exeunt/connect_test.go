@@ -56,7 +56,6 @@ func TestServerFlags(t *testing.T) {
 		"exeunt serve":           "is the server",
 		"exeunt node join":       "has a token instead",
 		"exeunt registry verify": "reads the database",
-		"exeunt bench registry":  "takes any registry's URL",
 	}
 	each(newRoot(), func(c *cobra.Command) {
 		_, excused := local[c.CommandPath()]

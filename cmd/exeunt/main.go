@@ -35,6 +35,17 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// exactly takes n arguments. The error says which they are: want is "ID" or
+// "EVENT DURATION", and what helps to find them.
+func exactly(n int, want string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return fmt.Errorf("%s takes %s, not %s: %s", cmd.CommandPath(), counted(n, "argument"), counted(len(args), "argument"), want)
+	}
+}
+
 // refuseUnknown makes an error of a command that a group does not have. Cobra
 // does so for the root alone: elsewhere a script that misspelt one would be
 // shown the help, and be told that all is well.

@@ -53,7 +53,7 @@ func TestNodeToken(t *testing.T) {
 		{"revoke aaaa -o yaml", "DELETE /exeunt/mesh/tokens/aaaa", "state: issued\n", false},
 		{"revoke cccc", "DELETE /exeunt/mesh/tokens/cccc", "kubectl delete meshnode web -n shop", true},
 		{"revoke gone", "DELETE /exeunt/mesh/tokens/gone", `there is no token "gone"`, true},
-		{"revoke", "", "accepts 1 arg", true},
+		{"revoke", "", "token revoke takes 1 argument, not 0 arguments: ID, as", true},
 	} {
 		asked = ""
 		var out bytes.Buffer

@@ -151,6 +151,10 @@ func listedTokens(list v1alpha1.TokenList) document {
 
 func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	if len(list.Items) == 0 {
+		_, err := fmt.Fprintln(out, "no tokens; make one with: exeunt node token create")
+		return err
+	}
 	fmt.Fprintln(w, "ID\tPROJECT\tSTATE\tNODE\tEXPIRES\tMADE BY\tLEFT")
 	for _, t := range list.Items {
 		expires := "-"
@@ -173,7 +177,7 @@ func newTokenRevoke() *cobra.Command {
 	var t target
 	var o output
 	cmd := &cobra.Command{
-		Use: "revoke ID", Short: "Make an unused token worthless", Args: cobra.ExactArgs(1),
+		Use: "revoke ID", Short: "Make an unused token worthless", Args: exactly(1, `ID, as "exeunt node token list" shows it`),
 		Long: `Make an unused token worthless. The id is the part of the token between the
 underscores. A token that was used stays so: to remove its node, delete the
 MeshNode.`,

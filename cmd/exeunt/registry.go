@@ -64,7 +64,7 @@ func newRegistryReviewAfter() *cobra.Command {
 on. "exeunt registry gc stats" lists the events. What is in the queues stays as
 it is.`,
 		Example: "  exeunt registry gc review-after tag_delete 72h",
-		Args:    cobra.ExactArgs(2),
+		Args:    exactly(2, `EVENT DURATION, for instance tag_delete 72h; "exeunt registry gc stats" lists the events`),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := registryRequest{http.MethodPost, "/gc/review-after", map[string]string{"event": args[0], "after": args[1]}}
 			return r.run(cmd.Context(), cmd.OutOrStdout(), set, writeDelays)

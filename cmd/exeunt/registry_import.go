@@ -36,7 +36,7 @@ manifest without a tag, a list or a subject that keeps it comes along, and is
 collected later like any other, unless the Repository has spec.hold.`,
 		Example: `  exeunt registry import /var/lib/registry
   exeunt registry import /var/lib/registry --registry https://registry.shop.example:5000 --jobs 16`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1, "DIR, the rootdirectory of the other registry, for instance /var/lib/registry"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

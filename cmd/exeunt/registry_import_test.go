@@ -56,7 +56,7 @@ func TestRegistryImport(t *testing.T) {
 		{[]string{dir, "--registry", "https://127.0.0.1:1", "--kubeconfig", "missing"}, 0, "missing", true},
 		{[]string{dir, "--jobs", "0"}, 0, "--jobs 0: want at least 1", true},
 		{[]string{t.TempDir()}, 0, "is not the storage of a registry", true},
-		{nil, 0, "accepts 1 arg(s)", true},
+		{nil, 0, "takes 1 argument, not 0 arguments: DIR", true},
 	} {
 		status = tt.status
 		var out bytes.Buffer

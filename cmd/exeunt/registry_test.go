@@ -62,7 +62,7 @@ func TestRegistry(t *testing.T) {
 		{[]string{"undelete", "shop/web"}, "say what to bring back", true},
 		{[]string{"undelete"}, "say what to bring back", true},
 		{[]string{"undelete", "shop/web:gone"}, "not like this", true},
-		{[]string{"gc", "review-after", "tag_delete"}, "accepts 2 arg(s)", true},
+		{[]string{"gc", "review-after", "tag_delete"}, "takes 2 arguments, not 1 argument: EVENT DURATION", true},
 	} {
 		var out bytes.Buffer
 		cmd := newRegistry()
