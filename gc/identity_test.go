@@ -237,4 +237,3 @@ func TestManyOfUnknownKind(t *testing.T) {
 		}
 	})
 }
-

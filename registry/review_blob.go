@@ -56,9 +56,7 @@ func (r *blobReviewer) Review(ctx context.Context, tx *countingTx, now time.Time
 		tx.note(workerBlob, task.Event, outcome)
 	}
 	slices.Sort(losers)
-	for _, repository := range slices.Compact(losers) {
-		tx.changed = append(tx.changed, repository)
-	}
+	tx.changed = append(tx.changed, slices.Compact(losers)...)
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
