@@ -222,12 +222,17 @@ func (c *liteConn) setArgs(args []any) error {
 	return nil
 }
 
-func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
+// fit makes room for the columns of a row.
+func (c *liteConn) fit(rows driver.Rows) {
 	if n := len(rows.Columns()); cap(c.row.values) < n {
 		c.row.values = make([]driver.Value, n)
 	} else {
 		c.row.values = c.row.values[:n]
 	}
+}
+
+func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
+	c.fit(rows)
 	for {
 		err := rows.Next(c.row.values)
 		if errors.Is(err, io.EOF) {
@@ -271,6 +276,12 @@ func assign(dest any, value driver.Value) (ok bool) {
 	case *[]byte:
 		*d, ok = value.([]byte)
 		ok = ok || value == nil
+	case *int:
+		var n int64
+		n, ok = value.(int64)
+		*d = int(n)
+	case sql.Scanner:
+		ok = d.Scan(value) == nil
 	}
 	return ok
 }

@@ -38,8 +38,9 @@ type DB struct {
 
 	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
 
-	lite  *liteConn // SQLite only; owned by whoever has the writer's connection
-	flush flusher   // SQLite only
+	lite  *liteConn   // SQLite only; owned by whoever has the writer's connection
+	rows  *rowReaders // SQLite only
+	flush flusher     // SQLite only
 
 	holder holder // this process, as its tokens name it
 
@@ -93,7 +94,7 @@ func (db *DB) Close() error {
 	}
 	clear(db.stmts)
 	db.mu.Unlock()
-	errs = append(errs, db.closeLite(), db.flush.close())
+	errs = append(errs, db.closeLite(), db.rows.close(), db.flush.close())
 	for _, pool := range []*sql.DB{db.reader, db.writer} {
 		if pool != nil {
 			errs = append(errs, pool.Close())
@@ -121,21 +122,13 @@ func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Ro
 }
 
 // Row reads the one row that a statement finds by key, and reports whether
-// there is one.
+// there is one. ctx bounds the wait for a connection. Destinations are those of
+// the interface Row, and *int and sql.Scanner.
 func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	var row *sql.Row
-	if db.engine == Postgres {
-		row = db.reader.QueryRowContext(ctx, statement, args...)
-	} else {
-		stmt, err := db.prepared(ctx, statement)
-		if err != nil {
-			return false, err
-		}
-		// One row is read sooner than the goroutines that would watch a
-		// context are started.
-		row = stmt.QueryRowContext(context.WithoutCancel(ctx), args...)
+	if db.engine == SQLite {
+		return db.rows.row(ctx, statement, args, dest)
 	}
-	err := row.Scan(dest...)
+	err := db.reader.QueryRowContext(ctx, statement, args...).Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

@@ -244,6 +244,37 @@ func TestTransactionsEnd(t *testing.T) {
 	})
 }
 
+// TestRowWaitsForItsContext: reads that hold every connection of the pool do not
+// hold up a read by key for longer than its context allows.
+func TestRowWaitsForItsContext(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		readers := map[sqldb.Engine]int{sqldb.SQLite: 8, sqldb.Postgres: 16}
+		for range readers[db.Engine()] {
+			tx, err := db.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		done := make(chan error, 1)
+		var n int64
+		go func() {
+			_, err := db.Row(ctx, "SELECT current FROM revision", nil, &n)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the read ended with %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the read waits for a connection long after its context has ended")
+		}
+	})
+}
+
 // TestCommitAfterFailure: PostgreSQL answers such a COMMIT as if all were well.
 func TestCommitAfterFailure(t *testing.T) {
 	tx, err := dbtest.OpenDB(t, sqldb.Postgres).Begin(t.Context())

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	// sqliteReaders bounds the reads that run at once; more wait.
+	// sqliteReaders bounds the reads of a kind (Row; all others) that run at
+	// once; more wait.
 	sqliteReaders = 8
 	// sqliteBusy is how long to wait for another process that writes.
 	sqliteBusy = 10 * time.Second
@@ -85,6 +87,8 @@ func (db *DB) connectSQLite(ctx context.Context) error {
 	}
 	db.reader.SetMaxOpenConns(sqliteReaders)
 	db.reader.SetMaxIdleConns(sqliteReaders)
+	name := sqliteName(db.path, "ro", "deferred", readerPragmas)
+	db.rows = newRowReaders(sqliteReaders, func() (driver.Conn, error) { return db.reader.Driver().Open(name) })
 	return pingSQLite(ctx, db.reader)
 }
 

@@ -18,7 +18,8 @@ type item struct {
 }
 
 // Row is the row a query is at. Destinations are *int64, *string, *bool and
-// *[]byte; NULL can only go to *[]byte.
+// *[]byte, and for SQLite also *int and sql.Scanner; NULL can only go to *[]byte
+// and to a sql.Scanner.
 type Row interface {
 	Scan(dest ...any) error
 }

@@ -1,0 +1,140 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// rowReaders are the connections of Row on SQLite. Row has its own, for two
+// reasons. What else reads may hold its connection for seconds, and a read by
+// key must not wait for it. And these connections are never interrupted, so
+// they keep their prepared statements for good: a connection of the pool that a
+// context interrupts is replaced, and its statements would leak.
+//
+// A context bounds the wait for a connection. It does not interrupt the read:
+// one row is read sooner than the goroutine is started that would watch the
+// context.
+type rowReaders struct {
+	open func() (driver.Conn, error)
+	// turns has one token for each connection that may be used at once.
+	turns chan struct{}
+
+	mu     sync.Mutex
+	idle   []*liteConn // the one used last is used next; guarded by mu
+	closed bool        // guarded by mu
+}
+
+func newRowReaders(most int, open func() (driver.Conn, error)) *rowReaders {
+	return &rowReaders{open: open, turns: make(chan struct{}, most)}
+}
+
+var errRowsClosed = errors.New("the database is closed")
+
+func (r *rowReaders) row(ctx context.Context, statement string, args, dest []any) (bool, error) {
+	if err := r.wait(ctx); err != nil {
+		return false, fmt.Errorf("wait for a connection: %w", err)
+	}
+	defer func() { <-r.turns }()
+	c, err := r.take()
+	if err != nil {
+		return false, err
+	}
+	defer r.give(c)
+	return c.first(statement, args, dest)
+}
+
+// mostWait bounds the wait for a connection where the context does not.
+const mostWait = 30 * time.Second
+
+func (r *rowReaders) wait(ctx context.Context) error {
+	select {
+	case r.turns <- struct{}{}:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, mostWait)
+	defer cancel()
+	select {
+	case r.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *rowReaders) take() (*liteConn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errRowsClosed
+	}
+	if n := len(r.idle); n > 0 {
+		c := r.idle[n-1]
+		r.idle = r.idle[:n-1]
+		return c, nil
+	}
+	conn, err := r.open()
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &liteConn{conn: conn, stmts: map[string]liteStmt{}}, nil
+}
+
+func (r *rowReaders) give(c *liteConn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idle = append(r.idle, c)
+}
+
+// close waits for the reads that run, which are short.
+func (r *rowReaders) close() error {
+	if r == nil {
+		return nil
+	}
+	for range cap(r.turns) {
+		r.turns <- struct{}{}
+	}
+	defer func() {
+		for range cap(r.turns) {
+			<-r.turns
+		}
+	}()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var errs []error
+	for _, c := range r.idle {
+		errs = append(errs, c.close(), c.conn.Close())
+	}
+	r.idle = nil
+	return errors.Join(errs...)
+}
+
+// first reads the first row of a statement, and reports whether there is one.
+func (c *liteConn) first(statement string, args, dest []any) (found bool, err error) {
+	stmt, err := c.stmt(statement)
+	if err != nil {
+		return false, err
+	}
+	if err := c.setArgs(args); err != nil {
+		return false, err
+	}
+	rows, err := stmt.QueryContext(context.Background(), c.args)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	c.fit(rows)
+	switch err := rows.Next(c.row.values); {
+	case errors.Is(err, io.EOF):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, c.row.Scan(dest...)
+}
