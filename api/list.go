@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,7 +52,6 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 	if err != nil {
 		return out, err
 	}
-	defer listing.Close()
 	out.revision = listing.Revision()
 	for listing.Next() {
 		out.objects = append(out.objects, listing.Object())
@@ -113,9 +113,7 @@ func (r *resource) openListing(ctx context.Context, request store.ListRequest, o
 	}
 	least, err := object.ParseResourceVersion(options.ResourceVersion)
 	if err == nil && options.Continue == "" && least > listing.Revision() {
-		current := listing.Revision()
-		_ = listing.Close()
-		return nil, versionFromTheFuture(tooLargeMessage(least, current))
+		return nil, versionFromTheFuture(tooLargeMessage(least, listing.Revision()))
 	}
 	return listing, nil
 }
@@ -134,13 +132,16 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 		r.fail(w, req, err)
 		return
 	}
-	defer listing.Close()
 	out := newStream(w, req)
 	defer out.release()
 	out.header(http.StatusOK)
 	if err := r.streamList(out, listing, options.Limit > 0); err != nil {
-		// The answer has begun: the only honest end is to cut it off.
-		r.api.log.Error("list broke off", "resource", r.v.Resource().String(), "error", err)
+		// The answer has begun: the only honest end is to cut it off. So it is
+		// for a list that compaction overtakes: its client sees a broken answer,
+		// not a short list, and lists again.
+		if !errors.Is(err, errSinkClosed) {
+			r.api.log.Error("list broke off", "resource", r.v.Resource().String(), "error", err)
+		}
 		panic(http.ErrAbortHandler)
 	}
 }

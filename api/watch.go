@@ -91,7 +91,6 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 		return nil, r.statusError(err, object.Key{})
 	}
 	if revision := listing.Revision(); plan.least > revision {
-		_ = listing.Close() // the error says more
 		return nil, versionFromTheFuture(tooLargeMessage(plan.least, revision))
 	}
 	return listing, nil
@@ -131,11 +130,9 @@ func quiet(ctx context.Context, err error) error {
 	return err
 }
 
-var errSinkClosed = errors.New("the watcher has gone")
+var errSinkClosed = errors.New("the client has gone, or does not read")
 
-// sendState closes the state, too: a watch may last for an hour after it.
 func (r *resource) sendState(plan watchPlan, state *store.Listing, out sink) error {
-	defer state.Close()
 	for state.Next() {
 		if err := out.added(state.Object()); err != nil {
 			return err

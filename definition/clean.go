@@ -65,7 +65,7 @@ func (c *Controller) deleteInstances(ctx context.Context, storage string, defini
 	for listing.Next() {
 		keys = append(keys, listing.Object().Key)
 	}
-	err = errors.Join(listing.Err(), listing.Close())
+	err = listing.Err()
 	if err != nil || len(keys) == 0 {
 		return len(keys), err
 	}

@@ -93,7 +93,6 @@ func (c *Controller) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list definitions: %w", err)
 	}
-	defer listing.Close()
 	c.revision = listing.Revision()
 	found := map[string]bool{}
 	for listing.Next() {

@@ -213,7 +213,6 @@ func stored(t *testing.T, st *store.Store, kind string) (keys []object.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listing.Close()
 	for listing.Next() {
 		keys = append(keys, listing.Object().Key)
 	}

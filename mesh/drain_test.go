@@ -46,7 +46,6 @@ func (w *world) event(n enrolled) *corev1.Event {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer listing.Close()
 	for listing.Next() {
 		e := &corev1.Event{}
 		if err := object.DecodeInto(listing.Object().Body, "", corev1.SchemeGroupVersion.WithKind("Event"), e); err != nil {

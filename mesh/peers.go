@@ -67,7 +67,6 @@ func (m *Mesh) peers(ctx context.Context, n Node) (v1alpha1.Peers, error) {
 	if err != nil {
 		return v1alpha1.Peers{}, fmt.Errorf("list peers: %w", err)
 	}
-	defer func() { _ = listing.Close() }()
 	out := v1alpha1.Peers{Revision: listing.Revision(), Changed: true, Peers: []v1alpha1.Peer{}}
 	registered := false
 	for listing.Next() {

@@ -151,11 +151,6 @@ func list(t testing.TB, s *Store, r ListRequest) (lines []string, revision int64
 	if err != nil {
 		t.Fatalf("list: %v", err)
 	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("close listing: %v", err)
-		}
-	}()
 	for l.Next() {
 		lines = append(lines, line(l.Object()))
 	}

@@ -10,10 +10,10 @@ import (
 )
 
 // Limits of one read of the log, so that a reader far behind takes no more
-// memory than the others.
+// memory than the others. A watcher whose client does not read holds one of them.
 const (
 	logEvents = 256
-	logBytes  = 4 << 20
+	logBytes  = 1 << 20
 )
 
 // readChanges reads changes in (from, to], in order. It stops early at a number

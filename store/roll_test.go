@@ -19,7 +19,6 @@ func listBy(t *testing.T, s *Store, namespace string) (lines []string, byRoll bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	lines = append(lines, fmt.Sprint("at ", l.Revision()))
 	for l.Next() {
 		lines = append(lines, line(l.Object()))
@@ -27,7 +26,7 @@ func listBy(t *testing.T, s *Store, namespace string) (lines []string, byRoll bo
 	if l.Err() != nil {
 		t.Fatal(l.Err())
 	}
-	return lines, l.tx == nil
+	return lines, l.rolled
 }
 
 // TestRollsSayWhatTheDatabaseSays makes random changes, and lists each time

@@ -166,7 +166,6 @@ func wantBody(t testing.TB, s *Store, key object.Key, want []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	if !l.Next() || !bytes.Equal(l.Object().Body, want) {
 		t.Errorf("%s is listed as %s, %v; want %s", key, l.Object().Body, l.Err(), want)
 	}

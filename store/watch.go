@@ -60,6 +60,8 @@ func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 	if r.From >= s.Revision() {
 		return w, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	_, compacted, err := s.revisions(ctx)
 	if err != nil {
 		return nil, err
@@ -184,6 +186,8 @@ func (w *Watcher) wait(ctx context.Context, c collection) (progress bool, err er
 // been compacted after it has read: if that is not past the watcher even then,
 // nothing was missing from what it read.
 func (w *Watcher) readLog(ctx context.Context, to int64) ([]*Event, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	events, upTo, err := w.store.readChanges(ctx, &w.request, w.pos, to)
 	if err != nil {
 		return nil, 0, err

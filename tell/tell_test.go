@@ -96,7 +96,7 @@ func (w *world) events() (all []corev1.Event) {
 		}
 		all = append(all, e)
 	}
-	if err := errors.Join(listing.Err(), listing.Close()); err != nil {
+	if err := listing.Err(); err != nil {
 		w.Fatal(err)
 	}
 	return all

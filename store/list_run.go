@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The first run of a listing has up to runLength objects and runBytes of bodies,
+// and each run after it may have twice as many as the one before, up to
+// runGrowth times. A client that stops reading holds one run: a small one, unless
+// it has read much before. A client that reads a long list costs few snapshots.
+const (
+	runLength = 512
+	runBytes  = 512 << 10
+	runGrowth = 8
+	// firstBodies is how many bodies are read before their size is known.
+	firstBodies = 16
+	// readTimeout bounds the reads of one run, or of one step through the log,
+	// for requests that last longer: a watch waits no longer than this for a
+	// connection.
+	readTimeout = 30 * time.Second
+)
+
+// snapshot is one transaction of a listing.
+type snapshot struct {
+	ctx context.Context
+	db  *sqldb.DB
+	tx  *sql.Tx
+}
+
+// read reads the next run in a snapshot of its own. The revision is that of the
+// first snapshot; if the store has moved on since, a later run reads the state as
+// of that revision from the log.
+func (l *Listing) read() error {
+	if l.rolled {
+		l.readEntries()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, readTimeout)
+	defer cancel()
+	tx, err := l.store.db.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	s := &snapshot{ctx: ctx, db: l.store.db, tx: tx}
+	current, compacted, err := s.revisions()
+	switch {
+	case err != nil:
+		return err
+	case l.revision > current:
+		return object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
+	case l.revision == 0:
+		l.revision = current
+	case l.revision < compacted:
+		return expired(l.revision, compacted)
+	}
+	if err := l.readRun(s, l.revision < current); err != nil {
+		return err
+	}
+	l.record()
+	return nil
+}
+
+// readRun reads heads, and the bodies of as many of them as a run may hold.
+func (l *Listing) readRun(s *snapshot, past bool) error {
+	growth := min(1<<min(l.runs, 8), runGrowth)
+	l.runs++
+	length := runLength * growth
+	if past && l.average > 0 {
+		length = runLength * 2 * runGrowth // each run costs a look through all changes since
+	}
+	if l.average > 0 {
+		length = min(length, runBytes*growth/4*5/l.average+firstBodies) // more would not fit
+	}
+	if left := l.request.Limit - l.count; l.request.Limit > 0 && l.request.Match == nil && left < length {
+		length = left + 1 // one more tells whether there is more
+	}
+	if err := l.readHeads(s, length, past); err != nil {
+		return err
+	}
+	whole := len(l.run)
+	if err := l.readBodies(s, runBytes*growth); err != nil {
+		return err
+	}
+	l.at, l.last = 0, whole < length && len(l.run) == whole
+	if n := len(l.run); n > 0 {
+		l.afterNamespace, l.afterName = l.run[n-1].Namespace, l.run[n-1].Name
+	}
+	return nil
+}
+
+func (l *Listing) readHeads(s *snapshot, length int, past bool) error {
+	clear(l.run) // a shorter run would keep the bodies behind it
+	l.run = l.run[:0]
+	statement, args := listHeads, []any{l.request.Kind, l.afterNamespace, l.afterName, l.lastNamespace, l.request.Name}
+	switch {
+	case past:
+		statement, args = listAt, append(args, l.revision)
+	case l.request.Namespace != "" && l.request.Name != "":
+		statement = listHead
+	}
+	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, append(args, int64(length))...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		o := object.Object{Key: object.Key{Kind: l.request.Kind}}
+		if err := rows.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision); err != nil {
+			return err
+		}
+		l.run = append(l.run, o)
+	}
+	return rows.Err()
+}
+
+// readBodies fills in the bodies of the run, and cuts it after the object with
+// which they reach the limit.
+func (l *Listing) readBodies(s *snapshot, limit int) error {
+	size := 0
+	for from := 0; from < len(l.run); {
+		n := firstBodies
+		if l.average > 0 {
+			n = max((limit-size)/l.average, 1)
+		}
+		to := min(from+n, len(l.run))
+		if err := l.fill(s, l.run[from:to]); err != nil {
+			return err
+		}
+		for i := from; i < to; i++ {
+			if size += len(l.run[i].Body); size >= limit {
+				clear(l.run[i+1:])
+				l.run = l.run[:i+1]
+				break
+			}
+		}
+		from = to
+		l.average = max(size/min(to, len(l.run)), 1)
+	}
+	return nil
+}
+
+// fill reads the bodies that the cache does not have.
+func (l *Listing) fill(s *snapshot, run []object.Object) error {
+	var missing []int64
+	for i := range run {
+		if run[i].Body = l.store.bodies.get(run[i].Revision); run[i].Body == nil {
+			missing = append(missing, run[i].Revision)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	found, err := s.bodies(missing)
+	if err != nil {
+		return err
+	}
+	for i := range run {
+		if o := &run[i]; o.Body == nil {
+			if o.Body = found[o.Revision]; o.Body == nil {
+				return fmt.Errorf("%s has no body at revision %d", o.Key, o.Revision)
+			}
+			if err := l.store.Unseal(o); err != nil {
+				return err
+			}
+			l.store.bodies.put(o.Revision, o.Body)
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) revisions() (current, compacted int64, err error) {
+	rows, err := s.db.QueryTx(s.ctx, s.tx, readRevision)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read revision: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	if rows.Next() {
+		if err := rows.Scan(&current, &compacted); err != nil {
+			return 0, 0, fmt.Errorf("read revision: %w", err)
+		}
+	}
+	return current, compacted, rows.Err()
+}
+
+func (s *snapshot) bodies(revisions []int64) (map[int64][]byte, error) {
+	statement, arg := readBodiesPostgres, any(revisions)
+	if s.db.Engine() == sqldb.SQLite {
+		list, err := json.Marshal(revisions)
+		if err != nil {
+			return nil, err
+		}
+		statement, arg = readBodiesSQLite, string(list)
+	}
+	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, arg)
+	if err != nil {
+		return nil, fmt.Errorf("read bodies: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	found := make(map[int64][]byte, len(revisions))
+	for rows.Next() {
+		var revision int64
+		var body []byte
+		if err := rows.Scan(&revision, &body); err != nil {
+			return nil, fmt.Errorf("read bodies: %w", err)
+		}
+		found[revision] = body
+	}
+	return found, rows.Err()
+}
