@@ -127,8 +127,19 @@ func New(c Config) *API {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) { a.handler.ServeHTTP(w, req) }
 
-// Close ends all watches and waits until they have said goodbye.
-func (a *API) Close() {
+// Close ends all watches and waits, until the context ends, for them to say
+// goodbye. It reports whether they have.
+func (a *API) Close(ctx context.Context) bool {
 	a.close()
-	a.watches.Wait()
+	ended := make(chan struct{})
+	go func() { // ends with the last watch, at the latest when its connection is closed
+		a.watches.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -88,8 +88,13 @@ func (w *observedWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
+// FlushError is what http.ResponseController looks for.
+func (w *observedWriter) FlushError() error {
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
 // Flush is what the library's watch handler looks for.
-func (w *observedWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *observedWriter) Flush() { _ = w.FlushError() }
 
 func (w *observedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
@@ -111,6 +116,11 @@ func (a *API) parse(next http.Handler) http.Handler {
 			}
 		}
 		ctx := genericrequest.WithRequestInfo(req.Context(), info)
+		if info.Verb == "watch" {
+			var ended func()
+			ctx, ended = withWatchEnd(ctx, w)
+			defer ended()
+		}
 		if info.Verb != "watch" && info.Verb != "deletecollection" {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, requestTimeout)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -93,7 +94,10 @@ func (s *stream) flush(compress bool) error {
 		_, err = s.w.Write(s.buf)
 	}
 	s.buf = s.buf[:0]
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSinkClosed, err)
+	}
+	return nil
 }
 
 // close writes the rest.
@@ -102,7 +106,9 @@ func (s *stream) close() error {
 		return err
 	}
 	if s.gz != nil {
-		return s.gz.Close()
+		if err := s.gz.Close(); err != nil {
+			return fmt.Errorf("%w: %w", errSinkClosed, err)
+		}
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func TestStoppedStore(t *testing.T) {
 // short is still served.
 func TestShuttingDown(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api.Close()
+	w.api.Close(t.Context())
 	for _, path := range []string{configMaps + "?watch=true", configMaps + "?watch=true&pretty=true", "/readyz", "/healthz"} {
 		w.comesBack("GET "+path, w.send("GET", path, ""))
 	}

@@ -28,6 +28,7 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	ctx, cancel := context.WithTimeout(req.Context(), watchTimeout(options))
 	defer cancel()
 	defer context.AfterFunc(r.api.closing, cancel)()
+	defer cutWith(ctx)()
 	state, err := r.openState(ctx, options, plan)
 	if err != nil {
 		r.fail(w, req, err)

@@ -31,6 +31,7 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 	}
 	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, 100)}
 	stop := context.AfterFunc(r.api.closing, cancel)
+	cutWith(ctx)
 	r.api.watches.Add(1)
 	go func() {
 		defer r.api.watches.Done()

@@ -202,7 +202,7 @@ func TestWatchEndsAtShutdown(t *testing.T) {
 		x := w.watch(base)
 		x.wants("ADDED a")
 		closed := make(chan struct{})
-		go func() { w.api.Close(); close(closed) }()
+		go func() { w.api.Close(t.Context()); close(closed) }()
 		x.ends()
 		select {
 		case <-closed:

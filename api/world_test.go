@@ -97,7 +97,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
 		Ready: func() error { return st.Ping(ctx) },
 	}), stop}
-	t.Cleanup(w.api.Close)
+	t.Cleanup(func() { w.api.Close(context.Background()) })
 	return w
 }
 

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -26,7 +27,7 @@ func (w *world) serve() (ask func(method, path, body string, headers ...string) 
 		Store: w.store, Kinds: w.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(w.kinds, "test"),
 		Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
-	w.Cleanup(a.Close)
+	w.Cleanup(func() { a.Close(context.Background()) })
 	return func(method, path, body string, headers ...string) (int, string) {
 		req := httptest.NewRequest(method, path, strings.NewReader(body))
 		req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}

@@ -73,7 +73,7 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 		t.Fatal(err)
 	}
 	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: &access.Authenticator{}, Logger: log})
-	t.Cleanup(r.api.Close)
+	t.Cleanup(func() { r.api.Close(context.Background()) })
 	return r
 }
 

@@ -72,7 +72,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	ended := make(chan error, 1)
 	go func() { ended <- w.store.Run(ctx) }()
 	t.Cleanup(func() {
-		w.api.Close()
+		w.api.Close(context.Background())
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("run store: %v", err)

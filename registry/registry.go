@@ -164,7 +164,25 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 	if err := checkContentType(to.Kind, req); err != nil {
 		return err
 	}
+	if !to.Kind.carriesBlob() {
+		ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)
+		defer cancel()
+		req = req.WithContext(ctx)
+	}
 	return r.handlers[to.Kind](w, req, to)
+}
+
+// requestTimeout is how long a request may take, with all its waits for the
+// database, that does not carry the bytes of a blob. Those may take hours.
+const requestTimeout = 60 * time.Second
+
+// carriesBlob says whether requests or answers of a kind hold a blob.
+func (k Kind) carriesBlob() bool {
+	switch k {
+	case BlobGet, UploadStart, UploadPatch, UploadPut:
+		return true
+	}
+	return false
 }
 
 // ping says that this is a registry.

@@ -92,6 +92,9 @@ type Config struct {
 	// EnrolURL is where machines that the broker builds reach this server. Default
 	// the address in the kubeconfig.
 	EnrolURL string
+	// StallTimeout is how long a client may take nothing of its answer before
+	// the server cuts it off. Default 30 seconds.
+	StallTimeout time.Duration
 	// Version is this program's version.
 	Version string
 	// Out is where a person reads the addresses. Default os.Stdout.
@@ -112,6 +115,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RegistryStorage == "" {
 		c.RegistryStorage = filepath.Join(c.Data, "blobs")
+	}
+	if c.StallTimeout <= 0 {
+		c.StallTimeout = 30 * time.Second
 	}
 	if c.Out == nil {
 		c.Out = os.Stdout

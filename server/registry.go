@@ -187,14 +187,15 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	web := newWeb(boundBodies(registryBodies, s.images), identity, s.config.Logger)
+	web := newWeb(boundBodies(registryBodies, s.images), identity, s.config)
+	listener := stallListener{s.listener, s.config.StallTimeout}
 	ended := make(chan error, 1)
 	go func() {
 		if s.plain {
-			ended <- web.Serve(s.listener)
+			ended <- web.Serve(listener)
 			return
 		}
-		ended <- web.ServeTLS(s.listener, "", "")
+		ended <- web.ServeTLS(listener, "", "")
 	}()
 	select {
 	case err := <-ended:

@@ -134,7 +134,7 @@ func (f *front) newAPI(storeCtx context.Context) *api.API {
 // run answers and works until ctx ends, the store ends or one of the tasks
 // fails; then all of them end.
 func (f *front) run(ctx, storeCtx context.Context) error {
-	web := newWeb(boundBodies(apiBodies, f.api), f.identity, f.config.Logger)
+	web := newWeb(boundBodies(apiBodies, f.api), f.identity, f.config)
 	web.MaxHeaderBytes = 1 << 20
 	web.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -142,7 +142,7 @@ func (f *front) run(ctx, storeCtx context.Context) error {
 		group.Go(func() error { return task(groupCtx) })
 	}
 	group.Go(func() error {
-		if err := web.ServeTLS(f.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.ServeTLS(stallListener{f.listener, f.config.StallTimeout}, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil
@@ -153,7 +153,7 @@ func (f *front) run(ctx, storeCtx context.Context) error {
 		case <-storeCtx.Done():
 			return errors.New("the store stopped")
 		}
-		return shutdown(web, f.api)
+		return shutdown(web, f.api, f.config.Logger)
 	})
 	announce(f.config, f.listener, f.images.url())
 	return group.Wait()
@@ -179,21 +179,33 @@ func (f *front) tasks() []func(context.Context) error {
 
 // newWeb makes a server with the limits that keep slow and idle clients from
 // holding it.
-func newWeb(handler http.Handler, identity *access.Identity, log *slog.Logger) *http.Server {
+func newWeb(handler http.Handler, identity *access.Identity, c Config) *http.Server {
 	return &http.Server{
-		Handler: handler, TLSConfig: identity.TLSConfig(),
+		Handler: stallHandler(handler, c.StallTimeout), TLSConfig: identity.TLSConfig(),
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// shutdown ends watches first: they would hold the server up to its grace.
-func shutdown(web *http.Server, a *api.API) error {
+// shutdown ends watches first: they would hold the server up to its grace. Half of
+// the grace is theirs, so that requests that write have the other half. Clients
+// that do not read cannot make it longer: after the grace every connection is
+// closed.
+func shutdown(web *http.Server, a *api.API, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
-	a.Close()
-	if err := web.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("requests did not finish within %s: %w", shutdownGrace, err), web.Close())
+	half, cancelHalf := context.WithTimeout(ctx, shutdownGrace/2)
+	defer cancelHalf()
+	if !a.Close(half) {
+		log.Warn("watches did not end: their clients do not read", "waited", shutdownGrace/2)
+	}
+	err := web.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		log.Warn("requests did not finish and are cut off", "grace", shutdownGrace)
+		err = web.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("stop the API: %w", err)
 	}
 	return nil
 }

@@ -68,21 +68,29 @@ func (r *rowReaders) wait(ctx context.Context) error {
 }
 
 func (r *rowReaders) take() (*liteConn, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return nil, errRowsClosed
-	}
-	if n := len(r.idle); n > 0 {
-		c := r.idle[n-1]
-		r.idle = r.idle[:n-1]
-		return c, nil
+	if c, err := r.idleOne(); c != nil || err != nil {
+		return c, err
 	}
 	conn, err := r.open()
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return &liteConn{conn: conn, stmts: map[string]liteStmt{}}, nil
+}
+
+func (r *rowReaders) idleOne() (*liteConn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, errRowsClosed
+	}
+	n := len(r.idle)
+	if n == 0 {
+		return nil, nil
+	}
+	c := r.idle[n-1]
+	r.idle = r.idle[:n-1]
+	return c, nil
 }
 
 func (r *rowReaders) give(c *liteConn) {

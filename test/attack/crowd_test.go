@@ -23,8 +23,11 @@ func TestIdleWatches(t *testing.T) {
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
+	from := a.http.Get(t, configMaps).Field("metadata.resourceVersion")
+	url := "https://" + a.host + configMaps + "?watch=true&resourceVersion=" + strings.Trim(from, `"`)
 	ctx, cancel := context.WithCancel(context.Background())
 	var open, seen atomic.Int64
+	turns := make(chan struct{}, 20) // many idle watches are the attack, not many handshakes
 	var watches sync.WaitGroup
 	for range connections {
 		client, err := rest.HTTPClientFor(separate(a.Config()))
@@ -32,7 +35,17 @@ func TestIdleWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range each {
-			watches.Go(func() { watchOne(ctx, client, "https://"+a.host+configMaps+"?watch=true&sendInitialEvents=false", &open, &seen) })
+			turns <- struct{}{}
+			watches.Go(func() {
+				opened := false
+				err := watchOne(ctx, client, url, func() { opened = true; open.Add(1); <-turns }, func() { seen.Add(1) })
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				if !opened {
+					<-turns
+				}
+			})
 		}
 		t.Cleanup(client.CloseIdleConnections)
 	}
@@ -67,26 +80,28 @@ func counts(t *testing.T, what string, n *atomic.Int64, want int64) {
 	})
 }
 
-// watchOne counts when the watch is open, and when it sees its first event.
-func watchOne(ctx context.Context, client *http.Client, url string, open, seen *atomic.Int64) {
+// watchOne calls open when the watch is open, and seen when it gets its first
+// event.
+func watchOne(ctx context.Context, client *http.Client, url string, open, seen func()) error {
 	request, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
-		return
+		return err
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return
+		return err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return
+		return fmt.Errorf("watch: %s", answer.Status)
 	}
-	open.Add(1)
+	open()
 	line, err := bufio.NewReader(answer.Body).ReadString('\n')
 	if err == nil && strings.HasPrefix(line, `{"type":"ADDED"`) {
-		seen.Add(1)
+		seen()
 	}
 	<-ctx.Done()
+	return nil
 }
 
 // TestManyClients lets 200 clients, each on a connection of its own, create,

@@ -1,0 +1,211 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// A client that stops reading would hold the goroutine that answers it for ever.
+// Two guards cut it off when it has taken nothing for the stall timeout. A slow
+// client that takes something is kept.
+//
+//   - stallListener gives every write to a connection a deadline: HTTP/1.1 and
+//     TLS, and HTTP/2 when the client does not read from the socket.
+//   - stallHandler watches the writes to one HTTP/2 stream: the client may read
+//     its connection and never open the stream's flow-control window.
+
+// stallListener makes connections whose writes have deadlines.
+type stallListener struct {
+	net.Listener
+	timeout time.Duration
+}
+
+func (l stallListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &stallConn{Conn: conn, timeout: l.timeout}, nil
+}
+
+// stallConn gives each write the earlier of two deadlines: that of
+// SetWriteDeadline, and timeout from now. After a write that timed out all
+// others fail at once: what closes the connection must not wait again.
+type stallConn struct {
+	net.Conn
+	timeout time.Duration
+
+	mu       sync.Mutex
+	explicit time.Time // of SetWriteDeadline; guarded by mu
+	broken   error     // guarded by mu
+}
+
+func (c *stallConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetWriteDeadline also ends a write that runs.
+func (c *stallConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.explicit = t
+	return c.Conn.SetWriteDeadline(c.next())
+}
+
+// next is for the holder of mu.
+func (c *stallConn) next() time.Time {
+	deadline := time.Now().Add(c.timeout)
+	if !c.explicit.IsZero() && c.explicit.Before(deadline) {
+		return c.explicit
+	}
+	return deadline
+}
+
+func (c *stallConn) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken != nil {
+		return c.broken
+	}
+	return c.Conn.SetWriteDeadline(c.next())
+}
+
+func (c *stallConn) end(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.broken = err
+	}
+	return err
+}
+
+func (c *stallConn) Write(b []byte) (int, error) {
+	if err := c.begin(); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(b)
+	return n, c.end(err)
+}
+
+// CloseWrite is what net/http calls so that a client can read a refusal before
+// the connection ends.
+func (c *stallConn) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return nil
+}
+
+// stallChunk is what a client of ReadFrom must take within the timeout.
+const stallChunk = 256 << 10
+
+// ReadFrom lets the kernel send a file, in chunks that have a deadline each. The
+// kernel can if the source is a file, or an io.LimitedReader of one; net/http
+// passes the latter.
+func (c *stallConn) ReadFrom(r io.Reader) (total int64, err error) {
+	limited, ok := r.(*io.LimitedReader)
+	if !ok {
+		limited = &io.LimitedReader{R: r, N: math.MaxInt64}
+	}
+	to, ok := c.Conn.(io.ReaderFrom)
+	if _, file := limited.R.(*os.File); !file || !ok {
+		// A source that is slow must not count against the client.
+		return io.Copy(struct{ io.Writer }{c}, r)
+	}
+	for limited.N > 0 && err == nil {
+		if err := c.begin(); err != nil {
+			return total, err
+		}
+		chunk := &io.LimitedReader{R: limited.R, N: min(limited.N, stallChunk)}
+		size := chunk.N
+		var n int64
+		n, err = to.ReadFrom(chunk)
+		total += n
+		limited.N -= n
+		err = c.end(err)
+		if n < size {
+			break // the source has ended
+		}
+	}
+	return total, err
+}
+
+// stallHandler resets HTTP/2 streams whose client takes nothing for the timeout.
+func stallHandler(next http.Handler, timeout time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ProtoMajor < 2 {
+			next.ServeHTTP(w, req)
+			return
+		}
+		s := &stallWriter{ResponseWriter: w, controller: http.NewResponseController(w), timeout: timeout}
+		next.ServeHTTP(s, req)
+		// What is still buffered is written after this handler. A stream that
+		// ends in time drops the deadline.
+		_ = s.controller.SetWriteDeadline(time.Now().Add(timeout))
+	})
+}
+
+// stallWriter resets its stream when a write or flush takes longer than the
+// timeout. A timer is cheaper than a deadline, which the stream's connection
+// would be told of twice for each write: an HTTP/2 deadline that passes between
+// two writes resets the stream, too.
+type stallWriter struct {
+	http.ResponseWriter
+	controller *http.ResponseController
+	timeout    time.Duration
+	timer      *time.Timer // made by the first write
+
+	mu      sync.Mutex
+	writing bool // guarded by mu
+}
+
+func (s *stallWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *stallWriter) begin() {
+	s.mu.Lock()
+	s.writing = true
+	s.mu.Unlock()
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.timeout, s.reset)
+		return
+	}
+	s.timer.Reset(s.timeout)
+}
+
+func (s *stallWriter) end() {
+	s.timer.Stop()
+	s.mu.Lock() // waits for reset: the stream must not be used after its handler
+	s.writing = false
+	s.mu.Unlock()
+}
+
+// reset makes the write that runs fail.
+func (s *stallWriter) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writing {
+		_ = s.controller.SetWriteDeadline(time.Now().Add(-time.Second))
+	}
+}
+
+func (s *stallWriter) Write(b []byte) (int, error) {
+	s.begin()
+	defer s.end()
+	return s.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController looks for.
+func (s *stallWriter) FlushError() error {
+	s.begin()
+	defer s.end()
+	return s.controller.Flush()
+}
+
+// Flush is what the library's watch handler looks for.
+func (s *stallWriter) Flush() { _ = s.FlushError() }

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// stalled makes a connection with the timeout, and the client's end of it.
+func stalled(t *testing.T, timeout time.Duration) (server net.Conn, client net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = (stallListener{l, timeout}).Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return server, client
+}
+
+// more than two sockets buffer.
+const tooMuch = 64 << 20
+
+func TestStalledWriteEnds(t *testing.T) {
+	server, _ := stalled(t, 200*time.Millisecond)
+	if _, err := server.Write(make([]byte, tooMuch)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the write ended with %v", err)
+	}
+	start := time.Now()
+	if err := server.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Write([]byte("x")); err == nil || time.Since(start) > 20*time.Second {
+		t.Errorf("the write after it ended with %v", err)
+	}
+}
+
+// TestDeadlineEndsARunningWrite: a deadline that is set while a write runs, which
+// has the stall timeout before it, counts.
+func TestDeadlineEndsARunningWrite(t *testing.T) {
+	server, _ := stalled(t, time.Hour)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := server.Write(make([]byte, tooMuch))
+		ended <- err
+	}()
+	for {
+		if err := server.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the write ended with %v", err)
+			}
+			return
+		case <-time.After(20 * time.Second):
+			t.Fatal("the write still runs")
+		}
+	}
+}
+
+// TestSlowReaderIsKept: a file is sent, by the kernel, to a client that takes much
+// longer than the timeout for the whole and takes something all the time.
+func TestSlowReaderIsKept(t *testing.T) {
+	const timeout, size = time.Second, 16 << 20
+	server, client := stalled(t, timeout)
+	name := filepath.Join(t.TempDir(), "blob")
+	if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := server.(io.ReaderFrom).ReadFrom(&io.LimitedReader{R: file, N: size})
+		ended <- errors.Join(err, server.Close())
+	}()
+	read, start := 0, time.Now()
+	for buffer := make([]byte, 1<<20); ; {
+		n, err := io.ReadFull(client, buffer)
+		read += n
+		if err != nil {
+			break
+		}
+		time.Sleep(2 * timeout / 16) // the slow client is what is tested
+	}
+	if err := <-ended; err != nil || read != size || time.Since(start) < timeout {
+		t.Errorf("%d bytes in %v: %v", read, time.Since(start), err)
+	}
+}

@@ -1,0 +1,263 @@
+package attack_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// The state that unread watches and lists are stalled in: 40 MB, far more than
+// sockets buffer.
+const (
+	largeObjects = 200
+	largeSize    = 200_000
+)
+
+const (
+	unreadList  = "/api/v1/configmaps?labelSelector=a!%3Dzz"
+	unreadWatch = "/api/v1/configmaps?watch=true&timeoutSeconds=3600&labelSelector=a!%3Dzz"
+)
+
+// fill stores the state, ten clients at a time.
+func (a *target) fill(t testing.TB) {
+	t.Helper()
+	data := strings.Repeat("x", largeSize)
+	var group sync.WaitGroup
+	for client := range 10 {
+		group.Go(func() {
+			for i := client; i < largeObjects; i += 10 {
+				a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"x":%q}}`, i, data))
+			}
+		})
+	}
+	group.Wait()
+}
+
+// get sends a GET by HTTP/1.1 on a connection that nothing reads.
+func (a *target) get(t testing.TB, path, accept string) net.Conn {
+	t.Helper()
+	conn := a.dial(t, "http/1.1")
+	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nAccept: "+accept+"\r\n\r\n")
+	return conn
+}
+
+// held counts the connections whose other end the server's process still has. A
+// connection that it closed has no owner in the kernel's table, even while its
+// data is unread.
+func held(t testing.TB, conns []net.Conn) (n int) {
+	t.Helper()
+	attackers := map[string]bool{}
+	for _, conn := range conns {
+		attackers[fmt.Sprintf("%04X", conn.LocalAddr().(*net.TCPAddr).Port)] = true
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(table) {
+		// "0: LOCAL:PORT REMOTE:PORT STATE … INODE …"
+		fields := strings.Fields(string(line))
+		if len(fields) < 10 || fields[9] == "0" {
+			continue
+		}
+		if _, port, _ := strings.Cut(fields[2], ":"); attackers[port] {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitCutOff waits until the server has closed all of the attackers'
+// connections, which it still had when this was called.
+func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
+	t.Helper()
+	start := time.Now()
+	if n := held(t, conns); n == 0 {
+		t.Errorf("the server has none of %d connections", len(conns))
+	}
+	harness.Within(t, limit, "all unread answers cut off", func() error {
+		if n := held(t, conns); n > 0 {
+			return fmt.Errorf("the server has %d of %d connections", n, len(conns))
+		}
+		return nil
+	})
+	t.Logf("cut off after %v", time.Since(start).Round(100*time.Millisecond))
+}
+
+// TestUnreadAnswers opens watches and lists, eight of each kind at a time, whose
+// clients never read. Everybody else is served meanwhile, and the server cuts
+// them off when they have taken nothing for the stall timeout.
+func TestUnreadAnswers(t *testing.T) {
+	const stall = 5 * time.Second
+	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
+	a.fill(t)
+	before := a.memory(t)
+	attacks := []struct {
+		name   string
+		client func(t *testing.T) net.Conn
+	}{
+		{"JSON watch", func(t *testing.T) net.Conn { return a.get(t, unreadWatch, "application/json") }},
+		{"JSON list", func(t *testing.T) net.Conn { return a.get(t, unreadList, "application/json") }},
+		{"protobuf watch", func(t *testing.T) net.Conn {
+			return a.get(t, unreadWatch, "application/vnd.kubernetes.protobuf;stream=watch")
+		}},
+		{"protobuf list", func(t *testing.T) net.Conn { return a.get(t, unreadList, "application/vnd.kubernetes.protobuf") }},
+		{"JSON watch by HTTP/2", func(t *testing.T) net.Conn { return a.stream(t, unreadWatch, openWindow).conn }},
+		{"JSON list by HTTP/2", func(t *testing.T) net.Conn { return a.stream(t, unreadList, openWindow).conn }},
+	}
+	for _, attack := range attacks {
+		t.Run(attack.name, func(t *testing.T) {
+			p := a.probe(t)
+			var conns []net.Conn
+			for range 8 {
+				conns = append(conns, attack.client(t))
+			}
+			a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`,
+				"during-"+strings.NewReplacer(" ", "-", "/", "").Replace(strings.ToLower(attack.name))))
+			// The library's handlers decode and encode all 40 MB before they write.
+			awaitCutOff(t, conns, stall+4*harness.Patience)
+			p.end()
+		})
+	}
+	t.Run("HTTP/2 streams without a window", func(t *testing.T) {
+		p := a.probe(t)
+		var reset []<-chan error
+		for range 8 {
+			for _, path := range []string{unreadWatch, unreadList, configMaps + "/large-0", configMaps + "/probe"} {
+				reset = append(reset, a.stream(t, path, 0).reset(t))
+			}
+		}
+		deadline := time.After(stall + harness.Patience)
+		for i := range reset {
+			select {
+			case err := <-reset[i]:
+				if err != nil {
+					t.Errorf("stream %d: %v", i, err)
+				}
+			case <-deadline:
+				t.Fatalf("stream %d is still open", i)
+			}
+		}
+		p.end()
+	})
+	a.afterwards(t, before)
+}
+
+// TestUnreadWatchesEnd opens watches that their clients never read and that time
+// out long before the stall timeout.
+func TestUnreadWatchesEnd(t *testing.T) {
+	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
+	a.fill(t)
+	p := a.probe(t)
+	var conns []net.Conn
+	for range 20 {
+		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;stream=watch"} {
+			conns = append(conns, a.get(t, strings.Replace(unreadWatch, "3600", "5", 1), accept))
+		}
+	}
+	awaitCutOff(t, conns, harness.Patience)
+	p.end()
+}
+
+// TestStopDuringUnreadAnswers stops a server that 500 unread watches hold, and
+// some unread lists and streams: it ends by its grace of ten seconds, without an
+// error.
+func TestStopDuringUnreadAnswers(t *testing.T) {
+	const grace = 10 * time.Second
+	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
+	a.fill(t)
+	before := a.memory(t)
+	p := a.probe(t)
+	blob := a.pushBlob(t)
+	var watches []net.Conn
+	for i := range 500 {
+		accept := "application/json"
+		if i%5 == 0 {
+			accept = "application/vnd.kubernetes.protobuf;stream=watch"
+		}
+		watches = append(watches, a.get(t, unreadWatch, accept))
+	}
+	for range 5 {
+		a.get(t, unreadList, "application/json")
+		a.stream(t, unreadWatch, openWindow)
+		a.stream(t, unreadWatch, 0)
+		a.getBlob(t, blob)
+	}
+	p.end()
+	if n := held(t, watches); n != len(watches) {
+		t.Errorf("the server has %d of %d watches", n, len(watches))
+	}
+	t.Logf("500 unread watches: %d MiB resident, %d before", a.memory(t)>>20, before>>20)
+	start := time.Now()
+	a.Stop()
+	if took := time.Since(start); took > grace+tolerable {
+		t.Errorf("the server ended %v after SIGTERM, want %v", took, grace)
+	} else {
+		t.Logf("the server ended %v after SIGTERM", took)
+	}
+}
+
+// pushBlob puts 16 MiB into the registry, which lie in a file.
+func (a *target) pushBlob(t testing.TB) (path string) {
+	t.Helper()
+	content := bytes.Repeat([]byte("blob"), 4<<20)
+	url := fmt.Sprintf("http://%s/v2/default/probe/blobs/uploads/?digest=sha256:%x", a.Registry(), sha256.Sum256(content))
+	answer, err := http.Post(url, "application/octet-stream", bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusCreated {
+		t.Fatalf("push a blob: %s %s", answer.Status, body)
+	}
+	return answer.Header.Get("Location")
+}
+
+func (a *target) getBlob(t testing.TB, path string) net.Conn {
+	t.Helper()
+	conn := a.dialPlain(t, a.Registry())
+	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: "+a.Registry()+"\r\nConnection: close\r\n\r\n")
+	return conn
+}
+
+// TestUnreadBlobs pulls blobs without reading them: those clients are cut off.
+// One that reads slowly, and takes several times the stall timeout, gets all.
+func TestUnreadBlobs(t *testing.T) {
+	const stall = 2 * time.Second
+	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
+	path := a.pushBlob(t)
+	p := a.probe(t)
+	var conns []net.Conn
+	for range 50 {
+		conns = append(conns, a.getBlob(t, path))
+	}
+	awaitCutOff(t, conns, stall+harness.Patience)
+
+	slow := a.getBlob(t, path)
+	start, read := time.Now(), 0
+	for buffer := make([]byte, 1<<20); ; {
+		if err := slow.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.ReadFull(slow, buffer)
+		read += n
+		if err != nil {
+			break
+		}
+		time.Sleep(4 * stall / 16) // the attack itself: four stall timeouts for the whole
+	}
+	if took := time.Since(start); read < 16<<20 || took < 2*stall {
+		t.Errorf("the slow client got %d bytes in %v", read, took)
+	}
+	p.end()
+}
