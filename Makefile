@@ -62,4 +62,4 @@ schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
 	script/postgres go generate ./schema
 
 generate: ## rewrite the OpenAPI definitions of the built-in kinds
-	go generate ./openapi
+	go generate ./api/openapi

@@ -28,14 +28,12 @@ var layers = map[string][]string{
 	"seal":                             {},
 	"store":                            {"seal", "object", "lifecycle", "sqldb"},
 	"review":                           {"sqldb"},
-	"tell":                             {"store", "kind", "object", "sqldb"},
-	"gc":                               {"tell", "store", "review", "kind", "lifecycle", "object", "sqldb"},
-	"archive":                          {"archive/v1", "tell", "store", "kind", "lifecycle", "object", "sqldb"},
-	"archive/v1":                       {},
-	"foresight":                        {"foresight/v1", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
-	"foresight/v1":                     {},
-	"force":                            {"force/v1", "foresight/v1", "tell", "store", "kind", "lifecycle", "object", "sqldb"},
-	"force/v1":                         {"foresight/v1"},
+	"event":                            {"store", "kind", "object", "sqldb"},
+	"gc":                               {"event", "store", "review", "kind", "lifecycle", "object", "sqldb"},
+	"deletion/archive":                 {"deletion/v1", "event", "store", "kind", "lifecycle", "object", "sqldb"},
+	"deletion/v1":                      {},
+	"deletion/preview":                 {"deletion/v1", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
+	"deletion/finalizer":               {"deletion/v1", "event", "store", "kind", "lifecycle", "object", "sqldb"},
 	"registry":                         {"registry/blobstore", "registry/v1", "review", "object", "sqldb"},
 	"registry/repository":              {"registry", "registry/v1", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"registry/importer":                {"registry/v1"},
@@ -46,19 +44,19 @@ var layers = map[string][]string{
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb"},
-	"mesh":                             {"mesh/v1alpha1", "foresight/v1", "broker", "store", "review", "tell", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
+	"mesh":                             {"mesh/v1alpha1", "deletion/v1", "broker", "store", "review", "event", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"mesh/v1alpha1":                    {},
 	"mesh/agent":                       {"mesh/v1alpha1"},
 	"broker/reconcile":                 {"broker", "broker/sqlbroker", "review"},
 	"broker/publish":                   {"broker", "broker/sqlbroker", "review"},
 	"broker/crossplane":                {"broker"},
-	"provisioning":                     {"foresight/v1", "tell", "broker", "broker/reconcile", "broker/publish", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
-	"openapi":                          {"kind"},
+	"broker/provisioning":              {"deletion/v1", "event", "broker", "broker/reconcile", "broker/publish", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
+	"api/openapi":                      {"kind"},
 	"access":                           {"object"},
-	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "openapi"},
-	"definition":                       {"store", "kind", "kind/custom", "lifecycle", "object"},
+	"api":                              {"store", "kind", "kind/*", "lifecycle", "object", "access", "api/openapi"},
+	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "registry", "bench", "archive/v1", "force/v1", "foresight/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
+	"cmd/exeunt":                       {"server", "registry", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 
@@ -70,7 +68,7 @@ var effects = []string{"database/sql", "net", "os", "syscall"}
 
 // modules below the root are programs of their own: nothing of ours imports
 // them, and their dependencies stay out of the server.
-var modules = []string{"test", "openapi/gen"}
+var modules = []string{"test", "api/openapi/gen"}
 
 func TestLayers(t *testing.T) {
 	for _, s := range sources(t) {

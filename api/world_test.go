@@ -21,11 +21,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
-	"github.com/exeunt/exeunt/definition"
+	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
-	"github.com/exeunt/exeunt/openapi"
+	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"

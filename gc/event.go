@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/exeunt/exeunt/tell"
+	"github.com/exeunt/exeunt/event"
 )
 
 // report notes references that do not lead to an owner though something is there,
@@ -33,7 +33,7 @@ func (s *session) report(o *item, m *metav1.ObjectMeta) {
 }
 
 func (s *session) warn(o *item, r *metav1.OwnerReference, reason, message string) {
-	s.events = append(s.events, tell.Event{
+	s.events = append(s.events, event.Event{
 		About: o.Object, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Source: reporter, Topic: string(r.UID), Once: true,
 	})

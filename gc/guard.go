@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
-	"github.com/exeunt/exeunt/tell"
 )
 
 // guardRecheck is how soon a deletion that is held is counted again: what it
@@ -51,7 +51,7 @@ func (s *session) tellHeld(o *item, g lifecycle.Guard) {
 	case g.Confirmed > 0:
 		message = fmt.Sprintf("the deletion still waits: %d objects were confirmed, and more would go", g.Confirmed)
 	}
-	s.events = append(s.events, tell.Event{
+	s.events = append(s.events, event.Event{
 		About: o.Object, Type: corev1.EventTypeWarning, Reason: "CascadeHeld", Message: message,
 		Source: reporter, Topic: fmt.Sprint(g.Limit, g.Confirmed, g.Mistaken), Once: true, Elsewhere: true,
 	})

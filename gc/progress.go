@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/tell"
 )
 
 const (
@@ -64,7 +64,7 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	if gone > 0 { // without an archive nobody knows
 		message = counted(gone) + " gone, " + message
 	}
-	s.events = append(s.events, tell.Event{
+	s.events = append(s.events, event.Event{
 		About: root, Type: corev1.EventTypeNormal, Reason: "CascadeProgress", Message: message, Source: reporter, Elsewhere: true,
 	})
 	return nil

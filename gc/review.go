@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
-	"github.com/exeunt/exeunt/tell"
 )
 
 // actor is who the archive says removed what the collector removed.
@@ -43,7 +43,7 @@ type session struct {
 	grace  map[types.UID]int64 // what owners under review pass on, in seconds
 	next   []types.UID         // reviewable because of this transaction
 	queued map[types.UID]bool  // those in next
-	events []tell.Event        // told in the same transaction
+	events []event.Event       // told in the same transaction
 }
 
 // Review is the garbage processor and the finalizers: review.Reviewer.
@@ -76,7 +76,7 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 	if err := s.progress(ctx, len(tasks)); err != nil {
 		return nil, err
 	}
-	return verdicts, tell.Teller{Kinds: c.kinds}.Tell(ctx, s.tx, s.now, s.events...)
+	return verdicts, event.Recorder{Kinds: c.kinds}.Record(ctx, s.tx, s.now, s.events...)
 }
 
 // review deals with one uid: an object, or one that is gone.

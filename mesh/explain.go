@@ -1,7 +1,7 @@
 package mesh
 
 import (
-	foresight "github.com/exeunt/exeunt/foresight/v1"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
@@ -11,12 +11,12 @@ SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesc
 FROM mesh_node_reviews WHERE uid = $1`
 
 // Explain says what the drain of a stored MeshNode waits for.
-func Explain(body []byte) (foresight.Reason, []foresight.ObjectReference) {
+func Explain(body []byte) (v1.Reason, []v1.ObjectReference) {
 	o, err := decodeNode(body)
 	if err != nil {
-		return foresight.Reason{Message: "it cannot be read: " + err.Error()}, nil
+		return v1.Reason{Message: "it cannot be read: " + err.Error()}, nil
 	}
-	reason := foresight.Reason{Message: "the node has yet to be asked to leave", Since: o.DeletionTimestamp}
+	reason := v1.Reason{Message: "the node has yet to be asked to leave", Since: o.DeletionTimestamp}
 	if o.Status.Phase != v1alpha1.PhaseDraining {
 		return reason, nil
 	}

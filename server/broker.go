@@ -16,22 +16,22 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/broker/crossplane"
+	"github.com/exeunt/exeunt/broker/provisioning"
 	"github.com/exeunt/exeunt/broker/publish"
 	"github.com/exeunt/exeunt/broker/reconcile"
 	"github.com/exeunt/exeunt/broker/sqlbroker"
-	"github.com/exeunt/exeunt/foresight"
+	"github.com/exeunt/exeunt/deletion/preview"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/provisioning"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/store"
 )
 
 // keepers are the parts of this server that hold objects while they are not done
 // with them, and can say why.
-func keepers() map[string]foresight.Keeper {
-	return map[string]foresight.Keeper{
+func keepers() map[string]preview.Keeper {
+	return map[string]preview.Keeper{
 		provisioning.TeardownFinalizer: {Name: "the broker", Explain: provisioning.Explain, Review: provisioning.ReviewByUID},
 		provisioning.InUseFinalizer:    {Name: "the broker", Explain: provisioning.ExplainBlueprint},
 		v1alpha1.Finalizer:             {Name: "the mesh", Explain: mesh.Explain, Review: mesh.ReviewByUID},

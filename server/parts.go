@@ -3,9 +3,9 @@ package server
 import (
 	"net/http"
 
-	"github.com/exeunt/exeunt/archive"
-	"github.com/exeunt/exeunt/force"
-	"github.com/exeunt/exeunt/foresight"
+	"github.com/exeunt/exeunt/deletion/archive"
+	"github.com/exeunt/exeunt/deletion/finalizer"
+	"github.com/exeunt/exeunt/deletion/preview"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -25,7 +25,7 @@ type parts struct {
 	kinds       *kind.Registry
 	definitions *kind.Kind
 
-	questions    *foresight.Service
+	questions    *preview.Service
 	repositories *repository.Repositories
 	collector    *gc.Collector
 	nodes        *mesh.Mesh
@@ -37,10 +37,10 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
-	if p.questions, err = foresight.New(db, kinds, foresight.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, OrphanWait: c.OrphanWait, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
+	if p.questions, err = preview.New(db, kinds, preview.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, OrphanWait: c.OrphanWait, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
 		return p, err
 	}
-	overrides, err := force.New(st, kinds, c.Logger)
+	overrides, err := finalizer.New(st, kinds, c.Logger)
 	if err != nil {
 		return p, err
 	}

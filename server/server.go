@@ -21,8 +21,8 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/api"
-	"github.com/exeunt/exeunt/definition"
-	"github.com/exeunt/exeunt/openapi"
+	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/sqldb"
 )
 

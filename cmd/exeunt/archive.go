@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
-
-	v1 "github.com/exeunt/exeunt/archive/v1"
 )
 
 func newArchive() *cobra.Command {

@@ -8,13 +8,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
-
-	v1 "github.com/exeunt/exeunt/archive/v1"
 )
 
 func newArchiveShow() *cobra.Command {

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	v1 "github.com/exeunt/exeunt/archive/v1"
 )
 
 func TestArchiveSelector(t *testing.T) {

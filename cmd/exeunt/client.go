@@ -8,14 +8,13 @@ import (
 	"regexp"
 	"strings"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-
-	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
 
 // client asks a server. Names are resolved as it knows them.
@@ -114,8 +113,8 @@ func oneSubject(args []string) (subject, error) {
 }
 
 // resolve finds out which kind a subject is of, and whether it has a namespace.
-func (c *client) resolve(s subject) (foresightv1.ObjectReference, error) {
-	var ref foresightv1.ObjectReference
+func (c *client) resolve(s subject) (v1.ObjectReference, error) {
+	var ref v1.ObjectReference
 	mapping, err := c.mappingFor(s.kind)
 	if err != nil {
 		return ref, err
@@ -160,7 +159,7 @@ func (e noKindError) Error() string {
 // askEach asks about each object that the arguments name, and prints the answers
 // together. An object that cannot be answered for does not keep the others from
 // being shown.
-func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(*client, foresightv1.ObjectReference) (document, error)) error {
+func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(*client, v1.ObjectReference) (document, error)) error {
 	subjects, err := parseSubjects(args)
 	if err != nil {
 		return err
@@ -193,14 +192,14 @@ func (c *client) ask(ctx context.Context, resource string, question any) error {
 	if err != nil {
 		return err
 	}
-	path := "/apis/" + foresightv1.GroupVersion.String() + "/" + resource
+	path := "/apis/" + v1.GroupVersion.String() + "/" + resource
 	result := c.rest.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
 		SetHeader("Accept", "application/json").Body(body).Do(ctx)
 	return answer(result, question)
 }
 
 // named is an object as people say it: "Deployment web in namespace shop".
-func named(ref foresightv1.ObjectReference) string {
+func named(ref v1.ObjectReference) string {
 	text := ref.Kind + " " + ref.Name
 	if ref.Namespace != "" {
 		text += " in namespace " + ref.Namespace

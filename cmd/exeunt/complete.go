@@ -7,14 +7,13 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
-
-	v1 "github.com/exeunt/exeunt/archive/v1"
-	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
 // Completion asks the server. A person waits with a finger on the tabulator key:

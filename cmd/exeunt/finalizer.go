@@ -7,11 +7,9 @@ import (
 	"io"
 	"strings"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
-
-	forcev1 "github.com/exeunt/exeunt/force/v1"
-	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
 
 func newFinalizer() *cobra.Command {
@@ -25,7 +23,7 @@ func newFinalizer() *cobra.Command {
 
 func newFinalizerRemove() *cobra.Command {
 	var t target
-	var spec forcev1.FinalizerRemovalSpec
+	var spec v1.FinalizerRemovalSpec
 	var o output
 	var uid string
 	cmd := &cobra.Command{
@@ -71,9 +69,9 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 	return cmd
 }
 
-func removeFinalizer(ctx context.Context, c *client, spec forcev1.FinalizerRemovalSpec, o *output, w io.Writer) error {
-	r := &forcev1.FinalizerRemoval{Spec: spec}
-	r.SetGroupVersionKind(forcev1.GroupVersion.WithKind("FinalizerRemoval"))
+func removeFinalizer(ctx context.Context, c *client, spec v1.FinalizerRemovalSpec, o *output, w io.Writer) error {
+	r := &v1.FinalizerRemoval{Spec: spec}
+	r.SetGroupVersionKind(v1.GroupVersion.WithKind("FinalizerRemoval"))
 	if err := c.ask(ctx, "finalizerremovals", r); err != nil {
 		return err
 	}
@@ -84,7 +82,7 @@ func removeFinalizer(ctx context.Context, c *client, spec forcev1.FinalizerRemov
 	}})
 }
 
-func removalText(r *forcev1.FinalizerRemoval) string {
+func removalText(r *v1.FinalizerRemoval) string {
 	became := "the object is gone"
 	if left := r.Status.Finalizers; len(left) > 0 {
 		became = "still held by " + strings.Join(left, ", ")
@@ -100,13 +98,13 @@ func removalText(r *forcev1.FinalizerRemoval) string {
 
 // resolveAnyway resolves KIND/NAME also where the server does not serve the
 // kind, because its definition is broken: then PLURAL.GROUP/NAME names it.
-func (c *client) resolveAnyway(s subject) (foresightv1.ObjectReference, error) {
+func (c *client) resolveAnyway(s subject) (v1.ObjectReference, error) {
 	ref, err := c.resolve(s)
 	plural, group, grouped := strings.Cut(s.kind, ".")
 	if err == nil || !grouped || !errors.As(err, new(noKindError)) {
 		return ref, err
 	}
-	return foresightv1.ObjectReference{APIVersion: group, Kind: plural, Namespace: c.namespace, Name: s.name}, nil
+	return v1.ObjectReference{APIVersion: group, Kind: plural, Namespace: c.namespace, Name: s.name}, nil
 }
 
 // finalizerArguments reads KIND/NAME FINALIZER, or KIND NAME FINALIZER.

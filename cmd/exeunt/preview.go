@@ -6,11 +6,10 @@ import (
 	"io"
 	"strings"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
 
 // previewPage is how many items are asked for at once: the most there are. Each
@@ -51,7 +50,7 @@ comes to things decides. Each of several objects is looked at by itself.`,
 			if o.format != "" {
 				q.lines = 0
 			}
-			return t.askEach(cmd, &o, args, func(c *client, ref foresightv1.ObjectReference) (document, error) {
+			return t.askEach(cmd, &o, args, func(c *client, ref v1.ObjectReference) (document, error) {
 				p, err := askPreview(cmd.Context(), c, ref, q)
 				if err != nil {
 					return document{}, err
@@ -96,18 +95,18 @@ type previewQuery struct {
 }
 
 // askPreview asks for as many pages as are wanted and puts them together.
-func askPreview(ctx context.Context, c *client, ref foresightv1.ObjectReference, q previewQuery) (*foresightv1.DeletionPreview, error) {
-	spec := foresightv1.DeletionPreviewSpec{Object: ref, PropagationPolicy: q.policy, CountsOnly: q.counts}
+func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previewQuery) (*v1.DeletionPreview, error) {
+	spec := v1.DeletionPreviewSpec{Object: ref, PropagationPolicy: q.policy, CountsOnly: q.counts}
 	if !q.counts {
 		spec.Limit = previewPage
 		if q.lines > 0 {
 			spec.Limit = min(spec.Limit, int64(q.lines))
 		}
 	}
-	var items []foresightv1.Item
+	var items []v1.Item
 	for {
-		p := &foresightv1.DeletionPreview{Spec: spec}
-		p.SetGroupVersionKind(foresightv1.GroupVersion.WithKind("DeletionPreview"))
+		p := &v1.DeletionPreview{Spec: spec}
+		p.SetGroupVersionKind(v1.GroupVersion.WithKind("DeletionPreview"))
 		if err := c.ask(ctx, "deletionpreviews", p); err != nil {
 			return nil, err
 		}
@@ -123,11 +122,11 @@ func askPreview(ctx context.Context, c *client, ref foresightv1.ObjectReference,
 
 // previewed is the answer in every form. As names, it is what would be gone in
 // the end; what stays is left out.
-func previewed(p *foresightv1.DeletionPreview) document {
+func previewed(p *v1.DeletionPreview) document {
 	d := document{value: p, text: func(w io.Writer) error { return writePreview(w, p) }}
 	for i := range p.Status.Items {
 		switch item := &p.Status.Items[i]; item.Action {
-		case foresightv1.Delete, foresightv1.Block, foresightv1.Wait:
+		case v1.Delete, v1.Block, v1.Wait:
 			d.names = append(d.names, objectName(item.APIVersion, item.Kind, item.Name))
 		}
 	}
@@ -136,17 +135,17 @@ func previewed(p *foresightv1.DeletionPreview) document {
 
 // actions are told in this order: what needs a person first.
 var actions = []struct {
-	action foresightv1.Action
+	action v1.Action
 	means  string
 }{
-	{foresightv1.Block, "will block"},
-	{foresightv1.Wait, "will wait for others"},
-	{foresightv1.Delete, "will be deleted"},
-	{foresightv1.Orphan, "will be orphaned"},
-	{foresightv1.Keep, "will be kept"},
+	{v1.Block, "will block"},
+	{v1.Wait, "will wait for others"},
+	{v1.Delete, "will be deleted"},
+	{v1.Orphan, "will be orphaned"},
+	{v1.Keep, "will be kept"},
 }
 
-func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
+func writePreview(w io.Writer, p *v1.DeletionPreview) error {
 	var b strings.Builder
 	s := &p.Status
 	fmt.Fprintf(&b, "Deleting %s", named(s.Object))
@@ -172,7 +171,7 @@ func writePreview(w io.Writer, p *foresightv1.DeletionPreview) error {
 	return err
 }
 
-func writeCounts(b *strings.Builder, counts []foresightv1.Count, action foresightv1.Action, means string) {
+func writeCounts(b *strings.Builder, counts []v1.Count, action v1.Action, means string) {
 	total := int64(0)
 	var kinds []string
 	for _, c := range counts {
@@ -186,7 +185,7 @@ func writeCounts(b *strings.Builder, counts []foresightv1.Count, action foresigh
 	}
 }
 
-func writeBlockers(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
+func writeBlockers(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	if len(s.Blockers) == 0 {
 		return
 	}
@@ -200,12 +199,12 @@ func writeBlockers(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
 }
 
 // writeItems draws the items below the ones they follow.
-func writeItems(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
+func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	known := map[types.UID]bool{}
 	for i := range s.Items {
 		known[s.Items[i].UID] = true
 	}
-	below := map[types.UID][]*foresightv1.Item{}
+	below := map[types.UID][]*v1.Item{}
 	for i := range s.Items {
 		item := &s.Items[i]
 		owner := item.Owner
@@ -229,7 +228,7 @@ func writeItems(b *strings.Builder, s *foresightv1.DeletionPreviewStatus) {
 
 type itemTree struct {
 	b         *strings.Builder
-	below     map[types.UID][]*foresightv1.Item
+	below     map[types.UID][]*v1.Item
 	namespace string // need not be said
 }
 

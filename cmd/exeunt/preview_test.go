@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
 
-func item(kind, name string, uid, owner types.UID, action foresightv1.Action, reason string) foresightv1.Item {
-	return foresightv1.Item{
-		ObjectReference: foresightv1.ObjectReference{Kind: kind, Namespace: "shop", Name: name, UID: uid},
+func item(kind, name string, uid, owner types.UID, action v1.Action, reason string) v1.Item {
+	return v1.Item{
+		ObjectReference: v1.ObjectReference{Kind: kind, Namespace: "shop", Name: name, UID: uid},
 		Owner:           owner, Action: action, Reason: reason,
 	}
 }
@@ -22,23 +21,23 @@ func item(kind, name string, uid, owner types.UID, action foresightv1.Action, re
 func TestWritePreview(t *testing.T) {
 	t.Parallel()
 	policy := metav1.DeletePropagationForeground
-	held := item("ConfigMap", "state", "3", "1", foresightv1.Block, "held by finalizer example.com/x")
-	shaky := item("ReplicaSet", "web-1", "2", "1", foresightv1.Wait, "waits for dependents that block it")
+	held := item("ConfigMap", "state", "3", "1", v1.Block, "held by finalizer example.com/x")
+	shaky := item("ReplicaSet", "web-1", "2", "1", v1.Wait, "waits for dependents that block it")
 	shaky.Uncertain = true
-	elsewhere := item("Secret", "s", "5", "4", foresightv1.Delete, "owned by Pod p")
+	elsewhere := item("Secret", "s", "5", "4", v1.Delete, "owned by Pod p")
 	elsewhere.Namespace = "other"
-	p := &foresightv1.DeletionPreview{
-		Spec: foresightv1.DeletionPreviewSpec{PropagationPolicy: &policy},
-		Status: foresightv1.DeletionPreviewStatus{
-			Object: foresightv1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web", UID: "1"}, Total: 7,
-			Counts: []foresightv1.Count{
-				{Kind: "ConfigMap", Action: foresightv1.Block, Count: 1}, {Kind: "Deployment", Action: foresightv1.Wait, Count: 1},
-				{Kind: "ReplicaSet", Action: foresightv1.Wait, Count: 1}, {Kind: "Pod", Action: foresightv1.Delete, Count: 4},
+	p := &v1.DeletionPreview{
+		Spec: v1.DeletionPreviewSpec{PropagationPolicy: &policy},
+		Status: v1.DeletionPreviewStatus{
+			Object: v1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web", UID: "1"}, Total: 7,
+			Counts: []v1.Count{
+				{Kind: "ConfigMap", Action: v1.Block, Count: 1}, {Kind: "Deployment", Action: v1.Wait, Count: 1},
+				{Kind: "ReplicaSet", Action: v1.Wait, Count: 1}, {Kind: "Pod", Action: v1.Delete, Count: 4},
 			},
-			Blockers: []foresightv1.Item{held}, BlockersTotal: 3,
-			Items: []foresightv1.Item{
-				item("Deployment", "web", "1", "2", foresightv1.Wait, "waits for dependents that block it"), // in a circle
-				shaky, held, item("Pod", "p", "4", "2", foresightv1.Delete, "owned by ReplicaSet web-1"), elsewhere,
+			Blockers: []v1.Item{held}, BlockersTotal: 3,
+			Items: []v1.Item{
+				item("Deployment", "web", "1", "2", v1.Wait, "waits for dependents that block it"), // in a circle
+				shaky, held, item("Pod", "p", "4", "2", v1.Delete, "owned by ReplicaSet web-1"), elsewhere,
 			},
 		},
 	}
@@ -69,17 +68,17 @@ func TestReportText(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	since := metav1.NewTime(now.Add(-90 * time.Second))
-	object := foresightv1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web"}
+	object := v1.ObjectReference{Kind: "Deployment", Namespace: "shop", Name: "web"}
 	for name, test := range map[string]struct {
-		status foresightv1.DeletionReportStatus
+		status v1.DeletionReportStatus
 		want   string
 	}{
 		"a tree": {
-			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Deleting, Remaining: 1, Truncated: true, Reasons: []foresightv1.Reason{
-				{Type: foresightv1.ReasonBlockingDependents, Message: "blocked by 1 dependent", Resolve: "see below", Children: []foresightv1.Reason{
-					{Type: foresightv1.ReasonDependent, Message: "Pod p is being deleted", Since: &since},
+			v1.DeletionReportStatus{Object: object, Exists: true, State: v1.Deleting, Remaining: 1, Truncated: true, Reasons: []v1.Reason{
+				{Type: v1.ReasonBlockingDependents, Message: "blocked by 1 dependent", Resolve: "see below", Children: []v1.Reason{
+					{Type: v1.ReasonDependent, Message: "Pod p is being deleted", Since: &since},
 				}},
-				{Type: foresightv1.ReasonReview, Message: "the collector is at work on it"},
+				{Type: v1.ReasonReview, Message: "the collector is at work on it"},
 			}},
 			`Deployment web in namespace shop is DELETING.
 1 object to go first.
@@ -91,15 +90,15 @@ There is more below that is not shown.
 `,
 		},
 		"nothing holds it": {
-			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Deleting},
+			v1.DeletionReportStatus{Object: object, Exists: true, State: v1.Deleting},
 			"Deployment web in namespace shop is DELETING.\nNothing holds it: it is about to go.\n",
 		},
 		"gone": {
-			foresightv1.DeletionReportStatus{Object: object, State: foresightv1.DoesNotExist},
+			v1.DeletionReportStatus{Object: object, State: v1.DoesNotExist},
 			"Deployment web in namespace shop does not exist.\n",
 		},
 		"active": {
-			foresightv1.DeletionReportStatus{Object: object, Exists: true, State: foresightv1.Active},
+			v1.DeletionReportStatus{Object: object, Exists: true, State: v1.Active},
 			"Deployment web in namespace shop is ACTIVE: it is not being deleted.\n",
 		},
 	} {
@@ -114,8 +113,8 @@ func TestReportTextWithoutTime(t *testing.T) {
 	t.Parallel()
 	text := func(left string, since time.Time) string {
 		at := metav1.NewTime(since)
-		return reportText(&foresightv1.DeletionReportStatus{State: foresightv1.Deleting, Reasons: []foresightv1.Reason{
-			{Type: foresightv1.ReasonGracePeriod, Message: left + " left", Since: &at},
+		return reportText(&v1.DeletionReportStatus{State: v1.Deleting, Reasons: []v1.Reason{
+			{Type: v1.ReasonGracePeriod, Message: left + " left", Since: &at},
 		}}, time.Time{})
 	}
 	if a, b := text("20s", time.Unix(1, 0)), text("19s", time.Unix(2, 0)); a != b {

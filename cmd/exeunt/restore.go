@@ -8,11 +8,10 @@ import (
 	"io"
 	"strings"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-
-	v1 "github.com/exeunt/exeunt/archive/v1"
 )
 
 func newRestore() *cobra.Command {

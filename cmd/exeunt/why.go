@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
-
-	foresightv1 "github.com/exeunt/exeunt/foresight/v1"
 )
 
 func newWhy() *cobra.Command {
@@ -45,7 +44,7 @@ says when it was deleted and how to restore it; with --watch that is the end.`,
 			if watch {
 				return t.watch(cmd, args, interval)
 			}
-			return t.askEach(cmd, &o, args, func(c *client, ref foresightv1.ObjectReference) (document, error) {
+			return t.askEach(cmd, &o, args, func(c *client, ref v1.ObjectReference) (document, error) {
 				return why(cmd.Context(), c, ref)
 			})
 		},
@@ -78,7 +77,7 @@ func (t *target) watch(cmd *cobra.Command, args []string, interval time.Duration
 
 // why is the report about one object. If nothing is left of it, that is an
 // error, which says all that the report would say.
-func why(ctx context.Context, c *client, ref foresightv1.ObjectReference) (document, error) {
+func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, error) {
 	r, err := askReport(ctx, c, ref)
 	if err != nil {
 		return document{}, err
@@ -88,7 +87,7 @@ func why(ctx context.Context, c *client, ref foresightv1.ObjectReference) (docum
 	case !r.Status.Exists && r.Status.Remaining == 0:
 		d.text = func(io.Writer) error { return nil }
 		return d, errors.New(absentText(&r.Status, time.Now()))
-	case r.Status.State != foresightv1.Active:
+	case r.Status.State != v1.Active:
 		return d, nil
 	}
 	p, err := askPreview(ctx, c, ref, previewQuery{counts: true})
@@ -104,10 +103,10 @@ func why(ctx context.Context, c *client, ref foresightv1.ObjectReference) (docum
 
 // absentText says that an object does not exist, since when, and how to bring it
 // back.
-func absentText(s *foresightv1.DeletionReportStatus, now time.Time) string {
+func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 	text := named(s.Object) + " does not exist"
 	for i := range s.Reasons {
-		if r := &s.Reasons[i]; r.Type == foresightv1.ReasonGone {
+		if r := &s.Reasons[i]; r.Type == v1.ReasonGone {
 			text += ": " + r.Message
 			if r.Since != nil {
 				text += fmt.Sprintf(" at %s, %v ago", r.Since.Local().Format(time.DateTime), now.Sub(r.Since.Time).Round(time.Second))
@@ -122,12 +121,12 @@ func absentText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 }
 
 // writeTaken says what a delete of an ACTIVE object would take with it.
-func writeTaken(w io.Writer, p *foresightv1.DeletionPreview) error {
+func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 	goes := map[string]int64{}
 	total := int64(0)
 	for _, c := range p.Status.Counts {
 		switch c.Action {
-		case foresightv1.Delete, foresightv1.Block, foresightv1.Wait:
+		case v1.Delete, v1.Block, v1.Wait:
 			goes[c.Kind] += c.Count
 			total += c.Count
 		}
@@ -155,13 +154,13 @@ func writeTaken(w io.Writer, p *foresightv1.DeletionPreview) error {
 
 // reported is the answer in every form. As names, it is the objects that the
 // reasons are about: what to look at next.
-func reported(r *foresightv1.DeletionReport) document {
+func reported(r *v1.DeletionReport) document {
 	d := document{value: r, text: func(w io.Writer) error {
 		_, err := io.WriteString(w, reportText(&r.Status, time.Now()))
 		return err
 	}}
-	var visit func([]foresightv1.Reason)
-	visit = func(reasons []foresightv1.Reason) {
+	var visit func([]v1.Reason)
+	visit = func(reasons []v1.Reason) {
 		for i := range reasons {
 			if about := reasons[i].Object; about != nil {
 				d.names = append(d.names, objectName(about.APIVersion, about.Kind, about.Name))
@@ -173,15 +172,15 @@ func reported(r *foresightv1.DeletionReport) document {
 	return d
 }
 
-func askReport(ctx context.Context, c *client, ref foresightv1.ObjectReference) (*foresightv1.DeletionReport, error) {
-	r := &foresightv1.DeletionReport{Spec: foresightv1.DeletionReportSpec{Object: ref}}
-	r.SetGroupVersionKind(foresightv1.GroupVersion.WithKind("DeletionReport"))
+func askReport(ctx context.Context, c *client, ref v1.ObjectReference) (*v1.DeletionReport, error) {
+	r := &v1.DeletionReport{Spec: v1.DeletionReportSpec{Object: ref}}
+	r.SetGroupVersionKind(v1.GroupVersion.WithKind("DeletionReport"))
 	return r, c.ask(ctx, "deletionreports", r)
 }
 
 // watchReport shows the report whenever it changes, and how far a cascade has
 // come, until the object and what it has to take with it are gone.
-func watchReport(ctx context.Context, c *client, ref foresightv1.ObjectReference, interval time.Duration, w io.Writer) error {
+func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interval time.Duration, w io.Writer) error {
 	var told string
 	most, last := int64(0), int64(0)
 	for {
@@ -217,12 +216,12 @@ func watchReport(ctx context.Context, c *client, ref foresightv1.ObjectReference
 
 // reportText is a report for people. Without a time, nothing in it depends on
 // one.
-func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
+func reportText(s *v1.DeletionReportStatus, now time.Time) string {
 	var b strings.Builder
 	switch s.State {
-	case foresightv1.Active:
+	case v1.Active:
 		fmt.Fprintf(&b, "%s is ACTIVE: it is not being deleted.\n", named(s.Object))
-	case foresightv1.Deleting:
+	case v1.Deleting:
 		fmt.Fprintf(&b, "%s is DELETING.\n", named(s.Object))
 	default:
 		fmt.Fprintf(&b, "%s does not exist.\n", named(s.Object))
@@ -234,7 +233,7 @@ func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 		fmt.Fprintf(&b, "%s to follow it.\n", counted(s.Remaining, "object"))
 	}
 	writeReasons(&b, s.Reasons, "", now)
-	if s.State == foresightv1.Deleting && len(s.Reasons) == 0 {
+	if s.State == v1.Deleting && len(s.Reasons) == 0 {
 		b.WriteString("Nothing holds it: it is about to go.\n")
 	}
 	if s.Truncated {
@@ -243,7 +242,7 @@ func reportText(s *foresightv1.DeletionReportStatus, now time.Time) string {
 	return b.String()
 }
 
-func writeReasons(b *strings.Builder, reasons []foresightv1.Reason, indent string, now time.Time) {
+func writeReasons(b *strings.Builder, reasons []v1.Reason, indent string, now time.Time) {
 	for i := range reasons {
 		r := &reasons[i]
 		branch, next := "├─ ", indent+"│  "
@@ -251,7 +250,7 @@ func writeReasons(b *strings.Builder, reasons []foresightv1.Reason, indent strin
 			branch, next = "└─ ", indent+"   "
 		}
 		message := r.Message
-		if now.IsZero() && (r.Type == foresightv1.ReasonGracePeriod || r.Type == foresightv1.ReasonReview) {
+		if now.IsZero() && (r.Type == v1.ReasonGracePeriod || r.Type == v1.ReasonReview) {
 			message = ""
 		}
 		fmt.Fprintf(b, "%s%s%s: %s", indent, branch, r.Type, message)

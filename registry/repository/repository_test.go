@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	archivev1 "github.com/exeunt/exeunt/archive/v1"
+	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/store"
+	"github.com/opencontainers/go-digest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestFirstPush: the first push makes the object and its namespace, and the
@@ -154,7 +153,7 @@ func TestRemoved(t *testing.T) {
 
 		w.push("shop/web", "2", "new")
 		w.want(200, `"tags":["2"]`, "GET", "/v2/shop/web/tags/list")
-		if r := w.restore("shop", "web"); r.Outcome != archivev1.Skipped {
+		if r := w.restore("shop", "web"); r.Outcome != deletionv1.Skipped {
 			w.Errorf("restore over another: %+v", r)
 		}
 		w.pulls("shop/web", "2", "new")
@@ -176,7 +175,7 @@ func TestRestored(t *testing.T) {
 			}
 			w.later(25 * time.Hour) // reviews come, and leave what can be restored
 			w.collect()
-			if r := w.restore("shop", "web"); r.Outcome != archivev1.Created {
+			if r := w.restore("shop", "web"); r.Outcome != deletionv1.Created {
 				w.Fatalf("restore: %+v", r)
 			}
 			w.pulls("shop/web", "1", "one")
@@ -206,7 +205,7 @@ func TestRestoredPastAnother(t *testing.T) {
 		w.delete("shop", "web")
 		w.later(25 * time.Hour)
 		w.collect()
-		status, err := w.archive.Restore(w.Context(), archivev1.RestoreSpec{UID: first})
+		status, err := w.archive.Restore(w.Context(), deletionv1.RestoreSpec{UID: first})
 		if err != nil || status.Created != 1 {
 			w.Fatalf("restore: %+v, %v", status, err)
 		}

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/archive"
-	archivev1 "github.com/exeunt/exeunt/archive/v1"
+	"github.com/exeunt/exeunt/deletion/archive"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -297,10 +297,10 @@ func (w *world) tryDelete(namespace, name string) error {
 }
 
 // restore restores the newest removal of a Repository.
-func (w *world) restore(namespace, name string) archivev1.RestoreResult {
+func (w *world) restore(namespace, name string) v1.RestoreResult {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), archivev1.RestoreSpec{
-		Object: &archivev1.ObjectName{Kind: "Repository", Namespace: namespace, Name: name},
+	status, err := w.archive.Restore(w.Context(), v1.RestoreSpec{
+		Object: &v1.ObjectName{Kind: "Repository", Namespace: namespace, Name: name},
 	})
 	if err != nil || len(status.Results) != 1 {
 		w.Fatalf("restore: %+v, %v", status, err)

@@ -1,0 +1,125 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// callOff is Restore for an object that is not removed yet, because the guard
+// holds its deletion: it becomes ACTIVE again, the same object with the same uid,
+// and nothing of its cascade has begun. done says that the spec names such an
+// object.
+//
+// That it is still held is seen in the transaction that calls it off: a
+// confirmation that the collector came to first wins, and then the spec names
+// something else, if anything.
+func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller string) (status v1.RestoreStatus, done bool, err error) {
+	names, err := a.names(ctx)
+	if err != nil {
+		return status, false, err
+	}
+	uid, err := a.held(ctx, names, spec)
+	if err != nil || uid == "" {
+		return status, false, err
+	}
+	err = a.store.Transact(ctx, func(tx *store.Tx) error {
+		o, err := readHeld(ctx, tx, uid)
+		if err != nil || o == nil {
+			return err
+		}
+		gvk := names.gvk(o.Kind)
+		status = v1.RestoreStatus{Complete: true, CalledOff: 1, Results: []v1.RestoreResult{{
+			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: o.Namespace, Name: o.Name,
+			UID: o.UID, NewUID: o.UID, Outcome: v1.CalledOff,
+		}}}
+		done = true
+		if spec.DryRun {
+			return nil
+		}
+		return a.activate(ctx, tx, o, caller)
+	})
+	if err != nil {
+		return v1.RestoreStatus{}, false, fmt.Errorf("call off: %w", err)
+	}
+	return status, done, nil
+}
+
+// activate makes a held object ACTIVE again, and tells of it.
+func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, caller string) error {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return err
+	}
+	var rules lifecycle.Rules
+	if k, ok := a.kinds.Snapshot().Stored(o.Kind); ok {
+		rules = k.Rules
+	}
+	m, body, err := lifecycle.CallOff(o.Body, m, rules)
+	if err != nil {
+		return err
+	}
+	next, err := tx.Rewrite(o, &m, body)
+	if err != nil {
+		return err
+	}
+	if err := tx.Flush(ctx); err != nil {
+		return err
+	}
+	return event.Recorder{Kinds: a.kinds}.Record(ctx, tx, tx.Now, event.Event{
+		About: next.Object, Type: corev1.EventTypeNormal, Reason: "DeletionCalledOff", Source: "exeunt", Topic: o.ResourceVersion(),
+		Message: "the deletion, which waited to be confirmed, was called off by " + caller, Elsewhere: true,
+	})
+}
+
+// held finds the object that a spec names, if the guard holds it.
+func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid types.UID, err error) {
+	statement, args := heldByUID, []any{string(spec.UID)}
+	switch {
+	case spec.UID != "" && spec.Cascade == "" && spec.Object == nil:
+	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
+		args = []any{spec.Cascade} // which is named by the uid of its root
+	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
+		storage, err := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
+		if err != nil {
+			return "", nil // the archive says what is wrong with it
+		}
+		namespace := spec.Object.Namespace
+		if n.clusterScoped(storage) {
+			namespace = "" // people say a namespace by habit
+		}
+		statement, args = heldByKey, []any{storage, namespace, spec.Object.Name}
+	default:
+		return "", nil
+	}
+	_, err = a.db.Row(ctx, statement, args, (*string)(&uid))
+	if err != nil {
+		return "", fmt.Errorf("look for a deletion to call off: %w", err)
+	}
+	return uid, nil
+}
+
+// readHeld reads the object in the transaction; nil: it is not held any more.
+func readHeld(ctx context.Context, tx *store.Tx, uid types.UID) (*store.Stored, error) {
+	var found *store.Stored
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found = &store.Stored{Object: object.Object{UID: uid}, Deleting: true}
+		if err := row.Scan(&found.ID, &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Body); err != nil {
+			return err
+		}
+		return tx.Unseal(found)
+	}, readHeldObject, string(uid))
+	if err := tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,123 @@
+package archive
+
+import (
+	"testing"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hold deletes an object as a person does, on a server whose guard lets one
+// object go.
+func (w *world) hold(o object.Object, policy metav1.DeletionPropagation) {
+	w.Helper()
+	k, _ := w.kinds.Snapshot().Stored(o.Kind)
+	_, err := w.store.Delete(w.Context(), store.DeleteRequest{
+		Key: o.Key, Options: metav1.DeleteOptions{PropagationPolicy: &policy}, Rules: k.Rules,
+		Actor: "somebody", Guarded: true, MaxCascade: 1,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) callOff(spec v1.RestoreSpec) bool {
+	w.Helper()
+	status, done, err := w.archive.callOff(w.Context(), spec, "tester")
+	if err != nil {
+		w.Fatal(err)
+	}
+	if done {
+		w.want(status, "ConfigMap/owner called off")
+	}
+	return done
+}
+
+// TestCallOff: what the guard holds is the same object afterwards, by each way to
+// name it; what it does not hold is left to the archive.
+func TestCallOff(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) {
+			m.Generation, m.Finalizers = 3, []string{"example.com/mine"}
+		})
+		w.create("configmaps:n/child", owner)
+		byName := v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "owner"}}
+		if w.callOff(byName) {
+			t.Error("called off what nobody deletes")
+		}
+		for _, spec := range []v1.RestoreSpec{byName, {UID: owner.UID}, {Cascade: string(owner.UID)}} {
+			before, was := w.get("configmaps:n/owner")
+			w.hold(owner, metav1.DeletePropagationForeground)
+			w.collect()
+			dry := spec
+			dry.DryRun = true
+			if !w.callOff(dry) {
+				t.Fatalf("%+v: not held", spec)
+			}
+			if _, m := w.get("configmaps:n/owner"); !lifecycle.GuardOf(&m).Held {
+				t.Errorf("%+v: a dry run called it off", spec)
+			}
+			if !w.callOff(spec) || w.callOff(spec) {
+				t.Errorf("%+v: not called off, or twice", spec)
+			}
+			after, m := w.get("configmaps:n/owner")
+			if after.UID != before.UID || m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.Generation != was.Generation+2 ||
+				len(m.Finalizers) != 1 || len(m.Annotations) != 0 {
+				t.Errorf("%+v: got %+v", spec, m)
+			}
+			w.collect()
+			if !w.exists("configmaps:n/child") {
+				t.Fatal("the dependent went")
+			}
+		}
+		// The next deletion is somebody else's, and is not what was called off.
+		var actor []byte
+		if _, err := w.db.Row(t.Context(), `SELECT deletion_actor FROM objects WHERE uid = $1`, []any{string(owner.UID)}, &actor); err != nil || actor != nil {
+			t.Errorf("actor %q, %v", actor, err)
+		}
+	})
+}
+
+// TestCallOffTooLate: the collector let it pass first.
+func TestCallOffTooLate(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/mine"} })
+		w.create("configmaps:n/child", owner)
+		w.hold(owner, metav1.DeletePropagationForeground)
+		spec := v1.RestoreSpec{UID: owner.UID}
+		uid, err := w.archive.held(t.Context(), w.names(), spec)
+		if err != nil || uid != owner.UID {
+			t.Fatalf("got %q, %v", uid, err)
+		}
+		o, m := w.get("configmaps:n/owner")
+		m.Annotations[lifecycle.ConfirmCascade] = "2"
+		body, err := object.WithMeta(o.Body, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.store.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+			t.Fatal(err)
+		}
+		w.collect()
+		if w.exists("configmaps:n/child") {
+			t.Fatal("not let pass")
+		}
+		// Found before, and not held any more when its turn has come.
+		err = w.store.Transact(t.Context(), func(tx *store.Tx) error {
+			o, err := readHeld(t.Context(), tx, uid)
+			if o != nil {
+				t.Error("still held")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.callOff(spec) {
+			t.Error("called off what has begun")
+		}
+	})
+}

@@ -1,0 +1,267 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestLeftBehind: an object that is restored alone says what left with it, and
+// WithCascade brings that too.
+func TestLeftBehind(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/shop")
+		for _, name := range []string{"a", "b", "c"} {
+			w.create("configmaps:shop/" + name)
+		}
+		w.delete(ns, background)
+		name := &v1.ObjectName{Kind: "ns", Name: "shop"}
+		for _, dryRun := range []bool{true, false} {
+			status := w.restore(v1.RestoreSpec{Object: name, DryRun: dryRun})
+			w.want(status, "Namespace/shop created")
+			if status.LeftBehind != 3 || status.Cascade != string(ns.UID) {
+				w.Errorf("dry run %v: %d objects of cascade %q are left behind", dryRun, status.LeftBehind, status.Cascade)
+			}
+		}
+		w.want(w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "shop", Name: "b"}}), "ConfigMap/b created")
+		if status := w.restore(v1.RestoreSpec{Object: name}); status.LeftBehind != 2 {
+			w.Errorf("%d objects are left behind, want 2", status.LeftBehind)
+		}
+		status := w.restore(v1.RestoreSpec{Object: name, WithCascade: true})
+		w.want(status, "Namespace/shop skipped", "ConfigMap/a created", "ConfigMap/b skipped", "ConfigMap/c created")
+		if status.LeftBehind != 0 || status.Cascade != "" || status.Conflicts != 0 {
+			w.Errorf("restored with its cascade: %+v", status)
+		}
+		if status := w.restore(v1.RestoreSpec{UID: ns.UID}); status.LeftBehind != 0 {
+			w.Errorf("all is back, and %d are left behind", status.LeftBehind)
+		}
+		if _, err := w.archive.Restore(w.Context(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
+			w.Errorf("cascade and withCascade: %v", err)
+		}
+	})
+}
+
+// TestMergeNamespace: a cascade comes back into a namespace that exists again, and
+// each conflict is named.
+func TestMergeNamespace(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/shop")
+		for _, name := range []string{"a", "b", "c"} {
+			w.create("configmaps:shop/" + name)
+		}
+		w.delete(ns, background)
+		again := w.create("namespaces:/shop")
+		taken := map[string]types.UID{"a": w.create("configmaps:shop/a").UID, "c": w.create("configmaps:shop/c").UID}
+		for _, dryRun := range []bool{true, false} {
+			status := w.restore(v1.RestoreSpec{Cascade: string(ns.UID), DryRun: dryRun})
+			w.want(status, "Namespace/shop skipped", "ConfigMap/a skipped", "ConfigMap/b created", "ConfigMap/c skipped")
+			if r := status.Results[0]; r.ConflictsWith != "" || !strings.Contains(r.Reason, "exists again (uid "+string(again.UID)) {
+				w.Errorf("the namespace: %+v", r)
+			}
+			if status.Conflicts != 2 || status.Results[1].ConflictsWith != taken["a"] || status.Results[3].ConflictsWith != taken["c"] {
+				w.Errorf("conflicts: %+v", status)
+			}
+		}
+		if !w.exists("configmaps:shop/b") {
+			w.Error("b is not in the namespace")
+		}
+	})
+}
+
+// TestActors: what a cascade takes says who asked and who removed it, also if it
+// lingers, and over several transactions of the collector.
+func TestActors(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("deployments.apps:n/owner")
+		child := w.create("configmaps:n/child", owner)
+		lingers := w.createWith("configmaps:n/lingers", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences, m.Finalizers = w.references([]object.Object{child}), []string{"x/y"}
+		})
+		var below []object.Object
+		for i := range 9 { // in sets
+			below = append(below, w.create(fmt.Sprintf("configmaps:n/below-%d", i), lingers))
+		}
+		w.delete(owner, background)
+		held, m := w.get("configmaps:n/lingers")
+		m.Finalizers = nil
+		if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: held.Key, IfRevision: held.Revision, Meta: m, Body: held.Body, Remove: true, Actor: "bob"}); err != nil {
+			w.Fatal(err)
+		}
+		w.collect()
+		actors := func(o object.Object) [3]string {
+			got, err := source{w.archive}.Get(w.Context(), "n", string(o.UID))
+			if err != nil {
+				w.Fatal(err)
+			}
+			spec := got.(*v1.ArchivedObject).Spec
+			return [3]string{spec.RequestedBy, spec.Actor, spec.Cascade}
+		}
+		if got, want := actors(owner), [3]string{"alice", "alice", string(owner.UID)}; got != want {
+			w.Errorf("owner: %q, want %q", got, want)
+		}
+		want := [3]string{"alice", "system:garbage-collector", string(owner.UID)}
+		for _, o := range append(below, child, lingers) {
+			if got := actors(o); got != want {
+				w.Errorf("%s: %q, want %q", o.Name, got, want)
+			}
+		}
+	})
+}
+
+const widgetDefinition = `{"metadata":{"name":"widgets.example.com","uid":"%s"},"spec":{"group":"example.com","scope":"Namespaced",` +
+	`"names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList","shortNames":["wd"]},` +
+	`"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
+
+// deleteWidgets has a definition with an object first, and deletes them as the
+// definition controller does.
+func (w *world) deleteWidgets() (definition, first object.Object) {
+	w.Helper()
+	put := func(name string, body string) object.Object {
+		key := keyOf(name)
+		m, err := object.ParseMeta([]byte(body))
+		if err != nil {
+			w.Fatal(err)
+		}
+		o, err := w.store.Create(w.Context(), store.CreateRequest{Key: key, Meta: m, Body: []byte(body)})
+		if err != nil {
+			w.Fatal(err)
+		}
+		return o
+	}
+	definition = put("customresourcedefinitions.apiextensions.k8s.io:/widgets.example.com", fmt.Sprintf(widgetDefinition, "crd-1"))
+	first = put("widgets.example.com:n/first", `{"metadata":{"name":"first","namespace":"n","uid":"first-1"},"spec":{}}`)
+	for _, o := range []object.Object{first, definition} {
+		_, err := w.store.Delete(w.Context(), store.DeleteRequest{
+			Key: o.Key, Actor: "system:definition-controller", Requester: "alice", Cascade: string(definition.UID),
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	return definition, first
+}
+
+// TestRemovedKind: the archive knows the names of a kind whose definition is
+// gone, also from itself, and says what brings the kind back.
+func TestRemovedKind(t *testing.T) {
+	each(t, func(w *world) {
+		definition, first := w.deleteWidgets()
+		for _, word := range []string{"widget", "Widget", "widgets", "wd", "widgets.example.com", "widget.example.com"} {
+			if got := strings.Join(w.list(kind.SourceQuery{}, "spec.kind="+word), " "); got != "Widget/first" {
+				w.Errorf("list %s: %q", word, got)
+			}
+		}
+		got, err := source{w.archive}.Get(w.Context(), "n", string(first.UID))
+		if err != nil {
+			w.Fatal(err)
+		}
+		if o := got.(*v1.ArchivedObject); o.Spec.APIVersion != "example.com/v2" || !strings.Contains(string(o.Object.Raw), `"kind":"Widget"`) {
+			w.Errorf("archived: %+v, %s", o.Spec, o.Object.Raw)
+		}
+		name := &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "first"}
+		status := w.restore(v1.RestoreSpec{Object: name})
+		w.want(status, "Widget/first failed")
+		if r := status.Results[0].Reason; !strings.Contains(r, "CustomResourceDefinition widgets.example.com left with it") ||
+			!strings.Contains(r, "exeunt restore --cascade "+string(definition.UID)) {
+			w.Errorf("reason %q", r)
+		}
+		w.want(w.restore(v1.RestoreSpec{Object: name, WithCascade: true, DryRun: true}), "CustomResourceDefinition/widgets.example.com created", "Widget/first created")
+		_, err = w.archive.Restore(w.Context(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "second"}})
+		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "no archived widget is named second") {
+			w.Errorf("another name: %v", err)
+		}
+
+		archived, err := w.archive.one(w.Context(), archivedByUID, string(definition.UID))
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.store.ForgetArchived(w.Context(), []int64{archived.id}); err != nil {
+			w.Fatal(err)
+		}
+		status = w.restore(v1.RestoreSpec{Object: name})
+		w.want(status, "Widget/first failed")
+		if r := status.Results[0].Reason; !strings.Contains(r, "the archive does not have that") {
+			w.Errorf("reason %q", r)
+		}
+	})
+}
+
+// TestRemovedKindElsewhere: an object that was deleted before its definition is
+// told to bring that back first.
+func TestRemovedKindElsewhere(t *testing.T) {
+	each(t, func(w *world) {
+		w.delete(w.create("widgets.example.com:n/early"), background)
+		w.deleteWidgets()
+		status := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "wd", Namespace: "n", Name: "early"}})
+		w.want(status, "Widget/early failed")
+		if r := status.Results[0].Reason; !strings.Contains(r, "first: exeunt restore customresourcedefinition/widgets.example.com") {
+			w.Errorf("reason %q", r)
+		}
+	})
+}
+
+// TestServedAndRemoved: of two kinds of a name, one of them gone, a client must
+// say which.
+func TestServedAndRemoved(t *testing.T) {
+	each(t, func(w *world) {
+		w.deleteWidgets()
+		w.kinds.Put(&kind.Kind{Group: "other.example", Name: "Widget", Plural: "widgets", Singular: "widget", Storage: "widgets.other.example"})
+		_, err := w.archive.storageOf(w.Context(), w.names(), "", "widget")
+		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "widgets.example.com, widgets.other.example") {
+			w.Errorf("ambiguous: %v", err)
+		}
+		for apiVersion, want := range map[string]string{"example.com/v2": "widgets.example.com", "other.example/v1": "widgets.other.example"} {
+			if got, err := w.archive.storageOf(w.Context(), w.names(), apiVersion, "widget"); got != want || err != nil {
+				w.Errorf("%s: %q, %v", apiVersion, got, err)
+			}
+		}
+	})
+}
+
+// TestNotesExpire: names and references leave with the rows that they are for.
+func TestNotesExpire(t *testing.T) {
+	each(t, func(w *world) {
+		w.deleteWidgets()
+		w.family()
+		count := func() (n int64) {
+			if _, err := w.db.Row(w.Context(), `SELECT (SELECT count(*) FROM archive_kinds) + (SELECT count(*) FROM dropped_references)`, nil, &n); err != nil {
+				w.Fatal(err)
+			}
+			return n
+		}
+		if n := count(); n != 2 {
+			w.Fatalf("%d notes, want 2", n)
+		}
+		late, err := store.Open(w.Context(), store.Options{
+			DB: w.db, Archive: store.ArchiveOptions{For: time.Hour}, CompactEvery: 10 * time.Millisecond,
+			Now: func() time.Time { return time.Now().Add(2 * time.Hour) },
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- late.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := errors.Join(<-ended, late.Close()); err != nil {
+				w.Error(err)
+			}
+		}()
+		for deadline := time.Now().Add(30 * time.Second); count() != 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				w.Fatalf("%d notes are still there", count())
+			}
+		}
+	})
+}

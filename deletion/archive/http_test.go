@@ -1,0 +1,133 @@
+package archive
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/api/openapi"
+)
+
+// serve puts an API on the world and returns how to ask it.
+func (w *world) serve() (ask func(method, path, body string, headers ...string) (code int, answer string)) {
+	w.Helper()
+	w.kinds.Put(w.archive.Kinds()...)
+	a := api.New(api.Config{
+		Store: w.store, Kinds: w.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(w.kinds, "test"),
+		Logger: slog.New(slog.DiscardHandler), Version: "test",
+	})
+	w.Cleanup(func() { a.Close(context.Background()) })
+	return func(method, path, body string, headers ...string) (int, string) {
+		req := httptest.NewRequest(method, path, strings.NewReader(body))
+		req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}
+		req.Header.Set("User-Agent", "tester/1.0")
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		for _, h := range headers {
+			name, value, _ := strings.Cut(h, ": ")
+			req.Header.Set(name, value)
+		}
+		recorder := httptest.NewRecorder()
+		a.ServeHTTP(recorder, req)
+		answer, err := io.ReadAll(recorder.Result().Body)
+		if err != nil {
+			w.Fatal(err)
+		}
+		return recorder.Code, string(answer)
+	}
+}
+
+const group = "/apis/lifecycle.exeunt.dev/v1"
+
+// TestServed deletes through the API, and reads, restores and purges there.
+func TestServed(t *testing.T) {
+	each(t, func(w *world) {
+		ask := w.serve()
+		want := func(code int, method, path, body string, headers ...string) gjson.Result {
+			w.Helper()
+			got, answer := ask(method, path, body, headers...)
+			if got != code {
+				w.Fatalf("%s %s: %d, want %d: %s", method, path, got, code, answer)
+			}
+			return gjson.Parse(answer)
+		}
+		uid := string(w.create("configmaps:n/a").UID)
+		want(http.StatusOK, "DELETE", "/api/v1/namespaces/n/configmaps/a", "")
+		w.create("configmaps:n/b")
+		w.create("configmaps:n/c")
+		want(http.StatusOK, "DELETE", "/api/v1/namespaces/n/configmaps", "")
+
+		list := want(http.StatusOK, "GET", group+"/archivedobjects?limit=2", "")
+		if list.Get("kind").String() != "ArchivedObjectList" || list.Get("items.#").Int() != 2 || list.Get("metadata.continue").String() == "" {
+			w.Errorf("list: %s", list)
+		}
+		if a, b := list.Get("items.0.spec.cascade").String(), list.Get("items.1.spec.cascade").String(); a != b || a == list.Get("items.0.spec.uid").String() {
+			w.Errorf("a collection that one request deleted has the cascades %s and %s", a, b)
+		}
+		one := want(http.StatusOK, "GET", group+"/namespaces/n/archivedobjects/"+uid, "")
+		if one.Get("spec.actor").String() != "tester" || one.Get("object.data.key").String() != "value" || one.Get("spec.cascade").String() != uid {
+			w.Errorf("get: %s", one)
+		}
+		table := want(http.StatusOK, "GET", group+"/namespaces/n/archivedobjects?fieldSelector=spec.name%3Da", "", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
+		if table.Get("rows.#").Int() != 1 || table.Get("rows.0.cells.2").String() != "a" {
+			w.Errorf("table: %s", table)
+		}
+		want(http.StatusNotFound, "GET", group+"/namespaces/m/archivedobjects/"+uid, "")
+		want(http.StatusBadRequest, "GET", group+"/archivedobjects?fieldSelector=spec.size%3D1", "")
+		want(http.StatusMethodNotAllowed, "POST", group+"/namespaces/n/archivedobjects", `{}`)
+		want(http.StatusMethodNotAllowed, "GET", group+"/archivedobjects?watch=1", "")
+
+		restore := `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"object":{"kind":"ConfigMap","namespace":"n","name":"a"}}}`
+		restored := want(http.StatusCreated, "POST", group+"/restores", restore)
+		if restored.Get("status.created").Int() != 1 || restored.Get("metadata.managedFields").Exists() || !w.exists("configmaps:n/a") {
+			w.Errorf("restore: %s", restored)
+		}
+		refused := want(http.StatusBadRequest, "POST", group+"/restores", `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{}}`)
+		if !strings.Contains(refused.Get("message").String(), "exactly one of uid, cascade and object") {
+			w.Errorf("refused with %s", refused)
+		}
+		want(http.StatusOK, "DELETE", group+"/namespaces/n/archivedobjects/"+uid, "")
+		want(http.StatusNotFound, "DELETE", group+"/namespaces/n/archivedobjects/"+uid, "")
+	})
+}
+
+// TestDescribed: clients find the kinds and only the verbs that work.
+func TestDescribed(t *testing.T) {
+	each(t, func(w *world) {
+		ask := w.serve()
+		_, answer := ask("GET", group, "")
+		resources := gjson.Get(answer, "resources")
+		if got := resources.Get(`#(name=="archivedobjects").verbs`).Raw; got != `["delete","get","list"]` {
+			w.Errorf("verbs of archivedobjects: %s", got)
+		}
+		if got := resources.Get(`#(name=="restores").verbs`).Raw; got != `["create"]` {
+			w.Errorf("verbs of restores: %s", got)
+		}
+		_, answer = ask("GET", "/openapi/v3"+group, "")
+		paths := map[string]gjson.Result{}
+		gjson.Get(answer, "paths").ForEach(func(path, item gjson.Result) bool {
+			paths[path.String()] = item
+			return true
+		})
+		item := paths[group+"/namespaces/{namespace}/archivedobjects/{name}"]
+		if !item.Get("get").Exists() || !item.Get("delete").Exists() || item.Get("put").Exists() || item.Get("patch").Exists() {
+			w.Errorf("operations of an archived object: %s", item)
+		}
+		schemas := gjson.Get(answer, "components.schemas")
+		if !schemas.Get(`dev\.exeunt\.lifecycle\.v1\.Restore.properties.spec.properties.cascade`).Exists() {
+			w.Error("a Restore is not described")
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+)
+
+// Kinds are ArchivedObject and Restore.
+func (a *Archive) Kinds() []*kind.Kind {
+	archived := &kind.Kind{
+		Group: v1.GroupVersion.Group, Name: "ArchivedObject", ListName: "ArchivedObjectList",
+		Plural: "archivedobjects", Singular: "archivedobject", Namespaced: true,
+		Storage: kind.StorageName(v1.GroupVersion.Group, "archivedobjects"),
+		Source:  source{a},
+	}
+	version := newVersion(archived, func() runtime.Object { return &v1.ArchivedObject{} })
+	version.NewList = func() runtime.Object { return &v1.ArchivedObjectList{} }
+	version.SelectableFields = slices.Clone(selectable)
+	version.Table = archivedTable{}
+	version.Schema = archivedSchema()
+
+	restore := &kind.Kind{
+		Group: v1.GroupVersion.Group, Name: "Restore",
+		Plural: "restores", Singular: "restore",
+		Storage:   kind.StorageName(v1.GroupVersion.Group, "restores"),
+		Ephemeral: true,
+		Answer: func(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
+			r, ok := obj.(*v1.Restore)
+			if !ok {
+				return nil, fmt.Errorf("answer a %T as a Restore", obj)
+			}
+			r.ManagedFields = nil // of an object that is not stored
+			var err error
+			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
+			var done bool
+			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Caller); done || err != nil {
+				return r, err
+			}
+			r.Status, err = a.Restore(ctx, r.Spec)
+			if err == nil && call.Warn != nil {
+				warn(r.Status, call.Warn)
+			}
+			return r, err
+		},
+	}
+	newVersion(restore, func() runtime.Object { return &v1.Restore{} }).Schema = restoreSchema()
+	return []*kind.Kind{archived, restore}
+}
+
+// warn tells a client that prints no status, as kubectl create does without -o,
+// what it would miss.
+func warn(status v1.RestoreStatus, say func(text string)) {
+	if status.LeftBehind > 0 {
+		say(fmt.Sprintf("%d more left in cascade %s and are still in the archive: restore with spec.withCascade, or spec.cascade", status.LeftBehind, status.Cascade))
+	}
+	if status.Conflicts > 0 {
+		say(fmt.Sprintf("%d were skipped because another object has the name: see status.results", status.Conflicts))
+	}
+	if status.Failed > 0 {
+		say(fmt.Sprintf("%d could not be restored: see status.results", status.Failed))
+	}
+}
+
+// newVersion gives a kind its one version.
+func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
+	gvk := v1.GroupVersion.WithKind(k.Name)
+	v := &kind.Version{
+		Kind: k, GVK: gvk, New: make, Encode: object.Encode,
+		Decode: func(body []byte, resourceVersion string) (runtime.Object, error) {
+			obj := make()
+			return obj, object.DecodeInto(body, resourceVersion, gvk, obj)
+		},
+		Table: restoreTable{}, Wire: wire(),
+	}
+	k.Versions = []*kind.Version{v}
+	return v
+}
+
+// scheme knows our types and what a server says besides objects.
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Restore{})
+	metav1.AddToGroupVersion(s, v1.GroupVersion)
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	convert := func(label, value string) (string, string, error) {
+		if label == "metadata.name" || label == "metadata.namespace" || slices.Contains(selectable, label) {
+			return label, value, nil
+		}
+		return "", "", fmt.Errorf("field label not supported: %s", label)
+	}
+	if err := s.AddFieldLabelConversionFunc(v1.GroupVersion.WithKind("ArchivedObject"), convert); err != nil {
+		panic(fmt.Sprintf("archive scheme: %v", err)) // constants only: one call in a test is proof
+	}
+	return s
+})
+
+var wire = sync.OnceValue(func() *kind.Wire {
+	s := scheme()
+	codecs := serializer.NewCodecFactory(s, serializer.WithStreamingCollectionEncodingToJSON())
+	var text []runtime.SerializerInfo // our types have no protobuf form
+	for _, info := range codecs.SupportedMediaTypes() {
+		if info.EncodesAsText {
+			text = append(text, info)
+		}
+	}
+	return &kind.Wire{
+		Serializer:          codecs,
+		StandardSerializers: text,
+		ParameterCodec:      runtime.NewParameterCodec(s),
+		Creater:             s,
+		Convertor:           s,
+		UnsafeConvertor:     runtime.UnsafeObjectConvertor(s),
+		Defaulter:           s,
+		Typer:               s,
+		TypeConverter:       managedfields.NewDeducedTypeConverter(),
+	}
+})

@@ -1,0 +1,226 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Owners have new uids when they come back, and may come back after what they
+// own. An object that is restored while an owner is gone comes back without the
+// reference to it: the collector would delete it at once. The create remembers
+// the reference in dropped_references, in its transaction, and the transaction
+// that restores the owner gives it back (giveBack). Whichever of the two commits
+// first, the other sees it: the create of the dependent fails with
+// store.ErrOwnerIsBack, that of the owner with store.ErrAwaited, and both are
+// repeated. docs/spec/archive.md has the interleavings.
+
+// maxRelinks bounds the dependents that one transaction relinks. What is left
+// follows in transactions of its own; if the process ends between them, the same
+// Restore again goes on.
+const maxRelinks = 500
+
+// link makes the references lead to the owners as they are now, and returns those
+// that the object must come back without.
+func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, result *v1.RestoreResult) ([]store.DroppedReference, error) {
+	wanted, err := r.references(ctx, c.uid, m.GetOwnerReferences())
+	if err != nil {
+		return nil, err
+	}
+	var kept []metav1.OwnerReference
+	var dropped []store.DroppedReference
+	for _, o := range wanted {
+		now, lives, err := r.owner(ctx, o, m.GetNamespace())
+		if err != nil {
+			return nil, err
+		}
+		if now != "" {
+			o.UID = now
+			kept = append(kept, o)
+			continue
+		}
+		reference, err := json.Marshal(o)
+		if err != nil {
+			return nil, fmt.Errorf("remember reference: %w", err)
+		}
+		dropped = append(dropped, store.DroppedReference{Owners: lives, Reference: string(reference)})
+		result.Warnings = append(result.Warnings,
+			fmt.Sprintf("the reference to its owner %s %s is left out: that is not there; a restore of the owner gives it back", o.Kind, o.Name))
+	}
+	m.SetOwnerReferences(kept)
+	known, err := knownOwners(kept)
+	for i := range dropped {
+		dropped[i].Known = known
+	}
+	return dropped, err
+}
+
+// references are those of the archived object, and those that it had been
+// restored without, unless a client gave it an owner since.
+func (r *restoration) references(ctx context.Context, uid types.UID, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
+	rows, err := r.db.Query(ctx, droppedBy, string(uid))
+	if err != nil {
+		return nil, fmt.Errorf("read dropped references: %w", err)
+	}
+	defer func() { _ = rows.Close() }() // read to its end, or on the way of an error
+	all := slices.Clone(archived)
+	for rows.Next() {
+		var w waiting
+		var known string
+		if err := rows.Scan(&w.text, &known); err != nil {
+			return nil, fmt.Errorf("read dropped references: %w", err)
+		}
+		if err := w.parse(known); err != nil {
+			return nil, err
+		}
+		has := func(o metav1.OwnerReference) bool { return o.UID == w.reference.UID }
+		if !w.edited(archived) && !slices.ContainsFunc(all, has) {
+			all = append(all, w.reference)
+		}
+	}
+	return all, rows.Err()
+}
+
+// knownOwners is the form in which dropped_references keeps uids.
+func knownOwners(references []metav1.OwnerReference) (string, error) {
+	uids := make([]types.UID, len(references))
+	for i, o := range references {
+		uids[i] = o.UID
+	}
+	data, err := json.Marshal(uids)
+	return string(data), err
+}
+
+// waiting is a live object and a reference that it was restored without.
+type waiting struct {
+	store.Stored
+	text      string // of the reference, as it is stored
+	reference metav1.OwnerReference
+	known     []types.UID // owners that restores gave the object
+}
+
+func (w *waiting) parse(known string) error {
+	if err := json.Unmarshal([]byte(w.text), &w.reference); err != nil {
+		return fmt.Errorf("read dropped reference: %w", err)
+	}
+	if err := json.Unmarshal([]byte(known), &w.known); err != nil {
+		return fmt.Errorf("read dropped reference: %w", err)
+	}
+	return nil
+}
+
+// edited says that a client gave the object an owner after it was restored. From
+// then on its references are the client's. References that are gone mean
+// nothing: the collector takes those of owners that leave.
+func (w *waiting) edited(references []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(references, func(o metav1.OwnerReference) bool { return !slices.Contains(w.known, o.UID) })
+}
+
+// giveBack gives references back to the objects that were restored before their
+// owner, which had the uid was and has the uid now. Each is given back once, and
+// only to an object that is ACTIVE and whose owners no client has changed. more
+// says that it stopped at maxRelinks.
+func (r *restoration) giveBack(ctx context.Context, tx *store.Tx, was, now types.UID, result *v1.RestoreResult) (more bool, err error) {
+	var owner *object.Key
+	var found []*waiting
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		owner = &object.Key{}
+		return row.Scan(&owner.Kind, &owner.Namespace, &owner.Name)
+	}, liveByUID, string(now))
+	b.Query(func(row sqldb.Row) error {
+		w := &waiting{}
+		found = append(found, w)
+		var known string
+		err := row.Scan(&w.ID, (*string)(&w.UID), &w.Kind, &w.Namespace, &w.Name, &w.Revision, &w.Body, &w.text, &known)
+		if err == nil {
+			err = tx.Unseal(&w.Stored)
+		}
+		if err != nil {
+			return err
+		}
+		return w.parse(known)
+	}, droppedFor, string(was), int64(maxRelinks))
+	if err := tx.Send(ctx, &b); err != nil {
+		return false, fmt.Errorf("read dropped references: %w", err)
+	}
+	if owner == nil {
+		return false, nil // it left meanwhile: the references wait for its next restore
+	}
+	for _, w := range found {
+		if err := r.giveBackOne(ctx, tx, w, *owner, now, result); err != nil {
+			return false, fmt.Errorf("relink %s: %w", w.Key, err)
+		}
+	}
+	return len(found) == maxRelinks, tx.Flush(ctx)
+}
+
+func (r *restoration) giveBackOne(ctx context.Context, tx *store.Tx, w *waiting, owner object.Key, now types.UID, result *v1.RestoreResult) error {
+	m, err := object.ParseMeta(w.Body)
+	if err != nil {
+		return err
+	}
+	var b sqldb.Batch
+	b.Exec(settleDropped, string(w.UID), w.text)
+	switch {
+	case slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == now }):
+	case w.edited(m.OwnerReferences):
+		gvk := r.names.gvk(w.Kind)
+		result.Warnings = append(result.Warnings, fmt.Sprintf("%s %s was given other owners meanwhile and keeps those", gvk.Kind, w.Name))
+	case !r.names.refers(w.reference, owner, w.Namespace):
+	default:
+		w.reference.UID = now
+		m.OwnerReferences = append(m.OwnerReferences, w.reference)
+		body, err := object.WithMeta(w.Body, m)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Rewrite(&w.Stored, &m, body); err != nil {
+			return err
+		}
+		known, err := knownOwners(m.OwnerReferences)
+		if err != nil {
+			return err
+		}
+		b.Exec(learnDropped, string(w.UID), known)
+		result.Relinked++
+	}
+	return tx.Send(ctx, &b)
+}
+
+// giveBackLater is giveBack in transactions of its own, for what is left.
+func (r *restoration) giveBackLater(ctx context.Context, was, now types.UID, result *v1.RestoreResult) error {
+	var n int64
+	if found, err := r.db.Row(ctx, anyDroppedFor, []any{string(was)}, &n); err != nil || !found {
+		return err
+	}
+	for more := !r.spec.DryRun; more; {
+		err := r.store.Transact(ctx, func(tx *store.Tx) (err error) {
+			more, err = r.giveBack(ctx, tx, was, now, result)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("relink: %w", err)
+		}
+	}
+	return nil
+}
+
+// refers says whether a reference of an object in a namespace means this owner. A
+// reference that names another kind or name, or an owner in another namespace,
+// leads nowhere for the collector.
+func (n *names) refers(o metav1.OwnerReference, owner object.Key, namespace string) bool {
+	gv, err := schema.ParseGroupVersion(o.APIVersion)
+	gvk := n.gvk(owner.Kind)
+	return err == nil && gv.Group == gvk.Group && o.Kind == gvk.Kind && o.Name == owner.Name &&
+		(owner.Namespace == "" || owner.Namespace == namespace)
+}

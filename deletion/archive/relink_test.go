@@ -1,0 +1,358 @@
+package archive
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// wantOwners checks whom an object refers to.
+func (w *world) wantOwners(name string, owners ...types.UID) {
+	w.Helper()
+	_, m := w.get(name)
+	var got []types.UID
+	for _, o := range m.OwnerReferences {
+		got = append(got, o.UID)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(owners) {
+		w.Errorf("%s refers to %v, want %v", name, got, owners)
+	}
+}
+
+// dropped counts the references that are remembered.
+func (w *world) dropped() (n int64) {
+	w.Helper()
+	if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM dropped_references`, nil, &n); err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+// change updates the metadata of an object as a client does.
+func (w *world) change(name string, change func(*metav1.ObjectMeta)) {
+	w.Helper()
+	o, m := w.get(name)
+	change(&m)
+	body, err := object.WithMeta(o.Body, m)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// family deletes an owner with a child and restores the child alone.
+func (w *world) family() (owner, child object.Object) {
+	w.Helper()
+	owner = w.create("configmaps:n/owner")
+	child = w.create("configmaps:n/child", owner)
+	w.delete(owner, background)
+	status := w.restore(v1.RestoreSpec{UID: child.UID})
+	w.want(status, "ConfigMap/child created")
+	if warnings := status.Results[0].Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "a restore of the owner gives it back") {
+		w.Fatalf("warnings %q", warnings)
+	}
+	w.wantOwners("configmaps:n/child")
+	return owner, child
+}
+
+// TestRelink: a child that was restored first refers to its owner when that comes
+// back, also to one of several owners, and lives with it from then on.
+func TestRelink(t *testing.T) {
+	each(t, func(w *world) {
+		first, second := w.create("configmaps:n/first"), w.create("deployments.apps:n/second")
+		child := w.create("configmaps:n/child", first, second)
+		w.delete(child, background)
+		w.delete(first, background)
+		w.delete(second, background)
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		w.wantOwners("configmaps:n/child")
+		status := w.restore(v1.RestoreSpec{UID: second.UID})
+		if status.Results[0].Relinked != 1 {
+			w.Errorf("relinked: %+v", status.Results[0])
+		}
+		nowSecond, _ := w.get("deployments.apps:n/second")
+		w.wantOwners("configmaps:n/child", nowSecond.UID)
+		w.restore(v1.RestoreSpec{UID: first.UID})
+		nowFirst, _ := w.get("configmaps:n/first")
+		w.wantOwners("configmaps:n/child", nowSecond.UID, nowFirst.UID)
+		if _, m := w.get("configmaps:n/child"); m.OwnerReferences[0].Kind != "Deployment" || !*m.OwnerReferences[0].BlockOwnerDeletion {
+			w.Errorf("the reference is not what it was: %+v", m.OwnerReferences[0])
+		}
+		if n := w.dropped(); n != 0 {
+			w.Errorf("%d references are still remembered", n)
+		}
+		w.delete(nowFirst, background)
+		w.wantOwners("configmaps:n/child", nowSecond.UID)
+		w.delete(nowSecond, background)
+		if w.exists("configmaps:n/child") {
+			w.Error("the collector does not see the reference that came back")
+		}
+	})
+}
+
+// TestRelinkOnce: the owner is restored again, deleted and restored again; the
+// child has one reference.
+func TestRelinkOnce(t *testing.T) {
+	each(t, func(w *world) {
+		owner, _ := w.family()
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		now, _ := w.get("configmaps:n/owner")
+		if again := w.restore(v1.RestoreSpec{UID: owner.UID}); again.Results[0].Reason != "it was restored before" || again.Results[0].Relinked != 0 {
+			w.Errorf("again: %+v", again.Results[0])
+		}
+		w.wantOwners("configmaps:n/child", now.UID)
+		w.delete(now, metav1.DeletePropagationOrphan)
+		w.wantOwners("configmaps:n/child")
+		w.restore(v1.RestoreSpec{UID: now.UID})
+		w.wantOwners("configmaps:n/child") // who orphans does not want it back
+	})
+}
+
+// TestRelinkMeanwhile: what became of the child since it was restored.
+func TestRelinkMeanwhile(t *testing.T) {
+	for name, test := range map[string]func(w *world, owner, child object.Object){
+		"changed": func(w *world, owner, _ object.Object) {
+			w.change("configmaps:n/child", func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} })
+			w.restore(v1.RestoreSpec{UID: owner.UID})
+			now, _ := w.get("configmaps:n/owner")
+			w.wantOwners("configmaps:n/child", now.UID)
+			if _, m := w.get("configmaps:n/child"); m.Labels["a"] != "b" {
+				w.Error("the change is lost")
+			}
+		},
+		"given another owner": func(w *world, owner, _ object.Object) {
+			other := w.create("configmaps:n/other")
+			w.change("configmaps:n/child", func(m *metav1.ObjectMeta) { m.OwnerReferences = w.references([]object.Object{other}) })
+			status := w.restore(v1.RestoreSpec{UID: owner.UID})
+			w.wantOwners("configmaps:n/child", other.UID)
+			if warnings := status.Results[0].Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "ConfigMap child was given other owners") {
+				w.Errorf("warnings %q", warnings)
+			}
+		},
+		"being deleted": func(w *world, owner, _ object.Object) {
+			w.change("configmaps:n/child", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} })
+			held, _ := w.get("configmaps:n/child")
+			w.delete(held, background)
+			w.restore(v1.RestoreSpec{UID: owner.UID})
+			w.wantOwners("configmaps:n/child")
+		},
+		"deleted, and restored before the owner": func(w *world, owner, _ object.Object) {
+			second, _ := w.get("configmaps:n/child")
+			w.delete(second, background)
+			w.restore(v1.RestoreSpec{UID: second.UID})
+			w.wantOwners("configmaps:n/child")
+			w.restore(v1.RestoreSpec{UID: owner.UID})
+			now, _ := w.get("configmaps:n/owner")
+			w.wantOwners("configmaps:n/child", now.UID)
+		},
+		"deleted, and restored after the owner": func(w *world, owner, _ object.Object) {
+			second, _ := w.get("configmaps:n/child")
+			w.delete(second, background)
+			w.restore(v1.RestoreSpec{UID: owner.UID})
+			w.restore(v1.RestoreSpec{UID: second.UID})
+			now, _ := w.get("configmaps:n/owner")
+			w.wantOwners("configmaps:n/child", now.UID)
+		},
+		"restored with its cascade": func(w *world, owner, _ object.Object) {
+			w.want(w.restore(v1.RestoreSpec{Cascade: string(owner.UID)}), "ConfigMap/owner created", "ConfigMap/child skipped")
+			now, _ := w.get("configmaps:n/owner")
+			w.wantOwners("configmaps:n/child", now.UID)
+		},
+		"the owner is somebody else's name": func(w *world, owner, _ object.Object) {
+			w.create("configmaps:n/owner")
+			w.want(w.restore(v1.RestoreSpec{UID: owner.UID}), "ConfigMap/owner skipped")
+			w.wantOwners("configmaps:n/child")
+		},
+		"dry run": func(w *world, owner, _ object.Object) {
+			w.restore(v1.RestoreSpec{UID: owner.UID, DryRun: true})
+			w.wantOwners("configmaps:n/child")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(w *world) {
+				owner, child := w.family()
+				test(w, owner, child)
+				w.collect()
+				if !w.exists("configmaps:n/child") {
+					w.Error("the collector took the child")
+				}
+			})
+		})
+	}
+}
+
+// TestRelinkLaterLife: the owner was restored and deleted before the child came
+// back; a restore of its second life brings it back too.
+func TestRelinkLaterLife(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		child := w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		second, _ := w.get("configmaps:n/owner")
+		w.delete(second, background)
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		w.wantOwners("configmaps:n/child")
+		w.restore(v1.RestoreSpec{UID: second.UID})
+		third, _ := w.get("configmaps:n/owner")
+		w.wantOwners("configmaps:n/child", third.UID)
+		if n := w.dropped(); n != 0 {
+			w.Errorf("%d references are still remembered", n)
+		}
+		// And one that comes back while the third life goes on finds that.
+		lone, _ := w.get("configmaps:n/child")
+		w.delete(lone, background)
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		w.wantOwners("configmaps:n/child", third.UID)
+	})
+}
+
+// TestRelinkNotDangling: a reference that the collector takes for dangling is not
+// given back: the object of its uid has another kind, name or namespace.
+func TestRelinkNotDangling(t *testing.T) {
+	each(t, func(w *world) {
+		w.create("namespaces:/m")
+		owner := w.create("configmaps:m/owner")
+		child := w.create("configmaps:n/child", owner) // in another namespace
+		named := w.createWith("configmaps:m/named", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = w.references([]object.Object{owner})
+			m.OwnerReferences[0].Name = "other"
+		})
+		for _, o := range []object.Object{child, named, owner} {
+			if w.exists(o.Kind + ":" + o.Namespace + "/" + o.Name) {
+				w.delete(o, background)
+			}
+		}
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		w.restore(v1.RestoreSpec{UID: named.UID})
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		w.wantOwners("configmaps:n/child")
+		w.wantOwners("configmaps:m/named")
+		if n := w.dropped(); n != 0 {
+			w.Errorf("%d references are still remembered", n)
+		}
+	})
+}
+
+// TestRelinkMany: more dependents than one transaction relinks.
+func TestRelinkMany(t *testing.T) {
+	each(t, func(w *world) {
+		owner, _ := w.family()
+		const n = maxRelinks + 3
+		var b sqldb.Batch
+		for i := range n {
+			o := w.create(fmt.Sprintf("configmaps:n/child-%d", i))
+			b.Exec(`INSERT INTO dropped_references (owner_uid, dependent_uid, reference, known)
+SELECT owner_uid, $1, reference, known FROM dropped_references WHERE owner_uid = $2 ORDER BY dependent_uid LIMIT 1`, string(o.UID), string(owner.UID))
+		}
+		if err := w.db.Transact(w.Context(), func(tx *sqldb.Tx) error { return tx.Send(w.Context(), &b) }); err != nil {
+			w.Fatal(err)
+		}
+		if status := w.restore(v1.RestoreSpec{UID: owner.UID}); status.Results[0].Relinked != n+1 {
+			w.Errorf("relinked %d, want %d", status.Results[0].Relinked, n+1)
+		}
+		if n := w.dropped(); n != 0 {
+			w.Errorf("%d references are still remembered", n)
+		}
+	})
+}
+
+// TestRelinkRace restores owner and children at once: whoever commits first, each
+// child refers to the owner in the end.
+func TestRelinkRace(t *testing.T) {
+	each(t, func(w *world) {
+		for round := range 20 {
+			name := fmt.Sprintf("configmaps:n/owner-%d", round)
+			owner := w.create(name)
+			var uids []types.UID
+			for i := range 4 {
+				uids = append(uids, w.create(fmt.Sprintf("configmaps:n/child-%d-%d", round, i), owner).UID)
+			}
+			w.delete(owner, background)
+			var group sync.WaitGroup
+			for _, uid := range append(uids, owner.UID) {
+				group.Go(func() {
+					status, err := w.archive.Restore(w.Context(), v1.RestoreSpec{UID: uid})
+					if err != nil || status.Created != 1 {
+						w.Errorf("restore: %+v, %v", status, err)
+					}
+				})
+			}
+			group.Wait()
+			w.collect()
+			now, _ := w.get(name)
+			for i := range uids {
+				w.wantOwners(fmt.Sprintf("configmaps:n/child-%d-%d", round, i), now.UID)
+			}
+		}
+	})
+}
+
+// TestRelinkInterleaved forces what TestRelinkRace may meet: the other side
+// commits between the look and the create.
+func TestRelinkInterleaved(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		child := w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		prepared := func(uid types.UID) (*restoration, *candidate, store.CreateRequest, *v1.RestoreResult) {
+			r := w.archive.begin(v1.RestoreSpec{UID: uid}, w.names())
+			found, err := w.archive.candidates(w.Context(), r.names, r.spec)
+			if err != nil {
+				w.Fatal(err)
+			}
+			archived, err := w.archive.one(w.Context(), archivedByUID, string(uid))
+			if err != nil {
+				w.Fatal(err)
+			}
+			m, err := object.ParseMeta(archived.body)
+			if err != nil {
+				w.Fatal(err)
+			}
+			result := &v1.RestoreResult{NewUID: identity(uid, 0)}
+			at := w.store.Revision()
+			dropped, err := r.link(w.Context(), found[0], &m, result)
+			if err != nil {
+				w.Fatal(err)
+			}
+			m.UID = result.NewUID
+			body, err := object.WithMeta(archived.body, m)
+			if err != nil {
+				w.Fatal(err)
+			}
+			request := store.CreateRequest{Key: archived.key(), Meta: m, Body: body, InNamespace: true,
+				Restores: store.Restoration{Row: archived.id, Dropped: dropped, LookedAt: at}}
+			return r, found[0], request, result
+		}
+		_, _, late, _ := prepared(child.UID)
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		if _, err := w.store.Create(w.Context(), late); !strings.Contains(fmt.Sprint(err), store.ErrOwnerIsBack.Error()) {
+			w.Fatalf("the owner came back, and the create of the child says %v", err)
+		}
+		if n := w.dropped(); n != 0 || w.exists("configmaps:n/child") {
+			w.Fatalf("the create left something: %d references", n)
+		}
+		now, _ := w.get("configmaps:n/owner")
+		w.delete(now, background)
+
+		r, c, early, result := prepared(now.UID)
+		w.restore(v1.RestoreSpec{UID: child.UID})
+		if _, err := w.store.Create(w.Context(), early); !strings.Contains(fmt.Sprint(err), store.ErrAwaited.Error()) {
+			w.Fatalf("a reference waits, and the create of the owner says %v", err)
+		}
+		if err := r.put(w.Context(), c, early, result); err != nil {
+			w.Fatal(err)
+		}
+		w.wantOwners("configmaps:n/child", result.NewUID)
+	})
+}

@@ -1,0 +1,213 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// restorers is how many objects of a level are restored at once: enough for
+	// the store to write them in batches.
+	restorers = 32
+	// planPage is how many rows are read at a time while planning.
+	planPage = 1000
+)
+
+// Restore brings back what the spec names and says what became of each object.
+// Errors: BadRequest for a spec that makes no sense or names nothing that is
+// archived. An object that cannot be restored is no error but a result.
+func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
+	names, err := a.names(ctx)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	candidates, err := a.candidates(ctx, names, spec)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	r := a.begin(spec, names)
+	stop, limited := ctx.Deadline()
+	if limited {
+		stop = stop.Add(-a.opts.Spare)
+	}
+	status := v1.RestoreStatus{Complete: true}
+	for _, level := range plan(candidates) {
+		results, err := r.level(ctx, level, func() bool { return limited && time.Now().After(stop) })
+		if err != nil {
+			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+		}
+		status.Complete = len(results) == len(level)
+		status.Results = append(status.Results, results...)
+		if !status.Complete {
+			break
+		}
+	}
+	for _, result := range status.Results {
+		switch result.Outcome {
+		case v1.Created:
+			status.Created++
+		case v1.Skipped:
+			status.Skipped++
+		case v1.Failed:
+			status.Failed++
+		}
+		if result.ConflictsWith != "" {
+			status.Conflicts++
+		}
+	}
+	if spec.Cascade == "" && !spec.WithCascade {
+		err = a.countLeft(ctx, candidates[0], &status)
+	}
+	return status, err
+}
+
+// countLeft says what else went with an object that is restored alone.
+func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.RestoreStatus) error {
+	var left int64
+	if _, err := a.db.Row(ctx, countLeft, []any{c.cascade, c.id}, &left); err != nil {
+		return fmt.Errorf("count what is left in the archive: %w", err)
+	}
+	if left > 0 {
+		status.Cascade, status.LeftBehind = c.cascade, int(left)
+	}
+	return nil
+}
+
+func (a *Archive) begin(spec v1.RestoreSpec, names *names) *restoration {
+	return &restoration{Archive: a, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
+}
+
+// candidates finds what the spec names.
+func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec) ([]*candidate, error) {
+	named := 0
+	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
+		if is {
+			named++
+		}
+	}
+	if named != 1 {
+		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
+	}
+	if spec.Cascade != "" && spec.WithCascade {
+		return nil, object.BadRequestf("spec: withCascade goes with uid or object; cascade restores all of it anyway")
+	}
+	var found []*candidate
+	var err error
+	var missing string
+	switch {
+	case spec.UID != "":
+		missing = "no archived object had the uid " + string(spec.UID)
+		var r *row
+		if r, err = a.one(ctx, archivedByUID, string(spec.UID)); r != nil {
+			found = []*candidate{newCandidate(r)}
+		}
+	case spec.Object != nil:
+		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
+		found, err = a.newest(ctx, n, *spec.Object)
+	default:
+		missing = "no archived object is of the cascade " + spec.Cascade
+		found, err = a.all(ctx, filter{cascade: spec.Cascade})
+	}
+	if err == nil && len(found) == 0 {
+		err = object.BadRequestf("%s", missing)
+	}
+	if err != nil || !spec.WithCascade {
+		return found, err
+	}
+	return a.all(ctx, filter{cascade: found[0].cascade})
+}
+
+// newest finds the last removal of an object by its name. If that was in a
+// cascade, and another object of the name went before it in the same one, then
+// that was there, and the last one is late: see markLate.
+func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*candidate, error) {
+	if o.Kind == "" || o.Name == "" {
+		return nil, object.BadRequestf("spec.object: kind and name must be set")
+	}
+	storage, err := a.storageOf(ctx, n, o.APIVersion, o.Kind)
+	if err != nil {
+		return nil, err
+	}
+	f := filter{kind: storage, namespace: o.Namespace, name: o.Name}
+	if n.clusterScoped(storage) {
+		f.namespace = "" // people say a namespace by habit
+	}
+	var last *row
+	err = a.find(ctx, f, 0, 1, func(r *row) error {
+		last = r
+		return nil
+	})
+	if err != nil || last == nil {
+		return nil, err
+	}
+	if last.key().Namespace != f.namespace {
+		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, last.key().Namespace)
+	}
+	f.cascade = last.cascade
+	found, err := a.all(ctx, f)
+	return found[max(0, len(found)-1):], err
+}
+
+// all reads everything that a filter finds, page by page, the newest removal
+// first, and keeps what planning needs.
+func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
+	var all []*candidate
+	for before := int64(0); ; {
+		n := 0
+		err := a.find(ctx, f, before, planPage, func(r *row) error {
+			n, before, all = n+1, r.id, append(all, newCandidate(r))
+			return nil
+		})
+		if err != nil || n < planPage {
+			return all, err
+		}
+	}
+}
+
+// newCandidate reads who the object's owners were. A body that cannot be read
+// has none: restoring it will say why.
+func newCandidate(r *row) *candidate {
+	c := &candidate{id: r.id, uid: r.uid, key: r.key(), cascade: r.cascade}
+	if m, err := object.ParseMeta(r.body); err == nil {
+		for _, o := range m.OwnerReferences {
+			c.owners = append(c.owners, o.UID)
+		}
+	}
+	return c
+}
+
+// level restores the objects of a level, several at once, until it is time to
+// stop. It returns the results of those that it came to, in order.
+func (r *restoration) level(ctx context.Context, level []*candidate, late func() bool) ([]v1.RestoreResult, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	results := make([]v1.RestoreResult, len(level))
+	next := make(chan int)
+	var working sync.WaitGroup
+	for range min(restorers, len(level)) {
+		working.Go(func() {
+			for i := range next {
+				var err error
+				if results[i], err = r.one(ctx, level[i]); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	begun := 0
+	for ; begun < len(level) && ctx.Err() == nil && !late(); begun++ {
+		next <- begun
+	}
+	close(next)
+	working.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return results[:begun], nil
+}

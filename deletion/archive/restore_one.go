@@ -1,0 +1,335 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// restoration is one Restore under way.
+type restoration struct {
+	*Archive
+	spec  v1.RestoreSpec
+	names *names
+
+	mu   sync.Mutex
+	now  map[types.UID]restored // what removed objects are now; guarded by mu
+	made map[object.Key]bool    // what was, or in a dry run would be, created; guarded by mu
+}
+
+// restored is what a removed object is now.
+type restored struct {
+	uid types.UID
+	key object.Key
+}
+
+// errUnserved says that the kind is not there, which in a dry run may be
+// because its definition has not been restored.
+var errUnserved = errors.New("its kind is not served")
+
+// maxAttempts bounds how often the create of an object is repeated because its
+// owners come back meanwhile.
+const maxAttempts = 3
+
+// one restores one object. An error is ours and ends the restore; whatever is
+// wrong with the object is a result.
+func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, error) {
+	gvk := r.names.gvk(c.key.Kind)
+	result := v1.RestoreResult{
+		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
+		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
+	}
+	if c.late {
+		result.Outcome, result.Reason = v1.Skipped, "it was made while the cascade went on; what was there before is restored"
+		return result, nil
+	}
+	archived, err := r.Archive.one(ctx, archivedByID, c.id)
+	switch {
+	case err != nil:
+		return result, err
+	case archived == nil:
+		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
+		return result, nil
+	case archived.body == nil:
+		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
+		return result, nil
+	}
+	result.NewUID, err = r.nextIdentity(ctx, c.uid)
+	if err != nil {
+		return result, err
+	}
+	for range maxAttempts {
+		if err = r.create(ctx, c, archived.body, &result); !errors.Is(err, store.ErrOwnerIsBack) {
+			break
+		}
+	}
+	if errors.Is(err, store.ErrOwnerIsBack) {
+		err = refusal{errors.New("its owners come and go; restore again")}
+	}
+	if err := r.judge(ctx, c, err, &result); err != nil {
+		return result, err
+	}
+	if result.Outcome != v1.Created && result.Outcome != v1.Skipped {
+		result.NewUID = ""
+	}
+	return result, nil
+}
+
+// refusal is something wrong with the object, and not with us.
+type refusal struct{ cause error }
+
+func (e refusal) Error() string { return e.cause.Error() }
+func (e refusal) Unwrap() error { return e.cause }
+
+// create passes the object through the rules of its kind and stores it.
+func (r *restoration) create(ctx context.Context, c *candidate, body []byte, result *v1.RestoreResult) error {
+	result.Warnings, result.Relinked = nil, 0
+	v, err := r.version(ctx, c.key.Kind)
+	if errors.Is(err, errUnserved) {
+		err = r.unserved(ctx, c)
+	}
+	if err != nil {
+		return refusal{err}
+	}
+	if v.Kind.Refuse != "" {
+		return refusal{errors.New(v.Kind.Refuse)}
+	}
+	obj, err := v.Decode(body, "")
+	if err != nil {
+		return refusal{fmt.Errorf("what was stored cannot be read: %w", err)}
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return refusal{err}
+	}
+	r.clean(m, v.Kind.Rules)
+	lookedAt := r.store.Revision()
+	dropped, err := r.link(ctx, c, m, result)
+	if err != nil {
+		return err
+	}
+	warnings, err := lifecycle.BeforeCreate(ctx, v.Strategy, obj, lifecycle.Creation{
+		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
+	})
+	if err != nil {
+		return refusal{err}
+	}
+	result.Warnings = append(result.Warnings, warnings...)
+	if admit := v.Kind.Admit; admit != nil {
+		if err := admit(ctx, obj); err != nil {
+			return refusal{err}
+		}
+	}
+	request, err := r.request(c.key, v, obj, body)
+	if err != nil {
+		return refusal{err}
+	}
+	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, LookedAt: lookedAt}
+	err = r.put(ctx, c, request, result)
+	if object.Is(err, object.Expired) {
+		err = refusal{errors.New("it left the archive meanwhile")}
+	}
+	return err
+}
+
+// put stores the object. If references wait for it, they are given back in the
+// same transaction.
+func (r *restoration) put(ctx context.Context, c *candidate, request store.CreateRequest, result *v1.RestoreResult) error {
+	_, err := r.store.Create(ctx, request)
+	if !errors.Is(err, store.ErrAwaited) {
+		return err
+	}
+	request.Restores.Relinks = true
+	more := false
+	err = r.store.Transact(ctx, func(tx *store.Tx) (err error) {
+		if err := tx.Restore(ctx, request); err != nil {
+			return err
+		}
+		more, err = r.giveBack(ctx, tx, c.uid, result.NewUID, result)
+		return err
+	})
+	if err != nil || !more {
+		return err
+	}
+	return r.giveBackLater(ctx, c.uid, result.NewUID, result)
+}
+
+// unserved says why the kind of an object is not served, and what brings it back.
+func (r *restoration) unserved(ctx context.Context, c *candidate) error {
+	definition, err := r.Archive.one(ctx, archivedByUID, string(r.names.removed[c.key.Kind].definition))
+	switch {
+	case err != nil:
+		return err
+	case definition == nil:
+		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; the archive does not have that", errUnserved, c.key.Kind)
+	case definition.cascade == c.cascade:
+		return fmt.Errorf("%w: its CustomResourceDefinition %s left with it; to bring both back: exeunt restore --cascade %s",
+			errUnserved, c.key.Kind, c.cascade)
+	}
+	return fmt.Errorf("%w: its CustomResourceDefinition %s was deleted too; first: exeunt restore customresourcedefinition/%s",
+		errUnserved, c.key.Kind, definition.name)
+}
+
+// clean takes off what belongs to the life, and the death, before.
+func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
+	if m.GetDeletionTimestamp() != nil {
+		// These were put there by the deletion; the others are the user's.
+		gone := append([]string{
+			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade,
+		}, rules.DeleteFinalizers...)
+		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return slices.Contains(gone, f) }))
+	}
+	annotations := maps.Clone(m.GetAnnotations())
+	delete(annotations, lifecycle.HeldAbove)
+	delete(annotations, lifecycle.ConfirmCascade) // that was for the cascade before
+	m.SetAnnotations(annotations)
+	m.SetResourceVersion("")
+	m.SetGeneration(0)
+	if !r.spec.KeepManagedFields {
+		m.SetManagedFields(nil)
+	}
+}
+
+// request encodes the object, with its old status if that is wanted.
+func (r *restoration) request(key object.Key, v *kind.Version, obj runtime.Object, old []byte) (store.CreateRequest, error) {
+	body, err := v.Encode(obj)
+	if err != nil {
+		return store.CreateRequest{}, err
+	}
+	// A Namespace's last status says that it is terminating.
+	if r.spec.KeepStatus && key.Kind != namespaces {
+		if body, err = withStatus(v, body, old); err != nil {
+			return store.CreateRequest{}, err
+		}
+	}
+	m, err := object.ParseMeta(body)
+	if err != nil {
+		return store.CreateRequest{}, err
+	}
+	request := store.CreateRequest{Key: key, Meta: m, Body: body, InNamespace: v.Kind.Namespaced, DryRun: r.spec.DryRun}
+	if v.Kind.Definition != "" {
+		request.Definition = object.Key{Kind: definitions, Name: v.Kind.Definition}
+	}
+	return request, nil
+}
+
+// judge turns what create said into a result, and notes what the object is
+// now. It returns errors that are ours.
+func (r *restoration) judge(ctx context.Context, c *candidate, err error, result *v1.RestoreResult) error {
+	var refused refusal
+	var known *object.Error
+	switch {
+	case err == nil:
+		result.Outcome = v1.Created
+	case r.willBe(c, err):
+		result.Outcome = v1.Created
+	case object.Is(err, object.AlreadyExists), object.Is(err, object.BeingDeleted):
+		return r.taken(ctx, c, result)
+	case errors.As(err, &refused), errors.As(err, &known):
+		result.Outcome, result.Reason = v1.Failed, err.Error()
+		return nil
+	default:
+		return err
+	}
+	r.note(c, result.NewUID, true)
+	return nil
+}
+
+// willBe says whether a dry run failed only because nothing was done: the
+// namespace or the definition would be there.
+func (r *restoration) willBe(c *candidate, err error) bool {
+	if !r.spec.DryRun {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return object.Is(err, object.NoNamespace) && r.made[object.Key{Kind: namespaces, Name: c.key.Namespace}] ||
+		errors.Is(err, errUnserved) && r.made[object.Key{Kind: definitions, Name: c.key.Kind}]
+}
+
+// taken finds out who has the name: the object itself, restored before, or
+// another one.
+func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.RestoreResult) error {
+	holder, err := r.store.Get(ctx, c.key)
+	if object.Is(err, object.NotFound) {
+		result.Outcome, result.Reason = v1.Skipped, "the name was taken a moment ago; restore again"
+		result.NewUID = ""
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m, err := object.ParseMeta(holder.Body)
+	if err != nil {
+		return err
+	}
+	result.Outcome, result.Warnings = v1.Skipped, nil
+	switch {
+	case m.DeletionTimestamp != nil:
+		result.Reason, result.ConflictsWith = "the name is held by an object that is being deleted", holder.UID
+	case holder.UID == result.NewUID:
+		result.Reason = "it was restored before"
+		r.note(c, holder.UID, false)
+		return r.giveBackLater(ctx, c.uid, holder.UID, result)
+	case c.key.Kind == namespaces:
+		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
+		if r.spec.Cascade != "" || r.spec.WithCascade {
+			result.Reason += "; its content is restored into it"
+		}
+		result.NewUID = ""
+	default:
+		result.Reason, result.ConflictsWith = fmt.Sprintf("the name is taken by another object (uid %s)", holder.UID), holder.UID
+		result.NewUID = ""
+	}
+	return nil
+}
+
+func (r *restoration) note(c *candidate, uid types.UID, made bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now[c.uid] = restored{uid: uid, key: c.key}
+	if made {
+		r.made[c.key] = true
+	}
+}
+
+// version finds how the kind is stored. A definition that was restored a
+// moment ago needs another one until it is served.
+func (r *restoration) version(ctx context.Context, storage string) (*kind.Version, error) {
+	r.mu.Lock()
+	expected := !r.spec.DryRun && r.made[object.Key{Kind: definitions, Name: storage}]
+	r.mu.Unlock()
+	timeout := time.NewTimer(r.opts.KindWait)
+	defer timeout.Stop()
+	for {
+		snapshot, changed := r.kinds.Changed()
+		k, ok := snapshot.Stored(storage)
+		if ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil {
+			return k.Versions[0], nil
+		}
+		if !expected {
+			return nil, errUnserved
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return nil, errUnserved
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

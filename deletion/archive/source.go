@@ -1,0 +1,183 @@
+package archive
+
+import (
+	"context"
+	"strconv"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// pageLimit bounds a page. Bodies come with the rows, so a client that does
+// not page gets a continue token all the same.
+const pageLimit = 500
+
+// source serves ArchivedObjects: kind.Source.
+type source struct{ *Archive }
+
+func notFound(name string) error {
+	return object.Errorf(object.NotFound, "archivedobjects %q not found", name)
+}
+
+// get finds the row that an ArchivedObject stands for.
+func (s source) get(ctx context.Context, namespace, name string) (*row, error) {
+	r, err := s.one(ctx, archivedByUID, name)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil || r.namespace != namespace {
+		return nil, notFound(name)
+	}
+	return r, nil
+}
+
+// Get reads one archived object. Error: NotFound.
+func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	r, err := s.get(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return n.archived(r)
+}
+
+// List reads a page, the newest removal first. New removals come before the
+// first page, so they do not disturb the ones after it.
+func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
+	list := &v1.ArchivedObjectList{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObjectList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: object.Object{Revision: s.store.Revision()}.ResourceVersion()},
+		Items:    []v1.ArchivedObject{},
+	}
+	if q.Labels != nil && !q.Labels.Empty() && !q.Labels.Matches(labels.Set(nil)) {
+		return list, nil // archived objects have no labels of their own
+	}
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.filterOf(ctx, n, q)
+	if err != nil {
+		return nil, err
+	}
+	if f.uid != "" {
+		return list, s.addOne(ctx, n, f, list)
+	}
+	before := int64(0)
+	if q.Continue != "" {
+		if before, err = strconv.ParseInt(q.Continue, 10, 64); err != nil || before <= 0 {
+			return nil, object.BadRequestf("continue token %q is not one of this list's", q.Continue)
+		}
+	}
+	limit := pageLimit
+	if q.Limit > 0 && q.Limit < pageLimit {
+		limit = int(q.Limit)
+	}
+	var last int64
+	err = s.find(ctx, f, before, limit+1, func(r *row) error {
+		if len(list.Items) == limit {
+			list.Continue = strconv.FormatInt(last, 10)
+			return nil
+		}
+		o, err := n.archived(r)
+		if err != nil {
+			return err
+		}
+		last, list.Items = r.id, append(list.Items, *o)
+		return nil
+	})
+	return list, err
+}
+
+// addOne adds the object that a selector on metadata.name means, if the other
+// conditions hold for it.
+func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
+	r, err := s.one(ctx, archivedByUID, f.uid)
+	if err != nil || r == nil || !f.matches(r) {
+		return err
+	}
+	o, err := n.archived(r)
+	if err == nil {
+		list.Items = append(list.Items, *o)
+	}
+	return err
+}
+
+// selectable are the labels that a fieldSelector may name.
+var selectable = []string{"spec.kind", "spec.name", "spec.requestedBy", "spec.actor", "spec.cascade"}
+
+// filterOf reads the selectors. Only equality can be asked for.
+func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (filter, error) {
+	f := filter{namespace: q.Namespace}
+	if q.Fields == nil {
+		return f, nil
+	}
+	for _, r := range q.Fields.Requirements() {
+		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
+			return f, object.BadRequestf("field %s: only = is known here", r.Field)
+		}
+		if err := s.restrict(ctx, n, &f, r); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requirement) error {
+	var err error
+	switch r.Field {
+	case "spec.kind":
+		f.kind, err = s.storageOf(ctx, n, "", r.Value)
+	case "spec.name":
+		f.name = r.Value
+	case "spec.requestedBy":
+		f.requester = r.Value
+	case "spec.actor":
+		f.actor = r.Value
+	case "spec.cascade":
+		f.cascade = r.Value
+	case "metadata.name":
+		f.uid = r.Value
+	case "metadata.namespace":
+		if f.namespace != "" && f.namespace != r.Value {
+			return object.BadRequestf("metadata.namespace=%s in a list of namespace %s", r.Value, f.namespace)
+		}
+		f.namespace = r.Value
+	default:
+		return object.BadRequestf("field %s cannot be selected", r.Field)
+	}
+	return err
+}
+
+// Delete purges an object from the archive.
+func (s source) Delete(ctx context.Context, namespace, name string, dryRun bool) (runtime.Object, error) {
+	r, err := s.get(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := n.archived(r)
+	if err != nil || dryRun {
+		return o, err
+	}
+	purged, err := s.store.ForgetArchived(ctx, []int64{r.id})
+	if err != nil {
+		return nil, err
+	}
+	if purged == 0 {
+		return nil, notFound(name)
+	}
+	return o, nil
+}

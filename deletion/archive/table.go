@@ -1,0 +1,55 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// archivedTable is what `kubectl get archivedobjects` shows.
+type archivedTable struct{}
+
+var archivedColumns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The uid that the object had."},
+	{Name: "Kind", Type: "string", Description: "The kind of the object."},
+	{Name: "Object", Type: "string", Description: "The name of the object."},
+	{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
+	{Name: "Requested By", Type: "string", Description: "The client whose delete began the cascade."},
+	{Name: "Actor", Type: "string", Description: "Who deleted it: the client, or what followed up its delete."},
+	{Name: "Cascade", Type: "string", Description: "What all that went for one reason has in common."},
+}
+
+// ConvertToTable shows one archived object or a list.
+func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return kind.NewTable(obj, options, archivedColumns, kind.Cells(func(o *v1.ArchivedObject) []any {
+		age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
+		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
+	}))
+}
+
+// restoreTable shows what a restore did.
+type restoreTable struct{}
+
+// ConvertToTable shows the results of a Restore, a row each.
+func (restoreTable) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*metav1.Table, error) {
+	r, ok := obj.(*v1.Restore)
+	if !ok {
+		return nil, fmt.Errorf("no table of a %T", obj)
+	}
+	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
+		{Name: "Object", Type: "string"}, {Name: "Kind", Type: "string"}, {Name: "Outcome", Type: "string"}, {Name: "Reason", Type: "string"},
+	}}
+	for _, result := range r.Status.Results {
+		t.Rows = append(t.Rows, metav1.TableRow{
+			Cells:  []any{result.Name, result.Kind, string(result.Outcome), result.Reason},
+			Object: runtime.RawExtension{Object: r},
+		})
+	}
+	return t, nil
+}

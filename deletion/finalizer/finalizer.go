@@ -1,0 +1,166 @@
+// Package finalizer overrides: it takes somebody else's finalizer off an object
+// that is being deleted ([Service.RemoveFinalizer]).
+//
+// A finalizer is a promise that somebody will clean up. Removing it breaks the
+// promise for them, so it is a verb of its own and not a patch: it needs a
+// reason, it leaves an Event that outlives the object, written in the same
+// transaction, and a line in the log. It is refused where it would break
+// something of ours that has a better answer, and then it says which.
+//
+// It works from metadata alone, and asks no kind but for its rules of removal:
+// an object whose definition is broken, or gone, can be let go too.
+//
+// The package knows no HTTP: the request is a kind ([Service.Kinds]) whose
+// objects are answered and never stored. decide.go is the decision, pure.
+package finalizer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// reporter is who tells of a removal.
+const reporter = "exeunt"
+
+// Service removes finalizers. It is safe for concurrent use.
+type Service struct {
+	store *store.Store
+	kinds *kind.Registry
+	log   *slog.Logger
+}
+
+// New makes a service on a store.
+func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, error) {
+	if st == nil || kinds == nil {
+		return nil, errors.New("force: needs a store and kinds")
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Service{store: st, kinds: kinds, log: log}, nil
+}
+
+// RemoveFinalizer does what the spec says, for caller. Reading the object,
+// deciding, changing it and telling of it are one transaction. Errors: NotFound,
+// Conflict for another uid or an object that nobody deletes, Invalid for the
+// rest.
+func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, caller string) (v1.FinalizerRemovalStatus, error) {
+	var status v1.FinalizerRemovalStatus
+	if err := checkSpec(spec); err != nil {
+		return status, err
+	}
+	find, err := s.finder(spec.Object)
+	if err != nil {
+		return status, err
+	}
+	err = s.store.Transact(ctx, func(tx *store.Tx) error {
+		o, err := find(ctx, tx)
+		if err != nil {
+			return err
+		}
+		status, err = s.remove(ctx, tx, o, spec, caller)
+		return err
+	})
+	if err != nil {
+		return v1.FinalizerRemovalStatus{}, err
+	}
+	if !spec.DryRun {
+		s.log.Warn("finalizer removed by force", "kind", status.Object.Kind, "namespace", status.Object.Namespace, "name", status.Object.Name,
+			"uid", status.Object.UID, "finalizer", spec.Finalizer, "actor", caller, "reason", spec.Reason, "gone", status.Gone)
+	}
+	return status, nil
+}
+
+func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spec v1.FinalizerRemovalSpec, caller string) (v1.FinalizerRemovalStatus, error) {
+	status := v1.FinalizerRemovalStatus{Object: s.reference(o)}
+	var rules lifecycle.Rules
+	if k, ok := s.kinds.Snapshot().Stored(o.Key.Kind); ok {
+		rules = k.Rules
+	}
+	d, err := decide(o, spec.Finalizer, rules, status.Object)
+	if err != nil {
+		return status, err
+	}
+	status.Gone, status.Finalizers = d.remove, d.left
+	if spec.DryRun {
+		return status, nil
+	}
+	message := fmt.Sprintf("finalizer %s removed by %s: %s", spec.Finalizer, caller, spec.Reason)
+	if err := tx.Because(ctx, caller, ""); err != nil {
+		return status, err
+	}
+	if d.remove {
+		message += " (nothing else held the object: it is gone)"
+		tx.Remove(o)
+	} else if _, err := tx.Rewrite(o, &d.meta, d.body); err != nil {
+		return status, err
+	}
+	return status, event.Recorder{Kinds: s.kinds}.Record(ctx, tx, tx.Now, event.Event{
+		About: o.Object, Type: corev1.EventTypeWarning, Reason: "FinalizerRemoved", Message: message, Source: reporter,
+		// A finalizer that comes back and is removed again is another story.
+		Topic: spec.Finalizer + " " + o.ResourceVersion(), Elsewhere: true,
+	})
+}
+
+// find reads the object of a request in its transaction.
+type find func(ctx context.Context, tx *store.Tx) (*store.Stored, error)
+
+// read makes a find of a statement.
+func read(missing func() error, uid types.UID, statement string, args ...any) find {
+	return func(ctx context.Context, tx *store.Tx) (*store.Stored, error) {
+		var found *store.Stored
+		var b sqldb.Batch
+		b.Query(func(row sqldb.Row) error {
+			found = &store.Stored{}
+			err := row.Scan(&found.ID, (*string)(&found.UID), &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Deleting, &found.Body)
+			if err != nil {
+				return err
+			}
+			return tx.Unseal(found)
+		}, statement, args...)
+		if err := tx.Send(ctx, &b); err != nil {
+			return nil, fmt.Errorf("read object: %w", err)
+		}
+		if found == nil {
+			return nil, missing()
+		}
+		if uid != "" && uid != found.UID {
+			return nil, object.Errorf(object.Conflict, "%s %s has the uid %s, not %s: another object has that name now", found.Kind, found.Name, found.UID, uid)
+		}
+		return found, nil
+	}
+}
+
+// managed takes a stored body's metadata, which must be readable.
+func managed(o *store.Stored) (metav1.ObjectMeta, error) {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", o.Key, err)
+	}
+	return m, nil
+}
+
+// The statements of the package, the same on both engines: unique indexes.
+const (
+	objectByUID = `
+SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.uid = $1`
+	objectByKey = `
+SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
+)

@@ -1,0 +1,180 @@
+package finalizer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// maxReason bounds a reason, so that it fits into an Event's message.
+const maxReason = 600
+
+// Kinds are the requests as kinds, to be put into the registry.
+func (s *Service) Kinds() []*kind.Kind {
+	return []*kind.Kind{kind.NewQuestion(scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", removalSchema(), s.answer)}
+}
+
+func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
+	r, ok := obj.(*v1.FinalizerRemoval)
+	if !ok {
+		return nil, fmt.Errorf("remove finalizer: got a %T", obj)
+	}
+	out := r.DeepCopy()
+	out.ManagedFields = nil // nobody manages what is not kept
+	out.Spec.DryRun = out.Spec.DryRun || call.DryRun
+	var err error
+	out.Status, err = s.RemoveFinalizer(ctx, out.Spec, call.Caller)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func checkSpec(spec v1.FinalizerRemovalSpec) error {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	if spec.Finalizer == "" {
+		errs = append(errs, field.Required(finalizerPath, "name the finalizer to remove"))
+	}
+	switch reason := strings.TrimSpace(spec.Reason); {
+	case reason == "":
+		errs = append(errs, field.Required(path.Child("reason"), "say why: it is kept with the object's events"))
+	case len(reason) > maxReason:
+		errs = append(errs, field.TooLong(path.Child("reason"), "", maxReason))
+	}
+	if spec.Object == (v1.ObjectReference{}) {
+		errs = append(errs, field.Required(path.Child("object"), "name the object by apiVersion, kind and name, or by uid alone"))
+	}
+	if len(errs) > 0 {
+		return object.InvalidFields(errs)
+	}
+	return nil
+}
+
+// finder says how the object of a request is found. A kind that is not served
+// is taken for a plural, and its apiVersion for a group with or without version:
+// that is how an object of a broken definition is named.
+func (s *Service) finder(ref v1.ObjectReference) (find, error) {
+	path := field.NewPath("spec", "object")
+	if strings.ContainsRune(string(ref.UID), 0) {
+		return nil, refuse(field.Invalid(path.Child("uid"), ref.UID, "must not contain NUL"))
+	}
+	if ref.Kind == "" && ref.APIVersion == "" && ref.Name == "" && ref.Namespace == "" {
+		missing := func() error {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "objects"}, string(ref.UID))
+		}
+		return read(missing, "", objectByUID, string(ref.UID)), nil
+	}
+	var errs field.ErrorList
+	if ref.Kind == "" {
+		errs = append(errs, field.Required(path.Child("kind"), "name the object by apiVersion, kind and name, or by uid alone"))
+	}
+	if ref.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), "name the object by apiVersion, kind and name, or by uid alone"))
+	}
+	for _, f := range []struct{ name, value string }{{"kind", ref.Kind}, {"apiVersion", ref.APIVersion}, {"namespace", ref.Namespace}, {"name", ref.Name}} {
+		if strings.ContainsRune(f.value, 0) { // which no text column takes
+			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "must not contain NUL"))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, object.InvalidFields(errs)
+	}
+	resource := schema.GroupResource{Resource: strings.ToLower(ref.Kind)}
+	resource.Group, _, _ = strings.Cut(ref.APIVersion, "/")
+	if !strings.Contains(ref.APIVersion, "/") && !strings.Contains(ref.APIVersion, ".") {
+		resource.Group = "" // a version of the core group
+	}
+	storage := kind.StorageName(resource.Group, resource.Resource)
+	if k, err := s.served(ref, path); err != nil {
+		return nil, err
+	} else if k != nil {
+		storage, resource = k.Storage, schema.GroupResource{Group: k.Group, Resource: k.Plural}
+	}
+	missing := func() error { return apierrors.NewNotFound(resource, ref.Name) }
+	return read(missing, ref.UID, objectByKey, storage, ref.Namespace, ref.Name), nil
+}
+
+// served finds the kind, if it is served, and holds the namespace against it.
+func (s *Service) served(ref v1.ObjectReference, path *field.Path) (*kind.Kind, error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil, refuse(field.Invalid(path.Child("apiVersion"), ref.APIVersion, err.Error()))
+	}
+	k := s.kinds.Snapshot().Named(gv.WithKind(ref.Kind))
+	switch {
+	case k == nil:
+		return nil, nil
+	case k.Ephemeral || k.Source != nil:
+		return nil, refuse(field.Invalid(path.Child("kind"), ref.Kind, "objects of this kind have no finalizers"))
+	case k.Namespaced && ref.Namespace == "":
+		return nil, refuse(field.Required(path.Child("namespace"), ref.Kind+" lives in a namespace"))
+	case !k.Namespaced && ref.Namespace != "":
+		return nil, refuse(field.Invalid(path.Child("namespace"), ref.Namespace, ref.Kind+" lives in no namespace"))
+	}
+	return k, nil
+}
+
+func (s *Service) reference(o *store.Stored) v1.ObjectReference {
+	ref := v1.ObjectReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(o.Kind)
+	return ref
+}
+
+// scheme knows the requests, and what a server says besides.
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := v1.AddToScheme(s); err != nil {
+		panic(fmt.Sprintf("force scheme: %v", err)) // constants only: one call in a test is proof
+	}
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return s
+})
+
+// removalSchema is the OpenAPI schema, for kubectl explain and for checking
+// manifests.
+func removalSchema() *spec.Schema {
+	text := func(description string) spec.Schema { return *spec.StringProperty().WithDescription(description) }
+	flag := func(description string) spec.Schema { return *spec.BoolProperty().WithDescription(description) }
+	structure := func(description string, properties map[string]spec.Schema, required ...string) spec.Schema {
+		s := new(spec.Schema).Typed("object", "").WithDescription(description).WithRequired(required...)
+		s.Properties = properties
+		return *s
+	}
+	reference := func(description string) spec.Schema {
+		return structure(description, map[string]spec.Schema{
+			"apiVersion": text("Group and version of the object's kind."),
+			"kind":       text("Kind of the object."),
+			"namespace":  text("Namespace of the object, if its kind lives in one."),
+			"name":       text("Name of the object."),
+			"uid":        text("Uid of the object. Enough alone; together with a name it is a precondition."),
+		})
+	}
+	s := structure("FinalizerRemoval takes somebody else's finalizer off an object that is being deleted, and keeps the reason in an Event. It is answered in status and not stored.",
+		map[string]spec.Schema{
+			"spec": structure("What to remove, and why.", map[string]spec.Schema{
+				"object":    reference("The object: by uid, or by apiVersion, kind, name and namespace."),
+				"finalizer": text("The finalizer to remove, from metadata.finalizers or, of a Namespace, from spec.finalizers."),
+				"reason":    text("Why, in words. It is kept in an Event about the object."),
+				"dryRun":    flag("Change nothing and say what would become of the object."),
+			}, "object", "finalizer", "reason"),
+			"status": structure("What became of the object.", map[string]spec.Schema{
+				"object":     reference("The object that was found."),
+				"gone":       flag("Whether nothing else held the object, and it was removed."),
+				"finalizers": *spec.ArrayProperty(spec.StringProperty()).WithDescription("The finalizers that still hold it."),
+			}),
+		}, "spec")
+	return &s
+}

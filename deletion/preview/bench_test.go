@@ -1,0 +1,49 @@
+package preview
+
+import (
+	"fmt"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// BenchmarkPreview previews the delete of an owner with 100,000 dependents, for
+// its counts, and reports how much memory that keeps at its end.
+func BenchmarkPreview(b *testing.B) {
+	const dependents, writers = 100_000, 100
+	for _, engine := range dbtest.Engines() {
+		b.Run(string(engine), func(b *testing.B) {
+			w := newWorld(b, dbtest.OpenDB(b, engine), Options{})
+			w.create(thing{kind: namespaces, name: "n"})
+			root := w.create(thing{namespace: "n", name: "root"})
+			owners := w.ownedBy(root)
+			var group sync.WaitGroup
+			for i := range writers {
+				group.Go(func() {
+					mine := &world{t: b, store: w.store, service: w.service}
+					for j := range dependents / writers {
+						mine.create(thing{namespace: "n", name: fmt.Sprintf("d-%d-%d", i, j), owners: owners})
+					}
+				})
+			}
+			group.Wait()
+			spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, CountsOnly: true}
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for b.Loop() {
+				status, walk, err := w.service.preview(b.Context(), spec)
+				if err != nil || status.Total != dependents+1 {
+					b.Fatalf("got total %d, %v", status.Total, err)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				runtime.KeepAlive(walk)
+			}
+			b.ReportMetric(float64(after.HeapAlloc)/(1<<20)-float64(before.HeapAlloc)/(1<<20), "MiB-kept")
+			b.ReportMetric(float64(dependents)*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+		})
+	}
+}

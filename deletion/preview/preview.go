@@ -1,0 +1,213 @@
+package preview
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	defaultLimit  = 500
+	maxLimit      = 10_000
+	shownBlockers = 100
+)
+
+// Preview says what a delete would do, and does nothing. Errors: NotFound,
+// Invalid, BadRequest.
+func (s *Service) Preview(ctx context.Context, spec v1.DeletionPreviewSpec) (v1.DeletionPreviewStatus, error) {
+	status, _, err := s.preview(ctx, spec)
+	return status, err
+}
+
+// preview also returns the walk, for tests.
+func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (status v1.DeletionPreviewStatus, w *walk, err error) {
+	options := metav1.DeleteOptions{PropagationPolicy: spec.PropagationPolicy, GracePeriodSeconds: spec.GracePeriodSeconds}
+	if err := checkPreview(spec, options); err != nil {
+		return status, nil, err
+	}
+	r, err := s.open(ctx)
+	if err != nil {
+		return status, nil, err
+	}
+	defer r.close()
+	h, found, err := s.resolve(r, spec.Object, field.NewPath("spec", "object"))
+	if err != nil {
+		return status, nil, err
+	}
+	if !found {
+		return status, nil, notFound(spec.Object)
+	}
+	after, err := parseContinue(spec.Continue, h)
+	if err != nil {
+		return status, nil, err
+	}
+	w = s.newWalk(r)
+	if err := w.run(h, options); err != nil {
+		return status, nil, err
+	}
+	status = w.summary(h)
+	if err := w.addGuard(&status, &h); err != nil {
+		return status, nil, err
+	}
+	if err := w.addBlockers(&status, options); err != nil {
+		return status, nil, err
+	}
+	if !spec.CountsOnly {
+		err = w.addPage(&status, options, after, int(cmp.Or(spec.Limit, defaultLimit)))
+	}
+	if err == nil {
+		status.ResourceVersion, err = r.revision()
+	}
+	return status, w, err
+}
+
+func (r *reader) revision() (string, error) {
+	var current int64
+	err := r.one(readRevision, nil, &current)
+	return strconv.FormatInt(current, 10), err
+}
+
+func checkPreview(spec v1.DeletionPreviewSpec, options metav1.DeleteOptions) error {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	for _, e := range validation.ValidateDeleteOptions(&options) {
+		e.Field = path.Child(e.Field).String()
+		errs = append(errs, e)
+	}
+	if spec.Limit < 0 || spec.Limit > maxLimit {
+		errs = append(errs, field.Invalid(path.Child("limit"), spec.Limit, fmt.Sprintf("must be between 0 and %d", maxLimit)))
+	}
+	if spec.CountsOnly && (spec.Limit != 0 || spec.Continue != "") {
+		errs = append(errs, field.Forbidden(path.Child("countsOnly"), "excludes limit and continue: there are no items"))
+	}
+	if len(errs) > 0 {
+		return object.InvalidFields(errs)
+	}
+	return nil
+}
+
+// summary counts.
+func (w *walk) summary(h head) v1.DeletionPreviewStatus {
+	type of struct {
+		kind   int32
+		action v1.Action
+	}
+	counts := map[of]int64{}
+	for i := range w.nodes {
+		counts[of{w.nodes[i].kind, w.action(&w.nodes[i])}]++
+	}
+	status := v1.DeletionPreviewStatus{
+		Object: w.s.reference(h.Key, h.uid), Action: w.action(&w.nodes[0]),
+		Total: int64(len(w.nodes)), Truncated: w.full,
+	}
+	for key, n := range counts {
+		kind := w.s.reference(object.Key{Kind: w.names[key.kind]}, "")
+		status.Counts = append(status.Counts, v1.Count{APIVersion: kind.APIVersion, Kind: kind.Kind, Action: key.action, Count: n})
+		if key.action == v1.Block {
+			status.BlockersTotal += n
+		}
+	}
+	slices.SortFunc(status.Counts, func(a, b v1.Count) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Action, b.Action))
+	})
+	return status
+}
+
+func (w *walk) addBlockers(status *v1.DeletionPreviewStatus, options metav1.DeleteOptions) error {
+	chosen := w.choose(0, shownBlockers, func(n *node) bool { return w.action(n) == v1.Block })
+	var err error
+	status.Blockers, err = w.items(chosen, options)
+	return err
+}
+
+// addPage adds the items behind an object, in order of age: an order that
+// stays when objects come and go between two pages.
+func (w *walk) addPage(status *v1.DeletionPreviewStatus, options metav1.DeleteOptions, after int64, limit int) error {
+	chosen := w.choose(after, limit+1, func(*node) bool { return true })
+	if len(chosen) > limit {
+		chosen = chosen[:limit]
+		status.Continue = formatContinue(status.Object, w.nodes[chosen[limit-1]].id)
+	}
+	var err error
+	status.Items, err = w.items(chosen, options)
+	return err
+}
+
+// choose returns the oldest nodes behind an id that fit.
+func (w *walk) choose(after int64, limit int, fits func(*node) bool) []int32 {
+	var chosen []int32
+	for i := range w.nodes {
+		if w.nodes[i].id > after && fits(&w.nodes[i]) {
+			chosen = append(chosen, int32(i))
+		}
+	}
+	slices.SortFunc(chosen, func(a, b int32) int { return cmp.Compare(w.nodes[a].id, w.nodes[b].id) })
+	return chosen[:min(limit, len(chosen))]
+}
+
+// items reads the chosen objects again, a batch at a time, to name them.
+func (w *walk) items(chosen []int32, options metav1.DeleteOptions) ([]v1.Item, error) {
+	var out []v1.Item
+	for batch := range slices.Chunk(chosen, w.s.opts.Batch) {
+		ids := make([]int64, len(batch))
+		for i, at := range batch {
+			ids[i] = w.nodes[at].id
+		}
+		heads, err := w.r.headsByID(ids)
+		if err != nil {
+			return nil, err
+		}
+		open := make([]question, len(heads))
+		for i := range heads {
+			open[i].head = &heads[i]
+			if open[i].meta, err = object.ParseMeta(heads[i].body); err != nil {
+				return nil, fmt.Errorf("read %s: %w", heads[i].Key, err)
+			}
+		}
+		owners, err := w.lookUp(open)
+		if err != nil {
+			return nil, err
+		}
+		for i := range open {
+			item, err := w.item(&open[i], owners, options)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, item)
+		}
+	}
+	return out, nil
+}
+
+// formatContinue is the token that leads on after an object.
+func formatContinue(of v1.ObjectReference, id int64) string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d", of.UID, id))
+}
+
+func parseContinue(token string, h head) (after int64, err error) {
+	if token == "" {
+		return 0, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	uid, id, found := strings.Cut(string(text), " ")
+	if err == nil && found {
+		after, err = strconv.ParseInt(id, 10, 64)
+	}
+	if err != nil || !found {
+		return 0, object.BadRequestf("spec.continue is not what an answer gave")
+	}
+	if uid != string(h.uid) {
+		return 0, object.BadRequestf("spec.continue belongs to the preview of another object, with uid %s", uid)
+	}
+	return after, nil
+}

@@ -1,0 +1,342 @@
+package preview
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lines are the items, one a line.
+func lines(items []v1.Item) string {
+	var b strings.Builder
+	for _, item := range items {
+		mark := ""
+		if item.Uncertain {
+			mark = "?"
+		}
+		fmt.Fprintf(&b, "%s %s %s%s: %s\n", item.Kind, item.Name, item.Action, mark, item.Reason)
+	}
+	return b.String()
+}
+
+// TestPreview has one row for each sort of outcome and its reason; after the
+// preview each deletion is done, and must come to what was said.
+func TestPreview(t *testing.T) {
+	hold := []string{"example.com/hold"}
+	for name, test := range map[string]struct {
+		prepare func(w *world) object.Object
+		policy  metav1.DeletionPropagation
+		want    string
+	}{
+		"alone": {
+			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
+			policy:  metav1.DeletePropagationBackground,
+			want:    "ConfigMap a Delete: the object itself\n",
+		},
+		"kept by another owner": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				b := w.create(thing{namespace: "n", name: "b"})
+				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(a, b)})
+				return a
+			},
+			policy: metav1.DeletePropagationBackground,
+			want:   "ConfigMap a Delete: the object itself\nConfigMap c Keep: also owned by ConfigMap b, which stays\n",
+		},
+		"a held dependent keeps its own until it goes": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a), finalizers: hold})
+				c := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(c)})
+				return a
+			},
+			policy: metav1.DeletePropagationBackground,
+			want: "ConfigMap a Delete: the object itself\nConfigMap b Block: held by finalizer example.com/hold\n" +
+				"ConfigMap c Wait: goes when ConfigMap b goes\nConfigMap d Wait: goes when ConfigMap c goes\n",
+		},
+		"in the foreground it waits for what blocks": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a), finalizers: hold})
+				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want: "ConfigMap a Wait: waits for dependents that block it\nConfigMap b Block: held by finalizer example.com/hold\n" +
+				"ConfigMap c Delete: owned by ConfigMap b\n",
+		},
+		"one that does not block is not waited for": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				w.create(thing{namespace: "n", name: "b", owners: []metav1.OwnerReference{w.reference(a.Key, a.UID, false)}, finalizers: hold})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want:   "ConfigMap a Delete: the object itself, after its dependents\nConfigMap b Block: held by finalizer example.com/hold\n",
+		},
+		"a circle ends": {
+			prepare: func(w *world) object.Object {
+				b := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "b"}, "uid-b", true)
+				a := w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{b}})
+				w.create(thing{namespace: "n", name: "b", uid: "uid-b", owners: w.ownedBy(a)})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want:   "ConfigMap a Delete: the object itself, after its dependents\nConfigMap b Delete: owned by ConfigMap a\n",
+		},
+		"which of two is let go first is not promised": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
+				c := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(b, c), finalizers: hold})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want: "ConfigMap a Wait?: waits for dependents that block it\nConfigMap b Wait?: waits for dependents that block it\n" +
+				"ConfigMap c Wait?: waits for dependents that block it\nConfigMap d Block: held by finalizer example.com/hold\n",
+		},
+		"orphaned": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a", finalizers: hold})
+				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
+				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				return a
+			},
+			policy: metav1.DeletePropagationOrphan,
+			want:   "ConfigMap a Block: held by finalizer example.com/hold\nConfigMap b Orphan: let go by ConfigMap a\n",
+		},
+		"a namespace": {
+			prepare: func(w *world) object.Object {
+				a := w.create(thing{namespace: "n", name: "a"})
+				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
+				w.create(thing{kind: "pods", namespace: "n", name: "p"})
+				return w.home
+			},
+			policy: metav1.DeletePropagationBackground,
+			want: "Namespace n Delete: the object itself\nConfigMap a Delete: in namespace n, which is deleted\n" +
+				"ConfigMap b Delete: in namespace n, which is deleted\nPod p Delete: in namespace n, which is deleted\n",
+		},
+		"a namespace whose pods do not go": {
+			prepare: func(w *world) object.Object {
+				w.create(thing{namespace: "n", name: "a"})
+				w.create(thing{kind: "pods", namespace: "n", name: "p", rest: onNode})
+				w.create(thing{kind: "pods", namespace: "n", name: "q"})
+				return w.home
+			},
+			policy: metav1.DeletePropagationBackground,
+			want: "Namespace n Wait: waits for what is left in it\nConfigMap a Wait: goes when what leaves namespace n first is gone: pods, then provisioned resources\n" +
+				"Pod p Block: has 30s of grace\nPod q Delete: in namespace n, which is deleted\n",
+		},
+		"a namespace in the foreground is emptied while it waits": {
+			prepare: func(w *world) object.Object {
+				w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "r", owners: w.ownedBy(w.home), finalizers: hold})
+				w.create(thing{namespace: "n", name: "a"})
+				return w.home
+			},
+			policy: metav1.DeletePropagationForeground,
+			want: "Namespace n Wait: waits for dependents that block it\nClusterRole r Block: held by finalizer example.com/hold\n" +
+				"ConfigMap a Delete: in namespace n, which is deleted\n",
+		},
+		"what a namespace owns goes after it": {
+			prepare: func(w *world) object.Object {
+				w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "r", owners: w.ownedBy(w.home)})
+				return w.home
+			},
+			policy: metav1.DeletePropagationBackground,
+			want:   "Namespace n Delete: the object itself\nClusterRole r Delete: owned by Namespace n\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, w *world) {
+				w.home = w.create(thing{kind: namespaces, name: "n"})
+				o := test.prepare(w)
+				status := w.preview(o, with(test.policy))
+				if got := lines(status.Items); got != test.want {
+					t.Errorf("got\n%swant\n%s", got, test.want)
+				}
+				w.delete(o.Key, with(test.policy))
+				w.collect()
+				w.holdsTrue(status)
+			})
+		})
+	}
+}
+
+// holdsTrue checks a preview against what has happened since.
+func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
+	w.t.Helper()
+	for _, item := range status.Items {
+		key, err := w.service.key(item.ObjectReference, nil)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		found := w.get(key, item.UID) != nil
+		if found == (item.Action == v1.Delete) && !item.Uncertain {
+			w.t.Errorf("%s: predicted %s, found %v", key, item.Action, found)
+		}
+	}
+}
+
+// TestPreviewOfDefinition: its objects go with it, in every namespace.
+func TestPreviewOfDefinition(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		crd := w.create(thing{kind: definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+		for _, namespace := range []string{"m", "n"} {
+			w.create(thing{kind: namespaces, name: namespace})
+			w.create(thing{kind: unserved, namespace: namespace, name: "w"})
+		}
+		want := "CustomResourceDefinition widgets.example.com Delete: the object itself\n" +
+			"widgets w Delete: of a kind whose definition is deleted\nwidgets w Delete: of a kind whose definition is deleted\n"
+		if got := lines(w.preview(crd, metav1.DeleteOptions{}).Items); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
+	})
+}
+
+// TestPreviewPages: thousands of objects are told in pages that fit together,
+// while only a batch of them is held in memory.
+func TestPreviewPages(t *testing.T) {
+	const batch, dependents = 50, 3000
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db, Options{Batch: batch})
+		w.create(thing{kind: namespaces, name: "n"})
+		root := w.create(thing{namespace: "n", name: "root"})
+		var parents []object.Object
+		for i := range 10 {
+			parents = append(parents, w.create(thing{namespace: "n", name: fmt.Sprintf("parent-%d", i), owners: w.ownedBy(root)}))
+		}
+		for i := range dependents {
+			o := thing{namespace: "n", name: fmt.Sprintf("leaf-%d", i), owners: w.ownedBy(parents[i%3])}
+			if i%100 == 0 {
+				o.finalizers = []string{"example.com/hold"}
+			}
+			w.create(o)
+		}
+		spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, Limit: 700}
+		seen := map[string]bool{}
+		for pages := 1; ; pages++ {
+			status, walk, err := w.service.preview(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if walk.r.peak > batch {
+				t.Errorf("%d rows were held at once, more than %d", walk.r.peak, batch)
+			}
+			for _, item := range status.Items {
+				if seen[item.Name] {
+					t.Errorf("%s came twice", item.Name)
+				}
+				seen[item.Name] = true
+			}
+			if status.Total != dependents+11 || status.BlockersTotal != dependents/100 || len(status.Blockers) != dependents/100 {
+				t.Errorf("got total %d, %d of %d blockers", status.Total, len(status.Blockers), status.BlockersTotal)
+			}
+			if spec.Continue = status.Continue; spec.Continue == "" {
+				if want := (dependents + 11 + 699) / 700; pages != want {
+					t.Errorf("got %d pages, want %d", pages, want)
+				}
+				break
+			}
+			if len(status.Items) != 700 {
+				t.Errorf("got a page of %d items", len(status.Items))
+			}
+		}
+		if len(seen) != dependents+11 {
+			t.Errorf("got %d items, want %d", len(seen), dependents+11)
+		}
+	})
+}
+
+func TestPreviewCounts(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{Objects: 4})
+	w.create(thing{kind: namespaces, name: "n"})
+	a := w.create(thing{namespace: "n", name: "a"})
+	b := w.create(thing{kind: "secrets", namespace: "n", name: "b", owners: w.ownedBy(a)})
+	w.create(thing{kind: "secrets", namespace: "n", name: "c", owners: w.ownedBy(b), finalizers: []string{"example.com/x"}})
+	ask := v1.DeletionPreviewSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}, CountsOnly: true}
+	status, err := w.service.Preview(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []v1.Count{
+		{APIVersion: "v1", Kind: "ConfigMap", Action: v1.Delete, Count: 1},
+		{APIVersion: "v1", Kind: "Secret", Action: v1.Block, Count: 1},
+		{APIVersion: "v1", Kind: "Secret", Action: v1.Delete, Count: 1},
+	}
+	if !slices.Equal(status.Counts, want) || status.Items != nil || status.Truncated || status.Action != v1.Delete {
+		t.Errorf("got %+v", status)
+	}
+	for i := range 3 {
+		w.create(thing{namespace: "n", name: fmt.Sprintf("more-%d", i), owners: w.ownedBy(a)})
+	}
+	if status, err = w.service.Preview(t.Context(), ask); err != nil || !status.Truncated || status.Total != 4 {
+		t.Errorf("past the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.create(thing{kind: namespaces, name: "n"})
+	a := w.create(thing{namespace: "n", name: "a"})
+	b := w.create(thing{namespace: "n", name: "b"})
+	object1 := v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
+	never := metav1.DeletionPropagation("Never")
+	for name, test := range map[string]struct {
+		change func(*v1.DeletionPreviewSpec)
+		code   object.Code
+		want   string
+	}{
+		"no name": {func(s *v1.DeletionPreviewSpec) { s.Object.Name = "" }, object.Invalid,
+			"spec.object.name: Required value: name the object by apiVersion, kind and name, or by uid alone"},
+		"no such kind": {func(s *v1.DeletionPreviewSpec) { s.Object.Kind = "Widget" }, object.Invalid,
+			`spec.object.kind: Invalid value: "Widget": no such kind in v1`},
+		"an odd version": {func(s *v1.DeletionPreviewSpec) { s.Object.APIVersion = "a/b/c" }, object.Invalid,
+			`spec.object.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c`},
+		"a kind that is never stored": {func(s *v1.DeletionPreviewSpec) {
+			s.Object.APIVersion, s.Object.Kind = "authentication.k8s.io/v1", "TokenReview"
+		}, object.Invalid, `spec.object.kind: Invalid value: "TokenReview": objects of this kind are never stored`},
+		"no namespace": {func(s *v1.DeletionPreviewSpec) { s.Object.Namespace = "" }, object.Invalid,
+			"spec.object.namespace: Required value: ConfigMap lives in a namespace"},
+		"a namespace too many": {func(s *v1.DeletionPreviewSpec) { s.Object.Kind = "Namespace" }, object.Invalid,
+			`spec.object.namespace: Invalid value: "n": Namespace lives in no namespace`},
+		"another object by that name": {func(s *v1.DeletionPreviewSpec) { s.Object.UID = b.UID }, object.NotFound,
+			"ConfigMap a in namespace n not found"},
+		"an unknown uid": {func(s *v1.DeletionPreviewSpec) { s.Object = v1.ObjectReference{UID: "who"} }, object.NotFound,
+			"no object with uid who"},
+		"a negative limit": {func(s *v1.DeletionPreviewSpec) { s.Limit = -1 }, object.Invalid,
+			"spec.limit: Invalid value: -1: must be between 0 and 10000"},
+		"counts of a page": {func(s *v1.DeletionPreviewSpec) { s.CountsOnly, s.Limit = true, 1 }, object.Invalid,
+			"spec.countsOnly: Forbidden: excludes limit and continue: there are no items"},
+		"an unknown policy": {func(s *v1.DeletionPreviewSpec) { s.PropagationPolicy = &never }, object.Invalid,
+			`spec.propagationPolicy: Unsupported value: "Never": supported values: "Foreground", "Background", "Orphan", "nil"`},
+		"a token that is none": {func(s *v1.DeletionPreviewSpec) { s.Continue = "!" }, object.BadRequest,
+			"spec.continue is not what an answer gave"},
+		"a token of another": {func(s *v1.DeletionPreviewSpec) {
+			s.Continue = formatContinue(v1.ObjectReference{UID: "other"}, 1)
+		}, object.BadRequest, "spec.continue belongs to the preview of another object, with uid other"},
+	} {
+		spec := v1.DeletionPreviewSpec{Object: object1}
+		test.change(&spec)
+		_, err := w.service.Preview(t.Context(), spec)
+		if !object.Is(err, test.code) || err.Error() != test.want {
+			t.Errorf("%s: got %v\nwant %s", name, err, test.want)
+		}
+	}
+	_, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: object1, Namespace: "n"})
+	if want := "spec.namespace: Forbidden: give an object or a namespace, not both"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if w.get(a.Key, a.UID) == nil {
+		t.Error("a preview deleted something")
+	}
+}

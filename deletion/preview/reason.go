@@ -1,0 +1,166 @@
+package preview
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/lifecycle"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// item names an object of the walk and says why it has its action.
+func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.DeleteOptions) (v1.Item, error) {
+	at := w.index[q.uid]
+	n := &w.nodes[at]
+	item := v1.Item{
+		ObjectReference: w.s.reference(q.Key, q.uid), Action: w.action(n), Uncertain: w.uncertain(n),
+	}
+	if at > 0 {
+		item.Owner = w.followed(q, n)
+	}
+	hold := holders{}
+	if n.holds {
+		var err error
+		if hold, err = w.holders(q, at == 0, options); err != nil {
+			return item, err
+		}
+		item.Finalizers = hold.finalizers
+	}
+	switch item.Action {
+	case v1.Keep:
+		item.Reason = w.whyKept(q, owners)
+	case v1.Orphan:
+		item.Reason = "let go by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
+	case v1.Block:
+		item.Reason = hold.String()
+		if q.deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
+			item.Reason = "waits until its own cascade is confirmed"
+		}
+	case v1.Wait:
+		item.Reason = w.whyWaiting(q, n)
+	default:
+		item.Reason = w.whyDeleted(q, n, at == 0)
+	}
+	if n.was {
+		item.Reason = "already being deleted; " + item.Reason
+	}
+	return item, nil
+}
+
+// holders is what will keep the object DELETING.
+func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (holders, error) {
+	m, body := q.meta, q.body
+	if q.deletion == 0 || itself {
+		if !itself {
+			background := metav1.DeletePropagationBackground
+			options = metav1.DeleteOptions{PropagationPolicy: &background}
+		}
+		d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
+			Body: q.body, Meta: q.meta, Options: options, Rules: w.rules(q.Kind), Now: w.now,
+		})
+		if err != nil {
+			return holders{}, fmt.Errorf("delete %s: %w", q.Key, err)
+		}
+		m, body = d.Meta, d.Body
+	}
+	return holdersOf(q.Kind, m, body), nil
+}
+
+// String says what holds, for people.
+func (h holders) String() string {
+	var parts []string
+	if len(h.finalizers) > 0 {
+		parts = append(parts, "held by "+plural(len(h.finalizers), "finalizer")+" "+strings.Join(h.finalizers, ", "))
+	}
+	if len(h.spec) > 0 {
+		parts = append(parts, "held by spec.finalizers "+strings.Join(h.spec, ", "))
+	}
+	if h.grace > 0 {
+		parts = append(parts, fmt.Sprintf("has %v of grace", time.Duration(h.grace)*time.Second))
+	}
+	if len(parts) == 0 {
+		return "held by the rules of its kind"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+func (w *walk) whyDeleted(q *question, n *node, itself bool) string {
+	switch {
+	case itself && n.state == foreground:
+		return "the object itself, after its dependents"
+	case itself:
+		return "the object itself"
+	case n.why == inNamespace:
+		return "in namespace " + q.Namespace + ", which is deleted"
+	case n.why == inDefinition:
+		return "of a kind whose definition is deleted"
+	}
+	return "owned by " + w.ownerIn(q, (*node).leaving)
+}
+
+func (w *walk) whyWaiting(q *question, n *node) string {
+	switch {
+	case n.why == behindOthers:
+		return "goes when what leaves namespace " + q.Namespace + " first is gone: pods, then provisioned resources"
+	case n.later && n.why != byOwner:
+		return "goes with what contains it, which waits itself"
+	case n.later:
+		return "goes when " + w.ownerIn(q, func(o *node) bool {
+			return o.later || o.state == held || o.state == emptying || o.state == stalled
+		}) + " goes"
+	case n.blocked:
+		return "waits for dependents that block it"
+	case n.stuck:
+		return "waits for what is left in it"
+	}
+	return "waits for others"
+}
+
+// whyKept names an owner that keeps it.
+func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
+	for _, r := range q.meta.OwnerReferences {
+		switch w.standing(q.Namespace, &r, owners) {
+		case gc.Solid:
+			return fmt.Sprintf("also owned by %s %s, which stays", r.Kind, r.Name)
+		case gc.Unknown:
+			return fmt.Sprintf("also owned by %s %s, a kind that this server does not serve, so it is kept", r.Kind, r.Name)
+		case gc.Unresolvable:
+			return fmt.Sprintf("cluster-scoped, so its owner %s %s cannot be resolved and it is never collected", r.Kind, r.Name)
+		}
+	}
+	return "has no owner that leaves"
+}
+
+// followed is the uid of the node that an object follows.
+func (w *walk) followed(q *question, n *node) types.UID {
+	if n.why != byOwner {
+		return w.nodes[0].uid // what was asked about contains it, or leads to what does
+	}
+	for _, r := range q.meta.OwnerReferences {
+		if o := w.find(r.UID); o != nil && o.leaving() {
+			return r.UID
+		}
+	}
+	return ""
+}
+
+// ownerIn names the first owner whose node fits.
+func (w *walk) ownerIn(q *question, fits func(*node) bool) string {
+	for _, r := range q.meta.OwnerReferences {
+		if n := w.find(r.UID); n != nil && fits(n) {
+			return r.Kind + " " + r.Name
+		}
+	}
+	return "its owner"
+}

@@ -1,0 +1,192 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A report is for a person who wants to act: it tells the first of many, not
+// all of them.
+const (
+	maxDepth    = 5   // of the tree
+	maxChildren = 10  // objects below one reason
+	maxObjects  = 200 // objects in one report
+)
+
+// Report says why an object, or a namespace, is still here. Errors: Invalid.
+// One that does not exist is no error: the status says so.
+func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
+	var status v1.DeletionReportStatus
+	path := field.NewPath("spec")
+	ref := spec.Object
+	if spec.Namespace != "" {
+		if ref != (v1.ObjectReference{}) {
+			return status, object.InvalidFields(field.ErrorList{field.Forbidden(path.Child("namespace"), "give an object or a namespace, not both")})
+		}
+		ref = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: spec.Namespace}
+	}
+	r, err := s.open(ctx)
+	if err != nil {
+		return status, err
+	}
+	defer r.close()
+	h, found, err := s.resolve(r, ref, path.Child("object"))
+	if err != nil {
+		return status, err
+	}
+	t := &teller{s: s, r: r, now: s.opts.Now(), told: map[types.UID]bool{}}
+	if !found {
+		status, err = t.absent(ref, path.Child("object"))
+	} else {
+		status, err = t.present(&h)
+	}
+	if err == nil {
+		status.ResourceVersion, err = r.revision()
+	}
+	status.Truncated = t.truncated
+	return status, err
+}
+
+// teller collects the reasons for one report.
+type teller struct {
+	s         *Service
+	r         *reader
+	now       time.Time
+	objects   int                // told about so far
+	told      map[types.UID]bool // DELETING objects whose reasons are in the report
+	truncated bool
+}
+
+func (t *teller) present(h *head) (v1.DeletionReportStatus, error) {
+	status := v1.DeletionReportStatus{Object: t.s.reference(h.Key, h.uid), Exists: true, State: v1.Active}
+	var err error
+	if h.deletion == 0 {
+		status.Reasons, err = t.active(h)
+		return status, err
+	}
+	status.State = v1.Deleting
+	if status.Remaining, err = t.remaining(h); err != nil {
+		return status, err
+	}
+	status.Reasons, err = t.reasons(h, 0)
+	return status, err
+}
+
+// remaining counts what has to go before the object can.
+func (t *teller) remaining(h *head) (n int64, err error) {
+	switch {
+	case h.finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
+		err = t.r.one(countDependents, []any{string(h.uid)}, &n)
+	case h.Kind == namespaces:
+		var content []kindCount
+		content, err = t.content(h.Name)
+		for _, c := range content {
+			n += c.count
+		}
+	case h.Kind == definitions:
+		if storage, ok := definedKind(h.body); ok {
+			err = t.r.one(countKind, []any{storage}, &n)
+		}
+	}
+	return n, err
+}
+
+// reasons are those of a DELETING object: what others have to act on first,
+// then what it waits for, then the collector.
+func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
+	t.told[h.uid] = true
+	m, err := object.ParseMeta(h.body)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", h.Key, err)
+	}
+	if h.finalizing&store.FinalizeConfirm != 0 {
+		guard, err := t.guarded(h)
+		if err != nil {
+			return nil, err
+		}
+		collector, err := t.collector(string(h.uid))
+		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, onItsWay)...), err
+	}
+	out, err := t.finalizers(h, m, depth)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, t.grace(h, m)...)
+	for _, more := range []func(*head, metav1.ObjectMeta, int) ([]v1.Reason, error){
+		t.orphaning, t.blocking, t.namespaceContent, t.definitionContent,
+	} {
+		reasons, err := more(h, m, depth)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, reasons...)
+	}
+	if h.finalizing == 0 {
+		return out, nil
+	}
+	// Whoever waits for others waits for no review: they will cause one.
+	collector, err := t.collector(string(h.uid))
+	if len(out) > 0 && h.finalizing&(store.FinalizeOrphan) == 0 {
+		collector = slices.DeleteFunc(collector, onItsWay)
+	}
+	return append(out, collector...), err
+}
+
+// onItsWay says that a reason is a review which does not fail.
+func onItsWay(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
+
+// active says why an object is here that is not being deleted: that no delete
+// was asked for, and what owns it.
+func (t *teller) active(h *head) ([]v1.Reason, error) {
+	m, err := object.ParseMeta(h.body)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", h.Key, err)
+	}
+	out := []v1.Reason{{
+		Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion",
+	}}
+	w := t.s.newWalk(t.r)
+	owners, err := w.lookUp([]question{{h, m}})
+	if err != nil {
+		return nil, err
+	}
+	dangling := false
+	for i := range m.OwnerReferences {
+		r := &m.OwnerReferences[i]
+		reason, missing := owned(r, w.standing(h.Namespace, r, owners), h.Namespace)
+		out = append(out, reason)
+		dangling = dangling || missing
+	}
+	if !dangling {
+		return out, nil
+	}
+	for _, uid := range append(uidsOf(m.OwnerReferences), string(h.uid)) {
+		collector, err := t.collector(uid)
+		if err != nil {
+			return nil, err
+		}
+		for _, reason := range collector {
+			if !slices.ContainsFunc(out, func(o v1.Reason) bool { return o.Type == reason.Type }) {
+				out = append(out, reason)
+			}
+		}
+	}
+	return out, nil
+}
+
+func uidsOf(references []metav1.OwnerReference) []string {
+	var out []string
+	for _, r := range references {
+		out = append(out, string(r.UID))
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package preview
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// removal is what the archive knows of an object that is gone.
+type removal struct {
+	uid   types.UID
+	at    int64 // Unix milliseconds
+	actor string
+}
+
+// absent reports on what is not there. What was deleted in the background is
+// gone before what it owned: as long as the archive knows of it, the report says
+// what has yet to follow, and why that has not.
+func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
+	status := v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
+	gone, found, err := t.removal(ref, path)
+	if err != nil {
+		return status, err
+	}
+	if found {
+		status.Object.UID = gone.uid
+	}
+	uid := string(status.Object.UID)
+	if uid == "" {
+		return status, nil
+	}
+	var below int64
+	if err := t.r.one(countDependents, []any{uid}, &status.Remaining); err != nil {
+		return status, err
+	}
+	if err := t.r.one(countFollowing, []any{uid}, &below); err != nil {
+		return status, err
+	}
+	status.Remaining += below
+	if found {
+		at := metav1.NewTime(time.UnixMilli(gone.at))
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at, Resolve: "to bring it back: exeunt restore " + bringBack(status.Object)}
+		if gone.actor != "" {
+			reason.Message += " by " + gone.actor
+		}
+		if status.Remaining > 0 {
+			have := "have"
+			if status.Remaining == 1 {
+				have = "has"
+			}
+			reason.Message += fmt.Sprintf(", and %d %s of what it took with it %s yet to follow", status.Remaining, plural(int(status.Remaining), "object"), have)
+			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, following, uid, maxChildren); err != nil {
+				return status, err
+			}
+		}
+		status.Reasons = append(status.Reasons, reason)
+	}
+	if status.Remaining == 0 {
+		return status, nil
+	}
+	collector, err := t.collector(uid)
+	status.Reasons = append(status.Reasons, collector...)
+	return status, err
+}
+
+// bringBack is what "exeunt restore" takes for an object.
+func bringBack(ref v1.ObjectReference) string {
+	if ref.Name == "" {
+		return "--uid " + string(ref.UID)
+	}
+	return target(ref)
+}
+
+// removal finds an object in the archive: by its uid, or the last of its name.
+func (t *teller) removal(ref v1.ObjectReference, path *field.Path) (gone removal, found bool, err error) {
+	scan := func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan((*string)(&gone.uid), &gone.at, &gone.actor)
+	}
+	if ref.UID != "" {
+		return gone, found, t.r.query(scan, removalByUID, string(ref.UID))
+	}
+	key, err := t.s.key(ref, path)
+	if err != nil {
+		return gone, false, err
+	}
+	if key.Kind == namespaces {
+		key.Namespace = key.Name // as the archive has it
+	}
+	err = t.r.query(scan, removalByKey, key.Namespace, key.Kind, key.Name)
+	return gone, found, err
+}

@@ -1,0 +1,223 @@
+package preview
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// command is what a person types about an object.
+func command(ref v1.ObjectReference, verb string, options ...string) string {
+	resource := ref.Kind
+	if gv := groupVersion(ref.APIVersion); gv != "" {
+		resource += "." + gv
+	}
+	text := fmt.Sprintf("kubectl %s %s %s", verb, resource, ref.Name)
+	if ref.Namespace != "" {
+		text += " -n " + ref.Namespace
+	}
+	for _, o := range options {
+		text += " " + o
+	}
+	return text
+}
+
+// target names an object on this program's command line.
+func target(ref v1.ObjectReference) string {
+	resource := strings.ToLower(ref.Kind)
+	if gv := groupVersion(ref.APIVersion); gv != "" {
+		resource += "." + gv
+	} else if strings.Contains(ref.APIVersion, ".") {
+		resource += "." + ref.APIVersion // the group of a kind that nobody serves
+	}
+	text := resource + "/" + ref.Name
+	if ref.Namespace != "" {
+		text += " -n " + ref.Namespace
+	}
+	return text
+}
+
+// forceCommand is what a person types to take a finalizer off.
+func forceCommand(ref v1.ObjectReference, finalizer string) string {
+	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", target(ref), finalizer, "...")
+}
+
+// groupVersion is "v1.apps" of "apps/v1", as kubectl takes it behind a kind;
+// empty for the core group, where the kind alone does.
+func groupVersion(apiVersion string) string {
+	for i, c := range apiVersion {
+		if c == '/' {
+			return apiVersion[i+1:] + "." + apiVersion[:i]
+		}
+	}
+	return ""
+}
+
+// finalizers are those that others have to remove, or a part of this server.
+func (t *teller) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+	var out []v1.Reason
+	ref := t.s.reference(h.Key, "")
+	hold := holdersOf(h.Kind, m, h.body)
+	for _, f := range hold.finalizers {
+		if keeper, ok := t.s.opts.Keepers[f]; ok {
+			reason, err := t.kept(h, keeper, f, depth)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, reason)
+			continue
+		}
+		manager, since := managerOf(m.ManagedFields, f)
+		reason := v1.Reason{
+			Type: v1.ReasonFinalizer, Message: "finalizer " + f + " has not been removed", Manager: manager, Since: since,
+		}
+		who, gone := "its controller", "there is none any more"
+		if manager != "" {
+			reason.Message += ", which " + manager + " set"
+			who, gone = manager, "that is gone for good"
+		}
+		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + forceCommand(ref, f)
+		out = append(out, reason)
+	}
+	for _, f := range hold.spec {
+		out = append(out, v1.Reason{
+			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
+			Resolve: fmt.Sprintf("whoever put it there removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
+				h.Name, forceCommand(ref, f)),
+		})
+	}
+	return out, nil
+}
+
+// managerOf finds who set a finalizer. The newest wins when several did.
+func managerOf(entries []metav1.ManagedFieldsEntry, finalizer string) (string, *metav1.Time) {
+	key, err := json.Marshal(finalizer)
+	if err != nil {
+		return "", nil
+	}
+	var manager string
+	var since *metav1.Time
+	for i := range entries {
+		e := &entries[i]
+		var fields struct {
+			Metadata struct {
+				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
+			} `json:"f:metadata"`
+		}
+		if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		_, owns := fields.Metadata.Finalizers["v:"+string(key)]
+		if owns && (manager == "" || since.Before(e.Time)) {
+			manager, since = e.Manager, e.Time
+		}
+	}
+	return manager, since
+}
+
+// grace is time that whoever runs the object still has.
+func (t *teller) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
+	if m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0 || m.DeletionTimestamp == nil {
+		return nil
+	}
+	period := time.Duration(*m.DeletionGracePeriodSeconds) * time.Second
+	since := metav1.NewTime(m.DeletionTimestamp.Add(-period))
+	message := fmt.Sprintf("its grace period of %v has %v left", period, m.DeletionTimestamp.Sub(t.now).Round(time.Second))
+	if over := t.now.Sub(m.DeletionTimestamp.Time); over >= 0 {
+		message = fmt.Sprintf("its grace period of %v ended %v ago, and nobody has confirmed that it has stopped", period, over.Round(time.Second))
+	}
+	return []v1.Reason{{
+		Type: v1.ReasonGracePeriod, Message: message, Since: &since,
+		Resolve: "whoever runs it ends it with a delete at grace 0; if nobody does: " +
+			command(t.s.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
+	}}
+}
+
+// collector says what is wrong with the collector, and what its review of a
+// uid has come to.
+func (t *teller) collector(uid string) ([]v1.Reason, error) {
+	var out []v1.Reason
+	var paused bool
+	var why string
+	if err := t.r.one(readPaused, nil, &paused, &why); err != nil {
+		return nil, err
+	}
+	if paused {
+		message := "the collector is paused"
+		if why != "" {
+			message += ": " + why
+		}
+		out = append(out, v1.Reason{Type: v1.ReasonCollectorPaused, Message: message, Resolve: "exeunt gc resume"})
+	}
+	if t.s.opts.CollectorOff {
+		out = append(out, v1.Reason{
+			Type: v1.ReasonCollectorOff, Message: "this server runs without a collector",
+			Resolve: "start it without --enable-garbage-collector=false, or another one on the same database",
+		})
+	}
+	err := t.r.query(func(rows *sql.Rows) error {
+		var task task
+		err := rows.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
+		out = append(out, t.review("the collector", task))
+		return err
+	}, readReview, uid)
+	return out, err
+}
+
+// task is a row of a queue of reviews. Times are Unix milliseconds.
+type task struct {
+	failures, created, due int64
+	lastError              string
+	claimed                int64 // end of the lease; 0: not claimed
+}
+
+// review describes a task of a queue, and who works it off. Only one that fails
+// has a Since: the others are on their way.
+func (t *teller) review(who string, task task) v1.Reason {
+	reason := v1.Reason{Type: v1.ReasonReview}
+	wait := time.UnixMilli(task.due).Sub(t.now).Round(time.Second)
+	switch {
+	case task.failures > 0:
+		since := metav1.NewTime(time.UnixMilli(task.created))
+		reason.Since = &since
+		reason.Message = fmt.Sprintf("its review failed %d times, last with: %s; next attempt in %v", task.failures, task.lastError, max(wait, 0))
+		reason.Resolve = "mend what the error names; the review is repeated by itself"
+	case time.UnixMilli(task.claimed).After(t.now):
+		reason.Message = who + " is at work on it"
+	case wait > 0:
+		reason.Message = fmt.Sprintf("%s looks at it again in %v", who, wait)
+	default:
+		reason.Message = who + " has yet to come to it"
+	}
+	return reason
+}
+
+// owned says what an owner is to an object that nobody deletes, and whether
+// that owner cannot keep it.
+func owned(r *metav1.OwnerReference, s gc.Standing, namespace string) (reason v1.Reason, missing bool) {
+	name := r.Kind + " " + r.Name
+	reason = v1.Reason{Type: v1.ReasonOwner, Object: &v1.ObjectReference{
+		APIVersion: r.APIVersion, Kind: r.Kind, Namespace: namespace, Name: r.Name, UID: r.UID,
+	}}
+	switch s {
+	case gc.Solid:
+		reason.Message = "owned by " + name + ", which exists and keeps it"
+	case gc.Waiting:
+		reason.Message, missing = "owned by "+name+", which is being deleted after its dependents", true
+	case gc.Unknown:
+		reason.Message = fmt.Sprintf("owned by %s, of a kind that this server does not serve (%s): it is kept until the kind is served and the owner can be looked up", name, r.APIVersion)
+		reason.Resolve = "install the definition of the kind; or remove the reference"
+	case gc.Unresolvable:
+		reason.Message = "owned by " + name + ", which lives in a namespace while this does not: it is never collected"
+		reason.Resolve = "remove the reference, or delete it by hand"
+	default:
+		reason.Message, missing = "owned by "+name+", which does not exist, here or at all", true
+	}
+	return reason, missing
+}

@@ -1,0 +1,447 @@
+package preview
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// report asks about an object.
+func (w *world) report(o object.Object) v1.DeletionReportStatus {
+	w.t.Helper()
+	status, err := w.service.Report(w.t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
+	if err != nil {
+		w.t.Fatalf("report on %s: %v", o.Key, err)
+	}
+	return status
+}
+
+// outline is a tree of reasons, one a line.
+func outline(reasons []v1.Reason, indent string) string {
+	var b strings.Builder
+	for _, r := range reasons {
+		fmt.Fprintf(&b, "%s%s: %s\n", indent, r.Type, r.Message)
+		b.WriteString(outline(r.Children, indent+"  "))
+	}
+	return b.String()
+}
+
+func (w *world) execute(statement string, args ...any) {
+	w.t.Helper()
+	tx, err := w.db.Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer tx.Rollback()
+	var b sqldb.Batch
+	b.Exec(statement, args...)
+	if err := tx.Send(w.t.Context(), &b); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := tx.Commit(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// managedBy is the record of somebody who set a finalizer.
+func managedBy(manager, finalizer string, at int64) metav1.ManagedFieldsEntry {
+	when := metav1.Unix(at, 0)
+	return metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &when, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + finalizer + `\"":{}}}}`),
+	}
+}
+
+const onNode = `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
+
+// TestReasons has one row for each sort of reason.
+func TestReasons(t *testing.T) {
+	hold := []string{"example.com/hold"}
+	foreground := with(metav1.DeletePropagationForeground)
+	background := with(metav1.DeletePropagationBackground)
+	for name, test := range map[string]struct {
+		prepare func(w *world) object.Object // returns what to report on
+		state   v1.State
+		remain  int64
+		want    string
+	}{
+		"nobody deleted it": {
+			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
+			state:   v1.Active,
+			want:    "NotDeleted: no client has asked for its deletion\n",
+		},
+		"kept by an owner": {
+			prepare: func(w *world) object.Object {
+				owner := w.create(thing{namespace: "n", name: "owner"})
+				return w.create(thing{namespace: "n", name: "a", owners: w.ownedBy(owner)})
+			},
+			state: v1.Active,
+			want:  "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which exists and keeps it\n",
+		},
+		"an owner that is gone, and the collector not there yet": {
+			prepare: func(w *world) object.Object {
+				ref := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "nobody", true)
+				return w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{ref}})
+			},
+			state: v1.Active,
+			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist, here or at all\n" +
+				"Review: the collector has yet to come to it\n",
+		},
+		"a cluster-scoped object of a namespaced owner": {
+			prepare: func(w *world) object.Object {
+				owner := w.create(thing{namespace: "n", name: "owner"})
+				return w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "a", owners: w.ownedBy(owner)})
+			},
+			state: v1.Active,
+			want: "NotDeleted: no client has asked for its deletion\n" +
+				"Owner: owned by ConfigMap owner, which lives in a namespace while this does not: it is never collected\n",
+		},
+		"a finalizer, and who set it last": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a", finalizers: hold, managed: []metav1.ManagedFieldsEntry{
+					managedBy("first", hold[0], 100), managedBy("second", hold[0], 200), managedBy("other", "example.com/else", 300),
+				}})
+				w.delete(o.Key, background)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Finalizer: finalizer example.com/hold has not been removed, which second set\n",
+		},
+		"a finalizer that nobody is known to have set": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a", finalizers: hold})
+				w.delete(o.Key, background)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Finalizer: finalizer example.com/hold has not been removed\n",
+		},
+		"grace that is left": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{kind: "pods", namespace: "n", name: "a", rest: onNode})
+				w.delete(o.Key, background)
+				w.now = w.get(o.Key, o.UID).DeletionTimestamp.Add(-20 * time.Second)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "GracePeriod: its grace period of 30s has 20s left\n",
+		},
+		"grace that is over": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{kind: "pods", namespace: "n", name: "a", rest: onNode})
+				w.delete(o.Key, background)
+				w.now = w.get(o.Key, o.UID).DeletionTimestamp.Add(10 * time.Second)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "GracePeriod: its grace period of 30s ended 10s ago, and nobody has confirmed that it has stopped\n",
+		},
+		"blocking dependents, as a tree": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				middle := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
+				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(middle), finalizers: hold})
+				w.delete(o.Key, foreground)
+				w.collect()
+				return o
+			},
+			state: v1.Deleting, remain: 1,
+			want: `BlockingDependents: blocked by 1 dependent
+  Dependent: ConfigMap b in namespace n is being deleted
+    BlockingDependents: blocked by 1 dependent
+      Dependent: ConfigMap c in namespace n is being deleted
+        Finalizer: finalizer example.com/hold has not been removed
+`,
+		},
+		"a dependent of two that block is told about once": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				left := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
+				right := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(o)})
+				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(left, right), finalizers: hold})
+				w.delete(o.Key, foreground)
+				w.collect()
+				return o
+			},
+			state: v1.Deleting, remain: 2,
+			want: `BlockingDependents: blocked by 2 dependents
+  Dependent: ConfigMap b in namespace n is being deleted
+    BlockingDependents: blocked by 1 dependent
+      Dependent: ConfigMap d in namespace n is being deleted
+        Finalizer: finalizer example.com/hold has not been removed
+  Dependent: ConfigMap c in namespace n is being deleted
+    BlockingDependents: blocked by 1 dependent
+      Dependent: ConfigMap d in namespace n is being deleted; see above
+`,
+		},
+		"a paused collector": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
+				if err := w.collector.Pause(w.t.Context(), "we are looking into it"); err != nil {
+					w.t.Fatal(err)
+				}
+				w.delete(o.Key, foreground)
+				return o
+			},
+			state: v1.Deleting, remain: 1,
+			want: "BlockingDependents: blocked by 1 dependent\n  Dependent: ConfigMap b in namespace n is not being deleted yet\n" +
+				"CollectorPaused: the collector is paused: we are looking into it\n",
+		},
+		"a review that is due": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				w.delete(o.Key, foreground)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Review: the collector has yet to come to it\n",
+		},
+		"a review that fails": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				w.delete(o.Key, foreground)
+				w.execute(`UPDATE gc_object_reviews SET review_count = 3, last_error = 'disk on fire', review_after = $1 WHERE uid = $2`,
+					w.now.Add(40*time.Second).UnixMilli(), string(o.UID))
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Review: its review failed 3 times, last with: disk on fire; next attempt in 40s\n",
+		},
+		"a review that is under way": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				w.delete(o.Key, foreground)
+				w.execute(`UPDATE gc_object_reviews SET claim_token = 't', claim_until = $1 WHERE uid = $2`,
+					w.now.Add(time.Minute).UnixMilli(), string(o.UID))
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Review: the collector is at work on it\n",
+		},
+		"orphaning that waits for a controller": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a", generation: 2, rest: `,"status":{"observedGeneration":1}`})
+				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
+				w.delete(o.Key, with(metav1.DeletePropagationOrphan))
+				w.execute(`UPDATE gc_object_reviews SET review_after = $1`, w.now.Add(25*time.Second).UnixMilli())
+				return o
+			},
+			state: v1.Deleting, remain: 1,
+			want: "Orphaning: 1 dependent to let go; its controller has seen generation 1, and should see 3 first, so as not to adopt them again\n" +
+				"Review: the collector looks at it again in 25s\n",
+		},
+		"a namespace with pods that do not go": {
+			prepare: func(w *world) object.Object {
+				w.create(thing{kind: "pods", namespace: "n", name: "p", finalizers: hold})
+				w.create(thing{namespace: "n", name: "a"})
+				w.delete(w.home.Key, background)
+				w.collect()
+				return w.home
+			},
+			state: v1.Deleting, remain: 2,
+			want: `NamespaceContent: it is not empty: 2 objects left; its pods go first
+  Content: 1 of kind Pod
+    Content: Pod p in namespace n is being deleted
+      Finalizer: finalizer example.com/hold has not been removed
+  Content: 1 of kind ConfigMap
+`,
+		},
+		"a namespace that somebody else holds": {
+			prepare: func(w *world) object.Object {
+				ns := w.create(thing{kind: namespaces, name: "m", rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
+				w.delete(ns.Key, background)
+				w.collect()
+				return ns
+			},
+			state: v1.Deleting,
+			want:  "SpecFinalizer: spec.finalizers has example.com/ns\n",
+		},
+		"a definition whose objects do not go": {
+			prepare: func(w *world) object.Object {
+				crd := w.create(thing{kind: definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+				o := w.create(thing{kind: unserved, namespace: "n", name: "w", finalizers: hold})
+				w.delete(crd.Key, background)
+				w.delete(o.Key, background)
+				return crd
+			},
+			state: v1.Deleting, remain: 1,
+			want: `DefinitionContent: 1 object of the kind left
+  Content: widgets w in namespace n is being deleted
+    Finalizer: finalizer example.com/hold has not been removed
+`,
+		},
+		"gone, while its dependents are not": {
+			prepare: func(w *world) object.Object {
+				o := w.create(thing{namespace: "n", name: "a"})
+				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
+				w.delete(o.Key, background)
+				return o
+			},
+			state: v1.DoesNotExist, remain: 1,
+			want: "Review: the collector has yet to come to it\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, w *world) {
+				w.home = w.create(thing{kind: namespaces, name: "n"})
+				o := test.prepare(w)
+				status := w.report(o)
+				if got := outline(status.Reasons, ""); got != test.want {
+					t.Errorf("got\n%swant\n%s", got, test.want)
+				}
+				if status.State != test.state || status.Exists != (test.state != v1.DoesNotExist) || status.Remaining != test.remain {
+					t.Errorf("got state %s, exists %v, remaining %d", status.State, status.Exists, status.Remaining)
+				}
+				if status.ResourceVersion == "" || status.Object.UID != o.UID {
+					t.Errorf("got resourceVersion %q of %v", status.ResourceVersion, status.Object)
+				}
+			})
+		})
+	}
+}
+
+// TestResolveWorks: the command that a report gives names the finalizer where
+// it is.
+func TestResolveWorks(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.create(thing{kind: namespaces, name: "n"})
+	o := w.create(thing{namespace: "n", name: "a", finalizers: []string{"example.com/x", "example.com/y"}})
+	w.delete(o.Key, metav1.DeleteOptions{})
+	reasons := w.report(o).Reasons
+	want := `see what keeps its controller from removing it; if there is none any more: ` +
+		`exeunt finalizer remove configmap/a -n n example.com/y --reason "..."`
+	if len(reasons) != 2 || reasons[1].Resolve != want {
+		t.Errorf("got %+v\nwant %s", reasons, want)
+	}
+}
+
+func TestCollectorOff(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{CollectorOff: true})
+	w.create(thing{kind: namespaces, name: "n"})
+	o := w.create(thing{namespace: "n", name: "a"})
+	w.delete(o.Key, with(metav1.DeletePropagationForeground))
+	want := "CollectorOff: this server runs without a collector\nReview: the collector has yet to come to it\n"
+	if got := outline(w.report(o).Reasons, ""); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestReportIsBounded: a report on a great many does not tell them all.
+func TestReportIsBounded(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.create(thing{kind: namespaces, name: "n"})
+	root := w.create(thing{namespace: "n", name: "root"})
+	parent := root
+	for depth := range 8 {
+		for i := range 12 {
+			w.create(thing{namespace: "n", name: fmt.Sprintf("leaf-%d-%d", depth, i), owners: w.ownedBy(parent), finalizers: []string{"example.com/hold"}})
+		}
+		parent = w.create(thing{namespace: "n", name: fmt.Sprintf("parent-%d", depth), owners: w.ownedBy(parent)})
+	}
+	w.delete(root.Key, with(metav1.DeletePropagationForeground))
+	w.collect()
+	status := w.report(root)
+	if !status.Truncated || status.Remaining != 13 {
+		t.Errorf("got truncated %v, remaining %d", status.Truncated, status.Remaining)
+	}
+	if n := len(status.Reasons[0].Children); n != maxChildren {
+		t.Errorf("got %d children, want %d", n, maxChildren)
+	}
+}
+
+// TestGone: of what was deleted in the background, the report says by its name
+// who did it, and what has yet to follow, through what went with it.
+func TestGone(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.create(thing{kind: namespaces, name: "n"})
+		for i, o := range []struct{ uid, name, cascade string }{{"older", "app", "older"}, {"app", "app", "app"}, {"set", "set", "app"}} {
+			w.execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
+				int64(5000+i), o.uid, o.name, o.cascade)
+		}
+		held := w.create(thing{namespace: "n", name: "held", finalizers: []string{"example.com/hold"},
+			owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
+		w.create(thing{namespace: "n", name: "later", owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
+		w.delete(held.Key, metav1.DeleteOptions{})
+		w.execute(`DELETE FROM gc_object_reviews`)
+		ask := func(name string) v1.DeletionReportStatus {
+			t.Helper()
+			status, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return status
+		}
+		got := ask("app")
+		want := `Gone: it was deleted by jo, and 2 objects of what it took with it have yet to follow
+  Dependent: ConfigMap held in namespace n is being deleted
+    Finalizer: finalizer example.com/hold has not been removed
+  Dependent: ConfigMap later in namespace n is not being deleted yet
+`
+		if text := outline(got.Reasons, ""); text != want || got.Exists || got.Remaining != 2 || got.Object.UID != "app" || got.Reasons[0].Since.UnixMilli() != 5001 {
+			t.Errorf("got %+v\n%s\nwant\n%s", got, text, want)
+		}
+		if resolve := got.Reasons[0].Resolve; resolve != "to bring it back: exeunt restore configmap/app -n n" {
+			t.Errorf("to resolve: %q", resolve)
+		}
+		if got := ask("nobody"); got.Exists || len(got.Reasons) != 0 || got.Object.UID != "" {
+			t.Errorf("of what never was: %+v", got)
+		}
+	})
+}
+
+// TestKeepers: what a part of this server holds is explained by that part: what
+// it waits for, how its review gets on, and the objects that it waits for.
+func TestKeepers(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		at := metav1.Unix(5000, 0)
+		w := newWorld(t, db, Options{Keepers: map[string]Keeper{"example.com/kept": {
+			Name: "the keeper",
+			Explain: func(body []byte) (v1.Reason, []v1.ObjectReference) {
+				if !strings.Contains(string(body), `"kept"`) {
+					t.Errorf("asked about %s", body)
+				}
+				return v1.Reason{Message: "waits", Since: &at, Resolve: "wait"}, []v1.ObjectReference{
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "below"},
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "stays"},
+					{APIVersion: "v1", Kind: "Namespace", Namespace: "n", Name: "leaves"},
+					{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "nowhere"},
+					{APIVersion: "example.com/v1", Kind: "Unknown", Namespace: "n", Name: "a"},
+				}
+			},
+			Review: readReview,
+		}}})
+		w.create(thing{kind: namespaces, name: "n"})
+		kept := w.create(thing{namespace: "n", name: "kept", finalizers: []string{"example.com/kept"}})
+		below := w.create(thing{namespace: "n", name: "below", finalizers: []string{"example.com/hold"}})
+		leaves := w.create(thing{kind: namespaces, name: "leaves"})
+		w.create(thing{namespace: "n", name: "stays"})
+		for _, o := range []object.Object{kept, below, leaves} {
+			w.delete(o.Key, metav1.DeleteOptions{})
+		}
+		w.execute(`DELETE FROM gc_object_reviews`)
+		w.execute(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
+			string(kept.UID), w.now.Add(7*time.Second).UnixMilli())
+		got := w.report(kept)
+		want := `Finalizer: finalizer example.com/kept is the keeper's: waits
+  Review: its review failed 3 times, last with: no answer; next attempt in 7s
+  WaitsFor: ConfigMap below in namespace n is being deleted
+    Finalizer: finalizer example.com/hold has not been removed
+  WaitsFor: Namespace leaves is being deleted
+`
+		if text := outline(got.Reasons, ""); text != want {
+			t.Errorf("got\n%s\nwant\n%s", text, want)
+		}
+		if r := got.Reasons[0]; r.Since == nil || !r.Since.Equal(&at) || r.Resolve != "wait" {
+			t.Errorf("since %v, to resolve: %q", r.Since, r.Resolve)
+		}
+	})
+}

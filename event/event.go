@@ -1,0 +1,192 @@
+// Package event writes Events about objects in the transaction that did what
+// they tell of: either both happen or neither does.
+//
+// An Event about an object is found by its uid, also after the object is gone.
+// Its name follows from what it is about, so that telling the same thing again
+// counts up one Event instead of adding another, on all replicas.
+//
+// The package does not decide what is worth telling. Begin with [Recorder.Record].
+package event
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// events is what Events are stored under.
+const events = "events"
+
+// maxName is how much of an object's name an Event's name begins with: with the
+// hash behind it, it is never longer than a name may be.
+const maxName = 200
+
+// Event is something to tell about an object.
+type Event struct {
+	About   object.Object // it need not exist any more
+	Type    string        // corev1.EventTypeNormal or EventTypeWarning
+	Reason  string        // one word, for machines
+	Message string        // for people
+	Source  string        // who tells
+	// Topic tells apart what has the same object and reason. Two Events with the
+	// same three are one.
+	Topic string
+	// Once: what was told is not told again. Otherwise the Event gets the new
+	// message, and its count goes up.
+	Once bool
+	// Elsewhere: where the object's namespace takes no Event, because it is being
+	// deleted or does not exist, the Event goes into the namespace default.
+	// Otherwise it is not told.
+	Elsewhere bool
+}
+
+// Recorder knows the kinds by the names that clients use.
+type Recorder struct{ Kinds *kind.Registry }
+
+// Record writes Events in a transaction.
+func (r Recorder) Record(ctx context.Context, tx *store.Tx, now time.Time, told ...Event) error {
+	for i := range told {
+		if err := r.record(ctx, tx, now, &told[i]); err != nil {
+			return fmt.Errorf("record event about %s: %w", told[i].About.Key, err)
+		}
+	}
+	return nil
+}
+
+func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Event) error {
+	namespace, ok, err := place(ctx, tx, e)
+	if err != nil || !ok {
+		return err
+	}
+	key := object.Key{Kind: events, Namespace: namespace, Name: name(e)}
+	before, err := read(ctx, tx, key)
+	if err != nil {
+		return err
+	}
+	if before == nil {
+		made := r.make(e, key, now)
+		body, err := object.Encode(made)
+		if err != nil {
+			return err
+		}
+		tx.Create(key, &made.ObjectMeta, body)
+		return tx.Flush(ctx)
+	}
+	if e.Once || before.Deleting {
+		return nil
+	}
+	return again(ctx, tx, before, e, now)
+}
+
+// again counts up an Event that was told before.
+func again(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, now time.Time) error {
+	var was corev1.Event
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Event"}
+	if err := object.DecodeInto(before.Body, "", gvk, &was); err != nil {
+		return err
+	}
+	was.Message, was.Type, was.Count, was.LastTimestamp = e.Message, e.Type, was.Count+1, metav1.NewTime(now)
+	was.InvolvedObject.ResourceVersion = version(e.About)
+	body, err := object.Encode(&was)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Rewrite(before, &was.ObjectMeta, body); err != nil {
+		return err
+	}
+	return tx.Flush(ctx)
+}
+
+// place is the namespace that takes the Event. Events about what lives in no
+// namespace are in default, as in Kubernetes.
+func place(ctx context.Context, tx *store.Tx, e *Event) (namespace string, ok bool, err error) {
+	choices := []string{e.About.Namespace}
+	if e.About.Namespace == "" {
+		choices[0] = metav1.NamespaceDefault
+	} else if e.Elsewhere {
+		choices = append(choices, metav1.NamespaceDefault)
+	}
+	for _, namespace := range choices {
+		open := false
+		var b sqldb.Batch
+		b.Query(func(row sqldb.Row) error { return row.Scan(&open) }, isOpen, namespace)
+		if err := tx.Send(ctx, &b); err != nil {
+			return "", false, err
+		}
+		if open {
+			return namespace, true, nil
+		}
+	}
+	return "", false, nil
+}
+
+// name is that of the Event, the same whenever the same is told.
+func name(e *Event) string {
+	hash := fnv.New64a()
+	fmt.Fprintf(hash, "%s\x00%s\x00%s", e.About.UID, e.Reason, e.Topic)
+	prefix := e.About.Name
+	if len(prefix) > maxName {
+		prefix = strings.TrimRight(prefix[:maxName], ".-")
+	}
+	return fmt.Sprintf("%s.%x", prefix, hash.Sum64())
+}
+
+func (r Recorder) make(e *Event, key object.Key, now time.Time) *corev1.Event {
+	at := metav1.NewTime(now)
+	kind, apiVersion := r.Kinds.Snapshot().Names(e.About.Kind)
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: key.Name, Namespace: key.Namespace, UID: types.UID(uuid.NewString()), CreationTimestamp: at,
+		},
+		InvolvedObject: corev1.ObjectReference{
+			Kind: kind, APIVersion: apiVersion, Namespace: e.About.Namespace, Name: e.About.Name,
+			UID: e.About.UID, ResourceVersion: version(e.About),
+		},
+		Reason: e.Reason, Message: e.Message, Type: e.Type,
+		Source: corev1.EventSource{Component: e.Source}, ReportingController: e.Source,
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+	}
+}
+
+// version is the object's; one that is gone may have none that is known.
+func version(o object.Object) string {
+	if o.Revision == 0 {
+		return ""
+	}
+	return o.ResourceVersion()
+}
+
+func read(ctx context.Context, tx *store.Tx, key object.Key) (*store.Stored, error) {
+	var found *store.Stored
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found = &store.Stored{Object: object.Object{Key: key}}
+		return row.Scan(&found.ID, (*string)(&found.UID), &found.Revision, &found.Deleting, &found.Body)
+	}, readEvent, key.Kind, key.Namespace, key.Name)
+	err := tx.Send(ctx, &b)
+	return found, err
+}
+
+// The statements of the package, the same on both engines: unique indexes.
+const (
+	// isOpen says whether a namespace takes new objects.
+	isOpen = `SELECT deletion_time IS NULL FROM objects WHERE kind = 'namespaces' AND namespace = '' AND name = $1`
+
+	readEvent = `
+SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
+)

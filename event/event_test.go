@@ -1,0 +1,231 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// world is a store with the namespaces default, shop and ending, which is being
+// deleted.
+type world struct {
+	*testing.T
+	store  *store.Store
+	recorder Recorder
+}
+
+func each(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- st.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("run store: %v", err)
+			}
+			_ = st.Close()
+		})
+		w := &world{t, st, Recorder{Kinds: kind.NewRegistry(builtin.Kinds())}}
+		for _, name := range []string{"default", "shop", "ending"} {
+			w.namespace(name, name == "ending")
+		}
+		test(w)
+	})
+}
+
+func (w *world) namespace(name string, deleting bool) {
+	w.Helper()
+	m := metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Unix(1000, 0)}
+	if deleting {
+		m.DeletionTimestamp = &metav1.Time{Time: time.Unix(2000, 0)}
+	}
+	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}}`), m)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.store.Create(w.Context(), store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: name}, Meta: m, Body: body}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// tell tells at a time, in a transaction of its own.
+func (w *world) tell(at int64, told ...Event) {
+	w.Helper()
+	err := w.store.Transact(w.Context(), func(tx *store.Tx) error { return w.recorder.Record(w.Context(), tx, time.Unix(at, 0), told...) })
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// events reads what was told, in order of name.
+func (w *world) events() (all []corev1.Event) {
+	w.Helper()
+	listing, err := w.store.List(w.Context(), store.ListRequest{Kind: events})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for listing.Next() {
+		var e corev1.Event
+		if err := object.DecodeInto(listing.Object().Body, "", schema.GroupVersionKind{Version: "v1", Kind: "Event"}, &e); err != nil {
+			w.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	if err := listing.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return all
+}
+
+// want compares what was told: NAMESPACE COUNT FIRST-LAST MESSAGE.
+func (w *world) want(want ...string) {
+	w.Helper()
+	var got []string
+	for _, e := range w.events() {
+		got = append(got, fmt.Sprintf("%s %d %d-%d %s", e.Namespace, e.Count, e.FirstTimestamp.Unix(), e.LastTimestamp.Unix(), e.Message))
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		w.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func about(namespace, name string) object.Object {
+	return object.Object{Key: object.Key{Kind: "configmaps", Namespace: namespace, Name: name}, UID: types.UID("uid-" + name), Revision: 42}
+}
+
+// TestTell: an Event says what kubectl shows, and is about the object by its uid.
+func TestTell(t *testing.T) {
+	each(t, func(w *world) {
+		w.tell(3000, Event{About: about("shop", "a"), Type: corev1.EventTypeWarning, Reason: "Held", Message: "it waits", Source: "collector"})
+		w.want("shop 1 3000-3000 it waits")
+		e := w.events()[0]
+		want := corev1.ObjectReference{Kind: "ConfigMap", APIVersion: "v1", Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: "42"}
+		if e.InvolvedObject != want {
+			w.Errorf("about %+v", e.InvolvedObject)
+		}
+		if e.Type != "Warning" || e.Reason != "Held" || e.Source.Component != "collector" || e.ReportingController != "collector" || e.UID == "" {
+			w.Errorf("got %+v", e)
+		}
+	})
+}
+
+// TestTellAgain: the same again is counted, with the newer words; another topic,
+// reason or object is another Event, and so is one of the same name that came
+// later.
+func TestTellAgain(t *testing.T) {
+	each(t, func(w *world) {
+		progress := Event{About: about("shop", "a"), Type: corev1.EventTypeNormal, Reason: "Progress", Message: "1 gone"}
+		w.tell(3000, progress)
+		progress.Message = "2 gone"
+		w.tell(3005, progress)
+		w.want("shop 2 3000-3005 2 gone")
+		w.tell(3006, progress, progress) // twice in one transaction
+		w.want("shop 4 3000-3006 2 gone")
+
+		others := []Event{progress, progress, progress}
+		others[0].Topic = "t"
+		others[1].Reason = "Other"
+		others[2].About.UID = "uid-of-its-successor"
+		w.tell(3007, others...)
+		if all := w.events(); len(all) != 4 {
+			w.Errorf("got %d Events, want 4: %+v", len(all), all)
+		}
+	})
+}
+
+// TestTellOnce: what is told once keeps its first words.
+func TestTellOnce(t *testing.T) {
+	each(t, func(w *world) {
+		e := Event{About: about("shop", "a"), Reason: "Reported", Message: "first", Once: true}
+		w.tell(3000, e)
+		e.Message = "second"
+		w.tell(3001, e)
+		w.want("shop 1 3000-3000 first")
+	})
+}
+
+// TestPlace: where an Event goes when the object's namespace takes none.
+func TestPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		namespace string
+		elsewhere bool
+		want      string
+	}{
+		"in the object's namespace":                  {"shop", true, "shop"},
+		"cluster-scoped":                             {"", false, "default"},
+		"the namespace goes":                         {"ending", true, "default"},
+		"the namespace is gone":                      {"nowhere", true, "default"},
+		"the namespace goes, and only it will do":    {"ending", false, ""},
+		"the namespace is gone, and only it will do": {"nowhere", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(w *world) {
+				w.tell(3000, Event{About: about(test.namespace, "a"), Reason: "R", Message: "m", Elsewhere: test.elsewhere})
+				if test.want == "" {
+					w.want()
+					return
+				}
+				w.want(test.want + " 1 3000-3000 m")
+				if got := w.events()[0].InvolvedObject.Namespace; got != test.namespace {
+					w.Errorf("about an object in %q, want %q", got, test.namespace)
+				}
+			})
+		})
+	}
+}
+
+// TestTellWithTheDeed: a transaction that fails has told nothing.
+func TestTellWithTheDeed(t *testing.T) {
+	each(t, func(w *world) {
+		failure := errors.New("the deed fails")
+		err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
+			if err := w.recorder.Record(w.Context(), tx, time.Unix(3000, 0), Event{About: about("shop", "a"), Reason: "R", Message: "m"}); err != nil {
+				return err
+			}
+			return failure
+		})
+		if !errors.Is(err, failure) {
+			w.Fatalf("got %v", err)
+		}
+		w.want()
+	})
+}
+
+// TestName: an Event's name is a name, however long the object's is, and does
+// not change from one release to the next.
+func TestName(t *testing.T) {
+	for _, of := range []string{"a", strings.Repeat("long-", 50) + "x", strings.Repeat("a", maxName-1) + "." + "b"} {
+		got := name(&Event{About: about("shop", of), Reason: "R", Topic: "t"})
+		if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 {
+			t.Errorf("%s: %v", got, problems)
+		}
+	}
+	if got := name(&Event{About: about("shop", "a"), Reason: "R", Topic: "t"}); got != "a.620ff51350d2005" {
+		t.Errorf("got %s: Events that were told before would be told anew", got)
+	}
+}
