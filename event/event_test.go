@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // deleted.
 type world struct {
 	*testing.T
-	store  *store.Store
+	store    *store.Store
 	recorder Recorder
 }
 
