@@ -16,6 +16,11 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
+// decodedEvents is how many decoded objects wait for the library to write them.
+// A client that does not read keeps all of them in memory, and each may have a
+// megabyte.
+const decodedEvents = 4
+
 // Watch gives the library a watch of decoded objects, for protobuf, Tables and
 // partial metadata. Plain JSON goes past it (watch_json.go).
 func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions) (watch.Interface, error) {
@@ -29,7 +34,7 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 		cancel()
 		return nil, err
 	}
-	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, 100)}
+	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, decodedEvents)}
 	stop := context.AfterFunc(r.api.closing, cancel)
 	cutWith(ctx)
 	r.api.watches.Add(1)
