@@ -58,7 +58,8 @@ func held(t testing.TB, conns []net.Conn) (n int) {
 	t.Helper()
 	attackers := map[string]bool{}
 	for _, conn := range conns {
-		attackers[fmt.Sprintf("%04X", conn.LocalAddr().(*net.TCPAddr).Port)] = true
+		server, client := conn.RemoteAddr().(*net.TCPAddr), conn.LocalAddr().(*net.TCPAddr)
+		attackers[fmt.Sprintf("%04X %04X", server.Port, client.Port)] = true
 	}
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -70,7 +71,9 @@ func held(t testing.TB, conns []net.Conn) (n int) {
 		if len(fields) < 10 || fields[9] == "0" {
 			continue
 		}
-		if _, port, _ := strings.Cut(fields[2], ":"); attackers[port] {
+		_, local, _ := strings.Cut(fields[1], ":")
+		_, remote, _ := strings.Cut(fields[2], ":")
+		if attackers[local+" "+remote] {
 			n++
 		}
 	}
