@@ -44,12 +44,12 @@ type Listing struct {
 	average int             // size of the bodies that were read last; 0: not known
 	object  object.Object
 
-	// From a roll, nothing is read, and this is what is left of it.
-	rolled      bool
-	entries     []entry
-	entryBodies [][]byte
-	making      *roll // what is read, for the next time; nil: not wanted
-	makingBytes int   // of bodies
+	fromCache   bool     // nothing is read from the database
+	entries     []entry  // fromCache: not yet in a run
+	entryBodies [][]byte // of entries
+
+	recording     *cachedListing // collects what is read, for the next list; nil: not wanted
+	recordedBytes int            // of bodies
 
 	count int
 	more  bool
@@ -72,9 +72,9 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 		}
 	}
 	var err error
-	if l.rolled, err = s.callRoll(ctx, l); err == nil && !l.rolled {
-		if _, ok := r.rolled(); ok {
-			l.making = &roll{}
+	if l.fromCache, err = s.listFromCache(ctx, l); err == nil && !l.fromCache {
+		if _, ok := r.cacheKey(); ok {
+			l.recording = &cachedListing{}
 		}
 		err = l.read()
 	}

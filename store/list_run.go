@@ -38,7 +38,7 @@ type snapshot struct {
 // first snapshot; if the store has moved on since, a later run reads the state as
 // of that revision from the log.
 func (l *Listing) read() error {
-	if l.rolled {
+	if l.fromCache {
 		l.readEntries()
 		return nil
 	}

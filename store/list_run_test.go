@@ -29,7 +29,7 @@ func TestListHoldsNoConnection(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		large(t, s.Store, 8)
 		for range 20 {
-			// A selector keeps the listing from being answered by a roll.
+			// The listing is never read to its end, so it is not cached.
 			l, err := s.List(t.Context(), ListRequest{Kind: things, Match: func(*object.Object) bool { return true }})
 			if err != nil {
 				t.Fatal(err)

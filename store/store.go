@@ -71,16 +71,16 @@ type Options struct {
 
 // Store is an open store. It is safe for concurrent use.
 type Store struct {
-	db      *sqldb.DB
-	log     *slog.Logger
-	now     func() time.Time
-	opts    Options
-	archive archivist
-	writer  *writer
-	feed    *feed
-	bodies  *bodies
-	heads   *heads // nil on PostgreSQL
-	rolls   *rolls
+	db       *sqldb.DB
+	log      *slog.Logger
+	now      func() time.Time
+	opts     Options
+	archive  archivist
+	writer   *writer
+	feed     *feed
+	bodies   *bodies
+	heads    *heads // nil on PostgreSQL
+	listings *listingCache
 
 	follow sync.Mutex // held while the feed is moved forward
 	// readLogged is readChanges, for what fills the feed; tests have a compaction come
@@ -114,7 +114,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s.bodies, s.rolls = newBodies(o.CacheBytes), newRolls(rollEntries)
+	s.bodies, s.listings = newBodies(o.CacheBytes), newListingCache(maxCachedEntries)
 	if o.DB.Engine() == sqldb.SQLite {
 		s.heads = newHeads()
 	}
