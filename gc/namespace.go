@@ -58,7 +58,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err := object.DecodeInto(o.Body, "", namespaceKind, ns); err != nil {
 		return review.Verdict{}, err
 	}
-	if err := s.tx.Because(ctx, actor, string(o.UID)); err != nil {
+	if err := s.tx.SetCause(ctx, actor, string(o.UID)); err != nil {
 		return review.Verdict{}, err
 	}
 	present, err := s.kindsIn(ctx, ns.Name)

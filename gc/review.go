@@ -93,7 +93,7 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return s.finalize(ctx, o)
 	}
 	before := s.budget
-	if err := s.tx.Because(ctx, actor, ""); err != nil {
+	if err := s.tx.SetCause(ctx, actor, ""); err != nil {
 		return review.Verdict{}, err
 	}
 	if err := s.judge(ctx, []*item{o}); err != nil {
@@ -164,7 +164,7 @@ func acted(yes bool) review.Verdict {
 // collect has the dependents of an owner judged, in batches, until there are
 // no more or the budget is spent; then the review goes on later.
 func (s *session) collect(ctx context.Context, uid, statement string, judge func(context.Context, []*item) error) (review.Verdict, error) {
-	if err := s.tx.Because(ctx, actor, uid); err != nil {
+	if err := s.tx.SetCause(ctx, actor, uid); err != nil {
 		return review.Verdict{}, err
 	}
 	before, after := s.budget, int64(0)

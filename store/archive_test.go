@@ -253,8 +253,8 @@ func TestNoRowWithoutRemoval(t *testing.T) {
 	})
 }
 
-// TestBecause: what the collector removes goes with its owner.
-func TestBecause(t *testing.T) {
+// TestSetCause: what the collector removes goes with its owner.
+func TestSetCause(t *testing.T) {
 	archiving(t, day, func(t *testing.T, s running, _ *clock) {
 		gone := create(t, s.Store, newRequest("a", "gone"))
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: gone.Key, Actor: "alice", Cascade: "root"}); err != nil {
@@ -282,7 +282,7 @@ func TestBecause(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := tx.Because(t.Context(), "gc", string(alone.UID)); err != nil {
+			if err := tx.SetCause(t.Context(), "gc", string(alone.UID)); err != nil {
 				return err
 			}
 			tx.Remove(&Stored{Object: marked, ID: ids[2].ID, Deleting: true})
@@ -306,7 +306,7 @@ func TestBecause(t *testing.T) {
 // removeFor removes objects for the sake of various owners.
 func removeFor(ctx context.Context, tx *Tx, o []*Stored, gone, leaving string) error {
 	for i, owner := range []string{gone, string(o[0].UID), gone, leaving, "never-existed", ""} {
-		if err := tx.Because(ctx, "gc", owner); err != nil {
+		if err := tx.SetCause(ctx, "gc", owner); err != nil {
 			return err
 		}
 		if i != 2 {

@@ -39,7 +39,7 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 	}
 	from := s.Revision()
 	err := s.Transact(t.Context(), func(tx *Tx) error {
-		if err := tx.Because(t.Context(), "tester", "cause"); err != nil {
+		if err := tx.SetCause(t.Context(), "tester", "cause"); err != nil {
 			return err
 		}
 		for i, o := range all {

@@ -48,7 +48,7 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 	}
 	step := 0
 	err := s.Transact(t.Context(), func(tx *Tx) error {
-		if err := tx.Because(t.Context(), "tester", "cause"); err != nil {
+		if err := tx.SetCause(t.Context(), "tester", "cause"); err != nil {
 			return err
 		}
 		flush := func() error {

@@ -99,7 +99,7 @@ func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spe
 		return status, nil
 	}
 	message := fmt.Sprintf("finalizer %s removed by %s: %s", spec.Finalizer, caller, spec.Reason)
-	if err := tx.Because(ctx, caller, ""); err != nil {
+	if err := tx.SetCause(ctx, caller, ""); err != nil {
 		return status, err
 	}
 	if d.remove {

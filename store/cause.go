@@ -9,29 +9,30 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// causes is why a Tx deletes what it deletes: see archive.go.
+// causes says who deletes the objects of a Tx, and in which cascade: see
+// archive.go.
 type causes struct {
 	actor string
 	cascade
-	known map[string]cascade // of objects by uid: looked up, or deleted by this Tx
+	known map[string]cascade // by uid of objects that were looked up or that this Tx deletes
 }
 
-// cascade is what a deletion is part of. Empty: of none, or of unknown origin.
+// cascade is the cascade that a deletion belongs to. Empty: none, or unknown.
 type cascade struct{ id, requester string }
 
-// Because says that what the transaction deletes from now on is deleted by
-// actor because of the object with this uid, an owner or a namespace: it joins
-// the cascade that the object itself goes, or went, with. One that nobody
-// remembers begins a cascade of its own. An empty uid: there is no cause, each
-// object is a cascade of its own.
-func (t *Tx) Because(ctx context.Context, actor, uid string) error {
+// SetCause records who causes the deletions that follow in the transaction:
+// actor deletes them because of the object with this uid, an owner or a
+// namespace. They join the cascade of that object's own deletion; if the database
+// no longer has it, the uid begins a new cascade. With an empty uid, each deleted
+// object begins a cascade of its own.
+func (t *Tx) SetCause(ctx context.Context, actor, uid string) error {
 	c := &t.cause
 	c.actor = actor
 	if known, ok := c.known[uid]; ok || uid == "" {
 		c.cascade = known
 		return nil
 	}
-	if err := t.Flush(ctx); err != nil { // what is looked for may not be written yet
+	if err := t.Flush(ctx); err != nil { // the row to look up may not be written yet
 		return err
 	}
 	c.cascade = cascade{id: uid}
@@ -46,11 +47,11 @@ func (t *Tx) Because(ctx context.Context, actor, uid string) error {
 	return nil
 }
 
-// Cascade is the one that Because found last, for those who tell of it.
+// Cascade is the id of the cascade that SetCause set last.
 func (t *Tx) Cascade() string { return t.cause.id }
 
-// explain gives an effect its cause, and remembers the cascade of one that
-// begins a deletion: what follows it is usually deleted in this transaction.
+// explain sets the cause of an effect. If the effect begins a deletion, explain
+// remembers its cascade: the same transaction usually deletes its dependents.
 func (c *causes) explain(f *effect) {
 	f.actor, f.cascade, f.requester = c.actor, c.id, c.requester
 	if f.before == nil || f.before.deleting || f.Type == Updated && f.deletionTime == nil {
@@ -70,8 +71,8 @@ func (c *causes) remember(uid string, of cascade) {
 	c.known[uid] = of
 }
 
-// CascadeOf is the cascade that a DELETING object goes with, and the client whose
-// delete began it. Both are empty if the object does not exist.
+// CascadeOf is the cascade of an object that is being deleted, and the client
+// whose delete began it. Both are empty if the object does not exist.
 func (s *Store) CascadeOf(ctx context.Context, uid types.UID) (id, requester string, err error) {
 	if _, err := s.db.Row(ctx, cascadeDeleting, []any{string(uid)}, &id, &requester); err != nil {
 		return "", "", fmt.Errorf("look up cascade of %s: %w", uid, err)
