@@ -1,17 +1,16 @@
-// Package blobstore keeps the registry's bytes. It knows paths and bytes; what
-// they are, whether they are complete and who refers to them is the database's
-// business.
+// Package blobstore keeps the registry's bytes. It knows only paths and bytes.
+// The database knows what the bytes are, whether they are complete and what
+// refers to them.
 //
-// Every upload lands at a path of its own that was never used before and never
-// will be again. So bytes at a path only ever grow, until they are removed for
-// good, and whoever removes them need not ask whether somebody has just put
-// something else there.
+// Every upload gets a new path that is never used again. The bytes at a path
+// only grow until they are removed for good. So a removal need not check whether
+// another upload has written to the path.
 //
-// Paths are made by the store. A client never sees one and never gives one; one
-// that a store did not make is refused all the same, with [ErrPath].
+// The store makes the paths. A client neither sees nor sends one. Any other path
+// is refused with [ErrPath].
 //
-// [Dir] keeps bytes in a directory, [S3] in a bucket; [Open] opens either.
-// Another one is accepted when it passes the suite in blobstoretest.
+// [Dir] keeps bytes in a directory, [S3] in a bucket; [Open] opens either. A new
+// implementation must pass the suite in blobstoretest.
 package blobstore
 
 import (
@@ -21,7 +20,7 @@ import (
 	"time"
 )
 
-// The errors that callers tell apart.
+// The errors that users of a store tell apart.
 var (
 	// ErrNotFound: there are no bytes at the path.
 	ErrNotFound = errors.New("no bytes at this path")
@@ -31,12 +30,13 @@ var (
 	ErrPath = errors.New("not a path of the blob store")
 	// ErrRange: the offset is negative or after the end.
 	ErrRange = errors.New("offset outside the bytes")
-	// ErrGone: what was stored of an upload is there no more, or is something
-	// else. It cannot be gone on with.
-	ErrGone = errors.New("the upload is not as it was left")
-	// ErrFull: there is no space left, or none for us.
+	// ErrGone: the stored part of an upload is missing or has changed. The
+	// upload cannot be resumed.
+	ErrGone = errors.New("the stored part of the upload is missing or has changed")
+	// ErrFull: the disk, or the quota, is full.
 	ErrFull = errors.New("the blob store is full")
-	// ErrUnavailable: the store does not answer, or not well. It may later.
+	// ErrUnavailable: the store does not answer, or answers with an error. A
+	// retry may succeed.
 	ErrUnavailable = errors.New("the blob store is unavailable")
 	// ErrOverloaded: the store asks for fewer requests.
 	ErrOverloaded = errors.New("the blob store is overloaded")
@@ -44,65 +44,66 @@ var (
 
 // Store keeps bytes. It is safe for concurrent use.
 type Store interface {
-	// Create begins an upload at a path of its own. Nothing is stored before
-	// the first Write, Sync or Finish, so a caller that records Path before it
-	// writes never leaves bytes behind that nobody knows, wherever it dies.
-	// The context is for this call only; the writer outlives it.
+	// Create begins an upload at a new path. The store writes nothing before the
+	// first Write, Sync or Finish. So if the registry records Path first, a
+	// crash never leaves bytes that the database does not know. The context is
+	// for this call only; the writer outlives it.
 	Create(ctx context.Context) (Writer, error)
-	// Resume goes on with an upload, in this process or another. state is the
-	// writer's State after the last Sync that the caller has recorded, nil if
-	// there was none. The upload goes on after that Sync, or further on if more
-	// is stored and can be opened: compare Size. Only one writer at a time may
-	// have a path: ErrBusy. Resume, or the first use of the writer, fails with
-	// ErrGone when the upload is not as state says.
+	// Resume continues an upload, in this process or another. state is the
+	// writer's State after the last recorded Sync, nil if there was none. The
+	// upload continues after that Sync, or later if more is stored and can be
+	// opened: compare Size. A path has one writer at a time: ErrBusy. Resume, or
+	// the first use of the writer, fails with ErrGone when the stored upload
+	// does not match state.
 	Resume(ctx context.Context, path string, state []byte) (Writer, error)
-	// Open reads what was finished, from an offset to the end. What was not
-	// finished may be there or not. The offset may be the end itself;
-	// after it, ErrRange. Bytes that are removed meanwhile are read to the end,
-	// or the reader fails: it never reads anything else. ErrNotFound.
+	// Open reads finished bytes, from an offset to the end. Unfinished bytes may
+	// be readable or not. The offset may equal the size; beyond it, ErrRange. If
+	// the bytes are removed meanwhile, the reader reads to the end or fails: it
+	// never returns other bytes. ErrNotFound.
 	Open(ctx context.Context, path string, offset int64) (io.ReadCloser, error)
-	// Stat is the number of bytes at a path. ErrNotFound.
+	// Stat returns the number of bytes at a path. ErrNotFound.
 	Stat(ctx context.Context, path string) (size int64, err error)
-	// Remove removes the bytes at a path, or finds none: both are success. When
-	// it has returned, they do not come back after a power cut. A store that
-	// knows of a writer at the path may refuse with ErrBusy: that writer could
-	// store something afterwards which nobody knows of.
+	// Remove removes the bytes at a path. It is idempotent: an empty path is
+	// success. After it returns, the bytes do not come back after a power cut. A
+	// store that knows of a writer at the path may refuse with ErrBusy: the
+	// writer could store bytes later that the database does not know.
 	Remove(ctx context.Context, path string) error
 }
 
 // Walker is a store that can list what it holds.
 type Walker interface {
 	// Walk calls fn for each path, in no order, with its size and the time of
-	// its last write. What comes or goes meanwhile may be missed. It stops at
-	// the first error of fn and returns it.
+	// its last write. It may miss paths that are added or removed meanwhile. It
+	// stops at the first error of fn and returns it.
 	Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error
 }
 
-// Redirector is a store whose bytes clients can fetch for themselves.
+// Redirector is a store from which clients can fetch bytes directly.
 type Redirector interface {
-	// Redirect is an address of the bytes at a path, for a while and for
-	// whoever has it. Whether there are any is not looked at.
+	// Redirect returns a URL of the bytes at a path. It is valid for a limited
+	// time, for every client that has it. Redirect does not check that there are
+	// bytes.
 	Redirect(ctx context.Context, path string) (url string, err error)
 }
 
 // Writer appends to an upload. It is for one goroutine.
 type Writer interface {
-	// Write appends. After an error the upload holds any part of p, and Size
-	// says how much.
+	// Write appends. After an error the upload may hold a part of p; Size says
+	// how much.
 	io.Writer
-	// Path names the upload. It is known, and stays the same, from the start.
+	// Path names the upload. It is known from the start and never changes.
 	Path() string
-	// Size is the number of bytes of the upload so far, with those that were
-	// there before Resume.
+	// Size is the number of bytes of the upload so far, including those written
+	// before Resume.
 	Size() int64
-	// Sync makes what was written survive a power cut.
+	// Sync makes the written bytes survive a power cut.
 	Sync() error
-	// State is what Resume needs to go on after the last Sync. It is small, and
-	// nil where the path is enough.
+	// State is what Resume needs to continue after the last Sync. It is small,
+	// and nil where the path is enough.
 	State() []byte
-	// Finish is Sync for the last time. From here on the bytes, or that there
-	// are none, can be opened. Nothing may be written after it.
+	// Finish is the last Sync. After it the bytes (there may be none) can be
+	// opened, and nothing may be written.
 	Finish() error
-	// Close gives the path free. It does not sync. Closing twice is harmless.
+	// Close releases the path. It does not sync. It is idempotent.
 	Close() error
 }

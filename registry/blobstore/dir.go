@@ -16,11 +16,11 @@ import (
 //
 //	<dir>/3f/3f9c…
 //
-// Folders take turns. All 256 are made, and synced, when the directory is
-// opened. So an upload has to sync itself and its folder, and no more.
+// Uploads use the folders in turn. OpenDir makes and syncs all 256, so an upload
+// syncs only its file and its folder.
 //
-// ErrBusy is about the writers of one process. Two processes that share a
-// directory, and resume the same upload at once, are not kept apart.
+// ErrBusy covers the writers of one process. Two processes that share a
+// directory and resume the same upload at once are not kept apart.
 type Dir struct {
 	root     string
 	rotation rotation
@@ -34,7 +34,7 @@ var (
 )
 
 const (
-	// Other users of the machine have no business here.
+	// Other users of the machine get no access.
 	folderMode = 0o700
 	fileMode   = 0o600
 )
@@ -52,7 +52,7 @@ func OpenDir(dir string) (*Dir, error) {
 		return nil, fmt.Errorf("open blob store: %w", err)
 	}
 	d := &Dir{root: root}
-	d.rotation.made.Store(mathrand.Uint64N(folders * filesInARow)) // so that restarts do not favour the first
+	d.rotation.made.Store(mathrand.Uint64N(folders * filesInARow)) // a random start, so that restarts do not favour the first folder
 	return d, nil
 }
 
@@ -71,11 +71,13 @@ func makeFolders(root string) error {
 			return err
 		}
 	}
-	// Also when nothing was made: another process may have died before this.
+	// Sync even when nothing was made: another process may have died before its
+	// sync.
 	return syncFolder(root)
 }
 
-// makeFolder reports whether it made the folder, and refuses what is not one.
+// makeFolder reports whether it made the folder. A file of that name is an
+// error.
 func makeFolder(path string) (made bool, err error) {
 	err = os.Mkdir(path, folderMode)
 	if err == nil {
@@ -99,7 +101,7 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// file is where the bytes of a path are.
+// file returns the file of a path.
 func (d *Dir) file(path string) (string, error) {
 	if err := checkPath(path); err != nil {
 		return "", err
@@ -107,8 +109,8 @@ func (d *Dir) file(path string) (string, error) {
 	return filepath.Join(d.root, path[:2], path[3:]), nil
 }
 
-// Open is Store.Open. The reader is an *os.File, which the kernel can send by
-// itself.
+// Open is Store.Open. The reader is an *os.File, so the kernel can send it
+// directly (sendfile).
 func (d *Dir) Open(_ context.Context, path string, offset int64) (io.ReadCloser, error) {
 	name, err := d.file(path)
 	if err != nil {
@@ -152,8 +154,8 @@ func (d *Dir) Stat(_ context.Context, path string) (int64, error) {
 	return info.Size(), nil
 }
 
-// Remove is Store.Remove. The folder is synced also when there was no file: a
-// process may have removed it and died before its sync.
+// Remove is Store.Remove. It syncs the folder even when there was no file: a
+// process may have removed the file and died before its sync.
 func (d *Dir) Remove(_ context.Context, path string) error {
 	name, err := d.file(path)
 	if err != nil {
@@ -172,8 +174,7 @@ func (d *Dir) Remove(_ context.Context, path string) error {
 	return nil
 }
 
-// Walk is Walker.Walk. What is in the directory but no store made is passed
-// over.
+// Walk is Walker.Walk. It skips files that no store made.
 func (d *Dir) Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error {
 	for i := range folders {
 		folder := folderName(byte(i))
@@ -191,7 +192,7 @@ func (d *Dir) Walk(ctx context.Context, fn func(path string, size int64, written
 			}
 			info, err := entry.Info()
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // gone meanwhile
+				continue // removed meanwhile
 			}
 			if err != nil {
 				return fmt.Errorf("walk blobs: %w", err)
@@ -204,7 +205,7 @@ func (d *Dir) Walk(ctx context.Context, fn func(path string, size int64, written
 	return nil
 }
 
-// notFound is ErrNotFound in place of the operating system's word for it.
+// notFound turns the operating system's error into ErrNotFound.
 func notFound(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound

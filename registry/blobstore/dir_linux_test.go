@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
-// TestFullDisk: the kernel says that /dev/full is.
+// TestFullDisk writes to /dev/full, where the kernel reports a full disk.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir)

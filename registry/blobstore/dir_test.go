@@ -60,7 +60,8 @@ func TestDirIsPrivate(t *testing.T) {
 	}
 }
 
-// TestRemoveKeepsOffAWriter: its next write would store bytes that nobody knows.
+// TestRemoveKeepsOffAWriter: the writer's next write would store bytes that the
+// database does not know.
 func TestRemoveKeepsOffAWriter(t *testing.T) {
 	d := open(t, t.TempDir())
 	w, err := d.Create(t.Context())

@@ -10,21 +10,22 @@ import (
 	"syscall"
 )
 
-// writebackStep is how much of a file is left to the kernel at a time.
+// writebackStep is how many bytes are handed to the kernel for writing at a
+// time.
 const writebackStep = 8 << 20
 
 // dirWriter is an upload to a Dir.
 type dirWriter struct {
 	dir  *Dir
 	path string
-	name string // of the file
+	name string // of the file in the file system
 
-	file   *os.File // nil: not made yet, or closed
+	file   *os.File // nil: not created yet, or closed
 	fresh  bool     // the file's name has not been synced
 	size   int64
-	begun  int64 // up to here the kernel was told to write
+	begun  int64 // the kernel has started to write the bytes before this offset
 	closed bool
-	lost   error // of a sync that failed
+	failed error // the error of a failed sync
 }
 
 // Create is Store.Create.
@@ -40,7 +41,7 @@ func (d *Dir) Create(context.Context) (Writer, error) {
 	return &dirWriter{dir: d, path: path, name: name}, nil
 }
 
-// Resume is Store.Resume: the file says all there is to know.
+// Resume is Store.Resume. It needs no state: the file has everything.
 func (d *Dir) Resume(_ context.Context, path string, _ []byte) (Writer, error) {
 	name, err := d.file(path)
 	if err != nil {
@@ -57,8 +58,8 @@ func (d *Dir) Resume(_ context.Context, path string, _ []byte) (Writer, error) {
 	return w, nil
 }
 
-// reopen finds what is stored. The writer before may have died before it synced
-// the name, so that is done again.
+// reopen opens the stored file. It marks the name for another sync, because the
+// previous writer may have died before its own.
 func (w *dirWriter) reopen() error {
 	f, err := os.OpenFile(w.name, os.O_WRONLY, fileMode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +76,7 @@ func (w *dirWriter) reopen() error {
 	return nil
 }
 
-// make makes the file, where there is none.
+// make creates the file if it does not exist.
 func (w *dirWriter) make() error {
 	if w.closed {
 		return fs.ErrClosed
@@ -95,7 +96,7 @@ func (w *dirWriter) Path() string  { return w.path }
 func (w *dirWriter) Size() int64   { return w.size }
 func (w *dirWriter) State() []byte { return nil }
 
-// Finish is Writer.Finish: a file can be read as soon as it is there.
+// Finish is Writer.Finish: a synced file can already be read.
 func (w *dirWriter) Finish() error { return w.Sync() }
 
 func (w *dirWriter) Write(p []byte) (int, error) {
@@ -114,18 +115,18 @@ func (w *dirWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Sync syncs the file first: a name that survives without its bytes would be
-// worse than none. A sync that failed may have dropped the bytes, and the next
-// one, of whatever writer, would not know: the upload is gone.
+// Sync syncs the file first: a name without its bytes would be worse than no
+// name. A failed sync may have dropped the bytes, and a later sync would succeed
+// all the same. So the upload is lost.
 func (w *dirWriter) Sync() error {
 	if err := w.make(); err != nil {
 		return fmt.Errorf("sync blob: %w", full(err))
 	}
-	if w.lost == nil {
-		w.lost = w.sync()
+	if w.failed == nil {
+		w.failed = w.sync()
 	}
-	if w.lost != nil {
-		return fmt.Errorf("sync blob: %w: %w", ErrGone, full(w.lost))
+	if w.failed != nil {
+		return fmt.Errorf("sync blob: %w: %w", ErrGone, full(w.failed))
 	}
 	return nil
 }
@@ -153,8 +154,8 @@ func (w *dirWriter) Close() error {
 	return nil
 }
 
-// full marks the operating system's words for a full disk: of its own, of a
-// user's share, and for a file that is larger than it takes.
+// full adds ErrFull to the operating system's errors: disk full, quota exceeded,
+// file too large.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {
 		return fmt.Errorf("%w: %w", ErrFull, err)

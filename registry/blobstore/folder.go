@@ -7,19 +7,20 @@ import (
 	"sync/atomic"
 )
 
-// filesInARow is how many uploads in a row go to the same folder. Uploads that
-// come together share its sync, and the file system writes one folder's blocks
-// where it would otherwise write those of many.
+// filesInARow is how many uploads in a row use the same folder. Concurrent
+// uploads share its sync, and the file system writes the blocks of one folder in
+// place of many.
 const filesInARow = 1024
 
-// rotation says to which folder the next upload goes.
+// rotation chooses the folder of the next upload.
 type rotation struct{ made atomic.Uint64 }
 
 func (r *rotation) next() byte {
 	return byte(r.made.Add(1) / filesInARow)
 }
 
-// folderSyncs syncs folders, for all that wait for the same one at once.
+// folderSyncs syncs folders. Uploads that wait for the same folder share one
+// sync.
 type folderSyncs struct{ folders [folders]groupSync }
 
 func (s *folderSyncs) sync(root string, folder byte) error {
@@ -28,17 +29,17 @@ func (s *folderSyncs) sync(root string, folder byte) error {
 	})
 }
 
-// groupSync runs one function for all who ask at once. Whoever asks gets the
-// outcome of a run that began after it asked: so those who come while one runs
-// share the one after it.
+// groupSync runs one function for all concurrent calls of do. Each call returns
+// the result of a run that began after the call. So the calls that arrive during
+// a run share the next run.
 type groupSync struct {
-	turn sync.Mutex // held by the one that runs
+	turn sync.Mutex // held during a run
 
 	mu   sync.Mutex
-	next *wave // has not begun; guarded by mu
+	next *groupRun // the next run; guarded by mu
 }
 
-type wave struct {
+type groupRun struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
@@ -48,7 +49,7 @@ func (g *groupSync) do(run func() error) error {
 	w := g.next
 	leads := w == nil
 	if leads {
-		w = &wave{done: make(chan struct{})}
+		w = &groupRun{done: make(chan struct{})}
 		g.next = w
 	}
 	g.mu.Unlock()
@@ -59,14 +60,14 @@ func (g *groupSync) do(run func() error) error {
 	g.turn.Lock()
 	defer g.turn.Unlock()
 	g.mu.Lock()
-	g.next = nil // whoever comes now is too late for this run
+	g.next = nil // later calls need another run
 	g.mu.Unlock()
 	w.err = run()
 	close(w.done)
 	return w.err
 }
 
-// folderOf is the folder of a path that the store has made.
+// folderOf returns the folder of a path that the store made.
 func folderOf(path string) byte {
 	folder, err := hex.DecodeString(path[:2])
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGroupSyncBeginsAfterItWasAsked forces the interleaving that matters: a
-// caller that comes while a run is under way must not get that run's outcome.
+// TestGroupSyncBeginsAfterItWasAsked forces the critical interleaving: a call
+// during a run must not get that run's result.
 func TestGroupSyncBeginsAfterItWasAsked(t *testing.T) {
 	var g groupSync
 	running, finish := make(chan struct{}), make(chan struct{})
@@ -30,7 +30,7 @@ func TestGroupSyncBeginsAfterItWasAsked(t *testing.T) {
 			}
 		})
 	}
-	for joined := false; !joined; { // until one of them leads the next run
+	for joined := false; !joined; { // until one of them starts the next run
 		g.mu.Lock()
 		joined = g.next != nil
 		g.mu.Unlock()

@@ -16,13 +16,13 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Marked is a store that says to which database it belongs.
+// Marked is a store that records the id of its database.
 type Marked interface {
 	Store
-	// Mark is the id that the store was given; empty: none yet.
+	// Mark returns the id of the store; empty: it has none yet.
 	Mark(ctx context.Context) (id string, err error)
-	// SetMark gives the store an id that survives a power cut. It does not
-	// replace another one, unless told to: then it returns ErrMarked.
+	// SetMark writes an id that survives a power cut. If the store has another
+	// id, SetMark returns ErrMarked, unless replace is set.
 	SetMark(ctx context.Context, id string, replace bool) error
 	// Used says whether the store holds bytes.
 	Used(ctx context.Context) (bool, error)
@@ -37,17 +37,17 @@ var (
 )
 
 const (
-	// markName is the file, or the object, that has the id in its first line.
+	// markName is the file, or the object, whose first line is the id.
 	markName = ".exeunt-id"
 	markText = "\nThe database of the Exeunt server that owns these blobs has the same id. Copy this file with them.\n"
 	maxMark  = 1024
 )
 
-// parseMark reads the content of a mark.
+// parseMark returns the id in the content of a mark.
 func parseMark(content []byte) (string, error) {
 	id, rest, _ := strings.Cut(string(content), "\n")
 	if id == "" || rest == "" {
-		return "", errors.New("it is damaged: restore it from the backup that the blobs are from")
+		return "", errors.New("the file is damaged: restore it from the same backup as the blobs")
 	}
 	return id, nil
 }
@@ -69,7 +69,7 @@ func (d *Dir) Mark(context.Context) (string, error) {
 	return id, nil
 }
 
-// SetMark is Marked.SetMark. The file appears whole: it is written under
+// SetMark is Marked.SetMark. The file appears complete: it is written under
 // another name and synced first. A link, unlike a rename, replaces nothing.
 func (d *Dir) SetMark(_ context.Context, id string, replace bool) error {
 	if err := d.setMark(id, replace); err != nil {
@@ -83,7 +83,7 @@ func (d *Dir) setMark(id string, replace bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // without effect after a rename
+	defer func() { _ = os.Remove(f.Name()) }() // no effect after a rename
 	_, err = f.WriteString(id + markText)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (d *Dir) setMark(id string, replace bool) error {
 	return syncFolder(d.root)
 }
 
-// errFound ends a walk that has seen enough.
+// errFound ends a walk early.
 var errFound = errors.New("found")
 
 // Used is Marked.Used.
@@ -137,10 +137,9 @@ func (s *S3) mark(ctx context.Context) (string, error) {
 	return parseMark(content)
 }
 
-// SetMark is Marked.SetMark. Servers that do not know conditional writes take it
-// as unconditional: of two databases that are given the same empty bucket at the
-// same moment, the one that wrote first then finds the other's id at its next
-// start.
+// SetMark is Marked.SetMark. Servers without conditional writes ignore the
+// condition. If two databases get the same empty bucket at the same moment, the
+// first writer then finds the other's id at its next start.
 func (s *S3) SetMark(ctx context.Context, id string, replace bool) error {
 	content := []byte(id + markText)
 	options := minio.PutObjectOptions{ContentType: "text/plain", DisableContentSha256: true}
@@ -149,7 +148,7 @@ func (s *S3) SetMark(ctx context.Context, id string, replace bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := s.core.PutObject(ctx, s.config.Bucket, s.key(markName), bytes.NewReader(content), int64(len(content)), "", sum(content), options)
+	_, err := s.core.PutObject(ctx, s.config.Bucket, s.key(markName), bytes.NewReader(content), int64(len(content)), "", checksum(content), options)
 	if response, ok := errors.AsType[minio.ErrorResponse](err); ok && !replace {
 		switch response.StatusCode {
 		case http.StatusPreconditionFailed, http.StatusConflict:
@@ -164,8 +163,8 @@ func (s *S3) SetMark(ctx context.Context, id string, replace bool) error {
 	return nil
 }
 
-// Used is Marked.Used. One list finds out: what lies beside the folders (the
-// mark, and what each start writes) sorts before them.
+// Used is Marked.Used. One list request is enough: the keys outside the folders
+// (the mark, and the key that each start writes) sort before them.
 func (s *S3) Used(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

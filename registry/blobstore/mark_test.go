@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore/s3test"
 )
 
-// TestMark: a store keeps the id of its database, and does not take another one
-// unless told to.
+// TestMark: a store keeps the id of its database, and replaces it only when told
+// to.
 func TestMark(t *testing.T) {
 	for name, location := range map[string]string{"directory": filepath.Join(t.TempDir(), "blobs"), "S3": s3test.Location(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestDamagedMark: a mark that cannot be read is no store without one.
+// TestDamagedMark: an unreadable mark is an error, not a missing mark.
 func TestDamagedMark(t *testing.T) {
 	dir := t.TempDir()
 	d := open(t, dir)

@@ -14,7 +14,7 @@ import (
 //
 //	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&part-size=MIB]
 //
-// See S3Config for what the parts mean.
+// S3Config explains the parts.
 func Open(ctx context.Context, location string) (Store, error) {
 	if !strings.HasPrefix(location, "s3:") {
 		if scheme, _, ok := strings.Cut(location, "://"); ok {
@@ -41,7 +41,7 @@ func ParseS3(location string) (S3Config, error) {
 func parseS3(location string) (c S3Config, err error) {
 	u, err := url.Parse(location)
 	if err != nil {
-		return c, errors.Unwrap(err) // the location is in the message already
+		return c, errors.Unwrap(err) // the message already has the location
 	}
 	if u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return c, errors.New("want s3://BUCKET/PREFIX; credentials come from the environment, not from the location")
@@ -71,7 +71,7 @@ func parseS3(location string) (c S3Config, err error) {
 	return c.withDefaults()
 }
 
-// withDefaults fills in what is missing and refuses what cannot be.
+// withDefaults sets the defaults and checks the values.
 func (c S3Config) withDefaults() (S3Config, error) {
 	if c.Endpoint == "" {
 		c.Endpoint = "https://s3.amazonaws.com"

@@ -28,7 +28,7 @@ func TestParseS3(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses: each mistake is named, before anything is asked of a server.
+// TestOpenRefuses: the error names each mistake, and no request is sent.
 func TestOpenRefuses(t *testing.T) {
 	for location, want := range map[string]string{
 		"":                              "no directory given",

@@ -13,9 +13,9 @@ import (
 //
 //	3f/3f0198a1c2d3e4…   32 hexadecimal digits, in the folder of the first two
 //
-// The store chooses the folder. Then come the time and a random part: paths that
-// are made one after the other are near each other in the database's index, where
-// random ones would each touch a page of its own.
+// The store chooses the folder. The time and a random part follow. Consecutive
+// paths are therefore close together in the database's index; random paths would
+// touch one page each.
 
 const (
 	folders    = 256
@@ -25,19 +25,19 @@ const (
 
 func folderName(folder byte) string { return hex.EncodeToString([]byte{folder}) }
 
-// newPath makes a path in a folder. 72 random bits do not come twice in a
-// millisecond.
+// newPath makes a path in a folder. 72 random bits keep the paths of one
+// millisecond distinct.
 func newPath(folder byte) string {
 	var b [pathBytes]byte
-	_, _ = rand.Read(b[:]) // never fails: it would end the program
+	_, _ = rand.Read(b[:]) // never fails: it would crash the program
 	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<8|uint64(b[7]))
 	b[0] = folder
 	name := hex.EncodeToString(b[:])
 	return name[:2] + "/" + name
 }
 
-// checkPath refuses all but what newPath makes, so nothing outside the store
-// can be named.
+// checkPath accepts only the form that newPath makes, so no path leads outside
+// the store.
 func checkPath(path string) error {
 	ok := len(path) == pathLength && path[2] == '/' && path[:2] == path[3:5]
 	for i := 3; ok && i < len(path); i++ {
@@ -50,13 +50,14 @@ func checkPath(path string) error {
 	return nil
 }
 
-// claims keeps the writers of one process apart. The zero value is ready.
+// claims gives each path at most one writer of this process. The zero value is
+// ready.
 type claims struct {
 	mu   sync.Mutex
 	held map[string]bool // paths that have a writer; guarded by mu
 }
 
-// take reports whether nobody had the path, and the caller has it now.
+// take claims a path and reports whether it was free.
 func (c *claims) take(path string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,40 +17,38 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3Config says where a bucket is. Credentials are not part of it: they are
-// looked for in the environment (AWS_ACCESS_KEY_ID and so on), in
-// ~/.aws/credentials, and at the cloud's own service for its machines.
+// S3Config says where a bucket is. Credentials are not part of it: they come
+// from the environment (AWS_ACCESS_KEY_ID and so on), from ~/.aws/credentials,
+// or from the cloud's metadata service.
 type S3Config struct {
 	Bucket string
-	// Prefix is what the keys begin with, so that a bucket can be shared.
-	// Default: nothing.
+	// Prefix begins every key, so that a bucket can be shared. Default: none.
 	Prefix string
-	// Endpoint is the server's URL. Default Amazon's.
+	// Endpoint is the server's URL. Default: Amazon's.
 	Endpoint string
-	// Region is the bucket's. Default $AWS_REGION, then whatever the server
-	// says.
+	// Region is the bucket's. Default: $AWS_REGION, then the region that the
+	// server reports.
 	Region string
 	// PartSize is the size of the parts of large uploads, 16 MiB by default. An
-	// upload may have 10,000 of them, and has at most two in memory.
+	// upload has at most 10,000 parts, and at most two of them in memory.
 	PartSize int64
 }
 
 const (
-	minPartSize = 5 << 20 // S3 refuses smaller parts, but for the last
+	minPartSize = 5 << 20 // S3 refuses smaller parts, except the last
 	maxPartSize = 1 << 30
 	maxParts    = 10_000
 
-	// A request that takes longer than callTimeout, with all its repetitions,
-	// has failed. It is less than the time that the registry leaves to a writer
-	// between two signs of life, so no request of a writer that was given up
-	// arrives when another has gone on. Joining parts can take S3 minutes; the
-	// tags of the parts keep writers apart there.
+	// A request with all its retries fails after callTimeout. That is shorter
+	// than the lease of an upload, so no request of a writer that lost its lease
+	// arrives after the next writer has started. Joining parts can take S3
+	// minutes; there the tags of the parts keep the writers apart.
 	callTimeout     = 40 * time.Second
 	completeTimeout = 5 * time.Minute
-	openTimeout     = 20 * time.Second // at the start, with a person waiting
+	openTimeout     = 20 * time.Second // at start-up, while an operator waits
 	tries           = 4
 
-	// redirectFor is how long an address from Redirect is good.
+	// redirectFor is how long a URL from Redirect is valid.
 	redirectFor = 15 * time.Minute
 )
 
@@ -61,22 +59,22 @@ const (
 //	<prefix>/3f/3f9c….tail1
 //	<prefix>/.exeunt         written at each start, to see that it can be
 //
-// An upload of less than one part is one object, written again when more comes.
-// A larger one is a multipart upload, which nobody can read before it is
-// complete. What it has besides whole parts waits in an object of its own
-// between two requests, because S3 wants all parts but the last to be large.
+// An upload smaller than one part is one object, rewritten when more bytes come.
+// A larger one is a multipart upload, which cannot be read before it is
+// complete. Its bytes after the last whole part wait in a tail object between
+// two requests, because S3 requires all parts but the last to be large.
 //
-// The state of an upload is with the caller: ids and entity tags. Each request
-// that builds on what is stored names its tag, so a writer that was given up
-// and writes all the same cannot slip in bytes: the upload fails with ErrGone.
+// The database stores the state of an upload: ids and entity tags. Each request
+// that builds on stored bytes names their tag. So a writer that lost its lease
+// cannot add bytes: the upload fails with ErrGone.
 //
-// ErrBusy is about the writers of one process. The registry keeps processes
-// apart.
+// ErrBusy covers the writers of one process. The registry keeps processes apart
+// by leases.
 type S3 struct {
 	config  S3Config
 	core    minio.Core
 	writers claims
-	buffers sync.Pool // of *[]byte, each with the capacity of a part
+	buffers sync.Pool // of *[]byte, each with the capacity of one part
 }
 
 var (
@@ -85,8 +83,8 @@ var (
 	_ Redirector = (*S3)(nil)
 )
 
-// OpenS3 opens a bucket as a store. It looks whether the bucket is there and
-// can be written to.
+// OpenS3 opens a bucket as a store. It checks that the bucket exists and can be
+// written to.
 func OpenS3(ctx context.Context, c S3Config) (*S3, error) {
 	s, err := openS3(ctx, c)
 	if err != nil {
@@ -116,11 +114,11 @@ func openS3(ctx context.Context, c S3Config) (*S3, error) {
 	return s, s.check(ctx)
 }
 
-// PartSize is that of uploads. Chunks that are smaller are written more than
-// once.
+// PartSize is the size of the parts of uploads. Chunks smaller than that are
+// written more than once.
 func (s *S3) PartSize() int64 { return s.config.PartSize }
 
-// findCredentials asks whoever may know, in this order.
+// findCredentials tries these sources in order.
 func findCredentials() *credentials.Credentials {
 	return credentials.NewChainCredentials([]credentials.Provider{
 		&credentials.EnvAWS{},
@@ -130,8 +128,7 @@ func findCredentials() *credentials.Credentials {
 	})
 }
 
-// transport keeps connections: a push of many small blobs uses them over and
-// over.
+// transport keeps idle connections: a push of many small blobs reuses them.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64
@@ -139,7 +136,7 @@ func transport() *http.Transport {
 	return t
 }
 
-// check asks what a wrong setting would answer with an error.
+// check makes the requests that fail when a setting is wrong.
 func (s *S3) check(ctx context.Context) error {
 	if v, err := s.core.GetCreds(); err != nil || v.AccessKeyID == "" {
 		return errors.Join(errors.New("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), err)
@@ -162,19 +159,19 @@ func (s *S3) key(name string) string {
 	return s.config.Prefix + "/" + name
 }
 
-// put writes a whole object and returns its tag.
+// put writes a whole object and returns its entity tag.
 func (s *S3) put(ctx context.Context, key string, content []byte) (etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	info, err := s.core.PutObject(ctx, s.config.Bucket, key, bytes.NewReader(content), int64(len(content)), "", sum(content),
+	info, err := s.core.PutObject(ctx, s.config.Bucket, key, bytes.NewReader(content), int64(len(content)), "", checksum(content),
 		minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: true})
 	return info.ETag, s3Error(err)
 }
 
-// sum is what S3 holds the content against that it receives. The library's own
-// way (which DisableContentSha256 is about) is not used: some servers keep its
-// encoding with the object.
-func sum(content []byte) string {
+// checksum is the checksum that S3 verifies for the received content. The library's
+// own streaming checksum (see DisableContentSha256) is not used: some servers
+// store its encoding with the object.
+func checksum(content []byte) string {
 	h := sha256.Sum256(content)
 	return hex.EncodeToString(h[:])
 }
@@ -203,7 +200,7 @@ func (s *S3) open(ctx context.Context, path string, offset int64) (io.ReadCloser
 	}
 	body, _, _, err := s.core.GetObject(ctx, s.config.Bucket, s.key(path), o)
 	if response, ok := errors.AsType[minio.ErrorResponse](err); ok && response.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		// The end itself cannot be asked for.
+		// S3 refuses a range that begins at the end.
 		size, err := s.Stat(ctx, path)
 		if err == nil && offset > size {
 			err = fmt.Errorf("offset %d of %d bytes: %w", offset, size, ErrRange)
@@ -242,12 +239,12 @@ func (s *S3) Redirect(ctx context.Context, path string) (string, error) {
 	return u.String(), nil
 }
 
-// s3Error says which of our errors one of S3 is.
+// s3Error wraps an error of S3 with the matching error of this package.
 func s3Error(err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := ErrUnavailable // also when there was no answer
+	kind := ErrUnavailable // also without a response
 	response, answered := errors.AsType[minio.ErrorResponse](err)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -262,7 +259,7 @@ func s3Error(err error) error {
 	case response.Code == "QuotaExceeded" || response.StatusCode == http.StatusInsufficientStorage:
 		kind = ErrFull
 	case response.StatusCode < http.StatusInternalServerError:
-		return err // we asked for something that we may not, or that is wrong
+		return err // the request is forbidden or invalid
 	}
 	return fmt.Errorf("%w: %w", kind, err)
 }

@@ -39,7 +39,7 @@ func TestS3(t *testing.T) {
 	})
 }
 
-// TestOpenS3Refuses: a person who starts the server is told what is wrong.
+// TestOpenS3Refuses: the error at start-up tells the operator what is wrong.
 func TestOpenS3Refuses(t *testing.T) {
 	location := s3test.Location(t)
 	for location, want := range map[string]string{
@@ -57,9 +57,9 @@ func TestOpenS3Refuses(t *testing.T) {
 	}
 }
 
-// TestS3Takeover: another writer has gone on with the upload, in another
-// process. Whatever the first still writes, it cannot end the upload, and if
-// the second ends it, it has what the second wrote.
+// TestS3Takeover: a writer in another process has resumed the upload. The first
+// writer cannot finish the upload any more. If the second finishes it, the blob
+// is what the second wrote.
 func TestS3Takeover(t *testing.T) {
 	location := s3test.Location(t)
 	part := strings.Repeat("p", 5<<20)
@@ -93,7 +93,7 @@ func TestS3Takeover(t *testing.T) {
 	}
 }
 
-// TestS3Removed: an upload whose parts were removed under it is gone.
+// TestS3Removed: a writer whose parts were removed gets ErrGone.
 func TestS3Removed(t *testing.T) {
 	location := s3test.Location(t)
 	first, second := openAt(t, location), openAt(t, location)
@@ -115,7 +115,7 @@ func TestS3Removed(t *testing.T) {
 	wantPaths(t, first)
 }
 
-// wantPaths compares what a store holds, finished or not.
+// wantPaths compares all paths in a store, finished or not.
 func wantPaths(t *testing.T, s blobstore.Store, want ...string) {
 	t.Helper()
 	var got []string
@@ -128,7 +128,7 @@ func wantPaths(t *testing.T, s blobstore.Store, want ...string) {
 	}
 }
 
-// TestS3SmallUpload: what most blobs are is written once.
+// TestS3SmallUpload: a small upload takes one request.
 func TestS3SmallUpload(t *testing.T) {
 	server := newFaulty(t)
 	s := openAt(t, s3test.Through(t, s3test.Location(t), server.URL))
@@ -144,8 +144,8 @@ func TestS3SmallUpload(t *testing.T) {
 	wantPaths(t, s, w.Path())
 }
 
-// TestS3Faults: each of our errors for each kind of the server's, and the
-// writer does not go on after one.
+// TestS3Faults: each kind of server error maps to an error of blobstore, and the
+// writer stays failed.
 func TestS3Faults(t *testing.T) {
 	for _, fault := range []struct {
 		status int
@@ -190,14 +190,14 @@ func TestS3Faults(t *testing.T) {
 	}
 }
 
-// faulty is a proxy before the S3 server that can be told to fail.
+// faulty is a proxy in front of the S3 server that injects failures.
 type faulty struct {
 	*httptest.Server
 	fault    atomic.Pointer[answer]
 	requests atomic.Int64
 }
 
-// answer is what a request is answered with; status 0: the connection breaks.
+// answer is an injected response; status 0: the connection breaks.
 type answer struct {
 	status int
 	code   string
@@ -210,7 +210,7 @@ func newFaulty(t *testing.T) *faulty {
 		t.Fatal(err)
 	}
 	proxy := &httputil.ReverseProxy{Director: func(req *http.Request) {
-		host := req.Host // it is signed
+		host := req.Host // part of the signature
 		req.URL.Scheme, req.URL.Host = target.Scheme, target.Host
 		req.Host = host
 	}}

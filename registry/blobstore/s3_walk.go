@@ -10,16 +10,16 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// tailSuffix is what the keys of tails have after the path; a digit follows.
+// tailSuffix follows the path in the keys of tails; a digit follows it.
 const tailSuffix = ".tail"
 
-// tails are the keys at which a writer may have left the end of its upload.
+// tails returns the keys where a writer may have left the end of its upload.
 func tails(path string) [2]string {
 	return [2]string{path + tailSuffix + "0", path + tailSuffix + "1"}
 }
 
-// Remove is Store.Remove. Parts go before objects: a writer that was given up
-// fails from then on, and leaves nothing behind.
+// Remove is Store.Remove. It aborts multipart uploads before it deletes objects:
+// a writer that lost its lease fails from then on, and leaves nothing behind.
 func (s *S3) Remove(ctx context.Context, path string) error {
 	if err := checkPath(path); err != nil {
 		return fmt.Errorf("remove blob: %w", err)
@@ -76,10 +76,10 @@ type stored struct {
 	written time.Time
 }
 
-// Walk is Walker.Walk. It goes folder by folder, because a path can have an
-// object, tails and parts, and is to be told of once. The parts of an upload do
-// not count as its size. Some servers list parts only when they are asked for
-// one upload: those see to abandoned parts themselves.
+// Walk is Walker.Walk. It lists folder by folder, because a path can have an
+// object, tails and parts, and is reported once. The parts of an upload do not
+// count in its size. Some servers list parts only for one given upload: they
+// clean up abandoned parts themselves.
 func (s *S3) Walk(ctx context.Context, fn func(path string, size int64, written time.Time) error) error {
 	for i := range folders {
 		found, err := s.folder(ctx, folderName(byte(i))+"/")
@@ -95,12 +95,12 @@ func (s *S3) Walk(ctx context.Context, fn func(path string, size int64, written 
 	return nil
 }
 
-// folder finds what there is below a folder, by path.
+// folder lists the stored paths below a folder.
 func (s *S3) folder(ctx context.Context, folder string) (map[string]stored, error) {
 	found := map[string]stored{}
-	note := func(path string, size int64, written time.Time) {
+	add := func(path string, size int64, written time.Time) {
 		if checkPath(path) != nil {
-			return // not ours
+			return // not a path of this store
 		}
 		at := found[path]
 		at.size += size
@@ -117,16 +117,16 @@ func (s *S3) folder(ctx context.Context, folder string) (map[string]stored, erro
 			return nil, s3Error(object.Err)
 		}
 		path, _, _ := strings.Cut(s.name(object.Key), tailSuffix)
-		note(path, object.Size, object.LastModified)
+		add(path, object.Size, object.LastModified)
 	}
 	err := s.eachMultipart(ctx, folder, func(path, _ string, begun time.Time) error {
-		note(path, 0, begun)
+		add(path, 0, begun)
 		return nil
 	})
 	return found, err
 }
 
-// name is the opposite of key.
+// name is the inverse of key.
 func (s *S3) name(key string) string {
 	if s.config.Prefix == "" {
 		return key
@@ -134,8 +134,8 @@ func (s *S3) name(key string) string {
 	return strings.TrimPrefix(key, s.config.Prefix+"/")
 }
 
-// eachMultipart calls fn for the multipart uploads whose path begins with some
-// text.
+// eachMultipart calls fn for the multipart uploads whose path begins with
+// prefix.
 func (s *S3) eachMultipart(ctx context.Context, prefix string, fn func(path, id string, begun time.Time) error) error {
 	keyMarker, idMarker := "", ""
 	for {

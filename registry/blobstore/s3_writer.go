@@ -13,55 +13,54 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// s3State is what Resume needs of an upload to S3.
+// s3State is what Resume needs to continue an upload to S3.
 type s3State struct {
 	Size     int64    `json:"size"`
 	PartSize int64    `json:"partSize"`
-	Upload   string   `json:"upload,omitempty"` // id of the multipart upload; empty: all is one object
+	Upload   string   `json:"upload,omitempty"` // id of the multipart upload; empty: the upload is one object
 	Parts    []string `json:"parts,omitempty"`  // their tags; each has PartSize bytes
-	Tail     string   `json:"tail,omitempty"`   // tag of what comes after the parts; empty: nothing does
-	Slot     int      `json:"slot,omitempty"`   // which of the two tails that is
+	Tail     string   `json:"tail,omitempty"`   // tag of the bytes after the parts; empty: there are none
+	Slot     int      `json:"slot,omitempty"`   // which of the two tails holds them
 }
 
 // rest is the number of bytes after the parts.
 func (s *s3State) rest() int64 { return s.Size - int64(len(s.Parts))*s.PartSize }
 
-// s3Writer is an upload to S3. The last bytes are in its buffer, until there is
-// a part's worth of them, or Sync or Finish is called. One part is sent while
-// the next one is filled.
+// s3Writer is an upload to S3. Its buffer holds the last bytes until they fill a
+// part, or until Sync or Finish. One part is sent while the next one is filled.
 //
-// The tails take turns, so that a process that dies after it has written one
-// leaves the one that the caller has recorded.
+// The two tails are written in turn. So a process that dies after it has written
+// one leaves the tail that the database has recorded.
 type s3Writer struct {
 	store  *S3
 	path   string
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 
-	synced s3State // as of the last Sync
-	next   s3State // Size and Parts of what was written since
-	buffer []byte  // what is in no part yet, if loaded
-	loaded bool    // whether what synced has after its parts is in the buffer
+	synced s3State // state at the last Sync
+	next   s3State // Size and Parts, including what was written since
+	buffer []byte  // if loaded: the bytes after the last part
+	loaded bool    // whether the buffer holds the bytes after the parts of synced
 	sent   chan sentPart
-	tails  bool // there may be tails
+	tails  bool // there may be tails to delete
 	closed bool
-	lost   error // the first failure: nobody knows what is stored
+	failed error // the first failure; after it the stored bytes are uncertain
 }
 
-// sentPart is what became of a part.
+// sentPart is the result of sending a part.
 type sentPart struct {
 	buffer []byte
 	etag   string
 	err    error
 }
 
-// Create is Store.Create. S3 spreads load by the beginning of keys, so that is
-// random too.
+// Create is Store.Create. S3 spreads load by key prefix, so the folder is
+// random.
 func (s *S3) Create(ctx context.Context) (Writer, error) {
 	return s.Resume(ctx, newPath(byte(rand.Uint32())), nil)
 }
 
-// Resume is Store.Resume. Nothing is asked of S3 before the first write.
+// Resume is Store.Resume. It sends no request: the first write does.
 func (s *S3) Resume(ctx context.Context, path string, state []byte) (Writer, error) {
 	if err := checkPath(path); err != nil {
 		return nil, fmt.Errorf("resume blob: %w", err)
@@ -70,15 +69,15 @@ func (s *S3) Resume(ctx context.Context, path string, state []byte) (Writer, err
 	if state != nil {
 		synced = s3State{}
 		if err := json.Unmarshal(state, &synced); err != nil || synced.PartSize <= 0 || synced.rest() < 0 {
-			return nil, fmt.Errorf("resume blob: the state %.100q is not one of ours: %w", state, ErrGone)
+			return nil, fmt.Errorf("resume blob: the recorded state %.100q is not valid: %w", state, ErrGone)
 		}
 	}
 	if !s.writers.take(path) {
 		return nil, fmt.Errorf("resume blob: %w", ErrBusy)
 	}
 	w := &s3Writer{store: s, path: path, synced: synced, next: synced, tails: synced.Upload != ""}
-	// The writer outlives the request: what arrived before a caller went away
-	// is kept.
+	// The writer outlives the request: bytes that arrived before the client
+	// disconnected are kept.
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.loaded = synced.rest() == 0
 	return w, nil
@@ -118,22 +117,22 @@ func (w *s3Writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// do runs a step unless one has failed before.
+// do runs a step unless an earlier one failed.
 func (w *s3Writer) do(what string, step func() error) error {
 	if w.closed {
 		return fmt.Errorf("%s blob: %w", what, fs.ErrClosed)
 	}
-	if w.lost == nil {
-		w.lost = step()
+	if w.failed == nil {
+		w.failed = step()
 	}
-	if w.lost != nil {
-		return fmt.Errorf("%s blob: %w", what, w.lost)
+	if w.failed != nil {
+		return fmt.Errorf("%s blob: %w", what, w.failed)
 	}
 	return nil
 }
 
-// fill appends to the buffer. It grows as the upload does, up to a part: most
-// blobs are small.
+// fill appends to the buffer. The buffer grows with the upload, up to one part:
+// most blobs are small.
 func (w *s3Writer) fill(p []byte) {
 	need, size := len(w.buffer)+len(p), int(w.next.PartSize)
 	if need > cap(w.buffer) {
@@ -146,7 +145,8 @@ func (w *s3Writer) fill(p []byte) {
 	w.next.Size += int64(len(p))
 }
 
-// buffer is an empty one with a capacity. Those of a whole part are used again.
+// buffer returns an empty buffer with a capacity. Buffers of a whole part are
+// pooled.
 func (s *S3) buffer(capacity, part int) []byte {
 	if capacity == part {
 		if b, ok := s.buffers.Get().(*[]byte); ok && cap(*b) == part {
@@ -162,14 +162,15 @@ func (s *S3) recycle(b []byte, part int) {
 	}
 }
 
-// load reads back what comes after the parts, before something is added to it.
+// load reads the bytes after the parts back into the buffer, before more are
+// appended.
 func (w *s3Writer) load() error {
 	if w.loaded {
 		return nil
 	}
 	rest := w.synced.rest()
 	if w.synced.Tail == "" || rest > w.synced.PartSize {
-		return fmt.Errorf("%d bytes are nowhere: %w", rest, ErrGone)
+		return fmt.Errorf("%d bytes after the parts were recorded without a tail: %w", rest, ErrGone)
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, callTimeout)
 	defer cancel()
@@ -185,7 +186,7 @@ func (w *s3Writer) load() error {
 	if err != nil {
 		return err
 	}
-	// Room for more, or for a whole part if it is nearly one.
+	// Leave room for more bytes, or for a whole part if it is nearly full.
 	size := int(w.synced.PartSize)
 	w.buffer = w.store.buffer(min(2*int(rest), size), size)[:rest]
 	_, err = io.ReadFull(body, w.buffer)
@@ -196,7 +197,7 @@ func (w *s3Writer) load() error {
 	return nil
 }
 
-// tail is where the bytes after the parts are between two requests.
+// tail is the key of the bytes after the parts between two requests.
 func (w *s3Writer) tail(slot int) string {
 	if w.synced.Upload == "" {
 		return w.path
@@ -204,9 +205,9 @@ func (w *s3Writer) tail(slot int) string {
 	return tails(w.path)[slot]
 }
 
-// send sends the buffer as the next part. It waits for the one before.
+// send sends the buffer as the next part, after the previous part was sent.
 func (w *s3Writer) send() error {
-	if err := w.settle(); err != nil {
+	if err := w.awaitPart(); err != nil {
 		return err
 	}
 	if len(w.next.Parts) >= maxParts {
@@ -227,8 +228,8 @@ func (w *s3Writer) send() error {
 	return nil
 }
 
-// settle waits for the part that is being sent.
-func (w *s3Writer) settle() error {
+// awaitPart waits until the part in flight was sent.
+func (w *s3Writer) awaitPart() error {
 	if w.sent == nil {
 		return nil
 	}
@@ -242,8 +243,8 @@ func (w *s3Writer) settle() error {
 	return nil
 }
 
-// begin begins the multipart upload. One that a process began and died before
-// it was recorded is left to Remove.
+// begin begins the multipart upload. If a process dies before its id is
+// recorded, Remove aborts it.
 func (w *s3Writer) begin() (err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, callTimeout)
 	defer cancel()
@@ -256,7 +257,7 @@ func (w *s3Writer) part(number int, content []byte) (etag string, err error) {
 	ctx, cancel := context.WithTimeout(w.ctx, callTimeout)
 	defer cancel()
 	part, err := w.store.core.PutObjectPart(ctx, w.store.config.Bucket, w.store.key(w.path), w.next.Upload, number,
-		bytes.NewReader(content), int64(len(content)), minio.PutObjectPartOptions{Sha256Hex: sum(content), DisableContentSha256: true})
+		bytes.NewReader(content), int64(len(content)), minio.PutObjectPartOptions{Sha256Hex: checksum(content), DisableContentSha256: true})
 	err = s3Error(err)
 	if errors.Is(err, ErrNotFound) {
 		err = ErrGone
@@ -264,21 +265,21 @@ func (w *s3Writer) part(number int, content []byte) (etag string, err error) {
 	return part.ETag, err
 }
 
-// Sync is Writer.Sync. What S3 has acknowledged survives.
+// Sync is Writer.Sync. Whatever S3 has acknowledged survives a power cut.
 func (w *s3Writer) Sync() error {
 	return w.do("sync", func() error {
-		if err := w.settle(); err != nil {
+		if err := w.awaitPart(); err != nil {
 			return err
 		}
 		if w.next.Size == w.synced.Size {
 			return nil
 		}
-		return w.keep()
+		return w.saveBuffer()
 	})
 }
 
-// keep writes the buffer where the next writer finds it.
-func (w *s3Writer) keep() (err error) {
+// saveBuffer writes the buffer to the object where Resume finds it.
+func (w *s3Writer) saveBuffer() (err error) {
 	state := w.next
 	state.Tail, state.Slot = "", 1-w.synced.Slot
 	if len(w.buffer) > 0 {
@@ -297,28 +298,28 @@ func (w *s3Writer) keep() (err error) {
 // Finish is Writer.Finish.
 func (w *s3Writer) Finish() error {
 	return w.do("finish", func() error {
-		if err := w.settle(); err != nil {
+		if err := w.awaitPart(); err != nil {
 			return err
 		}
 		if w.next.Upload != "" {
 			return w.complete()
 		}
 		if w.next.Size > 0 && w.next.Size == w.synced.Size {
-			return nil // the object is what Sync wrote
+			return nil // Sync has written the object
 		}
 		_, err := w.store.put(w.ctx, w.store.key(w.path), w.buffer)
 		return err
 	})
 }
 
-// complete joins the parts. The tails are in the way then; one that cannot be
-// removed now goes with the blob.
+// complete joins the parts and deletes the tails. A tail that cannot be deleted
+// now is deleted with the blob.
 func (w *s3Writer) complete() error {
 	if err := w.load(); err != nil {
 		return err
 	}
 	if len(w.buffer) > 0 {
-		if err := errors.Join(w.send(), w.settle()); err != nil {
+		if err := errors.Join(w.send(), w.awaitPart()); err != nil {
 			return err
 		}
 	}
@@ -341,7 +342,7 @@ func (w *s3Writer) complete() error {
 	return nil
 }
 
-// Close is Writer.Close. A part that is being sent is given up.
+// Close is Writer.Close. It cancels the part in flight.
 func (w *s3Writer) Close() error {
 	if w.closed {
 		return nil

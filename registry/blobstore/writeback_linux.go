@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// startWriteback has the kernel begin to write a part of a file to the disk, so
-// that the sync at the end finds most of it done. It is advice: what becomes of
-// it, errors too, is told by the sync.
+// startWriteback asks the kernel to start writing a part of a file to disk, so
+// that the final sync finds most of it done. It is a hint: the sync reports
+// errors.
 func startWriteback(f *os.File, from, to int64) {
 	const write = 2 // SYNC_FILE_RANGE_WRITE
 	raw, err := f.SyscallConn()

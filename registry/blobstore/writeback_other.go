@@ -4,5 +4,5 @@ package blobstore
 
 import "os"
 
-// startWriteback is as in writeback_linux.go.
+// startWriteback does nothing: see writeback_linux.go.
 func startWriteback(*os.File, int64, int64) {}

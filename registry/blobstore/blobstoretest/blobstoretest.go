@@ -16,13 +16,12 @@ import (
 // World is a store under test.
 type World struct {
 	Store blobstore.Store
-	// Reopen opens the same bytes as another process would, after the first
-	// was killed.
+	// Reopen opens the same bytes as a new process would after a crash of the
+	// first.
 	Reopen func(t *testing.T) blobstore.Store
 }
 
-// Run runs the suite. newWorld is called once for each test in it, and gives an
-// empty store.
+// Run runs the suite. Each test gets its own empty store from newWorld.
 func Run(t *testing.T, newWorld func(t *testing.T) World) {
 	tests := []struct {
 		name string
@@ -66,7 +65,7 @@ func (s *suite) create() blobstore.Writer {
 	return w
 }
 
-// resume goes on with an upload that another writer had.
+// resume continues the upload of another writer.
 func (s *suite) resume(before blobstore.Writer) blobstore.Writer {
 	s.Helper()
 	w, err := s.Store.Resume(s.Context(), before.Path(), before.State())
@@ -85,7 +84,7 @@ func (s *suite) write(w blobstore.Writer, text string) {
 	}
 }
 
-// leave syncs an upload, for another writer.
+// leave syncs and closes an upload, so that another writer can resume it.
 func (s *suite) leave(w blobstore.Writer) {
 	s.Helper()
 	if err := errors.Join(w.Sync(), w.Close()); err != nil {
@@ -143,7 +142,7 @@ func (s *suite) wantNothing(path string) {
 }
 
 func testWrite(s *suite) {
-	large := strings.Repeat("0123456789abcdef", 1<<16) // more than a buffer
+	large := strings.Repeat("0123456789abcdef", 1<<16) // larger than a buffer
 	w := s.create()
 	for chunk := range slices.Chunk([]byte(large), 100_000) {
 		s.write(w, string(chunk))
@@ -210,12 +209,12 @@ func testResume(s *suite) {
 		s.leave(next)
 		w = next
 	}
-	s.finish(s.resume(w)) // which writes nothing
+	s.finish(s.resume(w)) // writes nothing
 	s.want(path, "one two three")
 }
 
-// testResumeLarge leaves and resumes an upload before, at and after sizes that
-// a store may find remarkable.
+// testResumeLarge closes and resumes an upload around sizes where stores change
+// their layout.
 func testResumeLarge(s *suite) {
 	const mib = 1 << 20
 	var all strings.Builder
@@ -245,9 +244,9 @@ func testResumeLarge(s *suite) {
 	}
 }
 
-// testResumeEarlier: a process wrote, and died before its caller recorded that.
-// The next one goes on where it was recorded, or after what is stored if it can
-// be read; or it is told that it cannot.
+// testResumeEarlier: a process wrote, and died before the registry recorded
+// that. The next writer continues at the recorded size, or after the stored
+// bytes if they can be read, or fails.
 func testResumeEarlier(s *suite) {
 	for _, recorded := range []string{"", "recorded ", strings.Repeat("recorded ", 1<<20)} {
 		for _, lost := range []string{"lost", strings.Repeat("lost", 2<<20)} {
@@ -258,7 +257,7 @@ func testResumeEarlier(s *suite) {
 			w = s.resume(before)
 			s.write(w, lost)
 			s.leave(w)
-			w = s.resume(before) // although there was one after it
+			w = s.resume(before) // from the state before the last Sync
 			text := (recorded + lost)[:w.Size()]
 			if w.Size() < int64(len(recorded)) {
 				s.Fatalf("resumed at %d, before the %d that were recorded", w.Size(), len(recorded))
@@ -338,7 +337,7 @@ func testRemove(s *suite) {
 	s.want(other, "kept")
 }
 
-// testRemoveUnfinished leaves nothing, and nothing comes back.
+// testRemoveUnfinished: Remove leaves nothing, and nothing comes back.
 func testRemoveUnfinished(s *suite) {
 	walker, ok := s.Store.(blobstore.Walker)
 	if !ok {
@@ -411,7 +410,7 @@ func testReopen(s *suite) {
 	if err := w.Sync(); err != nil {
 		s.Fatal(err)
 	}
-	s.Store = s.Reopen(s.T) // and w is never closed
+	s.Store = s.Reopen(s.T) // w is never closed
 	s.want(done, "done")
 	next := s.resume(w)
 	if next.Size() != 4 {

@@ -8,8 +8,8 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
-// testWalk is for stores that can be walked; every store of ours can, because
-// bytes that the database does not know have to be found.
+// testWalk is for stores that are Walkers. Every store here is one: the sweep
+// must find bytes that the database does not know.
 func testWalk(s *suite) {
 	walker, ok := s.Store.(blobstore.Walker)
 	if !ok {

@@ -1,9 +1,9 @@
-// Package s3test gives tests empty places in a real S3 server.
+// Package s3test gives tests empty prefixes in a real S3 server.
 //
 // The bucket is the one that EXEUNT_TEST_S3 names, in the form of
 // --registry-storage, with credentials in the environment as for Exeunt itself.
-// Without it script/s3 starts a private server, once per test binary, which
-// ends with the test binary, however that ends.
+// Without it script/s3 starts a private server, once per test binary. The server
+// stops with the test binary, even after a crash.
 package s3test
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const environment = "EXEUNT_TEST_S3"
 
-// Location is a place that nobody else uses, as blobstore.Open takes it.
+// Location returns an unused location, as blobstore.Open takes it.
 func Location(t testing.TB) string {
 	t.Helper()
 	u := bucket(t)
@@ -30,7 +30,7 @@ func Location(t testing.TB) string {
 	return u.String()
 }
 
-// Through is a location whose server is reached at another URL.
+// Through returns a location with another endpoint.
 func Through(t testing.TB, location, endpoint string) string {
 	t.Helper()
 	u, err := url.Parse(location)
@@ -62,8 +62,8 @@ func bucket(t testing.TB) *url.URL {
 	return u
 }
 
-// server starts the script's server. It lives as long as its command, and cat
-// lives as long as this process holds the other end of its input.
+// server starts the script's server. The server stops with its command, cat,
+// which stops when this process closes the pipe to its input.
 var server = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(environment); given != "" {
 		return given, nil
@@ -92,8 +92,8 @@ var server = sync.OnceValues(func() (string, error) {
 			return "", err
 		}
 	}
-	// Waiting keeps cmd referred to, and so its input open: a pipe that nobody
-	// refers to is closed by the garbage collector.
+	// Wait keeps cmd, and so the pipe, reachable: the garbage collector closes
+	// an unreachable pipe.
 	go func() { _ = cmd.Wait() }()
 	return os.Getenv(environment), nil
 })
