@@ -1,8 +1,7 @@
-// Package v1 says how repositories of the registry are named in the API group
-// registry.exeunt.dev/v1. A repository is known by its path to clients of the
-// registry, and as an object, Repository, by a namespace and a name to clients
-// of the API. The two follow from each other; nothing is stored about it. The
-// package is pure.
+// Package v1 maps repository paths to names in the API group
+// registry.exeunt.dev/v1. Clients of the registry know a repository by its path;
+// clients of the API know it as an object, Repository, by namespace and name.
+// Each is computed from the other; nothing is stored. The package is pure.
 package v1
 
 import (
@@ -15,24 +14,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// GroupVersion is that of Repository.
+// GroupVersion is the group and version of Repository.
 var GroupVersion = schema.GroupVersion{Group: "registry.exeunt.dev", Version: "v1"}
 
 const (
-	// DefaultNamespace is where paths of one component live.
+	// DefaultNamespace is the namespace of paths with one component.
 	DefaultNamespace = "default"
 	// Plural is the resource's name.
 	Plural = "repositories"
 
-	// maxReadable bounds what a derived name keeps of its path, so that it fits
-	// a namespace's name with the hash.
+	// maxReadable bounds the readable part of a derived name, so that it and the
+	// hash fit the name of a namespace.
 	maxReadable = 45
 )
 
-// derived is the form of a name that was derived. No plain name has it.
+// derived matches derived names. No plain name matches it.
 var derived = regexp.MustCompile(`-[0-9a-f]{16}$`)
 
-// Name is the Repository that stands for a path:
+// Name returns the namespace and name of the Repository of a path:
 //
 //	web               default/web
 //	shop/web          shop/web
@@ -40,10 +39,10 @@ var derived = regexp.MustCompile(`-[0-9a-f]{16}$`)
 //	my_shop/web       my-shop-4e07408562bedb8b/web-…
 //	default/web       default/web-…: not the same as web
 //
-// A path whose parts are no names, or of which there are more than two, has a
-// derived one: what is readable of it, and a hash of all of it. Different paths
-// have different names, as far as 64 bits of SHA-256 are; should two ever meet,
-// the object that is there has one path, and the other path is refused.
+// A path with more than two components, or with one that is not a valid name,
+// gets a derived name: its readable part and a hash of the whole path. Different
+// paths have different names unless 64 bits of SHA-256 collide. After a
+// collision the existing object keeps its path, and the other path is refused.
 func Name(path string) (namespace, name string) {
 	first, rest, deeper := strings.Cut(path, "/")
 	if !deeper {
@@ -59,8 +58,7 @@ func Name(path string) (namespace, name string) {
 	return namespace, derive(rest, path)
 }
 
-// Path is the inverse of Name for names that are not derived. Of a derived name
-// it is not known.
+// Path is the inverse of Name. For a derived name the path is not known.
 func Path(namespace, name string) (path string, known bool) {
 	path = name
 	if namespace != DefaultNamespace {
@@ -70,12 +68,12 @@ func Path(namespace, name string) (path string, known bool) {
 	return path, ns == namespace && n == name
 }
 
-// plainName says whether a component is a name as it is.
+// plainName says whether a component is a valid name without change.
 func plainName(component string) bool {
 	return len(validation.IsDNS1123Subdomain(component)) == 0 && !derived.MatchString(component)
 }
 
-// derive makes a name of what is readable of a text and the hash of another.
+// derive makes a name from the readable part of text and the hash of whole.
 func derive(text, whole string) string {
 	readable := strings.Map(func(r rune) rune {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
@@ -92,9 +90,9 @@ func derive(text, whole string) string {
 const MaxPath = 255
 
 // ValidPath says whether a repository can have this path: components of
-// lower-case letters and digits, between which there may be one dot, one or two
-// underscores, or any number of dashes. Every request is held against it, so it
-// is no pattern.
+// lower-case letters and digits, separated by one dot, one or two underscores,
+// or any number of dashes. It runs for every request, so it is not a regular
+// expression.
 func ValidPath(path string) bool {
 	if len(path) > MaxPath {
 		return false

@@ -34,7 +34,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// like compares with what ends in a star: it stands for the rest.
+// like compares got with want, where a final star matches the rest.
 func like(got, want string) bool {
 	if prefix, some := strings.CutSuffix(want, "*"); some {
 		return strings.HasPrefix(got, prefix)
@@ -45,8 +45,8 @@ func like(got, want string) bool {
 // pathPattern is the grammar of paths in distribution-spec.
 var pathPattern = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 
-// TestValidPath: what ValidPath says is what the grammar says, of every path of
-// up to seven characters out of those that matter.
+// TestValidPath: ValidPath agrees with the grammar on every path of up to seven
+// characters from an alphabet that has every case.
 func TestValidPath(t *testing.T) {
 	const characters = "a0._-/A"
 	var walk func(path string)
