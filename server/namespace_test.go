@@ -17,9 +17,11 @@ func TestNamespacesReturn(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
 			database := dbtest.Open(t, engine)
-			servers := []*running{start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: database})}
+			first := Config{Data: filepath.Join(t.TempDir(), "data"), Database: database}
+			servers := []*running{start(t, first)}
 			if engine == sqldb.Postgres {
-				servers = append(servers, start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: database}))
+				second := Config{Data: filepath.Join(t.TempDir(), "data"), Database: database, EncryptionConfig: filepath.Join(first.Data, "encryption.yaml")}
+				servers = append(servers, start(t, second))
 			}
 			for i, r := range servers {
 				namespaces := r.client.CoreV1().Namespaces()

@@ -23,11 +23,21 @@ type pgTx struct {
 }
 
 func (db *DB) beginPG(ctx context.Context) (*pgTx, error) {
-	conn, err := db.writePool.Acquire(ctx)
+	wait, cancel := boundWait(ctx)
+	defer cancel() // ends the wait for a connection, not its use
+	conn, err := db.writePool.Acquire(wait)
 	if err != nil {
 		return nil, err
 	}
 	return &pgTx{conn: conn}, nil
+}
+
+// boundWait is ctx with a deadline of mostWait, if it has none.
+func boundWait(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, mostWait)
 }
 
 func (t *pgTx) send(ctx context.Context, b *Batch) error {

@@ -122,12 +122,14 @@ func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Ro
 }
 
 // Row reads the one row that a statement finds by key, and reports whether
-// there is one. ctx bounds the wait for a connection. Destinations are those of
+// there is one. ctx, or half a minute, bounds the wait for a connection. Destinations are those of
 // the interface Row, and *int and sql.Scanner.
 func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
 	if db.engine == SQLite {
 		return db.rows.row(ctx, statement, args, dest)
 	}
+	ctx, cancel := boundWait(ctx)
+	defer cancel()
 	err := db.reader.QueryRowContext(ctx, statement, args...).Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
