@@ -16,7 +16,7 @@ type BlueprintVersionRef struct {
 func (r BlueprintVersionRef) String() string { return r.Name + "@" + r.Version }
 
 // ProviderKind is the kind of cloud that a blueprint is for, such as "aws". A
-// credential must be of the same.
+// credential must be of the same kind.
 type ProviderKind string
 
 // InjectionStrategy says how a bootstrap token reaches the machine.
@@ -29,23 +29,22 @@ const (
 	InjectProviderSecret    InjectionStrategy = "provider-secret"
 )
 
-// InjectionStrategies are all of them.
+// InjectionStrategies returns all strategies.
 func InjectionStrategies() []InjectionStrategy {
 	return []InjectionStrategy{InjectCloudInitUserData, InjectHelmValues, InjectProviderSecret}
 }
 
-// DefaultDeadline is how long a resource may take to become Ready when its
-// blueprint does not say.
+// DefaultDeadline is the time to become Ready when the blueprint gives none.
 const DefaultDeadline = time.Hour
 
-// maxDeadline bounds what a blueprint may ask for.
+// maxDeadline is the longest deadline that a blueprint may set.
 const maxDeadline = 7 * 24 * time.Hour
 
-// BlueprintVersion says how a resource is built. A version never changes: another
-// way of building is another version.
+// BlueprintVersion says how a resource is built. A version never changes: a
+// change is another version.
 type BlueprintVersion struct {
 	Ref BlueprintVersionRef
-	// XR is the composite resource, ProviderConfig what it reaches its cloud by.
+	// XR is the composite resource, ProviderConfig its access to the cloud.
 	XR, ProviderConfig Template
 	Schema             ParameterSchema
 	Provider           ProviderKind
@@ -55,7 +54,7 @@ type BlueprintVersion struct {
 	Deadline time.Duration
 }
 
-// ObjectType says of which kind an object on the management cluster is.
+// ObjectType is the kind of an object on the management cluster.
 type ObjectType struct {
 	APIVersion string `json:"apiVersion"` // "group/version"
 	Kind       string `json:"kind"`
@@ -64,7 +63,7 @@ type ObjectType struct {
 // Template is an object before the parameters are filled in.
 type Template struct {
 	ObjectType
-	// Spec is JSON, an object. Its texts may have placeholders: see Render.
+	// Spec is a JSON object. Its strings may have placeholders: see Render.
 	Spec []byte
 }
 
@@ -74,7 +73,7 @@ var (
 	validVersion    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
 )
 
-// Validate names every field that is not acceptable.
+// Validate names every invalid field.
 func (b BlueprintVersion) Validate() error {
 	var errs FieldErrors
 	checkBlueprintRef(&errs, b.Ref)

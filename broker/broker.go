@@ -1,11 +1,11 @@
 // Package broker is the domain of provisioning: how a declaration becomes a
-// machine that has joined the mesh, and how it leaves again. It decides and it
-// names what it needs from others. It knows no database, no Kubernetes and no
-// network, and imports the standard library only.
+// machine that has joined the mesh, and how the machine leaves again. It
+// decides, and it declares the ports that it needs. It imports the standard
+// library only: no database, no Kubernetes, no network.
 //
-// Begin with [Next]: it is the whole machine in one pure function. The table of
-// everything it answers is in testdata/next.txt. The races, and what becomes of
-// each, are in docs/spec/broker.md.
+// Begin with [Next]: the whole state machine in one pure function.
+// testdata/next.txt holds the table of all its answers; docs/spec/broker.md
+// holds the races and their answers.
 //
 // # The story
 //
@@ -20,34 +20,34 @@
 //	apply             the one action                                 ports
 //	emit and persist  the event, then the phase                      [Service.Advance]
 //
-// Nothing but the phase is remembered between two rounds; all else is looked at
-// again. So a round may be repeated, cut off, or run by another process.
+// Only the phase is stored between two rounds; a round reads all other facts
+// again. So a round may be repeated, interrupted, or run by another process.
 //
-// On its way up the resource is Pending until its namespace is ready and a
-// bootstrap token is minted. Then the ProviderConfig and, second, the composite
-// resource (XR) are applied: Provisioning. When the XR is ready, the machine is
-// up and its node has to come: Enrolling. When the node has used the token:
-// Ready. A condition that the XR will not leave by itself, or the deadline,
-// makes it Failed, and Failed it stays. A token that can no longer be used is
-// minted again for as long as no node has used it.
+// On the way up the resource is Pending until its namespace is ready and a
+// bootstrap token is minted. Then the broker applies the ProviderConfig and,
+// second, the composite resource (XR): Provisioning. When the XR is ready, the
+// machine runs and its node must enrol: Enrolling. When the node has used the
+// token: Ready. A condition that the XR cannot leave by itself, or the
+// deadline, makes the resource Failed; only deletion ends Failed. The broker
+// replaces a token that can no longer be used, as long as no node has used it.
 //
-// On its way down, from wherever it was, [Service.Deprovision] records the
-// intent and makes the token worthless, so that a machine that boots late
-// cannot enrol. Then the node is drained out of the mesh: Deregistering. Only
-// then is the XR deleted, and after it is seen gone the ProviderConfig, whose
-// credentials the substrate needs to go: Deprovisioning. Then it is Deleted,
-// and nothing is done any more.
+// On the way down, from any phase, [Service.Deprovision] records the intent and
+// revokes the token, so that a machine that boots late cannot enrol. Then the
+// mesh drains the node: Deregistering. Only then does the broker delete the XR,
+// and after the XR is observed gone the ProviderConfig, whose credentials the
+// substrate needs for its own deletion: Deprovisioning. Then the resource is
+// Deleted, and no action follows.
 //
 // # What always holds
 //
 //   - The node leaves before its substrate. Deleting the substrate of a live
-//     peer would leave a peer in the mesh that nobody can drain.
-//   - Teardown is one way. No observation, however healthy, leads out of it.
+//     peer would leave a peer in the mesh that can no longer drain.
+//   - Teardown is one way. No observation leads out of it.
 //   - Deleted is the end: no action follows.
-//   - Whatever the phase, a deletion that was requested ends in Deleted once the
-//     causes that hold it are gone.
+//   - From any phase, a requested deletion ends in Deleted once the causes that
+//     hold it are gone.
 //   - A token is not replaced while the node that used it is registered: the
 //     token's id is the only handle on that node.
-//   - Each of the five events of a resource is published at least once when it
-//     is due, under one token, and stored at most once.
+//   - Each of the five events of a resource is stored at most once, and
+//     published at least once under one token.
 package broker

@@ -5,25 +5,26 @@ import (
 	"strings"
 )
 
-// The domain's errors: a closed set. Callers tell them apart with errors.Is,
+// The domain's errors: a closed set. Clients distinguish them with errors.Is,
 // through any wrapping.
 var (
-	// ErrInvalidRequest: a field of a request, or a parameter, is not acceptable.
+	// ErrInvalidRequest: a field of a request, or a parameter, is invalid.
 	ErrInvalidRequest = errors.New("broker: invalid request")
 	// ErrBlueprintNotFound: no such blueprint, or no such version of it.
 	ErrBlueprintNotFound = errors.New("broker: blueprint version not found")
 	// ErrCloudCredentialNotFound: no such credential, or it is not the project's.
 	ErrCloudCredentialNotFound = errors.New("broker: cloud credential not found")
-	// ErrNamespaceUnavailable: the project's namespace is terminating or missing.
-	// One that is merely not ready yet is no error: the resource waits, Pending.
+	// ErrNamespaceUnavailable: the project's namespace is terminating or
+	// missing. One that is not ready yet is no error: the resource waits in
+	// Pending.
 	ErrNamespaceUnavailable = errors.New("broker: namespace is terminating or missing")
 	// ErrProvisionedResourceExists: the id, or the name in the project, belongs to
 	// another resource.
 	ErrProvisionedResourceExists = errors.New("broker: provisioned resource exists")
 	// ErrProvisionedResourceNotFound: there is no resource of that id.
 	ErrProvisionedResourceNotFound = errors.New("broker: provisioned resource not found")
-	// ErrPhaseConflict: the resource has moved on since it was read, or the move
-	// is not allowed. Look again; nothing was changed.
+	// ErrPhaseConflict: the resource has changed since it was read, or the move
+	// is not allowed. Nothing was written; read again.
 	ErrPhaseConflict = errors.New("broker: phase conflict")
 	// ErrBootstrapTokenFailed: the token could not be minted, bound or revoked.
 	ErrBootstrapTokenFailed = errors.New("broker: bootstrap token failed")
@@ -52,8 +53,8 @@ type DeregistrationError struct {
 func (e *DeregistrationError) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 func (e *DeregistrationError) Unwrap() error { return e.Err }
 
-// Errors of wiring: a program that was put together wrongly does not start. They
-// are no part of the domain's set.
+// Errors of wiring: a program with a missing part does not start. They are not
+// part of the domain's set.
 var (
 	ErrServiceRepositoryRequired  = errors.New("broker service: a Repository is required")
 	ErrServiceBlueprintsRequired  = errors.New("broker service: a BlueprintCatalog is required")
@@ -75,8 +76,8 @@ type FieldError struct {
 func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// FieldErrors are all fields of a request that are refused: a person who mends
-// one should not have to come back for the next.
+// FieldErrors are all refused fields of a request, so that a person can correct
+// them all at once.
 type FieldErrors []*FieldError
 
 func (e FieldErrors) Error() string {
@@ -87,7 +88,7 @@ func (e FieldErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap makes errors.Is and errors.As see each of them.
+// Unwrap lets errors.Is and errors.As see each of them.
 func (e FieldErrors) Unwrap() []error {
 	all := make([]error, len(e))
 	for i, field := range e {
@@ -96,7 +97,7 @@ func (e FieldErrors) Unwrap() []error {
 	return all
 }
 
-// add notes a field that is not acceptable.
+// add records an invalid field.
 func (e *FieldErrors) add(field, detail string) { e.refuse(field, detail, ErrInvalidRequest) }
 
 func (e *FieldErrors) refuse(field, detail string, err error) {

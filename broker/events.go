@@ -2,11 +2,11 @@ package broker
 
 import "time"
 
-// EventType tells events apart, in storage and on the wire. The set is closed;
-// the strings stand in the database's CHECK constraint, letter by letter.
+// EventType is the type of an event, in storage and on the wire. The set is
+// closed; the database's CHECK constraint holds the same strings.
 type EventType string
 
-// The five events. The phases between them are quiet.
+// The five events. The other phases have none.
 const (
 	EventRequested EventType = "broker.ProvisionedResourceRequested"
 	EventReady     EventType = "broker.ProvisionedResourceReady"
@@ -15,21 +15,21 @@ const (
 	EventDeleted   EventType = "broker.ProvisionedResourceDeleted"
 )
 
-// EventTypes are all of them, in the order of a life.
+// EventTypes returns all types, in lifecycle order.
 func EventTypes() []EventType {
 	return []EventType{EventRequested, EventReady, EventFailed, EventDeleting, EventDeleted}
 }
 
-// Event is something that has happened to a resource, for others to know.
+// Event is a change of a resource that the broker publishes.
 type Event interface {
 	EventType() EventType
-	// Head is what all events have.
+	// Head holds the fields that all events have.
 	Head() EventHead
 }
 
-// EventHead is what all events have.
+// EventHead holds the fields that all events have.
 type EventHead struct {
-	// EventID is the outbox token: the same whenever the event is made again.
+	// EventID is the outbox token: equal for every attempt to emit the event.
 	EventID               OutboxToken           `json:"eventID"`
 	OccurredAt            time.Time             `json:"occurredAt"`
 	ProvisionedResourceID ProvisionedResourceID `json:"provisionedResourceID"`
@@ -48,7 +48,7 @@ type ProvisionedResourceRequested struct {
 }
 
 // ProvisionedResourceReady: the XR is ready and the node has enrolled, for the
-// first time. A resource that recovers later does not say so again.
+// first time. A resource that recovers later emits no second one.
 type ProvisionedResourceReady struct{ EventHead }
 
 // ProvisionedResourceFailed: the resource will not become ready.
@@ -78,14 +78,13 @@ func (ProvisionedResourceDeleting) EventType() EventType { return EventDeleting 
 // EventType is "broker.ProvisionedResourceDeleted".
 func (ProvisionedResourceDeleted) EventType() EventType { return EventDeleted }
 
-// OutboxToken names an event for good. It is unique in the outbox, so an event
-// that is made again, because a process died before it could write down that it
-// had been made, is stored at most once.
+// OutboxToken identifies an event. It is unique in the outbox, so an event that
+// is emitted again after a crash is stored at most once.
 type OutboxToken string
 
-// NewOutboxToken is made of nothing that differs between two attempts: not the
-// time, nothing random. A resource has each event at most once in its life, and
-// its id is never used again, so the two suffice.
+// NewOutboxToken uses only values that are equal in every attempt: no time,
+// nothing random. A resource has each event at most once in its life, and its
+// id is never reused, so id and type suffice.
 func NewOutboxToken(id ProvisionedResourceID, event EventType) OutboxToken {
 	return OutboxToken(string(event) + "/" + string(id))
 }
@@ -114,9 +113,9 @@ func (r ProvisionedResource) DeletingEvent() ProvisionedResourceDeleting {
 	return ProvisionedResourceDeleting{EventHead: r.eventHead(EventDeleting, r.state.DeletionRequestedAt)}
 }
 
-// crossing is the event of a resource that has just come into its phase, or nil.
-// Requested and Deleting are not among them: they are written together with the
-// phase, by the repository.
+// crossing is the event of a resource that has just entered its phase, or nil.
+// It never is Requested or Deleting: the repository writes those together with
+// the phase.
 func (r ProvisionedResource) crossing(at time.Time, why string) Event {
 	switch r.state.Phase {
 	case PhaseReady:

@@ -1,15 +1,15 @@
 package broker
 
-// ObservedXR is what a round has seen: the facts that Next decides by, and the
-// reasons that a person is told. The zero value is a resource of which nothing
+// ObservedXR is the snapshot of a round: the facts that Next decides by, and
+// the reasons that people see. The zero value is a resource of which nothing
 // exists yet.
 //
-// The facts are not read at one moment, so the order of reading matters, and it
-// is: the token's state, then NodeRegistered, then the substrate. A state that
-// can no longer enrol a node is final (see TokenState), so "no node" read after
-// it stays true. Read the other way round, a node could enrol in between: the
-// snapshot would say "no node, token consumed", and the substrate of a live node
-// would be deleted.
+// A round reads the facts one after the other, so the order matters: the
+// token's state, then NodeRegistered, then the substrate. A state in which no
+// node can enrol is final (see TokenState), so "no node" read after it stays
+// true. In the other order a node could enrol in between: the snapshot would
+// say "no node, token consumed", and the broker would delete the substrate of a
+// live node.
 type ObservedXR struct {
 	// NamespaceReady: the project's namespace takes new objects.
 	NamespaceReady bool
@@ -17,31 +17,30 @@ type ObservedXR struct {
 	Token TokenState
 	// NodeRegistered: a node that used the token is in the mesh.
 	NodeRegistered bool
-	// ProviderConfigExists: the ProviderConfig is there, being deleted or not.
+	// ProviderConfigExists: the ProviderConfig exists, being deleted or not.
 	ProviderConfigExists bool
-	// SecretExists: an object that carries a token's secret is there, being
-	// deleted or not. It can be there without a ProviderConfig, since the token
-	// is delivered first.
+	// SecretExists: a Secret with a token exists, being deleted or not. It can
+	// exist without a ProviderConfig, because the token is delivered first.
 	SecretExists bool
-	// XRExists: the XR is there, being deleted or not. The three below count
-	// only with it.
+	// XRExists: the XR exists, being deleted or not. The three fields below
+	// count only if it does.
 	XRExists bool
 	// XRDeleting: the XR is being deleted.
 	XRDeleting bool
-	// XRReady: the XR reports that all it is composed of is ready.
+	// XRReady: the XR reports that all its composed resources are ready.
 	XRReady bool
-	// XRFailed: the XR is in a condition that it will not leave by itself.
+	// XRFailed: the XR is in a condition that it cannot leave by itself.
 	XRFailed bool
-	// Overdue: the time to become Ready is over. See ProvisionedResource.Overdue.
+	// Overdue: the deadline has passed. See ProvisionedResource.Overdue.
 	Overdue bool
 
-	// Reasons say who or what holds the resource where it is. Next ignores them.
+	// Reasons say what holds the resource in its phase. Next ignores them.
 	Reasons []Reason
 }
 
 // TokenState is the state of a bootstrap token. Consumed, expired and revoked
-// are final: whoever reports one of them lets no node enrol by that token from
-// then on, whatever any clock says.
+// are final: an issuer that reports one of them lets no node enrol with that
+// token from then on, whatever any clock says.
 type TokenState string
 
 // The states of a token. Any other counts as issued: it might be used.
@@ -50,18 +49,18 @@ const (
 	TokenNone TokenState = ""
 	// TokenIssued: it can be used.
 	TokenIssued TokenState = "issued"
-	// TokenUndelivered: it could be used, but its secret was lost before it was
-	// delivered. Nobody has it, and nobody can read it again.
+	// TokenUndelivered: it could be used, but its secret was lost before
+	// delivery and cannot be read again.
 	TokenUndelivered TokenState = "undelivered"
-	// TokenConsumed: a node has enrolled by it.
+	// TokenConsumed: a node has enrolled with it.
 	TokenConsumed TokenState = "consumed"
-	// TokenExpired: nobody used it in time.
+	// TokenExpired: no node used it in time.
 	TokenExpired TokenState = "expired"
-	// TokenRevoked: it was made worthless before it was used.
+	// TokenRevoked: it was revoked before a node used it.
 	TokenRevoked TokenState = "revoked"
 )
 
-// usable says whether a node might still enrol by the token.
+// usable reports whether a node might still enrol with the token.
 func (s TokenState) usable() bool {
 	switch s {
 	case TokenNone, TokenConsumed, TokenExpired, TokenRevoked:
@@ -70,12 +69,14 @@ func (s TokenState) usable() bool {
 	return true
 }
 
-// enrolled says whether a node has used the token. A registered node proves it.
+// enrolled reports whether a node has used the token. A registered node proves
+// it.
 func (o ObservedXR) enrolled() bool { return o.Token == TokenConsumed || o.NodeRegistered }
 
-// needsToken says whether the resource has no token that a node could still use
-// or has used. A spent token is worth nothing to a new XR; but while the node
-// that spent it is registered, the token is the handle on it and is kept.
+// needsToken reports whether the resource has no token that a node could still
+// use or has used. A spent token is useless to a new XR; but while the node
+// that spent it is registered, the token is the handle on that node and is
+// kept.
 func (o ObservedXR) needsToken() bool {
 	if o.NodeRegistered {
 		return false
@@ -89,7 +90,7 @@ func (o ObservedXR) needsToken() bool {
 	return false
 }
 
-// ObservedSubstrate is what Substrate.Observe has seen.
+// ObservedSubstrate is the answer of Substrate.Observe.
 type ObservedSubstrate struct {
 	ProviderConfigExists bool
 	SecretExists         bool
@@ -97,16 +98,16 @@ type ObservedSubstrate struct {
 	XRDeleting           bool
 	XRReady              bool
 	XRFailed             bool
-	// DeliveredToken is the token whose secret lies where the machine will look
-	// for it; empty: none.
+	// DeliveredToken is the token whose secret is where the machine looks for
+	// it; empty: none.
 	DeliveredToken BootstrapTokenID
-	// Reasons: the conditions that the XR reports, and the finalizers that hold
-	// what is being deleted.
+	// Reasons: the conditions that the XR reports, and the finalizers of
+	// objects that are being deleted.
 	Reasons []Reason
 }
 
 // Reads are the answers of the ports in one round, in the order in which they
-// have to be asked.
+// must be read.
 type Reads struct {
 	Token          TokenState // TokenNone if no token is bound
 	NodeRegistered bool       // false if no token is bound
@@ -116,7 +117,7 @@ type Reads struct {
 	Reasons        []Reason // of the ports other than the substrate
 }
 
-// Fold makes one snapshot of what was read about a resource.
+// Fold makes one snapshot from the reads of a round.
 func Fold(r ProvisionedResource, reads Reads) ObservedXR {
 	token := reads.Token
 	if token == TokenIssued && reads.Substrate.DeliveredToken != r.TokenID() {

@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// Parameters are the checked values of a resource, by name. A value is a string,
-// a bool, an int64 or a float64, as its parameter's type says; so two requests
-// that mean the same compare equal.
+// Parameters are the checked values of a resource, by name. A value is a
+// string, a bool, an int64 or a float64, as its parameter's type says, so equal
+// requests compare equal.
 type Parameters map[string]any
 
-// Check brings the values of a request into the form they are stored in and
-// fills in the defaults. The values are as encoding/json decodes them. The error
-// is FieldErrors and names every value that is refused.
+// Check converts the values of a request to the form in which they are stored
+// and fills in the defaults. The values are as encoding/json decodes them. The
+// error is FieldErrors and names every refused value.
 func (s ParameterSchema) Check(values map[string]any) (Parameters, error) {
 	var errs FieldErrors
 	checked := Parameters{}
@@ -46,8 +46,8 @@ func (s ParameterSchema) Check(values map[string]any) (Parameters, error) {
 	return checked, nil
 }
 
-// unknown lists the values that no parameter is for, sorted, so that the same
-// request always gets the same answer.
+// unknown lists the values without a declared parameter, sorted, so that the
+// same request always gets the same answer.
 func (s ParameterSchema) unknown(values map[string]any) []string {
 	var names []string
 	for name := range values {
@@ -59,7 +59,7 @@ func (s ParameterSchema) unknown(values map[string]any) []string {
 	return names
 }
 
-// scalar returns the value as the one Go type that stands for its type.
+// scalar converts the value to the one Go type that represents t.
 func scalar(t ParameterType, value any) (any, bool) {
 	switch t {
 	case TypeString:
@@ -76,8 +76,8 @@ func scalar(t ParameterType, value any) (any, bool) {
 	return nil, false
 }
 
-// exactFloat is the first integer that a float64 may have been rounded to: a
-// larger one did not arrive as it was written.
+// exactFloat is 2^53: from here on a float64 may have been rounded from another
+// integer, so larger integers are refused.
 const exactFloat = 1 << 53
 
 func integer(value any) (any, bool) {
@@ -130,8 +130,8 @@ func number(value any) (any, bool) {
 	return f, true
 }
 
-// describe names what a value is, in the words of JSON, without repeating it: it
-// may be large, or secret.
+// describe names the JSON type of a value without repeating the value, which
+// may be large or secret.
 func describe(value any) string {
 	switch value.(type) {
 	case nil:

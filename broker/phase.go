@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ProvisionedResourcePhase says how far a resource has come. The set is closed.
+// ProvisionedResourcePhase is the progress of a resource. The set is closed.
 type ProvisionedResourcePhase string
 
 // The eight phases: five on the way up, three on the way down.
@@ -21,17 +21,17 @@ const (
 	PhaseReady ProvisionedResourcePhase = "Ready"
 	// PhaseFailed is left only by deletion.
 	PhaseFailed ProvisionedResourcePhase = "Failed"
-	// PhaseDeregistering is the first of teardown: the node is being drained out
-	// of the mesh, and the substrate is not touched.
+	// PhaseDeregistering is the first of teardown: the mesh drains the node,
+	// and the substrate is not touched.
 	PhaseDeregistering ProvisionedResourcePhase = "Deregistering"
-	// PhaseDeprovisioning is the second: the node is gone, and the XR and then
-	// the ProviderConfig are being deleted.
+	// PhaseDeprovisioning is the second: the node is gone, and the broker
+	// deletes the XR and then the ProviderConfig.
 	PhaseDeprovisioning ProvisionedResourcePhase = "Deprovisioning"
-	// PhaseDeleted is the end.
+	// PhaseDeleted is the last phase.
 	PhaseDeleted ProvisionedResourcePhase = "Deleted"
 )
 
-// Phases are all phases, in the order of a life.
+// Phases returns all phases, in lifecycle order.
 func Phases() []ProvisionedResourcePhase {
 	return []ProvisionedResourcePhase{
 		PhasePending, PhaseProvisioning, PhaseEnrolling, PhaseReady, PhaseFailed,
@@ -53,35 +53,35 @@ func isDeletionPhase(p ProvisionedResourcePhase) bool {
 
 // Action is the one thing to do in a round. The set is closed.
 //
-// Why teardown has four actions and not one "delete": one action would leave the
-// order (fence the token, drain the node, delete the XR, delete the
-// ProviderConfig) to whoever carries it out, where only a test with a cluster
-// could see it broken. With an action for each, the order is a property of Next
-// and is checked for every combination of facts.
+// Teardown has four actions instead of one "delete". One action would leave the
+// order (revoke the token, drain the node, delete the XR, delete the
+// ProviderConfig) to the code that carries it out, where only a test with a
+// cluster could see it broken. With an action for each, the order is a property
+// of Next and is checked for every combination of facts.
 type Action string
 
-// The actions. Each is idempotent: it may be repeated after any crash.
+// The actions. Each is idempotent: a round may repeat it after any crash.
 const (
 	// ActionNoop does nothing: the resource has what it needs, or waits.
 	ActionNoop Action = "Noop"
-	// ActionMintToken mints a bootstrap token in place of one that is missing or
-	// can no longer be used, and delivers it. See Service.MintToken.
+	// ActionMintToken mints and delivers a bootstrap token in place of one that
+	// is missing or can no longer be used. See Service.MintToken.
 	ActionMintToken Action = "MintToken"
 	// ActionApplySubstrate applies the ProviderConfig and, second, the XR.
 	ActionApplySubstrate Action = "ApplySubstrate"
 	// ActionDeregisterNode drains the node out of the mesh.
 	ActionDeregisterNode Action = "DeregisterNode"
 	// ActionRevokeToken makes an unused token worthless, so that no node can
-	// enrol behind the drain.
+	// enrol after the drain.
 	ActionRevokeToken Action = "RevokeToken"
 	// ActionDeleteSubstrate deletes the XR with foreground propagation.
 	ActionDeleteSubstrate Action = "DeleteSubstrate"
-	// ActionDeleteProviderConfig deletes the ProviderConfig and the object that
-	// carries the token's secret. It follows only when the XR is observed gone.
+	// ActionDeleteProviderConfig deletes the ProviderConfig and the Secret with
+	// the token. It follows only when the XR is observed gone.
 	ActionDeleteProviderConfig Action = "DeleteProviderConfig"
 )
 
-// Actions are all actions.
+// Actions returns all actions.
 func Actions() []Action {
 	return []Action{
 		ActionNoop, ActionMintToken, ActionApplySubstrate, ActionDeregisterNode,
@@ -89,14 +89,13 @@ func Actions() []Action {
 	}
 }
 
-// Next decides what to do with a resource and which phase it is in then. It is
-// pure: no clock, no memory, no I/O. It is total: every snapshot and every
-// phase, known or not, has an answer; a phase that is not known counts as
-// Pending.
+// Next decides the action for a resource and the phase that follows it. It is
+// pure: no clock, no state, no I/O. It is total: every snapshot and every phase
+// has an answer; an unknown phase counts as Pending.
 //
-// The phase is read only where the facts cannot tell: whether deletion was
-// requested, and whether the resource has failed or is over. Everything else
-// follows from what is observed, so that a wrong phase heals by itself.
+// Next reads the phase only where the facts cannot tell: whether deletion was
+// requested, and whether the resource has failed or is deleted. Everything else
+// follows from the observation, so a wrong phase heals by itself.
 func Next(observed ObservedXR, current ProvisionedResourcePhase) (Action, ProvisionedResourcePhase) {
 	switch {
 	case current == PhaseDeleted:
@@ -109,10 +108,10 @@ func Next(observed ObservedXR, current ProvisionedResourcePhase) (Action, Provis
 	return converge(observed)
 }
 
-// teardown goes down, one step at a time; the order of the cases is the order of
-// the steps. A registered node comes first, whatever else is there: while it
-// lives, the substrate is not touched. A token that might still be used comes
-// before the substrate too: until it is fenced, "no node is registered" can
+// teardown returns the next step down; the order of the cases is the order of
+// the steps. A registered node comes first, whatever else exists: while it
+// lives, the substrate is not touched. A token that might still be used also
+// comes before the substrate: until it is revoked, "no node is registered" can
 // become false at any moment.
 func teardown(o ObservedXR) (Action, ProvisionedResourcePhase) {
 	switch {
@@ -128,10 +127,10 @@ func teardown(o ObservedXR) (Action, ProvisionedResourcePhase) {
 	return ActionNoop, PhaseDeleted
 }
 
-// converge goes up. An XR that somebody else deletes, or has deleted, counts as
-// lost: its node is drained and its token fenced first, as in teardown, and then
-// all begins again with a new token, since the machine that had the old one is
-// going or gone.
+// converge returns the next step up. An XR that another client deletes, or has
+// deleted, counts as lost: the broker drains its node and revokes its token
+// first, as in teardown, and then starts over with a new token, because the
+// machine that had the old one is going or gone.
 func converge(o ObservedXR) (Action, ProvisionedResourcePhase) {
 	lost := !o.XRExists || o.XRDeleting
 	ready := !lost && o.XRReady
@@ -158,8 +157,8 @@ func converge(o ObservedXR) (Action, ProvisionedResourcePhase) {
 	return action, waiting(o)
 }
 
-// supply gives a resource what it lacks. Nothing can be put into a namespace
-// that is not ready.
+// supply returns the action that adds what the resource lacks. A namespace that
+// is not ready takes no objects.
 func supply(o ObservedXR) Action {
 	switch {
 	case !o.NamespaceReady:

@@ -10,45 +10,46 @@ import (
 	"time"
 )
 
-// ProvisionedResourceID names a resource for good: no two in all time share one.
+// ProvisionedResourceID identifies a resource. Ids are never reused.
 type ProvisionedResourceID string
 
-// ProjectID is the name of the namespace that a project is.
+// ProjectID is the name of the project's namespace.
 type ProjectID string
 
-// BootstrapTokenID names a bootstrap token. It is the broker's own handle on the
-// node that used the token.
+// BootstrapTokenID identifies a bootstrap token. It is the broker's handle on
+// the node that used the token.
 type BootstrapTokenID string
 
 // CloudCredentialRef is the name of a cloud credential in the project.
 type CloudCredentialRef string
 
-// ProvisionedResource is the aggregate. It is a value: its methods return changed
-// copies, and nothing is stored before a Repository was given one.
+// ProvisionedResource is the aggregate. It is a value: its methods return
+// changed copies; a Repository stores them.
 type ProvisionedResource struct{ state State }
 
-// State is all that a resource is, for storing it and for reading it back.
+// State is the complete state of a resource, for storing it and for reading it
+// back.
 type State struct {
 	ID         ProvisionedResourceID
 	Project    ProjectID
-	Name       string // unique in the project among those that are not Deleted
+	Name       string // unique in the project among resources that are not Deleted
 	Blueprint  BlueprintVersionRef
 	Credential CloudCredentialRef
 	Parameters Parameters // checked, with defaults filled in
-	// XR and ProviderConfig say of which kinds its substrate is. They are kept
-	// with it, so that it can be torn down whatever has become of its blueprint.
+	// XR and ProviderConfig are the kinds of its substrate. The resource stores
+	// them so that teardown works after its blueprint has changed or gone.
 	XR, ProviderConfig ObjectType
 	// Deadline is how long the resource may take to become Ready.
 	Deadline time.Duration
-	// RequestDigest tells a request that is repeated from another with the same
-	// id.
+	// RequestDigest distinguishes a repeated request from a different one with
+	// the same id.
 	RequestDigest string
 
 	Phase     ProvisionedResourcePhase
 	TokenID   BootstrapTokenID // empty: none bound yet
 	CreatedAt time.Time
-	// ConvergeStartedAt is what the deadline counts from: the creation, or the
-	// last time that the resource ceased to be Ready.
+	// ConvergeStartedAt is the start of the deadline: the creation, or the last
+	// time that the resource ceased to be Ready.
 	ConvergeStartedAt time.Time
 	// DeletionRequestedAt is the column deletion_requested_at; zero is NULL:
 	// deletion was never requested. It is set once, with the phase, by
@@ -56,9 +57,9 @@ type State struct {
 	DeletionRequestedAt time.Time
 }
 
-// Restore makes the aggregate of what was stored. A phase that is not known is
-// accepted, and counts as Pending, unless deletion was requested: such a row
-// could lead out of teardown, and is refused.
+// Restore makes the aggregate from stored state. It accepts an unknown phase,
+// which counts as Pending, unless deletion was requested: such a row could lead
+// out of teardown, so Restore refuses it.
 func Restore(s State) (ProvisionedResource, error) {
 	var errs FieldErrors
 	checkIdentity(&errs, s.ID, s.Project, s.Name)
@@ -75,7 +76,7 @@ func Restore(s State) (ProvisionedResource, error) {
 	return ProvisionedResource{s}, nil
 }
 
-// State returns a copy of all that the resource is.
+// State returns a copy of the complete state.
 func (r ProvisionedResource) State() State {
 	s := r.state
 	s.Parameters = maps.Clone(s.Parameters)
@@ -85,15 +86,15 @@ func (r ProvisionedResource) State() State {
 // ID is the resource's id.
 func (r ProvisionedResource) ID() ProvisionedResourceID { return r.state.ID }
 
-// Phase is the phase it is in.
+// Phase is the current phase.
 func (r ProvisionedResource) Phase() ProvisionedResourcePhase { return r.state.Phase }
 
-// TokenID is the bootstrap token bound to it, or empty.
+// TokenID is the bound bootstrap token, or empty.
 func (r ProvisionedResource) TokenID() BootstrapTokenID { return r.state.TokenID }
 
-// XRName is the name of its XR, its ProviderConfig and its token's secret. It
-// holds a digest of the id, so that a resource created later under the same name
-// never meets what the deletion of this one still does.
+// XRName is the name of its XR, its ProviderConfig and its token's Secret. It
+// contains a digest of the id, so that the unfinished deletion of this resource
+// never touches a later resource of the same name.
 func (r ProvisionedResource) XRName() string {
 	const digits, longest = 10, 63
 	sum := sha256.Sum256([]byte(r.state.ID))
@@ -104,8 +105,8 @@ func (r ProvisionedResource) XRName() string {
 	return name + "-" + hex.EncodeToString(sum[:])[:digits]
 }
 
-// Overdue says whether the time to become Ready is over. A resource that is
-// Ready, or on its way down, has no deadline.
+// Overdue reports whether the deadline has passed. A resource that is Ready, or
+// on its way down, has no deadline.
 func (r ProvisionedResource) Overdue(now time.Time) bool {
 	if r.state.Phase == PhaseReady || isDeletionPhase(r.state.Phase) {
 		return false
@@ -113,9 +114,8 @@ func (r ProvisionedResource) Overdue(now time.Time) bool {
 	return !now.Before(r.state.ConvergeStartedAt.Add(r.state.Deadline))
 }
 
-// RequestDeletion records the wish to be deleted: it returns a copy that has
-// begun its teardown. Of a resource that is already on its way down, whichever
-// phase it has reached, it returns the same and false.
+// RequestDeletion returns a copy that has begun its teardown. For a resource
+// that is already on its way down, in any phase, it returns the same and false.
 func (r ProvisionedResource) RequestDeletion(now time.Time) (ProvisionedResource, bool) {
 	if isDeletionPhase(r.state.Phase) {
 		return r, false
@@ -125,8 +125,9 @@ func (r ProvisionedResource) RequestDeletion(now time.Time) (ProvisionedResource
 	return r, true
 }
 
-// advance moves the resource to a phase that Next has named. Teardown is entered
-// by RequestDeletion alone and left by nothing: anything else is a broken caller.
+// advance moves the resource to a phase that Next returned. Only
+// RequestDeletion enters teardown, and nothing leaves it; any other move is a
+// programming error.
 func (r ProvisionedResource) advance(to ProvisionedResourcePhase, now time.Time) (ProvisionedResource, error) {
 	from := r.state.Phase
 	if _, err := ParsePhase(string(to)); err != nil {

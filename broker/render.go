@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// A placeholder is ${name} in a text of a template, key or value. $${ is a
-// plain ${.
+// A placeholder is ${name} in a string of a template, key or value. $${ stands
+// for a plain ${.
 var placeholder = regexp.MustCompile(`\$?\$\{[^{}]*\}`)
 
-// variables are the placeholders that every resource has, besides its
+// variables are the placeholders that every resource has, in addition to its
 // parameters.
 var variables = []string{
 	"resource.id", "resource.name", "resource.namespace", "credential.name",
 	"xr.name", "providerConfig.name", "token.secretName",
 }
 
-// knows says whether a placeholder can be filled in.
+// knows reports whether the placeholder has a value.
 func (b BlueprintVersion) knows(name string) bool {
 	if parameter, ok := strings.CutPrefix(name, "parameters."); ok {
 		return slices.ContainsFunc(b.Schema, func(p Parameter) bool { return p.Name == parameter })
@@ -28,8 +28,8 @@ func (b BlueprintVersion) knows(name string) bool {
 	return slices.Contains(variables, name)
 }
 
-// placeholders lists the names that a spec asks for. They are looked for in the
-// JSON text: no escape of JSON has a brace in it.
+// placeholders lists the placeholder names in a spec. It searches the JSON
+// text, because no JSON escape contains a brace.
 func placeholders(spec []byte) []string {
 	var names []string
 	for _, found := range placeholder.FindAll(spec, -1) {
@@ -40,7 +40,7 @@ func placeholders(spec []byte) []string {
 	return names
 }
 
-// named is the name in a placeholder; an escaped one has none.
+// named returns the name in a placeholder; an escaped one has none.
 func named(text string) (string, bool) {
 	if strings.HasPrefix(text, "$$") {
 		return "", false
@@ -48,12 +48,12 @@ func named(text string) (string, bool) {
 	return text[2 : len(text)-1], true
 }
 
-// Render fills in a template for a resource. A text that is nothing but one
-// placeholder becomes the value, with its type; a placeholder within a text
-// becomes text. A field or an element whose only text is a parameter that was
-// not given, and has no default, is left out.
+// Render fills in a template for a resource. A string that consists of one
+// placeholder becomes the value, with its type; a placeholder inside a longer
+// string becomes text. Render leaves out a field or an element whose only text
+// is a parameter without value and default.
 //
-// Numbers are int64 or float64, as Kubernetes' own decoders have them.
+// Numbers are int64 or float64, as in Kubernetes' decoders.
 func (r ProvisionedResource) Render(t Template) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(t.Spec))
 	decoder.UseNumber()
@@ -66,7 +66,7 @@ func (r ProvisionedResource) Render(t Template) (map[string]any, error) {
 	return out, nil
 }
 
-// values are what the placeholders of a resource stand for.
+// values maps the placeholders of a resource to their values.
 func (r ProvisionedResource) values() map[string]any {
 	name := r.XRName()
 	values := map[string]any{
@@ -80,8 +80,8 @@ func (r ProvisionedResource) values() map[string]any {
 	return values
 }
 
-// fill returns a value with its placeholders filled in, or nil where it is to be
-// left out. A null of the template stays.
+// fill returns a value with its placeholders filled in, or nil to leave it out.
+// A null in the template stays.
 func fill(value any, values map[string]any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -111,7 +111,7 @@ func fill(value any, values map[string]any) any {
 		if n, err := v.Int64(); err == nil {
 			return n
 		}
-		f, _ := v.Float64() // what the decoder took is a number; too large is infinite
+		f, _ := v.Float64() // the decoder accepted it, so it is a number; one that is too large becomes infinite
 		return f
 	}
 	return value

@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// ParameterType is the type of a parameter's values. They are scalar: a value
-// fits into one field of an XR, one flag of a command line, one input of a form.
+// ParameterType is the type of a parameter's values. All types are scalar: a
+// value fits into one field of an XR, one flag of a command line, one input of
+// a form.
 type ParameterType string
 
 // The types of parameters: a closed set.
@@ -22,7 +23,7 @@ const (
 	TypeBoolean ParameterType = "boolean"
 )
 
-// ParameterTypes are all of them.
+// ParameterTypes returns all types.
 func ParameterTypes() []ParameterType {
 	return []ParameterType{TypeString, TypeInteger, TypeNumber, TypeBoolean}
 }
@@ -40,17 +41,19 @@ type Parameter struct {
 	Name        string
 	Type        ParameterType
 	Description string
-	// Required: a request must give it. One that is required has no default.
+	// Required: a request must give a value. A required parameter has no
+	// default.
 	Required bool
-	// Default is used when a request does not give it. Nil: then it is left out.
+	// Default is used when a request gives no value. Nil: the parameter is left
+	// out.
 	Default any
 	// Enum, if not empty, lists the only values allowed.
 	Enum []any
 	// Minimum and Maximum, inclusive, are for integers and numbers.
 	Minimum, Maximum *float64
 	// MaxLength is in characters, Pattern a regular expression (RE2) that the
-	// whole value must match. Both are for strings. A string has at most 4096
-	// bytes in any case.
+	// whole value must match. Both apply to strings. A string never has more
+	// than 4096 bytes.
 	MaxLength *int
 	Pattern   string
 }
@@ -60,7 +63,7 @@ type ParameterSchema []Parameter
 
 var validParameter = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
 
-// check notes everything in the schema that is not acceptable.
+// check reports every error in the schema.
 func (s ParameterSchema) check(errs *FieldErrors) {
 	if len(s) > maxParameters {
 		errs.add("schema", fmt.Sprintf("has %d parameters; at most %d are allowed", len(s), maxParameters))
@@ -84,7 +87,7 @@ func (s ParameterSchema) check(errs *FieldErrors) {
 	}
 }
 
-// checkBounds checks that the constraints make sense for the type.
+// checkBounds checks that the constraints fit the type.
 func (p Parameter) checkBounds(errs *FieldErrors, field string) {
 	numeric := p.Type == TypeInteger || p.Type == TypeNumber
 	if !numeric && (p.Minimum != nil || p.Maximum != nil) {
@@ -117,7 +120,7 @@ func finite(bound *float64) bool {
 }
 
 // checkValues checks that default and enum are values of the type, and that the
-// default is one that a request could have given.
+// default is a value that a request may give.
 func (p Parameter) checkValues(errs *FieldErrors, field string) {
 	if len(p.Enum) > maxEnum {
 		errs.add(field+".enum", fmt.Sprintf("has %d values; at most %d are allowed", len(p.Enum), maxEnum))
@@ -141,8 +144,9 @@ func (p Parameter) checkValues(errs *FieldErrors, field string) {
 	}
 }
 
-// pattern compiles the pattern so that it must match the whole value. The
-// pattern is compiled alone first: "a)(b" would be one that closes the group.
+// pattern compiles the pattern so that it must match the whole value. It first
+// compiles the pattern alone, which refuses patterns such as "a)(b" that would
+// close the group.
 func (p Parameter) pattern() (*regexp.Regexp, error) {
 	if _, err := regexp.Compile(p.Pattern); err != nil {
 		return nil, err
@@ -150,7 +154,8 @@ func (p Parameter) pattern() (*regexp.Regexp, error) {
 	return regexp.Compile(`^(?:` + p.Pattern + `)$`)
 }
 
-// accept returns the value in the form it is stored in, or says what is wrong.
+// accept returns the value in the form in which it is stored, or says what is
+// wrong.
 func (p Parameter) accept(value any) (stored any, wrong string) {
 	stored, ok := scalar(p.Type, value)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config is what a Service is made of. All ports are required.
+// Config holds the parts of a Service. All ports are required.
 type Config struct {
 	Repository  Repository
 	Blueprints  BlueprintCatalog
@@ -19,7 +19,7 @@ type Config struct {
 	Tokens      TokenIssuer
 	Emitter     Emitter
 
-	// TokenTTL is how long a bootstrap token can be used, from 5 minutes to 24
+	// TokenTTL is the lifetime of a bootstrap token, from 5 minutes to 24
 	// hours. Default one hour.
 	TokenTTL time.Duration
 	// Now is the clock. Default time.Now.
@@ -32,8 +32,8 @@ const (
 	maxTokenTTL     = 24 * time.Hour
 )
 
-// Service is what callers of the broker, and its loop, call. It keeps nothing
-// and is safe for concurrent use.
+// Service is the broker's entry point for clients and for its loop. It has no
+// state and is safe for concurrent use.
 type Service struct{ config Config }
 
 // NewService makes a service. It does no I/O.
@@ -66,7 +66,7 @@ func NewService(c Config) (*Service, error) {
 
 // ProvisionRequest declares a resource.
 type ProvisionRequest struct {
-	// ID is chosen by the caller and makes the request repeatable.
+	// ID is chosen by the client and makes the request idempotent.
 	ID         ProvisionedResourceID
 	Project    ProjectID
 	Name       string
@@ -77,11 +77,11 @@ type ProvisionRequest struct {
 }
 
 // Provision accepts a declaration, or refuses it and stores nothing. A request
-// that was accepted before is answered with the resource as it is now, whatever
-// has become of blueprint, credential and namespace since: a caller who did not
-// hear the first answer asks again.
+// that was accepted before gets the resource as it is now, even if blueprint,
+// credential or namespace have changed since: a client that lost the first
+// answer retries.
 //
-// A refusal is FieldErrors and names every field at fault. Errors:
+// A refusal is FieldErrors and names every refused field. Errors:
 // ErrInvalidRequest, ErrBlueprintNotFound, ErrCloudCredentialNotFound,
 // ErrNamespaceUnavailable, ErrProvisionedResourceExists; any other is a port's.
 func (s *Service) Provision(ctx context.Context, request ProvisionRequest) (ProvisionedResource, error) {
@@ -107,8 +107,8 @@ func (s *Service) Provision(ctx context.Context, request ProvisionRequest) (Prov
 	return s.create(ctx, request, resource)
 }
 
-// Admit says whether Provision would accept a new request now. It stores nothing.
-// Errors are those of Provision.
+// Admit reports whether Provision would accept a new request now. It stores
+// nothing. Errors are those of Provision.
 func (s *Service) Admit(ctx context.Context, request ProvisionRequest) error {
 	if err := request.check(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Service) Admit(ctx context.Context, request ProvisionRequest) error {
 	return err
 }
 
-// check checks what can be seen from the request alone.
+// check checks the request by itself, without reading anything.
 func (r ProvisionRequest) check() error {
 	var errs FieldErrors
 	checkIdentity(&errs, r.ID, r.Project, r.Name)
@@ -199,8 +199,8 @@ func (s *Service) admitCredential(ctx context.Context, request ProvisionRequest,
 	return nil
 }
 
-// create stores a resource. Where another request with the same id was faster,
-// the answer is the same as if it had come first.
+// create stores a resource. If another request with the same id was faster, the
+// answer is the same as if it had come first.
 func (s *Service) create(ctx context.Context, request ProvisionRequest, resource ProvisionedResource) (ProvisionedResource, error) {
 	err := s.config.Repository.Create(ctx, resource)
 	if err == nil {
@@ -219,7 +219,7 @@ func (s *Service) create(ctx context.Context, request ProvisionRequest, resource
 	return same(existing, resource.state.RequestDigest, request)
 }
 
-// same answers a request whose id is stored.
+// same answers a request whose id is already stored.
 func same(existing ProvisionedResource, digest string, request ProvisionRequest) (ProvisionedResource, error) {
 	if existing.state.RequestDigest != digest {
 		return ProvisionedResource{}, exists("id", fmt.Sprintf("%s belongs to a resource that was declared otherwise", request.ID))
@@ -227,11 +227,11 @@ func same(existing ProvisionedResource, digest string, request ProvisionRequest)
 	return existing, nil
 }
 
-// digest is the same for requests that are the same. It is stored, because the
+// digest is equal for equal requests. The resource stores it, because the
 // blueprint that a repeated request would be checked against may be gone.
 func (r ProvisionRequest) digest() (string, error) {
 	if len(r.Parameters) == 0 {
-		r.Parameters = nil // none given and no map given are the same
+		r.Parameters = nil // a nil map and an empty map are the same request
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -245,18 +245,18 @@ func exists(field, detail string) error {
 	return FieldErrors{{Field: field, Detail: detail, Err: ErrProvisionedResourceExists}}
 }
 
-// Deprovision accepts the deletion of a resource, whatever phase it is in, and
-// revokes its token if no node has used it. To ask again is harmless.
+// Deprovision accepts the deletion of a resource in any phase, and revokes its
+// token if no node has used it. It is idempotent.
 //
-// The intent is recorded first and the token revoked second. The other way
-// round, a crash in between would have taken the token from a resource that
-// nobody deletes. This way a crash, or an error of the issuer, leaves a resource
-// that is going down with a token that could still be used; Next asks for its
-// revocation before it lets the substrate go. The token is read after the intent
-// was recorded: from then on no other can be bound.
+// It records the intent first and revokes the token second. In the other order,
+// a crash in between would leave a resource without token that no client
+// deletes. In this order a crash, or an error of the issuer, leaves a resource
+// in teardown with a usable token; Next asks for its revocation before it
+// deletes the substrate. Deprovision reads the token after it recorded the
+// intent: from then on no other can be bound.
 //
 // Errors: ErrProvisionedResourceNotFound; ErrBootstrapTokenFailed if the token
-// could not be revoked, in which case the deletion is accepted all the same.
+// could not be revoked: then the deletion is accepted nevertheless.
 func (s *Service) Deprovision(ctx context.Context, id ProvisionedResourceID) (ProvisionedResource, error) {
 	resource, err := s.config.Repository.Get(ctx, id)
 	if err != nil {

@@ -6,19 +6,20 @@ import (
 	"fmt"
 )
 
-// MintToken mints a token and binds it to the resource, and returns both. The
-// caller then delivers the secret, with Substrate.DeliverToken.
+// MintToken mints a token, binds it to the resource, and returns both. The
+// reconciler then delivers the secret, with Substrate.DeliverToken.
 //
 // The order is mint, bind, deliver, and each crash in between heals:
-//   - after mint: the secret is lost and nobody can use the token. The next Mint
-//     for the resource revokes it.
-//   - after bind: the token is seen as undelivered, and another is minted.
+//   - after mint: the secret is lost, so the token cannot be used. The next
+//     Mint for the resource revokes it.
+//   - after bind: the token is observed as undelivered, and the next round
+//     mints another.
 //
-// Were it delivered before it is bound, a machine could enrol by a token that the
+// If delivery came before binding, a machine could enrol with a token that the
 // resource does not know, and teardown would not find its node.
 //
-// Errors: ErrPhaseConflict if the resource has moved on, with the new token
-// revoked again; ErrBootstrapTokenFailed.
+// Errors: ErrPhaseConflict if the resource has changed, with the new token
+// revoked; ErrBootstrapTokenFailed.
 func (s *Service) MintToken(ctx context.Context, resource ProvisionedResource) (ProvisionedResource, BootstrapToken, error) {
 	fail := func(err error) (ProvisionedResource, BootstrapToken, error) {
 		return resource, BootstrapToken{}, fmt.Errorf("mint token for %s: %w", resource.ID(), err)
@@ -37,12 +38,13 @@ func (s *Service) MintToken(ctx context.Context, resource ProvisionedResource) (
 	}
 	err = s.config.Repository.BindToken(ctx, resource.ID(), resource.TokenID(), token.ID)
 	if errors.Is(err, ErrPhaseConflict) || errors.Is(err, ErrProvisionedResourceNotFound) {
-		// Certainly not bound, so it is nobody's. Nobody has its secret either:
-		// if this fails too, the token expires unused.
+		// The token is certainly not bound and its secret is not delivered: if
+		// this revocation fails too, the token expires unused.
 		return fail(errors.Join(err, s.config.Tokens.Revoke(ctx, token.ID)))
 	}
 	if err != nil {
-		// Bound or not, its secret is not delivered: another will be minted.
+		// Bound or not, its secret is not delivered: the next round mints
+		// another.
 		return fail(fmt.Errorf("%w: bind: %w", ErrBootstrapTokenFailed, err))
 	}
 	resource.state.TokenID = token.ID
@@ -61,8 +63,8 @@ func (s *Service) RevokeToken(ctx context.Context, resource ProvisionedResource)
 	return nil
 }
 
-// DeregisterNode drains the node of a resource. On an error the caller ends its
-// round: no phase is written, and no substrate is touched. Errors:
+// DeregisterNode drains the node of a resource. On an error the reconciler ends
+// the round: it writes no phase and touches no substrate. Errors:
 // ErrNodeDeregistrationFailed.
 func DeregisterNode(ctx context.Context, nodes NodeDeregistrar, resource ProvisionedResource) error {
 	if resource.TokenID() == "" {
@@ -74,21 +76,21 @@ func DeregisterNode(ctx context.Context, nodes NodeDeregistrar, resource Provisi
 	return nil
 }
 
-// Advance ends a round: it emits the event of the new phase, if it has one, and
-// then writes the phase. why is what a Failed event says. It returns the resource
-// as it is stored now; if nothing has changed it does nothing.
+// Advance ends a round: it emits the event of the new phase, if there is one,
+// and then writes the phase. why is the text of a Failed event. Advance returns
+// the resource as stored now; if the phase is the same it does nothing.
 //
-// The event comes first. The phase is the only memory between rounds: once it is
-// written, no later round sees a crossing, and an event that was not emitted by
-// then is lost for good, silently, and with it the end of a teardown that
-// somebody waits for. With the event first, a crash in between leaves the old
-// phase; the next round sees the same crossing and emits the same event again,
-// under the same outbox token, and the outbox keeps one. What remains is an event
-// without its phase, if the resource moved on in between: then the event tells
-// what was true when it was emitted, and it stands before the event of what came
-// after, because Emit compares the phase too.
+// The event comes first. The phase is the only memory between rounds: once it
+// is written, no later round sees the transition, and an event that was not
+// emitted by then is silently lost, and with it the end of a teardown that a
+// client waits for. With the event first, a crash in between leaves the old
+// phase; the next round sees the same transition and emits the same event
+// again, under the same outbox token, and the outbox keeps one. What remains is
+// an event without its phase, if the resource changed in between: the event
+// says what was true when it was emitted, and it precedes the event of the
+// later change, because Emit compares the phase too.
 //
-// Errors: ErrPhaseConflict if the resource has moved on since it was read;
+// Errors: ErrPhaseConflict if the resource has changed since it was read;
 // ErrProvisionedResourceNotFound.
 func (s *Service) Advance(ctx context.Context, resource ProvisionedResource, to ProvisionedResourcePhase, why string) (ProvisionedResource, error) {
 	from := resource.Phase()

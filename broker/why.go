@@ -19,8 +19,8 @@ const (
 type Reason struct {
 	Holder  Holder
 	Name    string // the finalizer, the peer, the type of the condition
-	Object  string // what it is on: "XNode/web-1a2b3c4d5e"; may be empty
-	Message string // what is known about it; may be empty
+	Object  string // the object it is on: "XNode/web-1a2b3c4d5e"; may be empty
+	Message string // details; may be empty
 }
 
 func (r Reason) String() string {
@@ -38,7 +38,7 @@ func (r Reason) String() string {
 	return b.String()
 }
 
-// holders says who can hold each phase. Ready and Deleted wait for nobody.
+// holders lists what can hold each phase. Ready and Deleted wait for nothing.
 var holders = map[ProvisionedResourcePhase][]Holder{
 	PhasePending:        {HolderNamespace, HolderToken, HolderPeer},
 	PhaseProvisioning:   {HolderCondition, HolderFinalizer, HolderPeer},
@@ -49,8 +49,8 @@ var holders = map[ProvisionedResourcePhase][]Holder{
 }
 
 // Why says in one line what a resource in the phase waits for, or why it has
-// failed: what the facts say, and the reasons that bear on that phase. It is
-// empty when there is nothing to say.
+// failed: what the facts say, and the reasons that apply to that phase. It is
+// empty when the resource waits for nothing.
 func Why(observed ObservedXR, phase ProvisionedResourcePhase) string {
 	text := held(observed, phase)
 	if text == "" {
@@ -70,14 +70,14 @@ func Why(observed ObservedXR, phase ProvisionedResourcePhase) string {
 	return text
 }
 
-// held is what the facts alone say.
+// held explains the phase from the facts alone.
 func held(o ObservedXR, phase ProvisionedResourcePhase) string {
 	switch phase {
 	case PhasePending:
 		return heldPending(o)
 	case PhaseProvisioning:
 		if o.XRExists && o.XRDeleting {
-			return "the XR is being deleted by somebody else; it is made again when it is gone"
+			return "another client deletes the XR; the broker creates it again when it is gone"
 		}
 		return "waiting for the XR to become ready"
 	case PhaseEnrolling:

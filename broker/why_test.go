@@ -29,7 +29,7 @@ func TestWhy(t *testing.T) {
 		{broker.ObservedXR{NodeRegistered: true}, broker.PhasePending, "the XR is gone; waiting for its node to leave the mesh (namespace shop: Pending; token t1: expires at noon; " + peer + ")"},
 		{broker.ObservedXR{NamespaceReady: true, Token: broker.TokenIssued}, broker.PhasePending, "waiting for the XR to be applied (namespace shop: Pending; token t1: expires at noon; " + peer + ")"},
 		{broker.ObservedXR{XRExists: true}, broker.PhaseProvisioning, "waiting for the XR to become ready (" + synced + "; " + finalizer + "; " + peer + ")"},
-		{broker.ObservedXR{XRExists: true, XRDeleting: true}, broker.PhaseProvisioning, "the XR is being deleted by somebody else; it is made again when it is gone (" + synced + "; " + finalizer + "; " + peer + ")"},
+		{broker.ObservedXR{XRExists: true, XRDeleting: true}, broker.PhaseProvisioning, "another client deletes the XR; the broker creates it again when it is gone (" + synced + "; " + finalizer + "; " + peer + ")"},
 		{broker.ObservedXR{XRExists: true, XRReady: true}, broker.PhaseEnrolling, "waiting for the node to enrol (token t1: expires at noon)"},
 		{broker.ObservedXR{}, broker.PhaseReady, ""},
 		{broker.ObservedXR{XRExists: true, XRFailed: true}, broker.PhaseFailed, "the XR has failed (" + synced + "; deadline: 1h0m0s)"},

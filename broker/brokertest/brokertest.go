@@ -1,6 +1,6 @@
-// Package brokertest is the suite that every implementation of the broker's
-// Repository and Emitter passes. It knows the ports and nothing behind them;
-// begin with [Run].
+// Package brokertest is the test suite that every implementation of the
+// broker's Repository and Emitter must pass. It uses the ports only; begin with
+// [Run].
 package brokertest
 
 import (
@@ -57,7 +57,7 @@ type suite struct {
 	Ports
 }
 
-// start has no more than milliseconds: that is what an implementation keeps.
+// start has millisecond precision, because implementations store milliseconds.
 var start = time.Date(2026, 5, 6, 7, 8, 9, 123e6, time.UTC)
 
 func state(id, name string) broker.State {
@@ -129,7 +129,7 @@ func (s *suite) read(id string) broker.ProvisionedResource {
 	return r
 }
 
-// stored expects a resource to be stored so.
+// stored checks that the repository holds exactly this state.
 func (s *suite) stored(want broker.State) {
 	s.Helper()
 	if diff := cmp.Diff(want, s.read(string(want.ID)).State()); diff != "" {
@@ -155,7 +155,8 @@ func race(ctx context.Context, n int, fn func(ctx context.Context, i int) error)
 	return errs
 }
 
-// winners counts the calls that succeeded, and expects of the rest an error.
+// winners counts the calls that succeeded and expects the error loser from the
+// rest.
 func (s *suite) winners(errs []error, loser error) (n int) {
 	s.Helper()
 	for _, err := range errs {

@@ -66,7 +66,7 @@ func testUpdatePhase(s *suite) {
 	s.ok(s.Repository.BindToken(s.Context(), "id-1", "", "t1"))
 	want.TokenID = "t1"
 
-	// All that differs but phase and ConvergeStartedAt is not written.
+	// UpdatePhase writes phase and ConvergeStartedAt only.
 	changed := state("id-1", "other")
 	changed.Phase, changed.ConvergeStartedAt = broker.PhaseProvisioning, start.Add(time.Hour)
 	changed.Parameters, changed.TokenID = nil, ""
@@ -74,7 +74,7 @@ func testUpdatePhase(s *suite) {
 	want.Phase, want.ConvergeStartedAt = changed.Phase, changed.ConvergeStartedAt
 	s.stored(want)
 
-	// Nothing is written over another phase.
+	// A write over another phase changes nothing.
 	changed.Phase = broker.PhaseReady
 	s.refused(s.Repository.UpdatePhase(s.Context(), broker.PhasePending, s.restore(changed)), broker.ErrPhaseConflict)
 	s.stored(want)
@@ -113,7 +113,7 @@ func testRecordDeletion(s *suite) {
 	for i, phase := range broker.Phases() {
 		r := s.in(ids(i), phase)
 		if slices.Contains(teardown, phase) {
-			// Recorded a second time, with a later time: nothing changes.
+			// A second request with a later time changes nothing.
 			again := r.State()
 			again.Phase, again.DeletionRequestedAt = broker.PhaseDeregistering, start.Add(24*time.Hour)
 			s.ok(s.Repository.RecordDeletionIntent(s.Context(), s.restore(again)))
@@ -188,7 +188,7 @@ func testBindRace(s *suite) {
 	}
 }
 
-// testEmitRace: whichever is first, there is no Ready behind a Deleting.
+// testEmitRace: in either order, no Ready event follows a Deleting event.
 func testEmitRace(s *suite) {
 	for i := range 10 {
 		r := s.in(ids(i), broker.PhaseEnrolling)

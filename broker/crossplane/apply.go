@@ -12,9 +12,9 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// DeliverToken puts the token into a Secret beside the XR: broker.Substrate. All
-// strategies have the plain parts; what differs is the one that a machine or a
-// chart takes as it is.
+// DeliverToken stores the token in a Secret beside the XR: broker.Substrate.
+// The Secret has the plain parts for every strategy, and for some one more that
+// a machine or a chart takes unchanged.
 func (c *Cluster) DeliverToken(ctx context.Context, r broker.ProvisionedResource, version broker.BlueprintVersion, token broker.BootstrapToken) error {
 	if _, err := c.own(ctx, r, secretType); err != nil {
 		return fmt.Errorf("deliver token: %w", err)
@@ -51,12 +51,12 @@ func (c *Cluster) ApplyProviderConfig(ctx context.Context, r broker.ProvisionedR
 	return nil
 }
 
-// CreateXR creates the XR: broker.Substrate. It is created and not applied: one
-// that somebody has made meanwhile is left as it is.
+// CreateXR creates the XR: broker.Substrate. It creates and does not apply, so
+// it leaves an XR that another client has made meanwhile unchanged.
 //
-// It has no ownerReference to the declaration, on this server either: a
-// declaration that is deleted in the foreground would have its XR deleted by the
-// collector at once, before the node has left.
+// The XR has no ownerReference to the declaration, even on this server: if the
+// declaration were deleted in the foreground, the collector would delete the XR
+// at once, before the node has left.
 func (c *Cluster) CreateXR(ctx context.Context, r broker.ProvisionedResource, version broker.BlueprintVersion) error {
 	o, err := c.rendered(r, version.XR)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Cluster) CreateXR(ctx context.Context, r broker.ProvisionedResource, ve
 	return nil
 }
 
-// rendered is an object of the resource with its spec.
+// rendered returns an object of the resource with its spec.
 func (c *Cluster) rendered(r broker.ProvisionedResource, t broker.Template) (*unstructured.Unstructured, error) {
 	o, err := c.made(r, t.ObjectType)
 	if err != nil {
@@ -86,8 +86,8 @@ func (c *Cluster) rendered(r broker.ProvisionedResource, t broker.Template) (*un
 	return o, nil
 }
 
-// apply is server-side apply: it creates or updates, and takes what others have
-// changed of it back.
+// apply is server-side apply: it creates or updates, and reverts changes of
+// other clients to the fields that it sets.
 func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured) error {
 	return c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(owner), client.ForceOwnership)
 }

@@ -2,14 +2,14 @@
 // which Crossplane, or something that behaves like it, builds what composite
 // resources (XRs) ask for.
 //
-// It promises what the broker's ports ask for: that something does not exist is
-// said only when the cluster said so; XRs are deleted with foreground
-// propagation, so that "the XR is gone" means "what it was composed of is gone";
-// every write may be repeated. All that it makes carries the resource's id in a
-// label, and it touches nothing that carries another.
+// It keeps the rules of the broker's ports: it reports that an object does not
+// exist only when the cluster said so; it deletes XRs with foreground
+// propagation, so that "the XR is gone" means "its composed resources are
+// gone"; every write is idempotent. All objects that it makes carry the
+// resource's id in a label, and it touches no object that carries another id.
 //
-// It reads and writes single objects by name. What it watches (watch.go) tells
-// only when to look again, never what there is. Begin with [Cluster].
+// It reads and writes single objects by name. A watch (watch.go) only says when
+// to read again. Begin with [Cluster].
 package crossplane
 
 import (
@@ -32,16 +32,16 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// What marks the objects that the broker has made, and the Secrets that it may
-// use.
+// Labels and annotations of the objects that the broker makes, and of the
+// Secrets that it may use.
 const (
-	// ResourceLabel is on all that was made for a resource: its id.
+	// ResourceLabel is on every object that was made for a resource: its id.
 	ResourceLabel = "provisioning.exeunt.dev/resource-id"
 	// ProviderLabel is on a Secret that is a cloud credential: for which provider.
 	ProviderLabel = "provisioning.exeunt.dev/provider"
 	// TokenAnnotation is on the Secret of a bootstrap token: the token's id.
 	TokenAnnotation = "provisioning.exeunt.dev/bootstrap-token-id"
-	// owner is the field manager of what is applied.
+	// owner is the field manager of applied objects.
 	owner = "exeunt-broker"
 )
 
@@ -57,16 +57,16 @@ type Enrolment struct {
 type Cluster struct {
 	client    client.Client
 	http      *http.Client
-	watcher   client.WithWatch // requests that do not end by themselves
-	watching  *http.Client     // under it
+	watcher   client.WithWatch // for watches: without a request timeout
+	watching  *http.Client     // the HTTP client of watcher
 	enrolment Enrolment
 }
 
-// Connect makes a cluster. It does no I/O: which kinds the cluster serves is
-// asked when one is first needed.
+// Connect makes a cluster. It does no I/O: the client discovers the served
+// kinds on first use.
 func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the queue bounds what is asked at once
+	config.QPS = -1 // the queue bounds the concurrent requests
 	config.Timeout = requestTime
 	web, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -89,11 +89,11 @@ func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
 	return &Cluster{client: c, http: web, watcher: w, watching: watching, enrolment: e}, nil
 }
 
-// requestTime bounds one request: a cluster that does not answer must not keep a
-// round for longer than its time.
+// requestTime bounds one request, so that a cluster that does not answer cannot
+// hold a round.
 const requestTime = 10 * time.Second
 
-// Close ends connections that nobody uses.
+// Close closes idle connections.
 func (c *Cluster) Close() {
 	c.http.CloseIdleConnections()
 	c.watching.CloseIdleConnections()
@@ -104,9 +104,9 @@ var (
 	namespaceType = broker.ObjectType{APIVersion: "v1", Kind: "Namespace"}
 )
 
-// find reads an object, or nil if the cluster says that there is none. A path
-// that the cluster does not serve answers "not found" too, in a form that names
-// no object: that is an error.
+// find reads an object, or returns nil if the cluster says that there is none.
+// A path that the cluster does not serve also answers "not found", but names no
+// object: find returns that as an error.
 func (c *Cluster) find(ctx context.Context, t broker.ObjectType, key client.ObjectKey) (*unstructured.Unstructured, error) {
 	o := empty(t)
 	err := c.client.Get(ctx, key, o)
@@ -119,7 +119,8 @@ func (c *Cluster) find(ctx context.Context, t broker.ObjectType, key client.Obje
 	return o, nil
 }
 
-// isGone says whether the cluster has answered that an object does not exist.
+// isGone reports whether the cluster has answered that an object does not
+// exist.
 func isGone(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
@@ -138,14 +139,14 @@ func empty(t broker.ObjectType) *unstructured.Unstructured {
 	return o
 }
 
-// key is where an object of a resource is: in the project's namespace, if its
-// kind lives in namespaces.
+// key is the key of an object of a resource: in the project's namespace, if its
+// kind is namespaced.
 func (c *Cluster) key(r broker.ProvisionedResource, t broker.ObjectType) (client.ObjectKey, error) {
 	key := client.ObjectKey{Name: r.XRName()}
 	gvk := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
 	mapping, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return key, fmt.Errorf("find out about %s %s: %w", t.APIVersion, t.Kind, err)
+		return key, fmt.Errorf("read the scope of %s %s: %w", t.APIVersion, t.Kind, err)
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		key.Namespace = string(r.State().Project)
@@ -153,8 +154,8 @@ func (c *Cluster) key(r broker.ProvisionedResource, t broker.ObjectType) (client
 	return key, nil
 }
 
-// own reads an object of the resource. One of that name that is somebody else's
-// is an error: it is neither used nor deleted.
+// own reads an object of the resource. An object of that name without the
+// resource's label is an error: the broker neither uses nor deletes it.
 func (c *Cluster) own(ctx context.Context, r broker.ProvisionedResource, t broker.ObjectType) (*unstructured.Unstructured, error) {
 	key, err := c.key(r, t)
 	if err != nil {
@@ -165,12 +166,12 @@ func (c *Cluster) own(ctx context.Context, r broker.ProvisionedResource, t broke
 		return nil, err
 	}
 	if id := o.GetLabels()[ResourceLabel]; id != string(r.ID()) {
-		return nil, fmt.Errorf("%s %s belongs to %q: it is not this resource's", t.Kind, key.Name, id)
+		return nil, fmt.Errorf("%s %s carries the label of resource %q and is left alone; delete or rename it", t.Kind, key.Name, id)
 	}
 	return o, nil
 }
 
-// made is an object of the resource, with a name and a label.
+// made returns an object of the resource, with its name and its label.
 func (c *Cluster) made(r broker.ProvisionedResource, t broker.ObjectType) (*unstructured.Unstructured, error) {
 	key, err := c.key(r, t)
 	if err != nil {
@@ -183,7 +184,7 @@ func (c *Cluster) made(r broker.ProvisionedResource, t broker.ObjectType) (*unst
 	return o, nil
 }
 
-// State says whether a project's namespace takes new objects:
+// State reports whether a project's namespace takes new objects:
 // broker.NamespaceGate.
 func (c *Cluster) State(ctx context.Context, project broker.ProjectID) (broker.NamespaceState, error) {
 	ns, err := c.find(ctx, namespaceType, client.ObjectKey{Name: string(project)})
@@ -201,8 +202,8 @@ func (c *Cluster) State(ctx context.Context, project broker.ProjectID) (broker.N
 	return broker.NamespaceReady, nil
 }
 
-// Find reads a cloud credential: a Secret in the project's namespace that says by
-// its label for which provider it is. Its content is not looked at.
+// Find reads a cloud credential: a Secret in the project's namespace whose
+// label names its provider. Find does not read its content.
 // broker.CredentialDirectory.
 func (c *Cluster) Find(ctx context.Context, project broker.ProjectID, ref broker.CloudCredentialRef) (broker.CloudCredential, error) {
 	secret, err := c.find(ctx, secretType, client.ObjectKey{Namespace: string(project), Name: string(ref)})

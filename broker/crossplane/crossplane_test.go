@@ -230,7 +230,7 @@ func TestStrangers(t *testing.T) {
 		"delete":                c.DeleteXR(t.Context(), r),
 		"delete ProviderConfig": c.DeleteProviderConfig(t.Context(), r),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "it is not this resource's") {
+		if err == nil || !strings.Contains(err.Error(), "is left alone") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // DeleteXR deletes the XR in the foreground: broker.SubstrateDeleter.
-// Crossplane's own finalizer goes at once, so in the background the XR would be
-// gone while the machines live on.
+// Crossplane removes its own finalizer at once, so with background deletion the
+// XR would be gone while the machines still run.
 func (c *Cluster) DeleteXR(ctx context.Context, r broker.ProvisionedResource) error {
 	if err := c.delete(ctx, r, r.State().XR, metav1.DeletePropagationForeground); err != nil {
 		return fmt.Errorf("delete XR: %w", err)
@@ -22,7 +22,7 @@ func (c *Cluster) DeleteXR(ctx context.Context, r broker.ProvisionedResource) er
 }
 
 // DeleteProviderConfig deletes the ProviderConfig and the token's Secret:
-// broker.SubstrateDeleter. The one does not wait for the other.
+// broker.SubstrateDeleter. The two deletions do not wait for each other.
 func (c *Cluster) DeleteProviderConfig(ctx context.Context, r broker.ProvisionedResource) error {
 	err := errors.Join(
 		c.delete(ctx, r, r.State().ProviderConfig, metav1.DeletePropagationBackground),
@@ -33,8 +33,8 @@ func (c *Cluster) DeleteProviderConfig(ctx context.Context, r broker.Provisioned
 	return nil
 }
 
-// delete asks for the deletion of what is the resource's own, and of nothing
-// that has taken its name since it was looked at.
+// delete requests the deletion of the resource's own object. A precondition on
+// the uid spares an object that has taken its name since it was read.
 func (c *Cluster) delete(ctx context.Context, r broker.ProvisionedResource, t broker.ObjectType, policy metav1.DeletionPropagation) error {
 	o, err := c.own(ctx, r, t)
 	if err != nil || o == nil {

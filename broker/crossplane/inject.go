@@ -37,15 +37,15 @@ func (c *Cluster) parts(r broker.ProvisionedResource, strategy broker.InjectionS
 	return parts
 }
 
-// Where a machine finds what it enrols with.
+// Paths on the machine of what it enrols with.
 const (
 	tokenFile = "/etc/exeunt/bootstrap-token"
 	caFile    = "/etc/exeunt/ca.crt"
 )
 
-// cloudInit is user data for cloud-init: it puts the token where only root reads
-// it, and joins. Contents are in base64, so that nothing in them has a meaning
-// to YAML or to a shell.
+// cloudInit is user data for cloud-init: it writes the token where only root
+// reads it, and joins. Contents are in base64, so that YAML and shell never
+// interpret them.
 func (c *Cluster) cloudInit(r broker.ProvisionedResource, secret string) string {
 	var b strings.Builder
 	file := func(path, mode string, content []byte) {

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// Observe reads what is there of a resource: broker.Substrate.
+// Observe reads the objects of a resource: broker.Substrate.
 func (c *Cluster) Observe(ctx context.Context, r broker.ProvisionedResource) (broker.ObservedSubstrate, error) {
 	var seen broker.ObservedSubstrate
 	s := r.State()
@@ -68,16 +68,16 @@ func is(conditions []condition, kind, status string) bool {
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.kind == kind && c.status == status })
 }
 
-// terminal says whether an XR will not leave the condition by itself.
+// terminal reports whether an XR cannot leave the condition by itself.
 //
-// Crossplane tries everything again, and has no such condition of its own: a
-// quota may be raised, a zone may come back. Its composition functions can set
-// one, though: a condition "Failed" that is true is theirs to say that trying
-// again is of no use. Everything else ends at the deadline.
+// Crossplane retries everything and has no such condition of its own: a quota
+// may be raised, a zone may come back. Its composition functions can set one:
+// by a true condition "Failed" they say that retries are useless. Everything
+// else ends at the deadline.
 func (c condition) terminal() bool { return c.kind == "Failed" && c.status == "True" }
 
-// unsatisfied are the conditions that a person would look at first: those of
-// Crossplane that are not true, and a failure.
+// unsatisfied returns the conditions that explain a delay: those of Crossplane
+// that are not true, and a failure.
 func unsatisfied(o *unstructured.Unstructured, conditions []condition) (reasons []broker.Reason) {
 	for _, c := range conditions {
 		if c.terminal() || (c.kind == "Ready" || c.kind == "Synced") && c.status != "True" {
@@ -90,7 +90,7 @@ func unsatisfied(o *unstructured.Unstructured, conditions []condition) (reasons 
 	return reasons
 }
 
-// held are the finalizers of an object that is being deleted.
+// held returns the finalizers of an object that is being deleted.
 func held(o *unstructured.Unstructured) (reasons []broker.Reason) {
 	if o.GetDeletionTimestamp() == nil {
 		return nil

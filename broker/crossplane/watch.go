@@ -13,10 +13,10 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// Watch calls changed with a resource's id whenever an object of a kind that was
-// made for it has changed. It returns when ctx ends or the cluster ends the
-// watch, which clusters do every few minutes: then watch again. What changed in
-// between is not told: the loop looks by itself, too.
+// Watch calls changed with a resource's id whenever an object of the kind that
+// was made for it has changed. It returns when ctx ends or the cluster ends the
+// watch, which clusters do every few minutes: then watch again. It does not
+// report changes in between: the loop polls, too.
 func (c *Cluster) Watch(ctx context.Context, t broker.ObjectType, changed func(broker.ProvisionedResourceID)) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion(t.APIVersion)

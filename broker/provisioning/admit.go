@@ -15,8 +15,8 @@ import (
 )
 
 // admit checks a new declaration against blueprint, credential and namespace:
-// kind.Kind.Admit. What it says may be outdated when the object is stored; then
-// the broker refuses it, and the object's status says so.
+// kind.Kind.Admit. The answer may be outdated when the object is stored; then
+// the broker refuses the declaration, and the object's status says so.
 func (a *API) admit(ctx context.Context, obj runtime.Object) error {
 	r, err := decode[resource](obj)
 	if err != nil {
@@ -28,11 +28,11 @@ func (a *API) admit(ctx context.Context, obj runtime.Object) error {
 	case err == nil:
 		return nil
 	case !errors.As(err, &refused):
-		a.log.Warn("a declaration cannot be checked", "resource", r.Metadata.Name, "namespace", r.Metadata.Namespace, "error", err)
+		a.log.Warn("cannot check a declaration", "resource", r.Metadata.Name, "namespace", r.Metadata.Namespace, "error", err)
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("the management cluster cannot be asked whether the resource can be provisioned: %v", err))
 	}
 	for _, f := range refused {
-		// Words that every client knows.
+		// Kubernetes' own errors, which every client knows.
 		if f.Field == "project" && errors.Is(f, broker.ErrNamespaceUnavailable) {
 			if strings.HasSuffix(f.Detail, string(broker.NamespaceTerminating)) {
 				return object.Errorf(object.Terminating, "%s", f.Detail)
@@ -43,8 +43,8 @@ func (a *API) admit(ctx context.Context, obj runtime.Object) error {
 	return object.InvalidFields(translate(refused, resourceField))
 }
 
-// translate makes field errors of the API of those of the domain. Values are not
-// repeated: they may be large, or secret.
+// translate converts field errors of the domain to those of the API. It does
+// not repeat values: they may be large, or secret.
 func translate(err error, where func(string) *field.Path) (errs field.ErrorList) {
 	var refused broker.FieldErrors
 	if !errors.As(err, &refused) {
@@ -63,7 +63,7 @@ func translate(err error, where func(string) *field.Path) (errs field.ErrorList)
 	return errs
 }
 
-// resourceField is where the API has a field of the domain's ProvisionRequest.
+// resourceField is the API path of a field of the domain's ProvisionRequest.
 func resourceField(name string) *field.Path {
 	spec := field.NewPath("spec")
 	switch name {

@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// blueprint is a stored Blueprint, as far as it is read.
+// blueprint is a stored Blueprint: the fields that this package reads.
 type blueprint struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -54,7 +54,7 @@ type parameter struct {
 	Pattern     string               `json:"pattern"`
 }
 
-// domain is a version as the broker knows it.
+// domain converts a version to the broker's type.
 func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) {
 	out := broker.BlueprintVersion{
 		Ref:            broker.BlueprintVersionRef{Name: b.Metadata.Name, Version: v.Name},
@@ -76,19 +76,20 @@ func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) 
 	return out, err
 }
 
-// blueprintStrategy adds to what the schema says.
+// blueprintStrategy adds rules to those of the schema.
 type blueprintStrategy struct{ lifecycle.Strategy }
 
-// PrepareForCreate protects a Blueprint from leaving while it is in use.
+// PrepareForCreate adds the finalizer that keeps a Blueprint while it is in
+// use.
 func (s blueprintStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.Strategy.PrepareForCreate(ctx, obj)
 	addFinalizer(obj, InUseFinalizer)
 }
 
-// Validate asks the domain about every version.
+// Validate lets the domain check every version.
 func (s blueprintStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	if errs := s.Strategy.Validate(ctx, obj); len(errs) > 0 {
-		return errs // what is not of the schema's form cannot be read
+		return errs // an object that violates the schema cannot be decoded
 	}
 	b, err := decode[blueprint](obj)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s blueprintStrategy) Validate(ctx context.Context, obj runtime.Object) fie
 	return b.check()
 }
 
-// ValidateUpdate holds that a version never changes, but for being withdrawn.
+// ValidateUpdate allows one change of a version: to withdraw it.
 func (s blueprintStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	if errs := s.Strategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
 		return errs
@@ -126,7 +127,7 @@ func (b *blueprint) check() (errs field.ErrorList) {
 	return errs
 }
 
-// blueprintField is where the API has a field of the domain's BlueprintVersion.
+// blueprintField is the API path of a field of the domain's BlueprintVersion.
 func blueprintField(version *field.Path, name string) *field.Path {
 	switch {
 	case name == "blueprint.name":
@@ -159,7 +160,7 @@ func (b *blueprint) checkKept(was *blueprint) (errs field.ErrorList) {
 	return errs
 }
 
-// canonical compares templates by their meaning.
+// canonical returns a value by which templates compare by meaning.
 func canonical(v blueprintVersion) any {
 	var xr, config any
 	_ = json.Unmarshal(v.XR.Spec, &xr) // both were valid when they were stored
@@ -183,14 +184,14 @@ type Catalog struct {
 	all bool
 }
 
-// Published are the versions that new resources may name; Known are all of them,
-// for resources that were built by them.
+// Published returns the versions that new resources may name; Known returns all
+// of them, for resources that were built from them.
 func (a *API) Published() Catalog { return Catalog{a, false} }
 
-// Known are all versions: see Published.
+// Known returns all versions: see Published.
 func (a *API) Known() Catalog { return Catalog{a, true} }
 
-// Version reads one. A Blueprint is for every project.
+// Version reads one. A Blueprint is visible to every project.
 func (c Catalog) Version(ctx context.Context, _ broker.ProjectID, ref broker.BlueprintVersionRef) (broker.BlueprintVersion, error) {
 	o, err := c.api.store.Get(ctx, object.Key{Kind: c.api.blueprints.Kind.Storage, Name: ref.Name})
 	if object.Is(err, object.NotFound) {

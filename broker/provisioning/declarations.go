@@ -31,8 +31,8 @@ func (a *API) Find(ctx context.Context, id broker.ProvisionedResourceID) (reconc
 	return reconcile.Declaration{Request: r.request(), Deleting: r.Metadata.DeletionTimestamp != nil}, true, nil
 }
 
-// Show writes the status of a declaration: reconcile.Declarations.
-// An error that was not shown before is an Event as well.
+// Show writes the status of a declaration: reconcile.Declarations. An error
+// that is new in the status becomes an Event as well.
 func (a *API) Show(ctx context.Context, id broker.ProvisionedResourceID, view reconcile.View) error {
 	var about object.Object
 	news := false
@@ -45,10 +45,10 @@ func (a *API) Show(ctx context.Context, id broker.ProvisionedResourceID, view re
 	if err != nil || !news {
 		return err
 	}
-	return a.tellFailure(ctx, about, view)
+	return a.recordFailure(ctx, about, view)
 }
 
-// Release takes the finalizer off: reconcile.Declarations.
+// Release removes the finalizer: reconcile.Declarations.
 func (a *API) Release(ctx context.Context, id broker.ProvisionedResourceID) error {
 	return a.change(ctx, a.resources, string(id), dropFinalizer(TeardownFinalizer))
 }
@@ -59,9 +59,9 @@ func dropFinalizer(name string) func(*unstructured.Unstructured) {
 	}
 }
 
-// change rewrites an object, again and again if others do too, and removes it if
-// that took its last finalizer. One that is gone is left alone, and one that the
-// change leaves as it is is not written.
+// change rewrites an object, with retries on conflicts, and removes it if it
+// has lost its last finalizer. change does nothing if the object is gone or
+// stays the same.
 func (a *API) change(ctx context.Context, v *kind.Version, uid string, fn func(*unstructured.Unstructured)) error {
 	for {
 		o, err := a.at(ctx, v, uid)
@@ -110,5 +110,5 @@ func (a *API) changeOnce(ctx context.Context, v *kind.Version, o object.Object, 
 	return err
 }
 
-// actor is who does what the broker does.
+// actor is the broker's user name.
 const actor = "system:broker"

@@ -21,7 +21,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Events tells of the broker's events as Kubernetes Events about the
+// Events publishes the broker's events as Kubernetes Events about the
 // ProvisionedResource: publish.Sink.
 type Events struct{ api *API }
 
@@ -31,11 +31,11 @@ func (a *API) Events() Events { return Events{a} }
 // Name is "kubernetes".
 func (Events) Name() string { return "kubernetes" }
 
-// Tell creates the Event. Its name follows from the token, so one that is told
-// twice is there once. A namespace that is on its way out takes no more of them:
-// then there is nobody left to read it, and it counts as told.
-func (e Events) Tell(ctx context.Context, event publish.Event) error {
-	var name string // the row stays until its events are told
+// Deliver creates the Event. Its name derives from the token, so a second
+// delivery stores nothing. A terminating namespace takes no new objects: then
+// no client can read the Event, and it counts as delivered.
+func (e Events) Deliver(ctx context.Context, event publish.Event) error {
+	var name string // the row stays until its events are delivered
 	if _, err := e.api.db.Row(ctx, nameOfID, []any{string(event.ProvisionedResourceID)}, &name); err != nil {
 		return fmt.Errorf("find the name of %s: %w", event.ProvisionedResourceID, err)
 	}
@@ -52,7 +52,7 @@ func (e Events) Tell(ctx context.Context, event publish.Event) error {
 	case object.Is(err, object.AlreadyExists), object.Is(err, object.BeingDeleted):
 		return nil
 	case object.Is(err, object.Terminating), object.Is(err, object.NoNamespace):
-		e.api.log.Info("an event has no namespace to be in", "token", string(event.Token), "namespace", o.Namespace)
+		e.api.log.Info("event dropped: its namespace is terminating or gone", "token", string(event.Token), "namespace", o.Namespace)
 		return nil
 	}
 	return err
@@ -87,10 +87,10 @@ func (e Events) event(event publish.Event, name string) *corev1.Event {
 	}
 }
 
-// tellFailure tells of a round that ended early: one Event for each resource,
-// whose message is the last error. It is told after the status, which is what
-// counts: a crash in between loses it.
-func (a *API) tellFailure(ctx context.Context, about object.Object, view reconcile.View) error {
+// recordFailure creates the Event of a round that ended early: one Event for
+// each resource, whose message is the last error. It is written after the
+// status, which is authoritative: a crash in between loses the Event.
+func (a *API) recordFailure(ctx context.Context, about object.Object, view reconcile.View) error {
 	message := view.Error
 	if view.Phase != "" {
 		message = string(view.Phase) + ": " + message
@@ -101,12 +101,12 @@ func (a *API) tellFailure(ctx context.Context, about object.Object, view reconci
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("tell that the round of %s failed: %w", about.Key, err)
+		return fmt.Errorf("record the failed round of %s as an Event: %w", about.Key, err)
 	}
 	return nil
 }
 
-// roundFailed is why the condition Synced is false, and the reason of the Event.
+// roundFailed is the reason of a false condition Synced and of the Event.
 const roundFailed = "RoundFailed"
 
 const (

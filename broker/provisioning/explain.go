@@ -16,7 +16,7 @@ SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesc
 FROM provisioned_resource_reviews WHERE id = $1`
 
 // Explain says what the teardown of a stored ProvisionedResource waits for, and
-// names the objects among that: its node's, and its composite resource.
+// names the objects involved: its node and its composite resource.
 func Explain(body []byte) (v1.Reason, []v1.ObjectReference) {
 	var o struct {
 		Metadata struct {
@@ -43,7 +43,7 @@ func Explain(body []byte) (v1.Reason, []v1.ObjectReference) {
 		return reason, nil
 	}
 	reason.Message, reason.Since = strings.TrimSuffix(string(s.Phase)+": "+s.Message, ": "), s.PhaseSince
-	reason.Resolve = "let whoever holds it finish; taking this finalizer off would hide the teardown, not end it"
+	reason.Resolve = "wait for the listed holders; removing this finalizer would hide the teardown, not end it"
 	for _, c := range s.Conditions {
 		if c.Type == "Synced" && c.Status == metav1.ConditionFalse {
 			reason.Resolve = "mend what the error names; the teardown goes on by itself"

@@ -6,39 +6,40 @@ import (
 	"time"
 )
 
-// A Blueprint that is deleted stays, for those that were built by it, until the
-// last of them is Deleted. That one is looked for again and again, by every
-// replica: nothing is remembered, and the write compares.
+// A deleted Blueprint stays until the last resource that was built from it is
+// Deleted. Every replica polls for that: it stores no state, and the write is a
+// compare-and-swap.
 //
-// A declaration that was admitted before the deletion, and that the broker takes
-// up after the Blueprint has left, is refused; its status says so. One that is
-// taken up between the look and the write is accepted and finds no blueprint:
-// its rounds say so, it fails at its deadline, and it can be deleted at any
-// time, since teardown needs no blueprint.
+// The broker refuses a declaration that was admitted before the deletion and
+// that it takes up after the Blueprint is gone; the status says so. A
+// declaration that it takes up between the read and the write is accepted and
+// finds no blueprint: its rounds report that, it fails at its deadline, and it
+// can be deleted at any time, because teardown needs no blueprint.
 
-// leaving lists the Blueprints that are being deleted and that nothing was built
-// by: the unique index of objects begins with the kind, and there are few.
+// leaving lists the Blueprints that are being deleted and that no resource
+// uses: the unique index of objects begins with the kind, and there are few.
 const leaving = `
 SELECT uid FROM objects o
 WHERE o.kind = $1 AND o.deletion_time IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM provisioned_resources r WHERE r.blueprint_name = o.name AND r.phase <> 'Deleted')`
 
-// ReleaseBlueprints lets the Blueprints go that nothing needs any more.
+// ReleaseBlueprints removes the finalizer of deleted Blueprints that no
+// resource uses.
 func (a *API) ReleaseBlueprints(ctx context.Context) error {
 	rows, err := a.db.Query(ctx, leaving, a.blueprints.Kind.Storage)
 	if err != nil {
-		return fmt.Errorf("look for blueprints that may leave: %w", err)
+		return fmt.Errorf("list unused blueprints: %w", err)
 	}
 	var uids []string
 	for rows.Next() {
 		var uid string
 		if err := rows.Scan(&uid); err != nil {
-			return fmt.Errorf("look for blueprints that may leave: %w", err)
+			return fmt.Errorf("list unused blueprints: %w", err)
 		}
 		uids = append(uids, uid)
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("look for blueprints that may leave: %w", err)
+		return fmt.Errorf("list unused blueprints: %w", err)
 	}
 	for _, uid := range uids {
 		if err := a.change(ctx, a.blueprints, uid, dropFinalizer(InUseFinalizer)); err != nil {
@@ -48,7 +49,8 @@ func (a *API) ReleaseBlueprints(ctx context.Context) error {
 	return nil
 }
 
-// releaseEvery is how long a Blueprint may stay longer than it must.
+// releaseEvery bounds the delay between the last use of a deleted Blueprint and
+// its removal.
 const releaseEvery = time.Second
 
 // Run releases Blueprints until ctx ends, and then returns nil.
@@ -62,7 +64,7 @@ func (a *API) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := a.ReleaseBlueprints(ctx); err != nil && ctx.Err() == nil {
-			a.log.Error("blueprints are not released", "error", err)
+			a.log.Error("cannot release unused blueprints; retrying", "error", err)
 		}
 	}
 }

@@ -1,11 +1,11 @@
-// Package provisioning is the broker as an API: the kinds Blueprint and
-// ProvisionedResource, what they are checked against when they are written, and
-// the way between stored objects and the broker's domain.
+// Package provisioning is the broker's API: the kinds Blueprint and
+// ProvisionedResource, their admission checks, and the conversion between
+// stored objects and the broker's domain.
 //
-// It promises that what is accepted can be provisioned as far as can be known,
-// and that a refusal names the field; that a ProvisionedResource does not leave
-// before its teardown is over, unless somebody takes its finalizer; and that the
-// version of a blueprint never changes.
+// It promises that an accepted declaration can be provisioned as far as the
+// broker can know, and that a refusal names the field; that a
+// ProvisionedResource stays until its teardown is over, unless a client removes
+// its finalizer; and that a version of a blueprint never changes.
 //
 // It decides nothing about resources: package broker does, and broker/reconcile
 // drives it. Begin with [API].
@@ -27,12 +27,12 @@ import (
 
 const (
 	group = "provisioning.exeunt.dev"
-	// ResourceStorage is what ProvisionedResources are stored under. The triggers
+	// ResourceStorage is the storage name of ProvisionedResources. The triggers
 	// of the schema name it too.
 	ResourceStorage = "provisionedresources." + group
-	// TeardownFinalizer keeps a ProvisionedResource until it is torn down.
+	// TeardownFinalizer keeps a ProvisionedResource until its teardown is over.
 	TeardownFinalizer = "provisioning.exeunt.dev/teardown"
-	// InUseFinalizer keeps a Blueprint while resources were built by it.
+	// InUseFinalizer keeps a Blueprint while a resource uses it.
 	InUseFinalizer = "provisioning.exeunt.dev/in-use"
 )
 
@@ -42,13 +42,13 @@ var blueprintYAML []byte
 //go:embed provisionedresource.yaml
 var resourceYAML []byte
 
-// Admission checks a declaration against what it refers to, and stores nothing:
-// broker.Service.
+// Admission checks a declaration against the objects that it refers to, and
+// stores nothing: broker.Service.
 type Admission interface {
 	Admit(ctx context.Context, request broker.ProvisionRequest) error
 }
 
-// API keeps the objects of the two kinds. It is safe for concurrent use.
+// API stores the objects of the two kinds. It is safe for concurrent use.
 type API struct {
 	db        *sqldb.DB
 	store     *store.Store
@@ -60,7 +60,7 @@ type API struct {
 	blueprints, resources *kind.Version
 }
 
-// New makes the API. Its kinds can be served once Serve has told it who admits.
+// New makes the API. Call Serve before its kinds are served.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) *API {
 	if log == nil {
 		log = slog.Default()
@@ -74,22 +74,22 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) 
 	return a
 }
 
-// Serve says who admits declarations, and returns the kinds.
+// Serve sets the admission of declarations and returns the kinds.
 func (a *API) Serve(admission Admission) []*kind.Kind {
 	a.admission = admission
 	return []*kind.Kind{a.blueprints.Kind, a.resources.Kind}
 }
 
-// load makes the one version of a kind from its description.
+// load parses the one version of a kind from its definition.
 func load(text []byte) *kind.Version {
 	k, err := custom.BuiltIn(text)
 	if err != nil {
-		panic(err) // a constant: one call in a test is proof
+		panic(err) // the text is embedded: one call in a test proves it
 	}
 	return k.Versions[0]
 }
 
-// at finds the object of a uid, or nil.
+// at finds the object with a uid, or returns nil.
 func (a *API) at(ctx context.Context, v *kind.Version, uid string) (*object.Object, error) {
 	key := object.Key{Kind: v.Kind.Storage}
 	found, err := a.db.Row(ctx, keyOfUID, []any{uid, key.Kind}, &key.Namespace, &key.Name)
@@ -106,5 +106,5 @@ func (a *API) at(ctx context.Context, v *kind.Version, uid string) (*object.Obje
 	return &o, nil
 }
 
-// keyOfUID is by the unique index on uid.
+// keyOfUID uses the unique index on uid.
 const keyOfUID = `SELECT namespace, name FROM objects WHERE uid = $1 AND kind = $2`

@@ -140,7 +140,7 @@ func TestExplain(t *testing.T) {
 		{"not begun", reconcile.View{Phase: broker.PhaseReady}, "the teardown has yet to begin", "", ""},
 		{"held by its peer", reconcile.View{Phase: broker.PhaseDeregistering, Resource: resource, Since: at, Why: "waiting for the node to leave the mesh (peer web-1)",
 			Observed: broker.ObservedXR{Reasons: []broker.Reason{{Holder: broker.HolderPeer, Name: "web-1", Object: "MeshNode/web-1"}}}},
-			"Deregistering: waiting for the node to leave the mesh (peer web-1)", "let whoever holds it finish", "MeshNode web-1 shop"},
+			"Deregistering: waiting for the node to leave the mesh (peer web-1)", "wait for the listed holders", "MeshNode web-1 shop"},
 		{"failing", reconcile.View{Phase: broker.PhaseDeprovisioning, Resource: resource, Since: at, Error: "delete XR: no"},
 			"Deprovisioning: delete XR: no", "mend what the error names", "XNode web-"},
 	} {

@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// resource is a stored ProvisionedResource, as far as it is read.
+// resource is a stored ProvisionedResource: the fields that this package reads.
 type resource struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -29,8 +29,8 @@ type resource struct {
 	} `json:"spec"`
 }
 
-// request is the declaration as the broker knows it. Its id is the object's uid,
-// which no two objects share in all time.
+// request converts the declaration to the broker's type. Its id is the object's
+// uid, which is never reused.
 func (r *resource) request() broker.ProvisionRequest {
 	return broker.ProvisionRequest{
 		ID: broker.ProvisionedResourceID(r.Metadata.UID), Project: broker.ProjectID(r.Metadata.Namespace), Name: r.Metadata.Name,
@@ -38,17 +38,17 @@ func (r *resource) request() broker.ProvisionRequest {
 	}
 }
 
-// resourceStrategy adds to what the schema says.
+// resourceStrategy adds rules to those of the schema.
 type resourceStrategy struct{ lifecycle.Strategy }
 
-// PrepareForCreate puts the finalizer on: from the moment that it is stored, a
-// resource does not leave before its teardown.
+// PrepareForCreate adds the finalizer, so that a stored resource stays until
+// its teardown is over.
 func (s resourceStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.Strategy.PrepareForCreate(ctx, obj)
 	addFinalizer(obj, TeardownFinalizer)
 }
 
-// ValidateUpdate holds that what is built does not change.
+// ValidateUpdate keeps the spec of a resource immutable.
 func (s resourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	errs := s.Strategy.ValidateUpdate(ctx, obj, old)
 	next, ok := obj.(*unstructured.Unstructured)
@@ -76,7 +76,7 @@ func decode[T any](obj runtime.Object) (*T, error) {
 func addFinalizer(obj runtime.Object, name string) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return // refused by whoever looks at its name
+		return // the name validation refuses it
 	}
 	if !slices.Contains(m.GetFinalizers(), name) {
 		m.SetFinalizers(append(m.GetFinalizers(), name))

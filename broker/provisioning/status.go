@@ -7,8 +7,8 @@ import (
 	"github.com/exeunt/exeunt/broker/reconcile"
 )
 
-// status makes the status of a view. Conditions keep the time of their last
-// change from the status that was.
+// status renders the status of a view. Conditions keep the time of their last
+// change from the old status.
 func status(view reconcile.View, was map[string]any, generation int64, now time.Time) map[string]any {
 	message := view.Why
 	if view.Error != "" {
@@ -74,8 +74,8 @@ type condition struct {
 	generation                    int64
 }
 
-// conditionsOf are Ready, which people wait for, and Synced, which says whether
-// the broker gets on.
+// conditionsOf returns Ready, which clients wait for, and Synced, which says
+// whether the rounds of the broker succeed.
 func conditionsOf(view reconcile.View, message string) []condition {
 	ready := condition{kind: "Ready", status: "False", reason: string(view.Phase), message: message}
 	if view.Phase == broker.PhaseReady {

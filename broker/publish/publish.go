@@ -1,10 +1,10 @@
-// Package publish tells others of the events in the broker's outbox: each event
-// to each sink, at least once, in the order of the outbox for each resource.
+// Package publish delivers the events in the broker's outbox: each event to
+// each sink, at least once, in outbox order for each resource.
 //
-// It is a reviewer: a resource with events that somebody has not been told is
-// under review until all have been. An event is told first and marked second, so
-// a crash in between tells it again, under the same token, by which a sink knows
-// it. One sink that fails keeps no other waiting.
+// The publisher is a reviewer: a resource with undelivered events stays under
+// review until every sink has all of them. It delivers an event first and marks
+// it second, so a crash in between delivers it again, under the same token, by
+// which a sink recognises it. A sink that fails does not delay the others.
 package publish
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Event is an event as sinks get it.
+// Event is an event in the form that sinks receive.
 type Event struct {
 	Token   broker.OutboxToken
 	Type    broker.EventType
@@ -27,16 +27,16 @@ type Event struct {
 	broker.EventHead
 }
 
-// Sink is told of events.
+// Sink receives events.
 type Sink interface {
-	// Name tells it apart in the database. It must never change.
+	// Name identifies the sink in the database. It must never change.
 	Name() string
-	// Tell returns nil when the event has arrived for good. The same event may
-	// come again; its token says that it is the same.
-	Tell(ctx context.Context, event Event) error
+	// Deliver returns nil when the sink has the event durably. The publisher
+	// may deliver the same event again, under the same token.
+	Deliver(ctx context.Context, event Event) error
 }
 
-// Outbox is where events wait: sqlbroker.Repository.
+// Outbox holds events until they are delivered: sqlbroker.Repository.
 type Outbox interface {
 	Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]sqlbroker.Envelope, error)
 	MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error
@@ -58,7 +58,7 @@ type Publisher struct {
 // New makes a publisher.
 func New(outbox Outbox, sinks ...Sink) *Publisher { return &Publisher{outbox, sinks} }
 
-// Review leaves all to the telling, outside the transaction.
+// Review defers all deliveries to effects, outside the transaction.
 func (p *Publisher) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
@@ -68,20 +68,21 @@ func (p *Publisher) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []
 	return verdicts, nil
 }
 
-// publish tells every sink what it has not been told of a resource.
+// publish delivers to every sink the events of a resource that it does not
+// have.
 func (p *Publisher) publish(ctx context.Context, id broker.ProvisionedResourceID) error {
 	var errs []error
 	for _, sink := range p.sinks {
-		if err := p.tell(ctx, id, sink); err != nil {
+		if err := p.deliver(ctx, id, sink); err != nil {
 			errs = append(errs, fmt.Errorf("publish to %s: %w", sink.Name(), err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tell goes through the events in order and stops at the first that fails: what
-// comes after it must not arrive before it.
-func (p *Publisher) tell(ctx context.Context, id broker.ProvisionedResourceID, sink Sink) error {
+// deliver sends the events in order and stops at the first failure, because
+// later events must not arrive before it.
+func (p *Publisher) deliver(ctx context.Context, id broker.ProvisionedResourceID, sink Sink) error {
 	envelopes, err := p.outbox.Unpublished(ctx, id, sink.Name())
 	if err != nil {
 		return err
@@ -91,7 +92,7 @@ func (p *Publisher) tell(ctx context.Context, id broker.ProvisionedResourceID, s
 		if err := json.Unmarshal(e.Payload, &event.EventHead); err != nil {
 			return fmt.Errorf("read %s: %w", e.Token, err)
 		}
-		if err := sink.Tell(ctx, event); err != nil {
+		if err := sink.Deliver(ctx, event); err != nil {
 			return err
 		}
 		if err := p.outbox.MarkPublished(ctx, e.Token, sink.Name()); err != nil {

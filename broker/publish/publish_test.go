@@ -35,7 +35,7 @@ type sink struct {
 
 func (s *sink) Name() string { return s.name }
 
-func (s *sink) Tell(_ context.Context, e publish.Event) error {
+func (s *sink) Deliver(_ context.Context, e publish.Event) error {
 	if s.fail {
 		return errDown
 	}
@@ -191,7 +191,7 @@ func TestWebhook(t *testing.T) {
 	hook := publish.Webhook{URL: server.URL}
 	for code, arrives := range map[int]bool{200: true, 204: true, 202: true, 302: false, 400: false, 429: false, 500: false} {
 		status = code
-		if err := hook.Tell(t.Context(), event); (err == nil) != arrives {
+		if err := hook.Deliver(t.Context(), event); (err == nil) != arrives {
 			t.Errorf("%d: %v", code, err)
 		}
 		if got.URL.Path != "/" {
@@ -206,7 +206,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("body\n%s, want\n%s", body, want)
 	}
 	server.Close()
-	if err := hook.Tell(t.Context(), event); err == nil {
+	if err := hook.Deliver(t.Context(), event); err == nil {
 		t.Error("nobody is there, and it arrived")
 	}
 }
@@ -214,7 +214,7 @@ func TestWebhook(t *testing.T) {
 func TestLog(t *testing.T) {
 	var out bytes.Buffer
 	event := publish.Event{Token: "broker.X/id-1", Type: broker.EventReady}
-	if err := (publish.Log{Logger: slog.New(slog.NewTextHandler(&out, nil))}).Tell(t.Context(), event); err != nil {
+	if err := (publish.Log{Logger: slog.New(slog.NewTextHandler(&out, nil))}).Deliver(t.Context(), event); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "msg=broker.ProvisionedResourceReady token=broker.X/id-1") {

@@ -17,16 +17,16 @@ type Log struct{ Logger *slog.Logger }
 // Name is "log".
 func (Log) Name() string { return "log" }
 
-// Tell writes a line.
-func (l Log) Tell(ctx context.Context, e Event) error {
+// Deliver writes one log line.
+func (l Log) Deliver(ctx context.Context, e Event) error {
 	l.Logger.InfoContext(ctx, string(e.Type), "token", string(e.Token), "resource", string(e.ProvisionedResourceID),
 		"project", string(e.ProjectID), "xr", e.XRName, "occurred", e.OccurredAt)
 	return nil
 }
 
-// Webhook posts events to a URL, as CloudEvents 1.0 in JSON. Any 2xx is an
-// arrival, and nothing else is: not a redirect either. The token is the
-// CloudEvent's id, and the header Idempotency-Key.
+// Webhook posts events to a URL, as CloudEvents 1.0 in JSON. Only a 2xx answer
+// counts as delivered; a redirect does not. The token is the CloudEvent's id
+// and the header Idempotency-Key.
 type Webhook struct {
 	URL    string
 	Client *http.Client // nil: one with a timeout
@@ -38,8 +38,8 @@ const webhookTime = 10 * time.Second
 // Name is "webhook".
 func (Webhook) Name() string { return "webhook" }
 
-// Tell posts the event and waits for the answer.
-func (w Webhook) Tell(ctx context.Context, e Event) error {
+// Deliver posts the event and waits for the answer.
+func (w Webhook) Deliver(ctx context.Context, e Event) error {
 	body, err := json.Marshal(map[string]any{
 		"specversion": "1.0", "id": e.Token, "type": e.Type, "source": "/exeunt/broker",
 		"subject": fmt.Sprintf("%s/%s", e.ProjectID, e.ProvisionedResourceID),

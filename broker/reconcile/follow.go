@@ -10,46 +10,47 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Watcher tells of changes on the management cluster: crossplane.Cluster.
+// Watcher watches the management cluster: crossplane.Cluster.
 type Watcher interface {
 	// Watch calls changed with the id of a resource when an object of the kind
-	// that was made for it has changed, until ctx ends or the watch does.
+	// that was made for it has changed, until ctx or the watch ends.
 	Watch(ctx context.Context, kind broker.ObjectType, changed func(broker.ProvisionedResourceID)) error
 }
 
-// Substrates knows what there is to watch: sqlbroker.Repository.
+// Substrates knows which kinds to watch: sqlbroker.Repository.
 type Substrates interface {
-	// KindsInUse lists the kinds that resources are built of.
+	// KindsInUse lists the kinds of the resources' substrates.
 	KindsInUse(ctx context.Context) ([]broker.ObjectType, error)
-	// LookAgain makes a resource due that is under review.
-	LookAgain(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error
+	// MakeDue makes a resource due, if it is under review.
+	MakeDue(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error
 }
 
-// Follower has the loop look at a resource as soon as something of its substrate
-// has changed: one watch for each kind in use. It decides nothing: what it
-// misses, and what it cannot watch, the loop finds by looking.
+// Follower makes a resource due as soon as its substrate changes: one watch for
+// each kind in use. It decides nothing: the loop finds by polling what a watch
+// misses.
 //
-// A round may itself change what is watched. So that two rounds that answer each
-// other cannot spin, a resource is looked at for this at most every pollMin.
+// A round may itself change what is watched. To stop two rounds from triggering
+// each other in a tight loop, the Follower makes a resource due at most once
+// per pollMin.
 type Follower struct {
 	Cluster    Watcher
 	Substrates Substrates
-	Wake       func() // the loop
+	Wake       func() // wakes the loop
 	Logger     *slog.Logger
 
 	mu   sync.Mutex
-	last map[broker.ProvisionedResourceID]time.Time // when each is due; guarded by mu
+	last map[broker.ProvisionedResourceID]time.Time // when each resource is due; guarded by mu
 }
 
 const (
-	// kindsEvery is how soon a kind is watched that was not in use before.
+	// kindsEvery is the poll interval for kinds that come into use.
 	kindsEvery = 2 * time.Second
-	// rememberAtMost bounds the memory of what was looked at last.
+	// rememberAtMost bounds the size of last.
 	rememberAtMost = 10_000
 )
 
-// watchBackoff is how long after its end a watch is begun again: soon when it
-// ended as watches do, later when it failed.
+// watchBackoff is the pause before a watch starts again: short after a normal
+// end, longer after failures.
 var watchBackoff = review.Backoff{Base: time.Second, Cap: 30 * time.Second}
 
 // Run follows until ctx ends, and then returns nil.
@@ -62,7 +63,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	for {
 		kinds, err := f.Substrates.KindsInUse(ctx)
 		if err != nil && ctx.Err() == nil {
-			f.Logger.Warn("which kinds are in use is not known", "error", err)
+			f.Logger.Warn("cannot read which kinds to watch; retrying", "error", err)
 		}
 		if err == nil {
 			f.change(ctx, &running, watches, kinds)
@@ -73,7 +74,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// change begins watches of kinds that came into use, and ends the others'.
+// change starts watches of kinds that came into use, and stops those of kinds
+// that are not in use any more.
 func (f *Follower) change(ctx context.Context, running *sync.WaitGroup, watches map[broker.ObjectType]context.CancelFunc, kinds []broker.ObjectType) {
 	used := map[broker.ObjectType]bool{}
 	for _, kind := range kinds {
@@ -93,8 +95,8 @@ func (f *Follower) change(ctx context.Context, running *sync.WaitGroup, watches 
 	}
 }
 
-// watch keeps one kind watched. That it cannot be is said once, and not of the
-// first failure: the cluster may be this server, which is only starting.
+// watch keeps one kind watched. It logs a failure once, and not the first: the
+// cluster may be this server, which is still starting.
 func (f *Follower) watch(ctx context.Context, kind broker.ObjectType) {
 	for failures := 0; ; {
 		err := f.Cluster.Watch(ctx, kind, func(id broker.ProvisionedResourceID) { f.changed(ctx, id) })
@@ -103,7 +105,7 @@ func (f *Follower) watch(ctx context.Context, kind broker.ObjectType) {
 			failures = 0
 		}
 		if failures == 2 && ctx.Err() == nil {
-			f.Logger.Warn("a kind cannot be watched; its objects are looked at in intervals", "apiVersion", kind.APIVersion, "kind", kind.Kind, "error", err)
+			f.Logger.Warn("cannot watch a kind; polling its objects instead", "apiVersion", kind.APIVersion, "kind", kind.Kind, "error", err)
 		}
 		if !pause(ctx, watchBackoff.Delay(failures, 0)) {
 			return
@@ -112,16 +114,16 @@ func (f *Follower) watch(ctx context.Context, kind broker.ObjectType) {
 }
 
 func (f *Follower) changed(ctx context.Context, id broker.ProvisionedResourceID) {
-	if err := f.Substrates.LookAgain(ctx, id, f.due(id, time.Now())); err != nil {
+	if err := f.Substrates.MakeDue(ctx, id, f.due(id, time.Now())); err != nil {
 		if ctx.Err() == nil {
-			f.Logger.Warn("a change of a substrate is noticed later", "resource", id, "error", err)
+			f.Logger.Warn("cannot make a changed resource due; polling finds the change later", "resource", id, "error", err)
 		}
 		return
 	}
 	f.Wake()
 }
 
-// due is when a resource that has changed is looked at.
+// due is when the loop looks at a resource that has changed.
 func (f *Follower) due(id broker.ProvisionedResourceID, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +138,7 @@ func (f *Follower) due(id broker.ProvisionedResourceID, now time.Time) time.Time
 	return due
 }
 
-// pause waits, and says whether the time passed before ctx ended.
+// pause waits, and reports whether the time passed before ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

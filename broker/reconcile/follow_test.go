@@ -30,7 +30,7 @@ type look struct {
 
 func (s *substrates) KindsInUse(context.Context) ([]broker.ObjectType, error) { return s.kinds, nil }
 
-func (s *substrates) LookAgain(_ context.Context, id broker.ProvisionedResourceID, due time.Time) error {
+func (s *substrates) MakeDue(_ context.Context, id broker.ProvisionedResourceID, due time.Time) error {
 	s.looks <- look{id, due}
 	return nil
 }

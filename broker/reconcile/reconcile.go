@@ -1,15 +1,15 @@
-// Package reconcile is the broker's loop: a reviewer that looks at one resource
-// and takes it one step further, again and again, until it is Ready, has Failed,
-// or is Deleted and forgotten.
+// Package reconcile is the broker's loop: a reviewer that takes a resource one
+// step further in each round, until it is Ready, has Failed, or is Deleted and
+// its row removed.
 //
 // A round is four steps, in this order: observe, decide ([broker.Next]), apply,
-// emit and persist ([broker.Service.Advance]). Nothing is remembered between two
-// rounds but what the database has, so one may be cut off anywhere and is taken
-// up by whoever comes next. Leases, backoff, and what became of failures are the
-// review engine's.
+// emit and persist ([broker.Service.Advance]). All state between two rounds is
+// in the database, so a round may be interrupted anywhere and any replica
+// continues. The review engine provides leases, backoff and the record of
+// failures.
 //
-// It decides nothing that the domain could, and knows no cluster and no mesh but
-// by the domain's ports. Begin with [Reconciler.Review].
+// It takes no decision that belongs to the domain, and reaches cluster and mesh
+// only through the domain's ports. Begin with [Reconciler.Review].
 package reconcile
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Errors of wiring: a program that was put together wrongly does not start.
+// Errors of wiring: a program with a missing part does not start.
 var (
 	ErrReconcilerServiceRequired         = errors.New("reconciler: a Service is required")
 	ErrReconcilerRoundsRequired          = errors.New("reconciler: Rounds are required")
@@ -35,37 +35,38 @@ var (
 	ErrReconcilerSubstrateRequired       = errors.New("reconciler: a Substrate is required")
 )
 
-// Declarations is where people declare resources and look at them.
+// Declarations stores the declarations and shows their status.
 type Declarations interface {
-	// Find reads a declaration, and reports whether there is one.
+	// Find reads a declaration, and reports whether it exists.
 	Find(ctx context.Context, id broker.ProvisionedResourceID) (Declaration, bool, error)
-	// Show makes the state of a resource visible. It writes nothing if it is
-	// shown already, and does nothing if the declaration is gone.
+	// Show publishes the state of a resource. It writes nothing if the state is
+	// already shown or the declaration is gone.
 	Show(ctx context.Context, id broker.ProvisionedResourceID, view View) error
-	// Release lets a declaration go: its teardown is over. None is a success.
+	// Release removes the finalizer of a declaration after its teardown. No
+	// declaration is a success.
 	Release(ctx context.Context, id broker.ProvisionedResourceID) error
 }
 
-// Declaration is what was asked for.
+// Declaration is the request of a client.
 type Declaration struct {
 	Request  broker.ProvisionRequest
-	Deleting bool // its deletion was asked for
+	Deleting bool // a client has deleted it
 }
 
-// View is what people are shown of a resource.
+// View is the state of a resource as clients see it.
 type View struct {
 	Phase    broker.ProvisionedResourcePhase // empty: not accepted yet
 	Resource broker.State                    // zero: not accepted yet
-	Since    time.Time                       // when it came into its phase
-	// Why says what it waits for, or why it has failed.
+	Since    time.Time                       // start of its phase
+	// Why says what the resource waits for, or why it has failed.
 	Why string
-	// Observed is what Why was made of; zero if the round did not come so far.
+	// Observed is the basis of Why; zero if the round ended before it observed.
 	Observed broker.ObservedXR
 	// Error is why the last round ended early; empty: it did not.
 	Error string
 }
 
-// Rounds keeps who may work on a resource: sqlbroker.Repository.
+// Rounds holds the leases of rounds: sqlbroker.Repository.
 type Rounds interface {
 	BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (sqlbroker.Round, error)
 	EndRound(ctx context.Context, round sqlbroker.Round) error
@@ -78,8 +79,8 @@ type Substrate interface {
 	broker.SubstrateDeleter
 }
 
-// Config is what a Reconciler is made of. All but Reporter, Lease and Logger are
-// required.
+// Config holds the parts of a Reconciler. All but Reporter, Lease and Logger
+// are required.
 type Config struct {
 	Service      *broker.Service
 	Rounds       Rounds
@@ -90,21 +91,21 @@ type Config struct {
 	Nodes        broker.NodeDeregistrar
 	Substrate    Substrate
 
-	// Reporter says what keeps a node in the mesh. Nil: nobody does.
+	// Reporter says what keeps a node in the mesh. Nil: no report.
 	Reporter broker.NodeReporter
-	// Lease is that of the queue: no round works for longer. Default that of
-	// Queue.
+	// Lease is the lease of the queue: no round works for longer. Default: the
+	// lease of Queue.
 	Lease time.Duration
-	// Logger gets what people should know. Default slog.Default().
+	// Logger gets the warnings. Default slog.Default().
 	Logger *slog.Logger
 }
 
-// Queue is the table that the loop works off.
+// Queue is the table of resources under review.
 var Queue = review.Queue{
 	Name: "provisioned-resources", Table: "provisioned_resource_reviews", Key: "id",
-	// The rounds of a batch run at once, and none for longer than roundTime. The
-	// lease is not much longer: so long the resources of a replica stand still
-	// whose machine has vanished.
+	// The rounds of a batch run concurrently, each for at most roundTime. The
+	// lease is only a little longer, because resources of a crashed replica
+	// wait until it ends.
 	Batch: 8, Effects: 8, Lease: roundTime + 5*time.Second, Idle: time.Second,
 	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
 }
@@ -144,8 +145,8 @@ func NewReconciler(c Config) (*Reconciler, error) {
 // roundTime bounds one round.
 const roundTime = 20 * time.Second
 
-// Review leaves all to the rounds: what a resource needs is found out by asking
-// the mesh and the cluster, and no transaction may wait for those.
+// Review runs the rounds as effects, outside the transaction: a round asks the
+// mesh and the cluster, and no transaction may wait for those.
 func (r *Reconciler) Review(_ context.Context, _ review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
@@ -159,7 +160,7 @@ func (r *Reconciler) Review(_ context.Context, _ review.Tx, now time.Time, tasks
 	return verdicts, nil
 }
 
-// round takes a resource one step further, if nobody else does.
+// round takes a resource one step further, if no other process works on it.
 func (r *Reconciler) round(ctx context.Context, now time.Time, id broker.ProvisionedResourceID) review.Verdict {
 	declared, found, err := r.Declarations.Find(ctx, id)
 	if err != nil {
@@ -178,19 +179,19 @@ func (r *Reconciler) round(ctx context.Context, now time.Time, id broker.Provisi
 	resource := round.Resource
 	switch {
 	case resource.Phase() == broker.PhaseDeleted:
-		return r.bury(ctx, now, round)
+		return r.cleanUp(ctx, now, round)
 	case (!found || declared.Deleting) && resource.State().DeletionRequestedAt.IsZero():
 		return r.deprovision(ctx, resource)
 	}
 	return r.step(ctx, now, round)
 }
 
-// end gives the turn back, also when the round ran out of time.
+// end gives the lease back, also when the round ran out of time.
 func (r *Reconciler) end(ctx context.Context, round sqlbroker.Round) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if err := r.Rounds.EndRound(ctx, round); err != nil {
-		r.Logger.Warn("round not ended, its time has to end", "resource", round.Resource.ID(), "error", err)
+		r.Logger.Warn("cannot end a round; its lease has to expire", "resource", round.Resource.ID(), "error", err)
 	}
 }
 
@@ -199,11 +200,11 @@ const (
 	endTime    = 5 * time.Second
 )
 
-// accept takes up a declaration. It passed admission; what has changed since is
-// shown, and tried again.
+// accept takes up a declaration. It passed admission; if the broker refuses it
+// now, the status says why, and the round is retried.
 func (r *Reconciler) accept(ctx context.Context, id broker.ProvisionedResourceID, declared Declaration, found bool) review.Verdict {
 	if !found {
-		return review.Kept() // never accepted, or forgotten
+		return review.Kept() // never accepted, or already removed
 	}
 	if declared.Deleting {
 		if err := r.Declarations.Release(ctx, id); err != nil {
@@ -219,7 +220,7 @@ func (r *Reconciler) accept(ctx context.Context, id broker.ProvisionedResourceID
 	return r.show(ctx, id, View{Phase: resource.Phase(), Resource: state, Since: state.CreatedAt}, review.Progressed(0))
 }
 
-// deprovision begins the teardown of what nobody declares any more.
+// deprovision begins the teardown of a resource without declaration.
 func (r *Reconciler) deprovision(ctx context.Context, resource broker.ProvisionedResource) review.Verdict {
 	next, err := r.Service.Deprovision(ctx, resource.ID())
 	view := View{Phase: next.Phase(), Resource: next.State(), Since: next.State().DeletionRequestedAt}
@@ -229,8 +230,8 @@ func (r *Reconciler) deprovision(ctx context.Context, resource broker.Provisione
 	return r.show(ctx, resource.ID(), view, review.Progressed(0))
 }
 
-// failed shows why a round ended early. That it could not be shown is not worth
-// hiding the cause.
+// failed shows why a round ended early. An error of Show itself does not hide
+// the cause.
 func (r *Reconciler) failed(ctx context.Context, id broker.ProvisionedResourceID, view View, err error) review.Verdict {
 	view.Error = err.Error()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
@@ -238,7 +239,7 @@ func (r *Reconciler) failed(ctx context.Context, id broker.ProvisionedResourceID
 	return review.Failed(errors.Join(err, r.Declarations.Show(ctx, id, view)))
 }
 
-// show ends a round that went well.
+// show ends a successful round.
 func (r *Reconciler) show(ctx context.Context, id broker.ProvisionedResourceID, view View, v review.Verdict) review.Verdict {
 	if err := r.Declarations.Show(ctx, id, view); err != nil {
 		return review.Failed(err)

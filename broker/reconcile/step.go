@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// step is one round of a resource that is not over: observe, decide, apply, emit
-// and persist, and show.
+// step is one round of a resource that is not Deleted: observe, decide, apply,
+// emit and persist, and show.
 func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
 	resource := round.Resource
 	view := View{Phase: resource.Phase(), Resource: resource.State(), Since: round.Since}
@@ -27,7 +27,7 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Ro
 	}
 	next, err := r.Service.Advance(ctx, resource, to, view.Why)
 	if errors.Is(err, broker.ErrPhaseConflict) {
-		return review.Again(0) // it has moved on: look again
+		return review.Again(0) // it has changed: read again
 	}
 	if err != nil {
 		return r.failed(ctx, resource.ID(), view, err)
@@ -39,13 +39,13 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Ro
 	return r.show(ctx, resource.ID(), view, verdict(now, round, action, next.Phase()))
 }
 
-// verdict says when to look again.
+// verdict says when the next round is due.
 func verdict(now time.Time, round sqlbroker.Round, action broker.Action, phase broker.ProvisionedResourcePhase) review.Verdict {
 	switch {
 	case phase != round.Resource.Phase(), action == broker.ActionMintToken, action == broker.ActionRevokeToken:
 		return review.Progressed(0)
 	case phase == broker.PhaseFailed:
-		return review.Kept() // its deletion brings it back
+		return review.Kept() // its deletion puts it under review again
 	case phase == broker.PhaseReady:
 		return review.Again(pollReady)
 	}
@@ -58,8 +58,8 @@ const (
 	pollMax   = 10 * time.Second
 )
 
-// Patience is how long to wait for something that has been waited for: an eighth
-// of that, so that what is quick is seen soon and what is slow costs little.
+// Patience is the poll interval after a wait: an eighth of the time waited so
+// far, so that quick changes are seen soon and slow ones cost little.
 func Patience(waited time.Duration) time.Duration {
 	return min(max(waited/8, pollMin), pollMax)
 }
@@ -95,8 +95,8 @@ func (r *Reconciler) observe(ctx context.Context, now time.Time, resource broker
 	return broker.Fold(resource, reads), nil
 }
 
-// apply does the one thing that was decided. On an error the round ends, and
-// neither phase nor event is written.
+// apply carries out the action. On an error the round ends and writes neither
+// phase nor event.
 func (r *Reconciler) apply(ctx context.Context, resource broker.ProvisionedResource, action broker.Action, observed broker.ObservedXR) (broker.ProvisionedResource, error) {
 	switch action {
 	case broker.ActionMintToken:
@@ -128,8 +128,8 @@ func (r *Reconciler) mintToken(ctx context.Context, resource broker.ProvisionedR
 	return minted, r.Substrate.DeliverToken(ctx, minted, version, token)
 }
 
-// applySubstrate applies the ProviderConfig first and the XR second. An XR that
-// was observed is not created, even if it has vanished since.
+// applySubstrate applies the ProviderConfig first and the XR second. It does
+// not create an XR that was observed, even if it has vanished since.
 func (r *Reconciler) applySubstrate(ctx context.Context, resource broker.ProvisionedResource, observed broker.ObservedXR) error {
 	version, err := r.version(ctx, resource)
 	if err != nil {
@@ -146,10 +146,10 @@ func (r *Reconciler) version(ctx context.Context, resource broker.ProvisionedRes
 	return r.Blueprints.Version(ctx, s.Project, s.Blueprint)
 }
 
-// bury ends what is left of a resource that is Deleted. Its declaration goes at
-// once. Its row stays until no round that lost its turn can still be at work;
-// then whatever such a round has left behind is removed, and the row with it.
-func (r *Reconciler) bury(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
+// cleanUp removes what is left of a Deleted resource. Its declaration goes at
+// once. Its row stays until no round that lost its lease can still be at work;
+// then cleanUp removes the objects that such a round has created, and the row.
+func (r *Reconciler) cleanUp(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
 	resource := round.Resource
 	if err := r.Declarations.Release(ctx, resource.ID()); err != nil {
 		return review.Failed(err)
@@ -158,15 +158,15 @@ func (r *Reconciler) bury(ctx context.Context, now time.Time, round sqlbroker.Ro
 		return review.Again(left)
 	}
 	substrate, err := r.Substrate.Observe(ctx, resource)
-	if err != nil && now.Sub(round.Since) < giveUp {
+	if err != nil && now.Sub(round.Since) < leftoverTimeout {
 		return review.Failed(fmt.Errorf("look for leftovers: %w", err))
 	}
 	switch {
 	case err != nil:
-		r.Logger.Warn("a cluster did not say for a day whether something was left behind", "resource", resource.ID(), "xr", resource.XRName(), "error", err)
+		r.Logger.Warn("the cluster did not answer for a day whether a deleted resource left objects behind; check it by hand", "resource", resource.ID(), "xr", resource.XRName(), "error", err)
 		return r.forget(ctx, resource)
 	case substrate.XRExists:
-		r.Logger.Warn("a late round left a composite resource behind; it is deleted", "resource", resource.ID(), "xr", resource.XRName())
+		r.Logger.Warn("deleting a composite resource that a late round left behind", "resource", resource.ID(), "xr", resource.XRName())
 		err = r.Substrate.DeleteXR(ctx, resource)
 	case substrate.ProviderConfigExists || substrate.SecretExists:
 		err = r.Substrate.DeleteProviderConfig(ctx, resource)
@@ -179,9 +179,9 @@ func (r *Reconciler) bury(ctx context.Context, now time.Time, round sqlbroker.Ro
 	return review.Progressed(pollMin)
 }
 
-// giveUp is how long a cluster is asked for leftovers of what is Deleted. One
-// that was taken away must not be asked for ever.
-const giveUp = 24 * time.Hour
+// leftoverTimeout bounds how long cleanUp asks a cluster for leftovers of a
+// Deleted resource; the cluster itself may be gone for good.
+const leftoverTimeout = 24 * time.Hour
 
 func (r *Reconciler) forget(ctx context.Context, resource broker.ProvisionedResource) review.Verdict {
 	gone, err := r.Rounds.Forget(ctx, resource.ID())
@@ -191,5 +191,5 @@ func (r *Reconciler) forget(ctx context.Context, resource broker.ProvisionedReso
 	case gone:
 		return review.Acted()
 	}
-	return review.Again(pollMax) // somebody has to be told first
+	return review.Again(pollMax) // its events are not published yet
 }

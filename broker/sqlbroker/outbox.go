@@ -8,15 +8,15 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Envelope is an event as the outbox keeps it.
+// Envelope is a row of the outbox.
 type Envelope struct {
 	Token   broker.OutboxToken
 	Type    broker.EventType
 	Payload []byte // JSON of the event
 }
 
-// Unpublished lists the events of a resource that a sink has not been told, in
-// order.
+// Unpublished lists the events of a resource that the sink does not have yet,
+// in order.
 func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]Envelope, error) {
 	rows, err := r.db.Query(ctx, pending, string(id), sink)
 	if err != nil {
@@ -39,8 +39,8 @@ func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResou
 	return all, nil
 }
 
-// MarkPublished records that a sink has been told. It follows the telling, so a
-// crash in between tells twice, under one token, and never not at all.
+// MarkPublished records a delivery. It follows the delivery, so a crash in
+// between delivers the event twice, under one token, and never loses it.
 func (r *Repository) MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error {
 	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch

@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// encodeParameters writes parameters so that they come back as they were: a
-// float64 always has a point or an exponent, an int64 never.
+// encodeParameters keeps the types of numbers: a float64 always has a point or
+// an exponent, an int64 never.
 func encodeParameters(parameters broker.Parameters) (string, error) {
 	out := make(map[string]any, len(parameters))
 	for name, value := range parameters {

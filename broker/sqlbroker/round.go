@@ -10,21 +10,21 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// ErrRoundTaken: somebody else has the resource's turn.
+// ErrRoundTaken: another process works on the resource.
 var ErrRoundTaken = errors.New("another round is under way")
 
-// Round is the right to work on a resource until a time.
+// Round is a lease on a resource: the right to work on it until a time.
 type Round struct {
 	Resource broker.ProvisionedResource
-	Since    time.Time // when it came into its phase
+	Since    time.Time // start of its phase
 	token    string
 }
 
-// BeginRound takes a resource's turn and reads it. A review's claim is not
-// enough for that: whatever is enqueued meanwhile takes the claim away, so that
-// nothing is missed, and the next review begins while this one still works. Two
-// rounds at once would be refused by all comparisons, but one of them could
-// create what the other has just seen gone.
+// BeginRound takes the lease of a resource and reads it. The claim of a review
+// is not enough: a change that is enqueued meanwhile takes the claim away, so
+// that no change is missed, and the next review begins while this one still
+// works. The comparisons of the statements would keep two concurrent rounds
+// safe, but one of them could create what the other has just observed gone.
 //
 // Errors: ErrRoundTaken, broker.ErrProvisionedResourceNotFound.
 func (r *Repository) BeginRound(ctx context.Context, id broker.ProvisionedResourceID, now, until time.Time) (Round, error) {
@@ -60,7 +60,7 @@ func (r *Repository) BeginRound(ctx context.Context, id broker.ProvisionedResour
 	return round, nil
 }
 
-// EndRound gives the turn back. It is a courtesy: otherwise the time ends it.
+// EndRound gives the lease back. Without it the lease ends by its time.
 func (r *Repository) EndRound(ctx context.Context, round Round) error {
 	return r.end(ctx, round.Resource.ID(), round.token)
 }
@@ -77,9 +77,9 @@ func (r *Repository) end(ctx context.Context, id broker.ProvisionedResourceID, t
 	return nil
 }
 
-// Forget removes a resource that is Deleted, with its events, if all of them
-// have been published. It reports whether it is gone. The id is never used
-// again, so no event of it can be stored anew.
+// Forget removes a Deleted resource with its events, if all of them have been
+// published. It reports whether the resource is gone. Its id is never reused,
+// so no event of it can be stored again.
 func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID) (gone bool, err error) {
 	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		removed, err := returned(ctx, tx, removeDeleted, string(id))
@@ -102,12 +102,12 @@ func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID
 	return gone, nil
 }
 
-// takeOver ends the round of a process that is gone, so that nobody waits for
-// its time to end. Were that process there after all, two rounds could meet,
-// which every comparison survives.
+// takeOver ends the round of a process that is gone, so that other replicas
+// need not wait for the lease to end. If that process still runs, two rounds
+// overlap, which every comparison survives.
 func (r *Repository) takeOver(ctx context.Context, id broker.ProvisionedResourceID) (bool, error) {
 	var token string
-	if _, err := r.db.Row(ctx, roundOf, []any{string(id)}, &token); err != nil {
+	if _, err := r.db.Row(ctx, roundHolder, []any{string(id)}, &token); err != nil {
 		return false, err
 	}
 	gone, err := r.db.Gone(ctx, []string{token})

@@ -1,11 +1,11 @@
-// Package sqlbroker keeps provisioned resources and their outbox in SQLite or
-// PostgreSQL. It is the broker's Repository and its Emitter, and keeps who may
-// turn a round.
+// Package sqlbroker stores provisioned resources and their outbox in SQLite or
+// PostgreSQL. It is the broker's Repository and its Emitter, and holds the
+// leases of the rounds.
 //
 // Each method is one transaction, and each comparison that the ports ask for is
-// in the statement that writes, or under the lock of the resource's row. Whoever
-// puts an event into the outbox holds that lock, so the outbox has the events of
-// a resource in the order in which they became true.
+// in the statement that writes, or under the lock of the resource's row. A
+// transaction that puts an event into the outbox holds that lock, so the outbox
+// has the events of a resource in the order in which they became true.
 //
 // It knows no cluster and decides nothing. Triggers put what it writes under
 // review: see schema. Begin with [Repository].
@@ -36,7 +36,7 @@ func New(db *sqldb.DB, now func() time.Time) *Repository {
 	return &Repository{db: db, now: now}
 }
 
-// returned runs one statement and says whether it returned a row.
+// returned runs one statement and reports whether it returned a row.
 func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) (bool, error) {
 	found := false
 	var b sqldb.Batch
@@ -48,7 +48,7 @@ func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) 
 	return found, tx.Send(ctx, &b)
 }
 
-// missed says why a comparison failed: the resource is another now, or none.
+// missed says why a comparison failed: the resource has changed, or is gone.
 func missed(ctx context.Context, tx *sqldb.Tx, id broker.ProvisionedResourceID) error {
 	found, err := returned(ctx, tx, find, string(id))
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *Repository) Get(ctx context.Context, id broker.ProvisionedResourceID) (
 	return resource, err
 }
 
-// get reads a resource and since when it is in its phase.
+// get reads a resource and the start of its phase.
 func (r *Repository) get(ctx context.Context, id broker.ProvisionedResourceID) (broker.ProvisionedResource, time.Time, error) {
 	fail := func(err error) (broker.ProvisionedResource, time.Time, error) {
 		return broker.ProvisionedResource{}, time.Time{}, fmt.Errorf("get provisioned resource %s: %w", id, err)
@@ -123,7 +123,7 @@ func (r *Repository) get(ctx context.Context, id broker.ProvisionedResourceID) (
 	return resource, time.UnixMilli(since).UTC(), err
 }
 
-// UpdatePhase writes a phase over the phase that was read.
+// UpdatePhase replaces the phase that the round has read.
 func (r *Repository) UpdatePhase(ctx context.Context, from broker.ProvisionedResourcePhase, resource broker.ProvisionedResource) error {
 	s := resource.State()
 	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
@@ -139,7 +139,7 @@ func (r *Repository) UpdatePhase(ctx context.Context, from broker.ProvisionedRes
 	return nil
 }
 
-// BindToken binds a token over the token that was read.
+// BindToken replaces the token that the round has read.
 func (r *Repository) BindToken(ctx context.Context, id broker.ProvisionedResourceID, previous, token broker.BootstrapTokenID) error {
 	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		bound, err := returned(ctx, tx, bindToken, string(id), string(previous), string(token))
@@ -196,8 +196,8 @@ func (r *Repository) Emit(ctx context.Context, from broker.ProvisionedResourcePh
 	return nil
 }
 
-// emit stores an event, or does nothing if its token is there. The caller has
-// locked the resource's row.
+// emit stores an event, or does nothing if its token is stored. The transaction
+// has locked the resource's row.
 func emit(ctx context.Context, tx *sqldb.Tx, event broker.Event) error {
 	payload, err := json.Marshal(event)
 	if err != nil {

@@ -222,9 +222,9 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestLookAgain: a resource under review becomes due, and whoever reviews it has
+// TestMakeDue: a resource under review becomes due, and whoever reviews it has
 // to look again; one that is not under review stays so.
-func TestLookAgain(t *testing.T) {
+func TestMakeDue(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, nil)
 		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
@@ -249,7 +249,7 @@ func TestLookAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, id := range []broker.ProvisionedResourceID{"id-1", "id-2"} {
-				if err := r.LookAgain(t.Context(), id, time.UnixMilli(c.due)); err != nil {
+				if err := r.MakeDue(t.Context(), id, time.UnixMilli(c.due)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -31,15 +31,15 @@ func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error
 	return kinds, nil
 }
 
-// LookAgain makes a resource due, if it is under review: reconcile.Substrates.
-func (r *Repository) LookAgain(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error {
+// MakeDue makes a resource due, if it is under review: reconcile.Substrates.
+func (r *Repository) MakeDue(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error {
 	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
-		b.Exec(lookAgain, string(id), due.UnixMilli())
+		b.Exec(makeDue, string(id), due.UnixMilli())
 		return tx.Send(ctx, &b)
 	})
 	if err != nil {
-		return fmt.Errorf("look at %s again: %w", id, err)
+		return fmt.Errorf("make %s due: %w", id, err)
 	}
 	return nil
 }
