@@ -91,7 +91,7 @@ const (
 	allManifests = `SELECT r.path || '@' || m.digest FROM manifests m JOIN repositories r ON r.id = m.repository_id`
 	allBlobs     = `SELECT digest FROM blobs`
 	allTags      = `SELECT r.path || ':' || t.name FROM tags t JOIN repositories r ON r.id = t.repository_id`
-	allBytes     = `SELECT CAST((SELECT coalesce(sum(size), 0) FROM blobs) + (SELECT coalesce(sum(size), 0) FROM blob_uploads) AS text)`
+	allBytes     = `SELECT CAST((SELECT coalesce(sum(size), 0) FROM blobs) + (SELECT coalesce(sum(size), 0) FROM blob_uploads) AS bigint)`
 )
 
 // compare plans, collects, and compares.
