@@ -1,11 +1,11 @@
-// Package event writes Events about objects in the transaction that did what
-// they tell of: either both happen or neither does.
+// Package event records Kubernetes Events about objects, in the transaction that
+// makes the change they report: both are committed or neither is.
 //
-// An Event about an object is found by its uid, also after the object is gone.
-// Its name follows from what it is about, so that telling the same thing again
-// counts up one Event instead of adding another, on all replicas.
+// Clients find an Event by the uid of its object, also after the object is gone.
+// The Event's name is computed from the object, the reason and the topic, so a
+// repeated report, from any replica, increments the count of one Event.
 //
-// The package does not decide what is worth telling. Begin with [Recorder.Record].
+// The client decides what to report. Begin with [Recorder.Record].
 package event
 
 import (
@@ -27,40 +27,39 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// events is what Events are stored under.
+// events is the storage name of the kind Event.
 const events = "events"
 
-// maxName is how much of an object's name an Event's name begins with: with the
-// hash behind it, it is never longer than a name may be.
+// maxName bounds, in bytes, the part of an object's name that begins its Event's
+// name. With the hash behind it the name stays below the limit of 253.
 const maxName = 200
 
-// Event is something to tell about an object.
+// Event is a report about an object.
 type Event struct {
-	About   object.Object // it need not exist any more
+	About   object.Object // may be gone already
 	Type    string        // corev1.EventTypeNormal or EventTypeWarning
 	Reason  string        // one word, for machines
 	Message string        // for people
-	Source  string        // who tells
-	// Topic tells apart what has the same object and reason. Two Events with the
-	// same three are one.
+	Source  string        // the component that reports
+	// Topic distinguishes Events with the same object and reason. Reports with the
+	// same object, reason and topic are one Event.
 	Topic string
-	// Once: what was told is not told again. Otherwise the Event gets the new
-	// message, and its count goes up.
+	// Once: a repeated report changes nothing. Without it, a repeated report
+	// replaces the message and increments the count.
 	Once bool
-	// Elsewhere: where the object's namespace takes no Event, because it is being
-	// deleted or does not exist, the Event goes into the namespace default.
-	// Otherwise it is not told.
+	// Elsewhere: if the object's namespace is being deleted or does not exist, the
+	// Event goes into the namespace default. Without it, the Event is dropped.
 	Elsewhere bool
 }
 
-// Recorder knows the kinds by the names that clients use.
+// Recorder records Events. Kinds gives the kind names that clients use.
 type Recorder struct{ Kinds *kind.Registry }
 
 // Record writes Events in a transaction.
-func (r Recorder) Record(ctx context.Context, tx *store.Tx, now time.Time, told ...Event) error {
-	for i := range told {
-		if err := r.record(ctx, tx, now, &told[i]); err != nil {
-			return fmt.Errorf("record event about %s: %w", told[i].About.Key, err)
+func (r Recorder) Record(ctx context.Context, tx *store.Tx, now time.Time, reports ...Event) error {
+	for i := range reports {
+		if err := r.record(ctx, tx, now, &reports[i]); err != nil {
+			return fmt.Errorf("record event about %s: %w", reports[i].About.Key, err)
 		}
 	}
 	return nil
@@ -88,11 +87,11 @@ func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Ev
 	if e.Once || before.Deleting {
 		return nil
 	}
-	return again(ctx, tx, before, e, now)
+	return repeat(ctx, tx, before, e, now)
 }
 
-// again counts up an Event that was told before.
-func again(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, now time.Time) error {
+// repeat increments the count of an Event that exists, and updates its message.
+func repeat(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, now time.Time) error {
 	var was corev1.Event
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Event"}
 	if err := object.DecodeInto(before.Body, "", gvk, &was); err != nil {
@@ -110,8 +109,8 @@ func again(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, no
 	return tx.Flush(ctx)
 }
 
-// place is the namespace that takes the Event. Events about what lives in no
-// namespace are in default, as in Kubernetes.
+// place returns the namespace for the Event. Events about cluster-scoped objects
+// are in default, as in Kubernetes.
 func place(ctx context.Context, tx *store.Tx, e *Event) (namespace string, ok bool, err error) {
 	choices := []string{e.About.Namespace}
 	if e.About.Namespace == "" {
@@ -133,7 +132,7 @@ func place(ctx context.Context, tx *store.Tx, e *Event) (namespace string, ok bo
 	return "", false, nil
 }
 
-// name is that of the Event, the same whenever the same is told.
+// name returns the Event's name: equal for equal object, reason and topic.
 func name(e *Event) string {
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%s\x00%s\x00%s", e.About.UID, e.Reason, e.Topic)
@@ -161,7 +160,7 @@ func (r Recorder) make(e *Event, key object.Key, now time.Time) *corev1.Event {
 	}
 }
 
-// version is the object's; one that is gone may have none that is known.
+// version returns the object's resourceVersion, or "" if it is not known.
 func version(o object.Object) string {
 	if o.Revision == 0 {
 		return ""
@@ -180,7 +179,7 @@ func read(ctx context.Context, tx *store.Tx, key object.Key) (*store.Stored, err
 	return found, err
 }
 
-// The statements of the package, the same on both engines: unique indexes.
+// The statements of the package, the same on both engines. They use unique indexes.
 const (
 	// isOpen says whether a namespace takes new objects.
 	isOpen = `SELECT deletion_time IS NULL FROM objects WHERE kind = 'namespaces' AND namespace = '' AND name = $1`

@@ -73,16 +73,16 @@ func (w *world) namespace(name string, deleting bool) {
 	}
 }
 
-// tell tells at a time, in a transaction of its own.
-func (w *world) tell(at int64, told ...Event) {
+// record records Events at a time in Unix seconds, in its own transaction.
+func (w *world) record(at int64, reports ...Event) {
 	w.Helper()
-	err := w.store.Transact(w.Context(), func(tx *store.Tx) error { return w.recorder.Record(w.Context(), tx, time.Unix(at, 0), told...) })
+	err := w.store.Transact(w.Context(), func(tx *store.Tx) error { return w.recorder.Record(w.Context(), tx, time.Unix(at, 0), reports...) })
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-// events reads what was told, in order of name.
+// events lists the recorded Events by name.
 func (w *world) events() (all []corev1.Event) {
 	w.Helper()
 	listing, err := w.store.List(w.Context(), store.ListRequest{Kind: events})
@@ -102,7 +102,7 @@ func (w *world) events() (all []corev1.Event) {
 	return all
 }
 
-// want compares what was told: NAMESPACE COUNT FIRST-LAST MESSAGE.
+// want compares the recorded Events: NAMESPACE COUNT FIRST-LAST MESSAGE.
 func (w *world) want(want ...string) {
 	w.Helper()
 	var got []string
@@ -118,10 +118,11 @@ func about(namespace, name string) object.Object {
 	return object.Object{Key: object.Key{Kind: "configmaps", Namespace: namespace, Name: name}, UID: types.UID("uid-" + name), Revision: 42}
 }
 
-// TestTell: an Event says what kubectl shows, and is about the object by its uid.
-func TestTell(t *testing.T) {
+// TestRecord: an Event has the fields that kubectl shows, and refers to the object
+// by its uid.
+func TestRecord(t *testing.T) {
 	each(t, func(w *world) {
-		w.tell(3000, Event{About: about("shop", "a"), Type: corev1.EventTypeWarning, Reason: "Held", Message: "it waits", Source: "collector"})
+		w.record(3000, Event{About: about("shop", "a"), Type: corev1.EventTypeWarning, Reason: "Held", Message: "it waits", Source: "collector"})
 		w.want("shop 1 3000-3000 it waits")
 		e := w.events()[0]
 		want := corev1.ObjectReference{Kind: "ConfigMap", APIVersion: "v1", Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: "42"}
@@ -134,58 +135,58 @@ func TestTell(t *testing.T) {
 	})
 }
 
-// TestTellAgain: the same again is counted, with the newer words; another topic,
-// reason or object is another Event, and so is one of the same name that came
-// later.
-func TestTellAgain(t *testing.T) {
+// TestRecordAgain: a repeated report increments the count and replaces the
+// message. Another topic, reason or object is another Event; so is a new object
+// with the same name.
+func TestRecordAgain(t *testing.T) {
 	each(t, func(w *world) {
 		progress := Event{About: about("shop", "a"), Type: corev1.EventTypeNormal, Reason: "Progress", Message: "1 gone"}
-		w.tell(3000, progress)
+		w.record(3000, progress)
 		progress.Message = "2 gone"
-		w.tell(3005, progress)
+		w.record(3005, progress)
 		w.want("shop 2 3000-3005 2 gone")
-		w.tell(3006, progress, progress) // twice in one transaction
+		w.record(3006, progress, progress) // twice in one transaction
 		w.want("shop 4 3000-3006 2 gone")
 
 		others := []Event{progress, progress, progress}
 		others[0].Topic = "t"
 		others[1].Reason = "Other"
 		others[2].About.UID = "uid-of-its-successor"
-		w.tell(3007, others...)
+		w.record(3007, others...)
 		if all := w.events(); len(all) != 4 {
 			w.Errorf("got %d Events, want 4: %+v", len(all), all)
 		}
 	})
 }
 
-// TestTellOnce: what is told once keeps its first words.
-func TestTellOnce(t *testing.T) {
+// TestRecordOnce: an Event with Once keeps its first message.
+func TestRecordOnce(t *testing.T) {
 	each(t, func(w *world) {
 		e := Event{About: about("shop", "a"), Reason: "Reported", Message: "first", Once: true}
-		w.tell(3000, e)
+		w.record(3000, e)
 		e.Message = "second"
-		w.tell(3001, e)
+		w.record(3001, e)
 		w.want("shop 1 3000-3000 first")
 	})
 }
 
-// TestPlace: where an Event goes when the object's namespace takes none.
+// TestPlace: the namespace of an Event, also when the object's namespace takes none.
 func TestPlace(t *testing.T) {
 	for name, test := range map[string]struct {
 		namespace string
 		elsewhere bool
 		want      string
 	}{
-		"in the object's namespace":                  {"shop", true, "shop"},
-		"cluster-scoped":                             {"", false, "default"},
-		"the namespace goes":                         {"ending", true, "default"},
-		"the namespace is gone":                      {"nowhere", true, "default"},
-		"the namespace goes, and only it will do":    {"ending", false, ""},
-		"the namespace is gone, and only it will do": {"nowhere", false, ""},
+		"in the object's namespace":            {"shop", true, "shop"},
+		"cluster-scoped":                       {"", false, "default"},
+		"terminating namespace":                {"ending", true, "default"},
+		"removed namespace":                    {"nowhere", true, "default"},
+		"terminating namespace, not elsewhere": {"ending", false, ""},
+		"removed namespace, not elsewhere":     {"nowhere", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(w *world) {
-				w.tell(3000, Event{About: about(test.namespace, "a"), Reason: "R", Message: "m", Elsewhere: test.elsewhere})
+				w.record(3000, Event{About: about(test.namespace, "a"), Reason: "R", Message: "m", Elsewhere: test.elsewhere})
 				if test.want == "" {
 					w.want()
 					return
@@ -199,10 +200,10 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestTellWithTheDeed: a transaction that fails has told nothing.
-func TestTellWithTheDeed(t *testing.T) {
+// TestFailedTransactionRecordsNothing: a failed transaction leaves no Event.
+func TestFailedTransactionRecordsNothing(t *testing.T) {
 	each(t, func(w *world) {
-		failure := errors.New("the deed fails")
+		failure := errors.New("the transaction fails")
 		err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
 			if err := w.recorder.Record(w.Context(), tx, time.Unix(3000, 0), Event{About: about("shop", "a"), Reason: "R", Message: "m"}); err != nil {
 				return err
@@ -216,8 +217,8 @@ func TestTellWithTheDeed(t *testing.T) {
 	})
 }
 
-// TestName: an Event's name is a name, however long the object's is, and does
-// not change from one release to the next.
+// TestName: an Event's name is a valid name for any object's name, and stays the
+// same between releases.
 func TestName(t *testing.T) {
 	for _, of := range []string{"a", strings.Repeat("long-", 50) + "x", strings.Repeat("a", maxName-1) + "." + "b"} {
 		got := name(&Event{About: about("shop", of), Reason: "R", Topic: "t"})
@@ -226,6 +227,6 @@ func TestName(t *testing.T) {
 		}
 	}
 	if got := name(&Event{About: about("shop", "a"), Reason: "R", Topic: "t"}); got != "a.620ff51350d2005" {
-		t.Errorf("got %s: Events that were told before would be told anew", got)
+		t.Errorf("got %s: repeated reports would create new Events after an upgrade", got)
 	}
 }
