@@ -11,19 +11,18 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// A dependent blocks its owner's deletion only if the owner is its owner in kind,
-// name and uid, and can be resolved: a reference of a cluster-scoped dependent
-// to an owner in a namespace would block for ever.
+// A dependent blocks its owner's deletion only if its reference names the owner's
+// kind, name and uid, and is resolvable: a reference of a cluster-scoped dependent
+// to a namespaced owner would block for ever.
 
-// isBlocked says whether a dependent is left that blocks the owner. It stops at
-// the first.
+// isBlocked reports whether a blocking dependent is left. It stops at the first.
 func (s *session) isBlocked(ctx context.Context, o *item) (bool, error) {
 	group, name := referredAs(s.kinds, o.Kind)
 	return s.exists(ctx, isBlocked, string(o.UID), o.Namespace, o.Name, group, name)
 }
 
-// referredAs is the group and kind by which references name the kind of a stored
-// object. Of one that is not served only the group is known.
+// referredAs returns the group and kind that references to a stored object name.
+// For a kind that is not served, only the group is known.
 func referredAs(kinds *kind.Snapshot, storage string) (group, name string) {
 	if k, ok := kinds.Stored(storage); ok {
 		return k.Group, k.Name
@@ -31,15 +30,15 @@ func referredAs(kinds *kind.Snapshot, storage string) (group, name string) {
 	return groupOf(storage), ""
 }
 
-// holder is an object in foreground deletion that may hold up another one.
+// holder is an object in foreground deletion that may block its owner.
 type holder struct {
 	uid                   types.UID
 	kind, namespace, name string
 }
 
-// inCircle says whether the owner is, through blocking dependents that are in
-// foreground deletion too, its own dependent. Only one that is a dependent itself
-// can be, which spares most owners the search.
+// inCircle reports whether the owner is its own dependent, through blocking
+// dependents that are in foreground deletion too. An owner without owner
+// references cannot be, so most owners need no search.
 func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
 	if !gjson.GetBytes(o.Body, "metadata.ownerReferences.0").Exists() {
 		return false, nil

@@ -15,25 +15,25 @@ import (
 
 const (
 	definitions = "customresourcedefinitions.apiextensions.k8s.io"
-	// uncounted objects tell of others; nobody would miss them.
+	// uncounted is the kind Event: its objects only report about others.
 	uncounted = "events"
 
-	// closureOwners is how many owners are asked for at once: each may have as
-	// many dependents as are left to count.
+	// closureOwners is how many owners one batch reads dependents of. Each query
+	// returns at most closure.left+1 rows.
 	closureOwners = 16
 )
 
-// closure is what a deletion would take with it, as far as it has been counted.
-// It reads heads and owners only, and never more of them than a multiple of what
-// is allowed, however large the cascade is.
+// closure counts the objects that a deletion would remove. It reads heads and
+// owners only. The reads are bounded by a multiple of the allowed number, however
+// large the cascade is.
 type closure struct {
-	s        *session
-	root     *item
-	left     int64 // that may still be found
-	looks    int64 // at dependents that are still affordable
-	counted  map[types.UID]bool
-	gone     map[types.UID]bool // of those counted, what takes its dependents along
-	frontier []types.UID        // gone, with dependents that have not been asked for
+	s         *session
+	root      *item
+	left      int64 // objects that may still be counted
+	readsLeft int64 // dependents that may still be read
+	counted   map[types.UID]bool
+	gone      map[types.UID]bool // counted, and does not orphan its dependents
+	frontier  []types.UID        // gone, and its dependents have not been read
 }
 
 // member is an object that may belong to a closure.
@@ -41,15 +41,15 @@ type member struct {
 	id, finalizing, owners int64
 	uid                    types.UID
 	kind, namespace        string
-	parents                bool // it has dependents itself
+	parents                bool // has dependents itself
 }
 
-// exceeds says whether deleting an object, with the policy that it was deleted
-// with, takes more than allowed objects with it, itself included. Objects that
-// are on their way already are not counted, and neither are Events.
+// exceeds reports whether the deletion of an object, by the policy of its delete
+// request, removes more than allowed objects, itself included. Events and objects
+// that are DELETING already are not counted.
 func (s *session) exceeds(ctx context.Context, o *item, allowed int64) (bool, error) {
 	c := &closure{
-		s: s, root: o, left: allowed, looks: 10*allowed + 10_000,
+		s: s, root: o, left: allowed, readsLeft: 10*allowed + 10_000,
 		counted: map[types.UID]bool{o.UID: true}, gone: map[types.UID]bool{o.UID: true},
 	}
 	c.left-- // the object itself
@@ -70,10 +70,11 @@ func (s *session) exceeds(ctx context.Context, o *item, allowed int64) (bool, er
 	return c.over(), nil
 }
 
-// over says that there is more than allowed, or that finding out is too dear.
-func (c *closure) over() bool { return c.left < 0 || c.looks < 0 }
+// over reports that more than the allowed number was counted, or that counting
+// took too many reads.
+func (c *closure) over() bool { return c.left < 0 || c.readsLeft < 0 }
 
-// add counts an object. What orphans its own dependents keeps them.
+// add counts an object. The dependents of one with the orphan finalizer stay.
 func (c *closure) add(m *member) {
 	if c.counted[m.uid] || m.kind == uncounted {
 		return
@@ -89,7 +90,7 @@ func (c *closure) add(m *member) {
 	}
 }
 
-// content counts what is in a namespace, or of a definition's kind.
+// content counts the objects in a namespace, or those of a definition's kind.
 func (c *closure) content(ctx context.Context) error {
 	switch c.root.Kind {
 	case "namespaces":
@@ -106,9 +107,9 @@ func (c *closure) content(ctx context.Context) error {
 				return err
 			}
 			for i := range found {
-				// They own nothing but what is in here too, or is not collected.
+				// Their dependents are in this namespace too, or are never collected.
 				found[i].parents = false
-				c.empty(&found[i])
+				c.addContained(&found[i])
 			}
 		}
 	case definitions:
@@ -119,20 +120,20 @@ func (c *closure) content(ctx context.Context) error {
 			return err
 		}
 		for i := range found {
-			c.empty(&found[i])
+			c.addContained(&found[i])
 		}
 	}
 	return nil
 }
 
-// empty counts an object that goes with what it is in: in the background, whatever
-// its own policy is.
-func (c *closure) empty(m *member) {
+// addContained counts an object that is deleted with its namespace or definition:
+// in the background, whatever its own policy is.
+func (c *closure) addContained(m *member) {
 	m.finalizing &^= store.FinalizeOrphan
 	c.add(m)
 }
 
-// expand counts the dependents of some owners that go with them.
+// expand counts the dependents that are deleted with their owners.
 func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 	after := make([]int64, len(owners))
 	for len(owners) > 0 && !c.over() {
@@ -148,7 +149,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 		var more []types.UID
 		var next []int64
 		for i, page := range pages {
-			c.looks -= int64(len(page))
+			c.readsLeft -= int64(len(page))
 			if err := c.judge(ctx, page); err != nil {
 				return err
 			}
@@ -161,7 +162,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 	return nil
 }
 
-// judge adds those that have lost all their owners.
+// judge counts the members that no owner keeps.
 func (c *closure) judge(ctx context.Context, page []member) error {
 	for i := range page {
 		m := &page[i]
@@ -179,8 +180,8 @@ func (c *closure) judge(ctx context.Context, page []member) error {
 	return nil
 }
 
-// kept says whether an owner is left that keeps a dependent. Most have one owner,
-// which is the one that goes.
+// kept reports whether a remaining owner keeps a dependent. Most dependents have
+// one owner, the one that is deleted; they need no query.
 func (c *closure) kept(ctx context.Context, m *member) (bool, error) {
 	if m.owners <= 1 && m.namespace != "" {
 		return false, nil
@@ -196,8 +197,8 @@ func (c *closure) kept(ctx context.Context, m *member) (bool, error) {
 			&o.Removed, &o.WasInside); err != nil {
 			return err
 		}
-		// One that is on its way, and solid while it is there, takes the dependent
-		// with it some day: by its own deletion, not by this one.
+		// An owner that is DELETING but solid keeps the dependent for now: its own
+		// deletion removes the dependent later.
 		o.Foreground, o.Leaving = waits(deletion, finalizing)
 		if c.gone[types.UID(uid)] {
 			o = o.Gone()
@@ -229,10 +230,10 @@ func scanMember(into *[]member) func(sqldb.Row) error {
 	}
 }
 
-// The statements that count. Each reads heads, and looks into the two indexes on
-// owners; none reads a body.
+// The statements that count read heads and the two indexes on owners, and no
+// bodies.
 const (
-	// membersBelow is the dependents of an owner that are not on their way.
+	// membersBelow is the dependents of an owner that are not DELETING.
 	membersBelow = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing,
     ` + isOwner + `, (SELECT count(*) FROM owners y WHERE y.dependent = d.id)
@@ -240,7 +241,7 @@ FROM owners w JOIN objects d ON d.id = w.dependent
 WHERE w.owner_uid = $1 AND w.dependent > $2 AND d.deletion_time IS NULL
 ORDER BY w.dependent LIMIT $3`
 
-	// membersIn is what is in a namespace, of one kind; membersOf all of a kind.
+	// membersIn is the objects of a kind in a namespace; membersOf all of a kind.
 	membersIn = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, ` + isOwner + `, 0
 FROM objects d WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NULL LIMIT $3`
@@ -248,7 +249,7 @@ FROM objects d WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NUL
 SELECT d.id, d.uid, d.kind, d.namespace, d.finalizing, ` + isOwner + `, 0
 FROM objects d WHERE d.kind = $1 AND d.deletion_time IS NULL LIMIT $2`
 
-	// ownersOfMember is what Classify must know of each owner of a dependent.
+	// ownersOfMember is the input of Classify for each owner of a dependent.
 	ownersOfMember = `
 SELECT y.owner_uid, y.owner_group, y.owner_kind, y.owner_name,
     o.uid IS NOT NULL, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.deletion_time, 0), coalesce(o.finalizing, 0),

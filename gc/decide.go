@@ -10,48 +10,48 @@ import (
 // Standing is what an owner is to one of its dependents.
 type Standing int
 
-// The standings of spec 1 as Kubernetes has them today.
+// The standings of spec 1, as Kubernetes implements them today.
 const (
 	// Solid owners exist: they keep the dependent.
 	Solid Standing = iota + 1
-	// Dangling references lead nowhere: no object of that kind has that name and
-	// uid where the dependent may have an owner.
+	// Dangling references have no owner: no object of that kind, name and uid
+	// exists in a namespace where the dependent may have an owner.
 	Dangling
-	// Waiting owners exist only until their dependents are gone: they are
-	// being deleted in the foreground.
+	// Waiting owners are in foreground deletion: they exist until their dependents
+	// are gone.
 	Waiting
 	// Unresolvable references are those of a cluster-scoped dependent to a
-	// namespaced owner, also after that is gone: they name no namespace. They
-	// keep the dependent, and are reported.
+	// namespaced owner, also after the owner is gone: a reference names no
+	// namespace. They keep the dependent, and an Event reports them.
 	Unresolvable
 	// Unknown references name a kind that this server does not serve, so the
-	// owner cannot be looked up. They keep the dependent until the kind is
-	// served, and are reported.
+	// collector cannot look up the owner. They keep the dependent until the kind is
+	// served, and an Event reports them.
 	Unknown
 )
 
-// Owner is what the database knows of the uid that a reference names.
+// Owner is what the database has about the uid that a reference names.
 type Owner struct {
 	Exists     bool   // an object has the uid
 	Kind       string // its storage name
 	Name       string
 	Namespace  string // empty: cluster-scoped
-	Foreground bool   // being deleted, and waiting for its dependents
-	Leaving    bool   // as good as gone: it only passes its grace period on
+	Foreground bool   // in foreground deletion: waits for its dependents
+	Leaving    bool   // counts as gone: it exists only to pass its grace period on
 
-	Removed   bool // an object had the uid, and this server removed it
-	WasInside bool // of one that was removed: it was in a namespace
+	Removed   bool // this server removed an object with the uid
+	WasInside bool // the removed object was in a namespace
 }
 
 // Gone is the owner after its removal.
 func (o Owner) Gone() Owner { return Owner{Removed: true, WasInside: o.Namespace != ""} }
 
 // Classify judges one reference of a dependent in a namespace (empty: the
-// dependent is cluster-scoped). An owner is kind, name and uid: an object that
-// has the uid but not the other two is not the owner.
+// dependent is cluster-scoped). The owner is the object with the kind, the name
+// and the uid of the reference; the uid alone is not enough.
 //
-// A removed owner of an unserved kind is gone for certain: a uid is never given
-// twice, and this server saw that one go.
+// A removed owner of an unserved kind is gone for certain: uids are never reused,
+// and this server removed that one.
 func Classify(namespace string, n Named, o Owner) Standing {
 	switch {
 	case o.Exists && n.Same:
@@ -80,7 +80,7 @@ func classifyExisting(namespace string, o Owner) Standing {
 	}
 }
 
-// Action is what is to be done with a dependent.
+// Action is what the collector does with a dependent.
 type Action int
 
 // The actions.
@@ -90,18 +90,18 @@ const (
 	Delete                   // delete it with Policy
 )
 
-// Decision is what the references of a dependent amount to.
+// Decision is the result of Decide for one dependent.
 type Decision struct {
 	Action Action
-	Drop   []types.UID                // for Unlink: the owners to forget
+	Drop   []types.UID                // for Unlink: the owners to drop
 	Policy metav1.DeletionPropagation // for Delete
 }
 
-// Decide is the garbage processor's rule. One solid owner keeps the object,
-// and then what dangles or waits is dropped. Without one the object goes, by
-// its own policy: the finalizer it carries, or in the foreground if its owner
-// waits and it has dependents of its own, or in the background. So the last
-// deletion decides (spec 1's open question 1).
+// Decide is the garbage processor's rule. One solid owner keeps the object, and
+// its dangling and waiting references are dropped. Without a solid owner the
+// object is deleted, by its own policy: the finalizer it carries; or in the
+// foreground if its owner waits and it has dependents itself; or in the
+// background. So the last deletion decides (spec 1's open question 1).
 func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing, hasDependents bool) Decision {
 	if len(m.OwnerReferences) == 0 {
 		return Decision{Action: Keep}
@@ -119,8 +119,8 @@ func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing
 			keep = append(keep, r.UID)
 		}
 	}
-	// References are dropped by uid. Of two with the same uid, one that keeps
-	// the object keeps both.
+	// References are dropped by uid. If one of two references with the same uid
+	// keeps the object, both stay.
 	solid := len(keep) > 0
 	drop = slices.DeleteFunc(drop, func(uid types.UID) bool { return slices.Contains(keep, uid) })
 	switch {

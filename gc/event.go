@@ -9,8 +9,9 @@ import (
 	"github.com/exeunt/exeunt/event"
 )
 
-// report notes references that do not lead to an owner though something is there,
-// or may be. Kubernetes has the reason OwnerRefInvalidNamespace too.
+// report adds Events about suspicious references: to an object of another kind,
+// name or namespace, or to an owner that cannot be looked up. Kubernetes has the
+// reason OwnerRefInvalidNamespace too.
 func (s *session) report(o *item, m *metav1.ObjectMeta) {
 	for i := range m.OwnerReferences {
 		r := &m.OwnerReferences[i]

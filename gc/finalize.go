@@ -15,24 +15,25 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// orphan is the orphan finalizer: dependents forget the owner and whatever
-// else dangles, and then the owner may go. A controller that has not yet seen
-// the deletion would adopt the dependents again, so where the kind reports
-// what its controller has seen, that is waited for, up to a bound.
+// orphan is the orphan finalizer: it removes the owner, and dangling owners, from
+// the references of the dependents, and then the finalizer from the owner. A
+// controller that has not yet seen the deletion would adopt the dependents again.
+// So if the kind has status.observedGeneration, orphan waits for the controller,
+// at most Options.OrphanWait.
 func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 	if wait := s.unseen(o); wait > 0 {
 		return review.Again(wait), nil
 	}
 	v, err := s.collect(ctx, string(o.UID), s.c.sql.allDependents, func(ctx context.Context, batch []*item) error {
-		return s.letGo(ctx, o.UID, batch)
+		return s.dropOwner(ctx, o.UID, batch)
 	})
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
-	return s.finalized(ctx, o.UID, metav1.FinalizerOrphanDependents)
+	return s.removeFinalizer(ctx, o.UID, metav1.FinalizerOrphanDependents)
 }
 
-// unseen is how much longer to wait for the owner's controller.
+// unseen returns how much longer to wait for the owner's controller.
 func (s *session) unseen(o *item) time.Duration {
 	if _, _, behind := Unseen(s.kinds, o.Kind, o.Body); !behind {
 		return 0
@@ -40,10 +41,10 @@ func (s *session) unseen(o *item) time.Duration {
 	return OrphanDeadline(o.deletion, s.c.opts.OrphanWait).Sub(s.now)
 }
 
-// Unseen says which generation of an object its controller has seen, which there
-// is, and whether the controller is behind. Where the kind's schema has the
-// field, an object without it has a controller that has not reported yet: it has
-// seen generation 0. Kinds without the field have nothing to wait for.
+// Unseen returns the generation of an object that its controller has seen, the
+// current generation, and whether the controller is behind. If the kind's schema
+// has status.observedGeneration and the object does not, the controller has seen
+// generation 0. Kinds without the field are never behind.
 func Unseen(kinds *kind.Snapshot, storage string, body []byte) (seen, want int64, behind bool) {
 	found := gjson.GetBytes(body, "status.observedGeneration")
 	if !found.Exists() {
@@ -55,15 +56,15 @@ func Unseen(kinds *kind.Snapshot, storage string, body []byte) (seen, want int64
 	return seen, want, seen < want
 }
 
-// OrphanDeadline is when orphaning stops waiting for the controller of an object
-// that was deleted at a time, in Unix seconds.
+// OrphanDeadline returns when orphaning stops waiting for the controller of an
+// object. The deletion is in Unix seconds.
 func OrphanDeadline(deletion int64, wait time.Duration) time.Time {
 	return time.Unix(deletion, 0).Add(wait)
 }
 
-// letGo takes the owner, and what dangles, out of the references of its
+// dropOwner removes the owner, and dangling owners, from the references of its
 // dependents.
-func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) error {
+func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item) error {
 	metas := make([]metav1.ObjectMeta, len(batch))
 	for i, o := range batch {
 		var err error
@@ -89,12 +90,11 @@ func (s *session) letGo(ctx context.Context, owner types.UID, batch []*item) err
 	return s.tx.Flush(ctx)
 }
 
-// foreground is the foreground finalizer: the dependents are sent on their
-// way, and the owner goes when none is left that blocks it. Owners that wait
-// for each other in a circle do not wait for ever: the one that is looked at
-// goes first.
+// foreground is the foreground finalizer: it deletes the dependents, and removes
+// the finalizer from the owner when no blocking dependent is left. Of owners that
+// wait for each other in a circle, the one under review goes first.
 func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, error) {
-	if err := s.passOn(o); err != nil {
+	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
 	v, err := s.collect(ctx, string(o.UID), s.c.sql.dependents, s.judge)
@@ -107,15 +107,15 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 	}
 	if blocked {
 		if circle, err := s.inCircle(ctx, o); err != nil || !circle {
-			return v, err // a trigger puts it under review when a dependent goes
+			return v, err // a trigger enqueues it when a dependent is removed
 		}
 	}
-	return s.finalized(ctx, o.UID, metav1.FinalizerDeleteDependents)
+	return s.removeFinalizer(ctx, o.UID, metav1.FinalizerDeleteDependents)
 }
 
-// finalized removes a finalizer, and with the last one the object. It reads
-// the object again: one that was its own dependent has changed meanwhile.
-func (s *session) finalized(ctx context.Context, uid types.UID, finalizer string) (review.Verdict, error) {
+// removeFinalizer removes a finalizer, and with the last one the object. It reads
+// the object again: an object that is its own dependent has changed meanwhile.
+func (s *session) removeFinalizer(ctx context.Context, uid types.UID, finalizer string) (review.Verdict, error) {
 	found, err := s.query(ctx, objectByUID, string(uid))
 	if err != nil {
 		return review.Verdict{}, err
@@ -129,12 +129,12 @@ func (s *session) finalized(ctx context.Context, uid types.UID, finalizer string
 		return review.Verdict{}, err
 	}
 	m.Finalizers = slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool { return f == finalizer })
-	return review.Acted(), s.changed(ctx, o, m)
+	return review.Acted(), s.updateDeleting(ctx, o, m)
 }
 
-// changed gives a DELETING object its new metadata, and lets it go if nothing
-// in them holds it.
-func (s *session) changed(ctx context.Context, o *item, m metav1.ObjectMeta) error {
+// updateDeleting writes the new metadata of a DELETING object, or removes the
+// object if nothing in the metadata holds it.
+func (s *session) updateDeleting(ctx context.Context, o *item, m metav1.ObjectMeta) error {
 	if lifecycle.RemoveNow(o.Body, m, s.rules(o.Kind)) {
 		if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
 			return err

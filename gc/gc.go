@@ -1,20 +1,21 @@
-// Package gc is the object collector: what loses its last owner leaves, what
-// is to be orphaned is let go, what is deleted in the foreground waits for its
-// dependents, and a terminating namespace is emptied, pods first.
+// Package gc is the object collector. It deletes objects that lost their last
+// owner, removes the references of orphaned dependents, keeps an owner in
+// foreground deletion until its dependents are gone, and empties terminating
+// namespaces, pods first.
 //
-// It keeps spec 1's parts and changes their medium. The propagator is the
-// triggers of schema/…/0002_collect.sql: they put under review, in the
-// transaction that made it so, an owner that is gone, an owner that is waiting
-// for its dependents, and an object whose owner is in another namespace. The
-// dirty queue is the table gc_object_reviews, shared by all replicas. The
-// scanner ([Collector.Scan]) is an anti-join. The garbage processor and the
-// two finalizers are the reviewer in review.go.
+// The parts are those of spec 1, built on the database. The propagator is the
+// triggers of schema/…/0002_collect.sql: in the transaction that makes the
+// change, they enqueue an owner that is gone, an owner that waits for its
+// dependents, and an object whose owner is in another namespace. The dirty queue
+// is the table gc_object_reviews, shared by all replicas. The scanner
+// ([Collector.Scan]) is an anti-join. The garbage processor and the two
+// finalizers are the reviewer in review.go.
 //
 // A review decides and acts in one write transaction of the store, which holds
-// the lock on the revision: an owner that appears, goes or is switched at the
-// last moment is seen, or comes after. There is no graph in memory, and no
-// kind is consulted but for its rules of deletion, so one broken definition
-// stops nothing. The decisions are pure: decide.go.
+// the lock on the revision: the review sees a concurrent change of an owner, or
+// the change commits after it. The collector keeps no graph in memory and uses
+// only the deletion rules of a kind, so a broken definition stops no other kind.
+// The decisions are pure functions: decide.go.
 package gc
 
 import (
@@ -33,23 +34,23 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Options are what a Collector can be given. Zero values are the defaults.
+// Options configure a Collector. Zero values are the defaults.
 type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time
 	// OrphanWait bounds how long orphaning waits for a controller to see the
-	// deletion (status.observedGeneration). Default DefaultOrphanWait; negative:
-	// it does not wait.
+	// deletion (status.observedGeneration). Default DefaultOrphanWait; negative: no
+	// wait.
 	OrphanWait time.Duration
 	// Budget bounds the objects that one transaction changes. Default: as many
 	// as take about 40 ms (see pace.go).
 	Budget int
-	// Poll is how often the queue is looked at unasked. Default 5 seconds.
+	// Poll is how often the engine reads the queue without a wake-up. Default 5 s.
 	Poll time.Duration
 }
 
-// DefaultOrphanWait is long enough for a controller that runs, and short enough
-// for a person who waits where none does.
+// DefaultOrphanWait is long enough for a running controller, and short enough for
+// a person who waits where no controller runs.
 const DefaultOrphanWait = 10 * time.Second
 
 // Collector reviews what deletions may have made garbage.
@@ -66,21 +67,22 @@ type Collector struct {
 	paused   bool      // guarded by mu
 	pausedAt time.Time // when paused was read; guarded by mu
 
-	told map[string]time.Time // when the cascades under way were told of last; guarded by mu
+	reported map[string]time.Time // last progress Event of each running cascade; guarded by mu
 }
 
-// queue is the dirty queue. A review takes a fraction of a second; the lease is
-// how long the cascades of a replica stand still whose machine has vanished.
+// queue is the dirty queue. A review takes a fraction of a second. The lease is
+// how long the cascades of a crashed replica stand still.
 var queue = review.Queue{Name: "objects", Table: "gc_object_reviews", Key: "uid", Batch: 100, Lease: 10 * time.Second}
 
 const (
-	// scanAfter is how long after its start, or after a kind is added, a collector
-	// scans; scanRetry how long after a scan that failed.
+	// scanAfter is the delay of a scan after the collector starts or a kind is
+	// added; scanRetry the delay after a failed scan.
 	scanAfter = 2 * time.Second
 	scanRetry = 10 * time.Second
 )
 
-// New makes a collector and has the store wake it. Call it before store.Run.
+// New makes a collector that the store wakes after changes. Call it before
+// store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -91,7 +93,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.OrphanWait == 0 {
 		o.OrphanWait = DefaultOrphanWait
 	}
-	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine()), told: map[string]time.Time{}}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine()), reported: map[string]time.Time{}}
 	c.pace.fixed = o.Budget
 	q := queue
 	q.Idle = o.Poll
@@ -104,12 +106,12 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if err != nil {
 		return nil, err
 	}
-	st.OnChange(c.notice)
+	st.OnChange(c.wakeOnChange)
 	return c, nil
 }
 
-// Run reviews until the context ends, and scans meanwhile: after the start, and
-// when a kind is added.
+// Run reviews until the context ends. It scans after the start and after a kind
+// is added.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var scanning sync.WaitGroup
@@ -119,10 +121,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	return c.engine.Run(ctx)
 }
 
-// scanWhenDue scans some seconds after the start, and after a kind is served that
-// was not: dependents of its objects may have waited for that. It leaves the
-// first moments to clients that wait for the server: the triggers have put
-// everything under review that the first scan would find.
+// scanWhenDue scans some seconds after the start, and after a new kind is served:
+// dependents of its objects may have waited for that. The first scan is delayed
+// in favour of clients that wait for the server: the triggers have enqueued
+// everything that it would find.
 func (c *Collector) scanWhenDue(ctx context.Context) {
 	kinds, changed := c.kinds.Changed()
 	for due := true; ; {
@@ -136,12 +138,12 @@ func (c *Collector) scanWhenDue(ctx context.Context) {
 		}
 		before := kinds
 		kinds, changed = c.kinds.Changed()
-		due = serves(kinds, before)
+		due = hasNewKind(kinds, before)
 	}
 }
 
-// scanSoon scans after scanAfter, and again until it succeeds. Kinds that are
-// added meanwhile are part of it.
+// scanSoon scans after scanAfter, and retries until it succeeds. The scan includes
+// kinds that are added during the delay.
 func (c *Collector) scanSoon(ctx context.Context) (goOn bool) {
 	for wait := scanAfter; ; wait = scanRetry {
 		select {
@@ -159,8 +161,8 @@ func (c *Collector) scanSoon(ctx context.Context) (goOn bool) {
 	}
 }
 
-// serves says whether there is a kind that there was not before.
-func serves(kinds, before *kind.Snapshot) bool {
+// hasNewKind reports whether kinds has a kind that before has not.
+func hasNewKind(kinds, before *kind.Snapshot) bool {
 	return slices.ContainsFunc(kinds.Kinds, func(k *kind.Kind) bool {
 		_, known := before.OfGroupKind(schema.GroupKind{Group: k.Group, Kind: k.Name})
 		return !known
@@ -178,10 +180,10 @@ var (
 	ownersMark   = []byte(`"ownerReferences"`)
 )
 
-// notice wakes the engine after changes, of any replica, that can have put
-// something under review. Most cannot, and asking the queue costs a query.
-func (c *Collector) notice(events []*store.Event) {
-	if len(events) == 0 { // nobody knows what changed
+// wakeOnChange wakes the engine after changes, of any replica, that can have
+// enqueued a review. Most changes cannot, and reading the queue costs a query.
+func (c *Collector) wakeOnChange(events []*store.Event) {
+	if len(events) == 0 { // the changes are unknown
 		c.engine.Wake()
 		return
 	}

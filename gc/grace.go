@@ -10,21 +10,21 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// propagate is the finalizer of an owner that passes its grace period on: its
-// dependents are sent on their way, and then it may go.
+// propagate is the finalizer of an owner that passes its grace period on: it
+// deletes the dependents, and then removes the finalizer from the owner.
 func (s *session) propagate(ctx context.Context, o *item) (review.Verdict, error) {
-	if err := s.passOn(o); err != nil {
+	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
 	v, err := s.collect(ctx, string(o.UID), s.c.sql.dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
-	return s.finalized(ctx, o.UID, lifecycle.PropagateGrace)
+	return s.removeFinalizer(ctx, o.UID, lifecycle.PropagateGrace)
 }
 
-// passOn notes the grace period that an owner under review passes on.
-func (s *session) passOn(o *item) error {
+// noteGrace remembers the grace period that an owner under review passes on.
+func (s *session) noteGrace(o *item) error {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return err
@@ -35,8 +35,8 @@ func (s *session) passOn(o *item) error {
 	return nil
 }
 
-// inherited is the grace period that a dependent gets from its owners: the
-// longest of those under review.
+// inherited returns the grace period, in seconds, that a dependent gets from its
+// owners: the longest of those under review.
 func (s *session) inherited(m *metav1.ObjectMeta) (seconds int64, ok bool) {
 	for i := range m.OwnerReferences {
 		if g, passed := s.grace[m.OwnerReferences[i].UID]; passed {

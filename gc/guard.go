@@ -13,15 +13,15 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// guardRecheck is how soon a deletion that is held is counted again: what it
-// would take with it may have become less without anybody writing to it. A
-// confirmation needs no such time: writing it puts the object under review.
+// guardRecheck is how often a held deletion is counted again: its cascade may
+// shrink without a write to the object. A confirmation is a write, so a trigger
+// enqueues the object at once.
 const guardRecheck = 10 * time.Second
 
-// guard counts what the deletion of an object takes with it, before anything
-// else is done about it, and lets it pass or holds it. Counting and letting pass
-// are one transaction: what is added later was not there to be counted, and goes
-// with an owner that is gone, as anywhere.
+// guard counts the objects that a deletion would remove, before any other work on
+// it, and then lets the deletion pass or holds it. Both happen in one transaction.
+// A dependent that is created later is not counted: it is collected like any
+// dependent of an owner that is gone.
 func (s *session) guard(ctx context.Context, o *item) (review.Verdict, error) {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
@@ -34,15 +34,15 @@ func (s *session) guard(ctx context.Context, o *item) (review.Verdict, error) {
 			return review.Verdict{}, err
 		}
 		if more {
-			s.tellHeld(o, g)
+			s.reportHeld(o, g)
 			return review.Again(guardRecheck), nil
 		}
 	}
 	lifecycle.LetPass(&m)
-	return review.Acted(), s.changed(ctx, o, m)
+	return review.Acted(), s.updateDeleting(ctx, o, m)
 }
 
-func (s *session) tellHeld(o *item, g lifecycle.Guard) {
+func (s *session) reportHeld(o *item, g lifecycle.Guard) {
 	message := fmt.Sprintf("the deletion waits: more than %d objects would go. How many: exeunt why. To confirm, set the annotation %s to that number. To call it off: exeunt restore",
 		g.Limit, lifecycle.ConfirmCascade)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Path is where ServeHTTP expects to be.
+// Path is the prefix that ServeHTTP expects.
 const Path = "/exeunt/gc"
 
 // maxReason bounds the reason of a pause, in bytes.
@@ -19,10 +19,10 @@ const maxReason = 1000
 //	GET  /exeunt/gc                    the Status, as JSON
 //	POST /exeunt/gc/pause?reason=TEXT  stop every replica's collector
 //	POST /exeunt/gc/resume             let them go on
-//	POST /exeunt/gc/scan               look for what no trigger noticed
+//	POST /exeunt/gc/scan               enqueue reviews that no trigger enqueued
 //
 // Each POST answers with the Status after it; scan adds how many it found. The
-// caller of ServeHTTP has seen to it that the client may do this.
+// server authorizes the client before it calls ServeHTTP.
 func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	verb, _ := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), Path)
 	method := http.MethodPost
@@ -64,7 +64,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		answer.Status, err = c.Status(req.Context())
 	}
 	if err != nil {
-		c.opts.Logger.Error("collector's endpoint", "path", req.URL.Path, "error", err)
+		c.opts.Logger.Error("request to the collector failed", "path", req.URL.Path, "error", err)
 		if store.Unavailable(err) {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "the server is stopping, or its database does not answer; please try again", http.StatusServiceUnavailable)
@@ -74,5 +74,5 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(answer) // fails only if the client has disconnected
 }

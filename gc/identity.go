@@ -9,12 +9,12 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// Reference is what an ownerReference says about its owner besides the uid. It
-// has no version: all versions of a kind are the same objects.
+// Reference is the owner in an ownerReference, without the uid. It has no version:
+// all versions of a kind are the same objects.
 type Reference struct{ Group, Kind, Name string }
 
-// ReferenceOf reads a reference. One whose apiVersion cannot be parsed names a
-// group that no kind has.
+// ReferenceOf converts an ownerReference. An invalid apiVersion gives a group that
+// no kind has.
 func ReferenceOf(r *metav1.OwnerReference) Reference {
 	group, _, found := strings.Cut(r.APIVersion, "/")
 	if !found {
@@ -23,22 +23,22 @@ func ReferenceOf(r *metav1.OwnerReference) Reference {
 	return Reference{Group: group, Kind: r.Kind, Name: r.Name}
 }
 
-// Named is what the kinds that are served say about a reference.
+// Named is what the served kinds say about a reference.
 type Named struct {
 	Served     bool // the kind is served, and its objects are in the database
 	Namespaced bool // they live in namespaces
-	Same       bool // the owner has the kind and the name that the reference names
+	Same       bool // the owner has the kind and the name in the reference
 }
 
 // Identify compares a reference with the object that has its uid.
 //
 // An object outlives its definition while its namespace is terminating, or after
-// a crash. Neither its kind nor the reference's has a name then but the group,
-// so the group and the object's name decide.
+// a crash. The kind names are unknown then, so Identify compares the group and
+// the object's name.
 func Identify(kinds *kind.Snapshot, r Reference, o Owner) Named {
 	k, served := kinds.OfGroupKind(schema.GroupKind{Group: r.Group, Kind: r.Kind})
 	if served && (k.Ephemeral || k.Source != nil) {
-		return Named{} // its objects are not in the database: nothing is known of them
+		return Named{} // objects of this kind are not in the database
 	}
 	if served {
 		return Named{Served: true, Namespaced: k.Namespaced, Same: o.Exists && k.Storage == o.Kind && r.Name == o.Name}
@@ -50,7 +50,7 @@ func Identify(kinds *kind.Snapshot, r Reference, o Owner) Named {
 	return Named{Same: !stored && groupOf(o.Kind) == r.Group}
 }
 
-// groupOf is the group in a storage name: "apps" of "deployments.apps".
+// groupOf returns the group in a storage name: "apps" of "deployments.apps".
 func groupOf(storage string) string {
 	_, group, _ := strings.Cut(storage, ".")
 	return group

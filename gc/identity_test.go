@@ -223,12 +223,12 @@ func TestMisnamedCircle(t *testing.T) {
 func TestManyOfUnknownKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")
-		for i := range toldOfUnknown + 5 {
+		for i := range maxUnknownReports + 5 {
 			w.add(fmt.Sprintf("a%02d", i), ownedAs("nothing", "example.org/v1 Gadget g"))
 		}
 		w.drain()
-		if got := strings.Count(w.warnings(), "OwnerRefUnknownKind"); got != toldOfUnknown {
-			t.Errorf("told of %d dependents, want %d", got, toldOfUnknown)
+		if got := strings.Count(w.warnings(), "OwnerRefUnknownKind"); got != maxUnknownReports {
+			t.Errorf("reported %d dependents, want %d", got, maxUnknownReports)
 		}
 		w.add("late", ownedAs("nothing", "v1 ConfigMap g")) // a kind that is served
 		w.drain()

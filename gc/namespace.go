@@ -18,17 +18,17 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// namespaceFinalizer is the entry of spec.finalizers that stands for us.
+// namespaceFinalizer is the collector's entry in spec.finalizers.
 const namespaceFinalizer = corev1.FinalizerKubernetes
 
-// first are the kinds that leave a namespace before everything else, one after
-// the other. Pods are the first (KEP-5080). The teardown of provisioned resources
-// comes next, because it needs what is there besides: the composite resource,
-// which may not go before the node has left, and the credentials.
+// first is the kinds that are deleted from a namespace before all others, in
+// order. Pods are the first (KEP-5080). Provisioned resources are next: their
+// teardown needs other objects in the namespace, the credentials and the
+// composite resource, which must outlive the node.
 var first = []string{"pods", "provisionedresources.provisioning.exeunt.dev"}
 
-// Waves puts the kinds that a namespace holds into the order in which they leave:
-// each wave waits until the ones before it are gone.
+// Waves groups the kinds in a namespace in the order of their deletion: each wave
+// waits until the ones before it are gone.
 func Waves(kinds []string) [][]string {
 	waves := make([][]string, len(first)+1)
 	for _, kind := range kinds {
@@ -47,12 +47,13 @@ const shownLeaving = 200
 // shownFailures bounds how many failures a condition names.
 const shownFailures = 10
 
-// contentRetry is how soon content is tried again that could not be deleted.
+// contentRetry is the retry interval for content that could not be deleted.
 const contentRetry = 10 * time.Second
 
 var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
-// namespace empties a terminating namespace, wave by wave, and then it may go. Its conditions say in every phase what is left and why.
+// namespace empties a terminating namespace, wave by wave, and then releases it.
+// The namespace's conditions say in every phase what is left and why.
 func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error) {
 	ns := &corev1.Namespace{}
 	if err := object.DecodeInto(o.Body, "", namespaceKind, ns); err != nil {
@@ -96,7 +97,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if len(failures) > 0 {
 		return review.Again(contentRetry), nil
 	}
-	return acted(s.budget < before), nil // a trigger reviews it when something in it changes
+	return acted(s.budget < before), nil // a trigger enqueues it when its content changes
 }
 
 // kindsIn lists the kinds that have objects in a namespace, in order. It does
@@ -126,8 +127,8 @@ func (s *session) kindsIn(ctx context.Context, namespace string) ([]string, erro
 	return present, nil
 }
 
-// empty sends what is left of a kind on its way. An object that cannot be
-// deleted does not hold up the others: it is named in failed.
+// empty deletes the objects of a kind in a namespace. It continues after an object
+// that cannot be deleted, and names it in failed.
 func (s *session) empty(ctx context.Context, kind, namespace string) (failed []string, err error) {
 	for after := ""; s.budget > 0; {
 		limit := s.budget
@@ -155,8 +156,8 @@ func (s *session) empty(ctx context.Context, kind, namespace string) (failed []s
 	return failed, nil
 }
 
-// release takes us off spec.finalizers, and lets the namespace go if nobody
-// else holds it.
+// release removes namespaceFinalizer from spec.finalizers, and removes the
+// namespace if no other finalizer holds it.
 func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (review.Verdict, error) {
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == namespaceFinalizer })
 	setContentConditions(ns, content{}, s.now)
@@ -180,11 +181,11 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 // content is what is left in a namespace.
 type content struct {
 	kinds      map[string]int // objects of each kind
-	finalizers map[string]int // objects that each holds
+	finalizers map[string]int // objects that each finalizer holds
 	failures   []string       // what could not be deleted, and why
 }
 
-// setConditions says what is left, if that is not what the namespace says.
+// setConditions writes the namespace's conditions if they changed.
 func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespace, kinds, failures []string) error {
 	left := content{map[string]int{}, map[string]int{}, failures}
 	for _, kind := range kinds {
@@ -203,8 +204,8 @@ func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespa
 	return s.tx.Flush(ctx)
 }
 
-// survey counts the objects of a kind, and the finalizers on the first of those
-// that are on their way out.
+// survey counts the objects of a kind, and the finalizers on the first
+// shownLeaving of those that are DELETING.
 func (s *session) survey(ctx context.Context, kind, namespace string, left *content) error {
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Nobody else writes while a review's transaction runs, so it has to be short;
-// but each one costs a commit, so it should not be too short. How many objects
-// that is depends on the machine and the database.
+// A review's transaction blocks all other writers, so it must be short; but each
+// one costs a commit, so it must not be too short. How many objects fit depends on
+// the machine and the database.
 const (
-	turnTime    = 40 * time.Millisecond // what a transaction should take
+	targetTime  = 40 * time.Millisecond // of one transaction
 	leastBudget = 100
 	firstBudget = 500
 	mostBudget  = 2000
 )
 
-// pace finds out how many objects a transaction may change.
+// pace measures how many objects a transaction may change.
 type pace struct {
 	fixed int          // not 0: always this many
-	each  atomic.Int64 // nanoseconds that an object took lately; 0: not known
+	each  atomic.Int64 // average nanoseconds per object; 0: not known
 }
 
 func (p *pace) budget() int {
@@ -29,27 +29,27 @@ func (p *pace) budget() int {
 	if each == 0 {
 		return firstBudget
 	}
-	return min(max(int(int64(turnTime)/each), leastBudget), mostBudget)
+	return min(max(int(int64(targetTime)/each), leastBudget), mostBudget)
 }
 
-// until is when a transaction begins nothing more. Objects that are alone, as in
-// a chain, take much longer than those of a set.
+// until returns when a transaction begins no more reviews. It is needed besides
+// the budget: objects in a chain take much longer than those of one batch.
 func (p *pace) until(begin time.Time) time.Time {
 	if p.fixed > 0 {
 		return time.Time{}
 	}
-	return begin.Add(turnTime)
+	return begin.Add(targetTime)
 }
 
-// spent is told what a transaction took. Small ones say little: what they took
-// is the round trips.
+// spent records the duration of a transaction. It ignores small ones, whose
+// duration is mostly round trips.
 func (p *pace) spent(objects int, took time.Duration) {
 	if objects < leastBudget {
 		return
 	}
 	each := max(int64(took)/int64(objects), 1)
 	if before := p.each.Load(); before != 0 {
-		each = (before + each) / 2 // one slow turn is no reason to crawl
+		each = (before + each) / 2 // one slow transaction changes the budget only by half
 	}
 	p.each.Store(each)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// pauseFresh is how long a replica trusts what it read of the switch.
+// pauseFresh is how long a replica caches the switch.
 const pauseFresh = 500 * time.Millisecond
 
 // Pause stops the collector of every replica, and keeps it stopped over
-// restarts, until Resume. Reviews go on being queued.
+// restarts, until Resume. Triggers still enqueue reviews.
 func (c *Collector) Pause(ctx context.Context, reason string) error {
 	return c.setPaused(ctx, true, reason)
 }

@@ -14,38 +14,38 @@ import (
 )
 
 const (
-	// progressEvery is how often a cascade tells how far it is, at most.
+	// progressEvery is the shortest time between two progress Events of a cascade.
 	progressEvery = 5 * time.Second
-	// progressMost is where its counting stops: it is done under the lock.
+	// progressMost bounds the counts, which are made under the write lock.
 	progressMost = 100_000
-	// progressKept bounds the cascades that a collector remembers to have told of.
+	// progressKept bounds the cascades in Collector.reported.
 	progressKept = 1000
 )
 
-// A cascade that does not fit into one transaction tells how far it is, by one
-// Event about the object that it began with, which is counted up. What has gone
-// is counted in the archive, what remains in the tables of the collector itself,
-// so the figures are true whichever replica tells them, and after a crash. All
-// that a process remembers is when it told last.
+// A cascade that needs more than one transaction reports its progress, in one
+// repeated Event about its root object. The removed objects are counted in the
+// archive and the remaining ones in the collector's tables, so the numbers are
+// right on every replica and after a crash. A process remembers only the time of
+// its last report.
 
-// progress tells of the cascade that the session worked on last, if it goes on
-// in another transaction, or ends here and was told of before. As long as the
-// queue has more than the session's own tasks it is taken to go on: a wide
-// cascade has many rows there, and each transaction ends some of them.
+// progress reports the cascade that the session worked on last, if it continues
+// in another transaction, or if it ends here and was reported before. It counts
+// as continuing while the queue has more rows than the session's own tasks: a
+// wide cascade has many rows there, and each transaction settles some of them.
 func (s *session) progress(ctx context.Context, tasks int) error {
 	cascade := s.tx.Cascade()
 	if cascade == "" {
 		return nil
 	}
 	goesOn := s.budget <= 0 || len(s.next) > 0
-	if !goesOn && s.c.toldOf(cascade) {
+	if !goesOn && s.c.wasReported(cascade) {
 		queued, err := s.number(ctx, countReviews, tasks+1)
 		if err != nil {
 			return err
 		}
 		goesOn = queued > int64(tasks)
 	}
-	if !s.c.tells(cascade, s.now, goesOn) {
+	if !s.c.progressDue(cascade, s.now, goesOn) {
 		return nil
 	}
 	root, found, err := s.rootOf(ctx, cascade)
@@ -61,7 +61,7 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 		return err
 	}
 	message := counted(remain) + " remaining"
-	if gone > 0 { // without an archive nobody knows
+	if gone > 0 { // 0 also if the archive is off
 		message = counted(gone) + " gone, " + message
 	}
 	s.events = append(s.events, event.Event{
@@ -70,34 +70,34 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	return nil
 }
 
-// tells says whether it is time to tell of a cascade, and remembers that it was
-// done.
-func (c *Collector) tells(cascade string, now time.Time, goesOn bool) bool {
+// progressDue reports whether a progress Event of a cascade is due, and remembers
+// the time.
+func (c *Collector) progressDue(cascade string, now time.Time, goesOn bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, told := c.told[cascade]
+	last, before := c.reported[cascade]
 	switch {
 	case !goesOn:
-		delete(c.told, cascade)
-		return told
-	case told && now.Sub(last) < progressEvery:
+		delete(c.reported, cascade)
+		return before
+	case before && now.Sub(last) < progressEvery:
 		return false
-	case len(c.told) >= progressKept:
-		clear(c.told) // those that go on are told of again
+	case len(c.reported) >= progressKept:
+		clear(c.reported) // cascades that continue are reported again
 	}
-	c.told[cascade] = now
+	c.reported[cascade] = now
 	return true
 }
 
-func (c *Collector) toldOf(cascade string) bool {
+func (c *Collector) wasReported(cascade string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, told := c.told[cascade]
-	return told
+	_, reported := c.reported[cascade]
+	return reported
 }
 
-// rootOf finds the object that a cascade is named by. One that was a request of
-// its own, as that of a collection, has none.
+// rootOf reads the root object of a cascade. Cascades of a DeleteCollection have
+// no root.
 func (s *session) rootOf(ctx context.Context, cascade string) (o object.Object, found bool, err error) {
 	var b sqldb.Batch
 	read := func(row sqldb.Row) error {
@@ -110,13 +110,14 @@ func (s *session) rootOf(ctx context.Context, cascade string) (o object.Object, 
 		return o, false, fmt.Errorf("find root of cascade %s: %w", cascade, err)
 	}
 	if o.Kind == "namespaces" {
-		o.Namespace = "" // in the archive it is in itself
+		o.Namespace = "" // the archive stores a namespace as inside itself
 	}
 	return o, found, nil
 }
 
-// remaining counts what is left: of a namespace its content, otherwise the
-// dependents of the root and of those that went with it and whose review is next.
+// remaining counts the objects that are left: for a namespace its content,
+// otherwise the dependents of the root and of its removed dependents whose review
+// is next.
 func (s *session) remaining(ctx context.Context, root object.Object) (int64, error) {
 	if root.Kind != "namespaces" {
 		direct, err := s.number(ctx, countBelow, string(root.UID), progressMost+1)
@@ -168,7 +169,7 @@ const (
 
 	countReviews = `SELECT count(*) FROM (SELECT 1 FROM gc_object_reviews LIMIT $1) AS found`
 
-	// countQueued looks at the reviews that are next, not at all of them.
+	// countQueued reads the next 1,000 reviews, not all of them.
 	countQueued = `
 SELECT count(*) FROM (
     SELECT 1 FROM (SELECT uid FROM gc_object_reviews ORDER BY review_after LIMIT 1000) q

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// lookUp finds out about the owners of objects, each once per transaction.
+// lookUp reads the owners of objects into s.owners, each once per transaction.
 func (s *session) lookUp(ctx context.Context, metas []metav1.ObjectMeta) error {
 	var b sqldb.Batch
 	for i := range metas {
@@ -25,8 +25,8 @@ func (s *session) lookUp(ctx context.Context, metas []metav1.ObjectMeta) error {
 	return s.lookUpRemoved(ctx, metas)
 }
 
-// lookUpRemoved finds out about owners that are not there and whose kind is not
-// served: whether this server removed them.
+// lookUpRemoved reads whether this server removed the owners that do not exist and
+// whose kind is not served.
 func (s *session) lookUpRemoved(ctx context.Context, metas []metav1.ObjectMeta) error {
 	var b sqldb.Batch
 	for i := range metas {
@@ -55,9 +55,9 @@ func (s *session) askRemoved(b *sqldb.Batch, uid types.UID) {
 	}, removedOwner, string(uid))
 }
 
-// lookable says whether an owner that is not there can be judged for at least
-// one of its dependents: this server removed it, or a reference names a kind that is served.
-func (s *session) lookable(ctx context.Context, uid types.UID) (bool, error) {
+// canJudge reports whether Classify can decide about an absent owner for at least
+// one dependent: this server removed it, or a reference names a served kind.
+func (s *session) canJudge(ctx context.Context, uid types.UID) (bool, error) {
 	known := s.owners[uid].Removed
 	var b sqldb.Batch
 	if !known {
@@ -95,8 +95,8 @@ func (s *session) askOwner(b *sqldb.Batch, uid types.UID) {
 	}, ownerByUID, string(uid))
 }
 
-// waits reads what an owner waits for off its head. One that the guard holds does
-// nothing yet: to its dependents it is as solid as before.
+// waits returns what an owner waits for, from the columns of its head. An owner
+// that the guard holds is still solid for its dependents.
 func waits(deletion, finalizing int64) (foreground, leaving bool) {
 	if deletion == 0 || finalizing&store.FinalizeConfirm != 0 {
 		return false, false

@@ -18,7 +18,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// actor is who the archive says removed what the collector removed.
+// actor is the user that the archive names for objects that the collector removed.
 const actor = "system:garbage-collector"
 
 // item is an object under review.
@@ -26,27 +26,27 @@ type item struct {
 	store.Stored
 	deletion   int64 // Unix seconds; 0: not DELETING
 	finalizing int64
-	parent     bool // it had dependents when it was read
+	parent     bool // had dependents when it was read
 }
 
-// session is one review transaction. It follows a cascade as far as its budget
-// goes, so that a chain costs a few transactions and not one per link; what it
-// leaves is in the queue, put there by the triggers.
+// session is one review transaction. It follows a cascade until its budget is
+// spent, so a chain costs a few transactions and not one per link. The rest is in
+// the queue: the triggers put it there.
 type session struct {
 	c      *Collector
 	tx     *store.Tx
 	kinds  *kind.Snapshot // one for the whole transaction
 	now    time.Time
 	budget int                 // objects that may still be changed
-	until  time.Time           // nothing more is begun then; zero: there is no such time
-	owners map[types.UID]Owner // what was looked up, or done since
-	grace  map[types.UID]int64 // what owners under review pass on, in seconds
+	until  time.Time           // no review begins after it; zero: no limit
+	owners map[types.UID]Owner // owners as read, updated by the changes of this session
+	grace  map[types.UID]int64 // grace periods that owners under review pass on, in seconds
 	next   []types.UID         // reviewable because of this transaction
-	queued map[types.UID]bool  // those in next
-	events []event.Event       // told in the same transaction
+	queued map[types.UID]bool  // the uids in next
+	events []event.Event       // recorded at the end of the transaction
 }
 
-// Review is the garbage processor and the finalizers: review.Reviewer.
+// Review implements review.Reviewer: the garbage processor and the finalizers.
 func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	if c.db.Engine() == sqldb.Postgres {
 		var b sqldb.Batch
@@ -79,7 +79,7 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 	return verdicts, event.Recorder{Kinds: c.kinds}.Record(ctx, s.tx, s.now, s.events...)
 }
 
-// review deals with one uid: an object, or one that is gone.
+// review reviews one uid, of an object or of a removed owner.
 func (s *session) review(ctx context.Context, uid string) (review.Verdict, error) {
 	found, err := s.query(ctx, objectByUID, uid)
 	if err != nil {
@@ -102,19 +102,19 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 	return acted(s.budget < before), nil
 }
 
-// absent deals with the dependents of an owner that is not there. They are kept
-// where every reference to it names a kind that is not served: then it is enough
-// to tell of the newest, and an owner of very many that is named again and again
-// does not have them all read each time.
+// absent reviews the dependents of an owner that does not exist. If all references
+// to it name unserved kinds, the dependents stay, and Events report only the
+// newest ones: an owner with many dependents that is reviewed often must not read
+// them all each time.
 func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error) {
-	known, err := s.lookable(ctx, types.UID(uid))
+	known, err := s.canJudge(ctx, types.UID(uid))
 	if err != nil {
 		return review.Verdict{}, err
 	}
 	if known {
 		return s.collect(ctx, uid, s.c.sql.dependents, s.judge)
 	}
-	newest, err := s.query(ctx, newestDependents, uid, toldOfUnknown)
+	newest, err := s.query(ctx, newestDependents, uid, maxUnknownReports)
 	if err != nil {
 		return review.Verdict{}, err
 	}
@@ -131,8 +131,8 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 	return review.Kept(), nil
 }
 
-// finalize does what a DELETING object waits for. A namespace is emptied also
-// while it waits for dependents.
+// finalize does the work that a DELETING object waits for. A namespace is emptied
+// also while it waits for dependents.
 func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err error) {
 	switch v = review.Kept(); {
 	case o.finalizing&store.FinalizeConfirm != 0:
@@ -161,8 +161,8 @@ func acted(yes bool) review.Verdict {
 	return review.Kept()
 }
 
-// collect has the dependents of an owner judged, in batches, until there are
-// no more or the budget is spent; then the review goes on later.
+// collect calls judge with batches of an owner's dependents until all are read or
+// the budget is spent; a later transaction continues the review.
 func (s *session) collect(ctx context.Context, uid, statement string, judge func(context.Context, []*item) error) (review.Verdict, error) {
 	if err := s.tx.SetCause(ctx, actor, uid); err != nil {
 		return review.Verdict{}, err
@@ -185,22 +185,22 @@ func (s *session) collect(ctx context.Context, uid, statement string, judge func
 	return review.Progressed(0), nil
 }
 
-// more says whether something more may be begun in this transaction.
+// more reports whether the transaction may begin another review.
 func (s *session) more() bool {
 	return s.budget > 0 && (s.until.IsZero() || time.Now().Before(s.until))
 }
 
-// then notes something that this transaction made reviewable.
-func (s *session) then(uid types.UID) {
+// enqueueNext adds a uid that this transaction made reviewable to next.
+func (s *session) enqueueNext(uid types.UID) {
 	if !s.queued[uid] {
 		s.queued[uid] = true
 		s.next = append(s.next, uid)
 	}
 }
 
-// follow reviews what this transaction made reviewable, down a cascade and, for
-// owners that wait, up again, while there is budget. The rows that the triggers
-// wrote for it are taken back first: what a review enqueues itself stays.
+// follow reviews the uids in next while there is budget: down a cascade and, for
+// waiting owners, up again. It deletes the row that a trigger wrote for a uid
+// before the review, so a row that the review itself enqueues stays.
 func (s *session) follow(ctx context.Context) error {
 	for len(s.next) > 0 && s.more() {
 		uid := s.next[0]
@@ -234,13 +234,13 @@ func (s *session) followOne(ctx context.Context, uid string) error {
 	if err != nil || s.budget > 0 {
 		return err
 	}
-	b = sqldb.Batch{} // there may be more
+	b = sqldb.Batch{} // dependents may be left
 	s.c.engine.Enqueue(&b, uid, s.continued(uid, len(found) == 0), s.now)
 	return s.tx.Send(ctx, &b)
 }
 
-// continued is the event of a review that goes on later. That an owner was
-// removed is not forgotten: see removedOwner.
+// continued returns the event of a review that a later transaction continues. It
+// keeps the fact that the owner was removed: see removedOwner.
 func (s *session) continued(uid string, gone bool) string {
 	switch {
 	case !gone:
@@ -252,9 +252,9 @@ func (s *session) continued(uid string, gone bool) string {
 	}
 }
 
-// judge decides about dependents and does it. Those of one batch are decided
-// one after the other: one that goes is gone for those behind it, and those
-// before it are reviewed again if it was their owner.
+// judge decides about a batch of dependents, in order, and acts. An object that is
+// removed counts as gone for those behind it; those before it are reviewed again
+// if it was their owner.
 func (s *session) judge(ctx context.Context, batch []*item) error {
 	metas := make([]metav1.ObjectMeta, len(batch))
 	for i, o := range batch {
@@ -290,14 +290,14 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	return nil
 }
 
-// standing judges one reference of an object.
+// standing classifies one reference of an object.
 func (s *session) standing(o *item, r *metav1.OwnerReference) (Standing, Named) {
 	owner := s.owners[r.UID]
 	named := Identify(s.kinds, ReferenceOf(r), owner)
 	return Classify(o.Namespace, named, owner), named
 }
 
-// delete sends an object on its way by the rules of its kind.
+// delete deletes an object by the rules of its kind.
 func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPropagation) error {
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
 	if seconds, ok := s.inherited(&m); ok {
@@ -310,7 +310,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.rules(o.Kind),
 	})
 	if object.Is(err, object.Forbidden) {
-		return nil // it may never be deleted: it stays, as when a client asks
+		return nil // the kind forbids deletion: the object stays, as for a client's DELETE
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", o.Key, err)
@@ -324,8 +324,8 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 	return nil
 }
 
-// rules are those of the kind. A kind that nobody serves any more has none of
-// its own, and its objects are collected all the same.
+// rules returns the deletion rules of a kind. Objects of a kind that is no longer
+// served are collected by the default rules.
 func (s *session) rules(storage string) lifecycle.Rules {
 	if k, ok := s.kinds.Stored(storage); ok {
 		return k.Rules
@@ -333,18 +333,18 @@ func (s *session) rules(storage string) lifecycle.Rules {
 	return lifecycle.Rules{}
 }
 
-// remove lets an object go. Its dependents have lost an owner, and its own
-// owners may have waited for it.
+// remove removes an object. Its dependents lose an owner, and its own owners may
+// wait for its removal.
 func (s *session) remove(o *item, m *metav1.ObjectMeta) {
 	s.budget--
 	s.tx.Remove(&o.Stored)
 	s.owners[o.UID] = Owner{Namespace: o.Namespace}.Gone()
 	if o.parent {
-		s.then(o.UID)
+		s.enqueueNext(o.UID)
 	}
 	for i := range m.OwnerReferences {
 		if owner := m.OwnerReferences[i].UID; s.owners[owner].Foreground {
-			s.then(owner)
+			s.enqueueNext(owner)
 		}
 	}
 }
@@ -367,7 +367,7 @@ func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 		Leaving:    deleting && slices.Contains(m.Finalizers, lifecycle.PropagateGrace),
 	}
 	if s.owners[o.UID].Foreground && o.parent {
-		s.then(o.UID)
+		s.enqueueNext(o.UID)
 	}
 	next, err := s.tx.Rewrite(&o.Stored, m, body)
 	if err != nil {

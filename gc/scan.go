@@ -8,21 +8,21 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// scanPage is how many owners are looked at in one statement, and how many
-// reviews are added in one transaction.
+// scanPage is how many references one statement reads, and how many reviews one
+// transaction adds.
 const scanPage = 500
 
-// Scan puts under review what the triggers put there: owners that are referred to
-// and do not exist, dependents whose reference does not lead to the object with
-// that uid (another kind, name or namespace), and DELETING objects that wait for
-// the collector. It is the safety net, at start and on demand, and it is how
-// dependents are judged whose owner's kind was not served until now. It returns
-// how many reviews it added.
+// Scan enqueues what the triggers enqueue: owners that are referred to and do not
+// exist, dependents whose reference does not match the object with that uid
+// (another kind, name or namespace), and DELETING objects that wait for the
+// collector. It is the safety net, at start and on demand, and it enqueues
+// dependents whose owner's kind was not served until now. It returns how many
+// reviews it added.
 //
-// It goes page by page, each page a statement of some milliseconds: no lock, no
-// snapshot that keeps the database from tidying up, and nothing that runs on in
-// the database when this process is killed. What becomes reviewable behind the
-// page has its trigger; and a uid that is not there never comes back.
+// It reads page by page, each page a statement of some milliseconds: no lock, no
+// long snapshot that stops the database's vacuum, and no statement that outlives
+// a killed process. A trigger enqueues what becomes reviewable behind the page,
+// and uids are never reused.
 func (c *Collector) Scan(ctx context.Context) (added int, err error) {
 	for _, scan := range []func(context.Context, *cursor) ([]string, error){c.scanOwners, c.scanDeleting} {
 		for at := (&cursor{}); !at.end; {
@@ -47,7 +47,7 @@ type cursor struct {
 	end       bool
 }
 
-// scanOwners looks at a page of references and returns the uids to be reviewed.
+// scanOwners reads a page of references and returns the uids to review.
 func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error) {
 	kinds := c.kinds.Snapshot()
 	var found []string
@@ -65,7 +65,7 @@ func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error
 		looked++
 		o.Foreground, o.Leaving = waits(deletion, finalizing)
 		switch standing := Classify(namespace, Identify(kinds, r, o), o); {
-		case deleting, standing == Solid, standing == Waiting: // it goes, it stays, or scanDeleting finds its owner
+		case deleting, standing == Solid, standing == Waiting: // DELETING already, kept, or scanDeleting finds its owner
 		case o.Exists && !o.Leaving:
 			found = append(found, dependent)
 		case !o.Exists:
@@ -78,7 +78,7 @@ func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error
 	return slices.Compact(found), err
 }
 
-// scanDeleting looks at a page of objects that wait for the collector.
+// scanDeleting reads a page of objects that wait for the collector.
 func (c *Collector) scanDeleting(ctx context.Context, at *cursor) (found []string, err error) {
 	err = c.scanRows(ctx, func(row sqldb.Row) error {
 		err := row.Scan(&at.uid)
@@ -103,9 +103,8 @@ func (c *Collector) scanRows(ctx context.Context, row func(sqldb.Row) error, sta
 	return rows.Err()
 }
 
-// enqueueFound adds reviews, where there are none, in a transaction of its own,
-// and says how many. They are in order, so two scans at once lock in the same
-// order.
+// enqueueFound adds the missing reviews in its own transaction and returns how
+// many it added. The uids are sorted, so concurrent scans lock in the same order.
 func (c *Collector) enqueueFound(ctx context.Context, found []string) (added int, err error) {
 	if len(found) == 0 {
 		return 0, nil

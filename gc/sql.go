@@ -2,12 +2,13 @@ package gc
 
 import "github.com/exeunt/exeunt/sqldb"
 
-// The statements of the package. Those that differ are in statements.
+// The statements of the package. The type statements holds those that differ
+// between the engines.
 
-// isOwner says whether the object d has dependents: one look into the index on
-// owners. It is asked in a way that leaves PostgreSQL no other. Where nearly all
-// references name one owner, it takes EXISTS for easy, and reads the primary key
-// from end to end for each object.
+// isOwner says whether the object d has dependents, by one read of the index on
+// owners. The form leaves PostgreSQL no other plan. With EXISTS, where nearly all
+// references name one owner, the planner expects an early hit and reads the whole
+// primary key for each object.
 const isOwner = `(SELECT TRUE FROM owners x
     WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL`
 
@@ -20,8 +21,7 @@ SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion
 FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.uid = $1`
 
-	// newestDependents is the newest objects that refer to an owner and are not
-	// on their way out.
+	// newestDependents is the newest dependents of an owner that are not DELETING.
 	newestDependents = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
     ` + isOwner + `, c.body
@@ -29,7 +29,7 @@ FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision 
 WHERE w.owner_uid = $1 AND d.deletion_time IS NULL
 ORDER BY w.dependent DESC LIMIT $2`
 
-	// leavingOf is what is in a namespace, of one kind, and on its way out.
+	// leavingOf is the DELETING objects of a kind in a namespace.
 	leavingOf = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing,
     ` + isOwner + `, c.body
@@ -39,20 +39,20 @@ ORDER BY d.name LIMIT $3`
 )
 
 // indexesOnly begins a review on PostgreSQL. Where most references name one
-// owner, which is when it matters, the planner expects to find any owner's soon
-// by reading the whole table.
+// owner, the planner would read the whole table: it expects to find the
+// references of any owner soon.
 const indexesOnly = `SET LOCAL enable_seqscan = off`
 
-// statements are those that read objects page by page. On PostgreSQL they say in
-// which order the tables are read: index, head, body. Left to itself the planner
-// may go by statistics from when the tables were empty, read all objects for
-// each page, and make a cascade quadratic.
+// statements read objects page by page. On PostgreSQL they fix the order in which
+// the tables are read: index, head, body. Without it the planner may use
+// statistics of empty tables and read all objects for each page, which makes a
+// cascade quadratic.
 type statements struct {
-	// dependents is what refers to an owner ($1), in order of age after $2, but
-	// for those on their way out already; allDependents is with those.
+	// dependents is the dependents of an owner ($1) with an id above $2 that are
+	// not DELETING; allDependents includes the DELETING ones.
 	dependents, allDependents string
-	// contentOf is what is in a namespace ($2), of a kind ($1), after a name
-	// ($3), but for what is on its way out already.
+	// contentOf is the objects of a kind ($1) in a namespace ($2), after a name
+	// ($3), that are not DELETING.
 	contentOf string
 }
 
@@ -108,12 +108,12 @@ CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = d.revision OFFSET 
 ORDER BY d.name`
 )
 
-// ownerByUID is what Classify must know of an owner.
+// ownerByUID is the input of Classify for one owner.
 const ownerByUID = `SELECT kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
 
-// The events of reviews of an owner that was removed, from a namespace and from
-// none. The triggers write them, and no later event of the row replaces them:
-// they prove the removal, also when nothing is archived.
+// The events of reviews of a removed owner, namespaced and cluster-scoped. The
+// triggers write them, and later events of the row do not replace them: they
+// prove the removal, also when the archive is off.
 const (
 	ownerRemoved        = "owner_removed"
 	clusterOwnerRemoved = "cluster_owner_removed"
@@ -127,26 +127,26 @@ UNION ALL
 SELECT event = 'owner_removed' FROM gc_object_reviews WHERE uid = $1 AND event IN ('owner_removed', 'cluster_owner_removed')
 LIMIT 1`
 
-// kindsReferred is the kinds by which references name a uid. The index on owners.
+// kindsReferred is the kinds in the references to a uid, by the index on owners.
 const kindsReferred = `SELECT DISTINCT owner_group, owner_kind FROM owners WHERE owner_uid = $1`
 
-// isBlocked says whether a dependent is left that blocks its owner, which is in
-// namespace $2 and is referred to by name $3, group $4 and kind $5 (empty: any).
+// isBlocked says whether a dependent blocks its owner with uid $1, in namespace
+// $2. The reference has name $3, group $4 and kind $5 (empty: any).
 const isBlocked = `
 SELECT 1 FROM owners w JOIN objects d ON d.id = w.dependent
 WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
     AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5) LIMIT 1`
 
-// waitingBlockers is those that are in foreground deletion themselves.
+// waitingBlockers is the blocking dependents that are in foreground deletion.
 const waitingBlockers = `
 SELECT d.uid, d.kind, d.namespace, d.name FROM owners w JOIN objects d ON d.id = w.dependent
 WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
     AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5)
     AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0`
 
-// toldOfUnknown is how many dependents of an owner of an unserved kind one
-// review tells of.
-const toldOfUnknown = 20
+// maxUnknownReports bounds the dependents of an owner of an unserved kind that one
+// review reports.
+const maxUnknownReports = 20
 
 // kindsStored lists the kinds that have objects by skipping through the unique
 // index: as many steps as there are kinds.
@@ -163,12 +163,12 @@ const isIn = `SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT 1`
 
 const countOf = `SELECT count(*) FROM objects WHERE kind = $1 AND namespace = $2`
 
-// settled takes a review back that was done in the transaction that caused it.
+// settled deletes a review that was done in the transaction that caused it.
 const settled = `DELETE FROM gc_object_reviews WHERE uid = $1`
 
 // scanOwners is a page of all references, in order of dependent and owner, with
-// what Classify must know of each. Primary key, then one look at each of the two
-// objects.
+// the input of Classify for each. It uses the primary key, then one read of each
+// of the two objects.
 const scanOwners = `
 SELECT w.dependent, w.owner_uid, w.owner_group, w.owner_kind, w.owner_name, d.uid, d.namespace, d.deletion_time IS NOT NULL,
     o.uid IS NOT NULL, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''),
@@ -177,18 +177,19 @@ FROM (SELECT * FROM owners WHERE (dependent, owner_uid) > ($1, $2) ORDER BY depe
     JOIN objects d ON d.id = w.dependent LEFT JOIN objects o ON o.uid = w.owner_uid
 ORDER BY w.dependent, w.owner_uid`
 
-// scanDeleting is a page of what waits for the collector. objects_finalizing_idx.
+// scanDeleting is a page of the objects that wait for the collector, by
+// objects_finalizing_idx.
 const scanDeleting = `
 SELECT uid FROM objects WHERE deletion_time IS NOT NULL AND finalizing <> 0 AND uid > $1 ORDER BY uid LIMIT $2`
 
-// scanEnqueue adds a review where there is none.
+// scanEnqueue adds a review if the uid has none.
 const scanEnqueue = `
 INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
 VALUES ($1, 0, 0, 'scan', $2)
 ON CONFLICT (uid) DO NOTHING
 RETURNING uid`
 
-// failing lists reviews that failed last time, the most stubborn first.
+// failing lists reviews that failed last time, those with the most attempts first.
 const failing = `
 SELECT q.uid, coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''),
     q.event, q.review_count, q.review_after, coalesce(q.last_error, '')

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// shownFailing bounds the failing reviews that a status names.
+// shownFailing bounds the failing reviews in a Status.
 const shownFailing = 20
 
-// Status is what the collector is at, for people.
+// Status is the state of the collector, for operators.
 type Status struct {
 	Paused   bool       `json:"paused"`
 	Reason   string     `json:"reason,omitempty"`   // why it is paused
@@ -18,7 +18,7 @@ type Status struct {
 	Claimed  int        `json:"claimed"`            // of them, under review
 	Failing  int        `json:"failing"`            // of them, failed last time
 	Oldest   *time.Time `json:"oldest,omitempty"`   // when the oldest review was queued
-	Failures []Failure  `json:"failures,omitempty"` // the most stubborn ones
+	Failures []Failure  `json:"failures,omitempty"` // those with the most attempts
 }
 
 // Failure is a review that failed last time.
@@ -27,7 +27,7 @@ type Failure struct {
 	Kind      string    `json:"kind,omitempty"` // of the object, if it exists
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
-	Event     string    `json:"event"` // what put it into the queue
+	Event     string    `json:"event"` // the reason that enqueued it
 	Attempts  int       `json:"attempts"`
 	Next      time.Time `json:"next"`
 	Error     string    `json:"error"`
