@@ -16,26 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// namespaces is what Namespaces are stored under.
+// namespaces is the storage name of the kind Namespace.
 const namespaces = "namespaces"
 
 var finalizerPath = field.NewPath("spec", "finalizer")
 
-// decision is what becomes of the object.
+// decision is the new state of the object.
 type decision struct {
-	remove bool
+	remove bool // nothing holds it: remove it
 	meta   metav1.ObjectMeta
 	body   []byte
-	left   []string // finalizers, those of a Namespace's spec too
+	left   []string // finalizers, including those of a Namespace's spec
 }
 
-// decide judges the removal of a finalizer.
+// decide decides about the removal of a finalizer.
 //
-// Only a DELETING object is touched: on another one a finalizer holds nothing
-// yet, its controller would put it back, and who takes it off beforehand
-// disarms somebody's protection unseen.
+// It refuses for an ACTIVE object: the finalizer holds nothing yet, its controller
+// would set it again, and the removal would silently disable a protection.
 func decide(o *store.Stored, finalizer string, rules lifecycle.Rules, ref v1.ObjectReference) (decision, error) {
-	m, err := managed(o)
+	m, err := metaOf(o)
 	if err != nil {
 		return decision{}, err
 	}
@@ -43,7 +42,7 @@ func decide(o *store.Stored, finalizer string, rules lifecycle.Rules, ref v1.Obj
 	if !slices.Contains(m.Finalizers, finalizer) && !slices.Contains(in, finalizer) {
 		return decision{}, refuse(field.Invalid(finalizerPath, finalizer, "not on "+describe(ref)+", "+has(append(slices.Clone(m.Finalizers), in...))))
 	}
-	if instead := ours(finalizer, ref); instead != "" {
+	if instead := alternative(finalizer, ref); instead != "" {
 		return decision{}, refuse(field.Forbidden(finalizerPath, instead))
 	}
 	if m.DeletionTimestamp == nil {
@@ -66,7 +65,7 @@ func decide(o *store.Stored, finalizer string, rules lifecycle.Rules, ref v1.Obj
 	return d, err
 }
 
-// has says which finalizers there are.
+// has lists finalizers in words.
 func has(finalizers []string) string {
 	if len(finalizers) == 0 {
 		return "which has no finalizers"
@@ -76,10 +75,10 @@ func has(finalizers []string) string {
 
 func refuse(err *field.Error) error { return object.InvalidFields(field.ErrorList{err}) }
 
-// ours says what to do in place of removing a finalizer by which this server
-// itself works: taking it off would leave the work half done, and each has a
-// verb that ends it properly. Empty: it is somebody else's.
-func ours(finalizer string, ref v1.ObjectReference) string {
+// alternative says what to do instead of removing a finalizer of this server.
+// Removing it would leave the server's work half done; each one has a command that
+// ends it properly. Empty: the finalizer belongs to another controller.
+func alternative(finalizer string, ref v1.ObjectReference) string {
 	target := strings.ToLower(ref.Kind) + " " + ref.Name
 	if ref.Namespace != "" {
 		target += " -n " + ref.Namespace
@@ -88,13 +87,13 @@ func ours(finalizer string, ref v1.ObjectReference) string {
 	case metav1.FinalizerDeleteDependents:
 		return "it is the collector's, which deletes the dependents first; to stop waiting for them: kubectl delete " + target + " --cascade=background"
 	case metav1.FinalizerOrphanDependents:
-		return "it is the collector's, which lets the dependents go first; to have them deleted instead: kubectl delete " + target + " --cascade=background"
+		return "it is the collector's, which orphans the dependents first; to have them deleted instead: kubectl delete " + target + " --cascade=background"
 	case lifecycle.ConfirmCascade:
-		return "it is the guard's, which asks before so much goes; to confirm or to call it off, see: exeunt why " + strings.Replace(target, " ", "/", 1)
+		return "it is the guard's, which holds a cascade above the limit until it is confirmed; to confirm or to call it off, see: exeunt why " + strings.Replace(target, " ", "/", 1)
 	case lifecycle.PropagateGrace:
 		return "it is the collector's, which passes the grace period on to the dependents first; see: exeunt gc status"
 	case apiextensionsv1.CustomResourceCleanupFinalizer:
-		return "without it the definition would leave objects behind that nobody can reach; see what keeps them: exeunt why " + strings.Replace(target, " ", "/", 1)
+		return "without it the definition would leave objects behind that no client can reach; see what keeps them: exeunt why " + strings.Replace(target, " ", "/", 1)
 	case string(corev1.FinalizerKubernetes):
 		if ref.Kind == "Namespace" {
 			return "it stands for the namespace's content, which would be left behind; see what keeps it: exeunt why namespace/" + ref.Name
@@ -114,14 +113,14 @@ func describe(ref v1.ObjectReference) string {
 
 var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
-// inSpec are the finalizers of a Namespace that are not in its metadata.
+// inSpec returns the finalizers in a Namespace's spec.
 func inSpec(o *store.Stored) []string {
 	if o.Kind != namespaces {
 		return nil
 	}
 	var ns corev1.Namespace
 	if object.DecodeInto(o.Body, "", namespaceKind, &ns) != nil {
-		return nil // none that could be named
+		return nil // unreadable: no finalizer can be named
 	}
 	var out []string
 	for _, f := range ns.Spec.Finalizers {
@@ -130,7 +129,7 @@ func inSpec(o *store.Stored) []string {
 	return out
 }
 
-// withSpec gives a Namespace these finalizers in its spec.
+// withSpec returns a Namespace's body with these finalizers in its spec.
 func withSpec(o *store.Stored, finalizers []string) ([]byte, error) {
 	var ns corev1.Namespace
 	if err := object.DecodeInto(o.Body, "", namespaceKind, &ns); err != nil {

@@ -1,17 +1,18 @@
-// Package finalizer overrides: it takes somebody else's finalizer off an object
+// Package finalizer removes the finalizer of another controller from an object
 // that is being deleted ([Service.RemoveFinalizer]).
 //
-// A finalizer is a promise that somebody will clean up. Removing it breaks the
-// promise for them, so it is a verb of its own and not a patch: it needs a
-// reason, it leaves an Event that outlives the object, written in the same
-// transaction, and a line in the log. It is refused where it would break
-// something of ours that has a better answer, and then it says which.
+// A finalizer promises that its controller cleans up. Removing it breaks that
+// promise, so it is its own request and not a patch: it needs a reason, and it
+// leaves a log line and an Event, in the same transaction, that outlives the
+// object. The service refuses to remove finalizers of this server itself, and
+// names the command to use instead.
 //
-// It works from metadata alone, and asks no kind but for its rules of removal:
-// an object whose definition is broken, or gone, can be let go too.
+// It uses metadata and the removal rules of the kind only, so it works for objects
+// whose definition is broken or gone.
 //
-// The package knows no HTTP: the request is a kind ([Service.Kinds]) whose
-// objects are answered and never stored. decide.go is the decision, pure.
+// The package has no HTTP code: the request is a kind ([Service.Kinds]) whose
+// objects are answered and never stored. The decision is a pure function in
+// decide.go.
 package finalizer
 
 import (
@@ -32,7 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reporter is who tells of a removal.
+// reporter is the source of the Event about a removal.
 const reporter = "exeunt"
 
 // Service removes finalizers. It is safe for concurrent use.
@@ -45,7 +46,7 @@ type Service struct {
 // New makes a service on a store.
 func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, error) {
 	if st == nil || kinds == nil {
-		return nil, errors.New("force: needs a store and kinds")
+		return nil, errors.New("new finalizer service: store and kinds must be set")
 	}
 	if log == nil {
 		log = slog.Default()
@@ -53,10 +54,10 @@ func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, err
 	return &Service{store: st, kinds: kinds, log: log}, nil
 }
 
-// RemoveFinalizer does what the spec says, for caller. Reading the object,
-// deciding, changing it and telling of it are one transaction. Errors: NotFound,
-// Conflict for another uid or an object that nobody deletes, Invalid for the
-// rest.
+// RemoveFinalizer removes the finalizer in spec, for the client named caller. It
+// reads the object, decides, changes it and records the Event in one transaction.
+// Errors: NotFound; Conflict for another uid or an object that is not DELETING;
+// Invalid otherwise.
 func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, caller string) (v1.FinalizerRemovalStatus, error) {
 	var status v1.FinalizerRemovalStatus
 	if err := checkSpec(spec); err != nil {
@@ -110,7 +111,7 @@ func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spe
 	}
 	return status, event.Recorder{Kinds: s.kinds}.Record(ctx, tx, tx.Now, event.Event{
 		About: o.Object, Type: corev1.EventTypeWarning, Reason: "FinalizerRemoved", Message: message, Source: reporter,
-		// A finalizer that comes back and is removed again is another story.
+		// If the finalizer is set and removed again, that is another Event.
 		Topic: spec.Finalizer + " " + o.ResourceVersion(), Elsewhere: true,
 	})
 }
@@ -118,7 +119,7 @@ func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spe
 // find reads the object of a request in its transaction.
 type find func(ctx context.Context, tx *store.Tx) (*store.Stored, error)
 
-// read makes a find of a statement.
+// read returns a find that runs a statement.
 func read(missing func() error, uid types.UID, statement string, args ...any) find {
 	return func(ctx context.Context, tx *store.Tx) (*store.Stored, error) {
 		var found *store.Stored
@@ -144,8 +145,8 @@ func read(missing func() error, uid types.UID, statement string, args ...any) fi
 	}
 }
 
-// managed takes a stored body's metadata, which must be readable.
-func managed(o *store.Stored) (metav1.ObjectMeta, error) {
+// metaOf parses the metadata of a stored object.
+func metaOf(o *store.Stored) (metav1.ObjectMeta, error) {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return m, fmt.Errorf("read %s: %w", o.Key, err)
@@ -153,7 +154,7 @@ func managed(o *store.Stored) (metav1.ObjectMeta, error) {
 	return m, nil
 }
 
-// The statements of the package, the same on both engines: unique indexes.
+// The statements of the package, the same on both engines. They use unique indexes.
 const (
 	objectByUID = `
 SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, o.deletion_time IS NOT NULL, c.body

@@ -18,10 +18,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// maxReason bounds a reason, so that it fits into an Event's message.
+// maxReason bounds a reason, in bytes, so that it fits into an Event's message.
 const maxReason = 600
 
-// Kinds are the requests as kinds, to be put into the registry.
+// Kinds returns the request's kind, for the kind registry.
 func (s *Service) Kinds() []*kind.Kind {
 	return []*kind.Kind{kind.NewQuestion(scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", removalSchema(), s.answer)}
 }
@@ -32,7 +32,7 @@ func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call
 		return nil, fmt.Errorf("remove finalizer: got a %T", obj)
 	}
 	out := r.DeepCopy()
-	out.ManagedFields = nil // nobody manages what is not kept
+	out.ManagedFields = nil // the request is not stored
 	out.Spec.DryRun = out.Spec.DryRun || call.DryRun
 	var err error
 	out.Status, err = s.RemoveFinalizer(ctx, out.Spec, call.Caller)
@@ -63,9 +63,9 @@ func checkSpec(spec v1.FinalizerRemovalSpec) error {
 	return nil
 }
 
-// finder says how the object of a request is found. A kind that is not served
-// is taken for a plural, and its apiVersion for a group with or without version:
-// that is how an object of a broken definition is named.
+// finder returns the find for a request's object. If the kind is not served, it is
+// read as a plural and its apiVersion as a group, with or without version: so
+// clients name objects of a broken definition.
 func (s *Service) finder(ref v1.ObjectReference) (find, error) {
 	path := field.NewPath("spec", "object")
 	if strings.ContainsRune(string(ref.UID), 0) {
@@ -85,7 +85,7 @@ func (s *Service) finder(ref v1.ObjectReference) (find, error) {
 		errs = append(errs, field.Required(path.Child("name"), "name the object by apiVersion, kind and name, or by uid alone"))
 	}
 	for _, f := range []struct{ name, value string }{{"kind", ref.Kind}, {"apiVersion", ref.APIVersion}, {"namespace", ref.Namespace}, {"name", ref.Name}} {
-		if strings.ContainsRune(f.value, 0) { // which no text column takes
+		if strings.ContainsRune(f.value, 0) { // PostgreSQL rejects NUL in text
 			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "must not contain NUL"))
 		}
 	}
@@ -107,7 +107,8 @@ func (s *Service) finder(ref v1.ObjectReference) (find, error) {
 	return read(missing, ref.UID, objectByKey, storage, ref.Namespace, ref.Name), nil
 }
 
-// served finds the kind, if it is served, and holds the namespace against it.
+// served returns the kind, nil if it is not served, and checks that the namespace
+// fits its scope.
 func (s *Service) served(ref v1.ObjectReference, path *field.Path) (*kind.Kind, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -133,11 +134,11 @@ func (s *Service) reference(o *store.Stored) v1.ObjectReference {
 	return ref
 }
 
-// scheme knows the requests, and what a server says besides.
+// scheme has the request's type, and the types of a server's other answers.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
-		panic(fmt.Sprintf("force scheme: %v", err)) // constants only: one call in a test is proof
+		panic(fmt.Sprintf("finalizer scheme: %v", err)) // the input is constant: one test call proves it
 	}
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s
@@ -157,22 +158,22 @@ func removalSchema() *spec.Schema {
 		return structure(description, map[string]spec.Schema{
 			"apiVersion": text("Group and version of the object's kind."),
 			"kind":       text("Kind of the object."),
-			"namespace":  text("Namespace of the object, if its kind lives in one."),
+			"namespace":  text("Namespace of the object, if its kind is namespaced."),
 			"name":       text("Name of the object."),
 			"uid":        text("Uid of the object. Enough alone; together with a name it is a precondition."),
 		})
 	}
-	s := structure("FinalizerRemoval takes somebody else's finalizer off an object that is being deleted, and keeps the reason in an Event. It is answered in status and not stored.",
+	s := structure("FinalizerRemoval removes the finalizer of another controller from an object that is being deleted, and keeps the reason in an Event. It is answered in status and not stored.",
 		map[string]spec.Schema{
 			"spec": structure("What to remove, and why.", map[string]spec.Schema{
 				"object":    reference("The object: by uid, or by apiVersion, kind, name and namespace."),
 				"finalizer": text("The finalizer to remove, from metadata.finalizers or, of a Namespace, from spec.finalizers."),
-				"reason":    text("Why, in words. It is kept in an Event about the object."),
-				"dryRun":    flag("Change nothing and say what would become of the object."),
+				"reason":    text("Why, in words. An Event about the object keeps it."),
+				"dryRun":    flag("Return the result and change nothing."),
 			}, "object", "finalizer", "reason"),
-			"status": structure("What became of the object.", map[string]spec.Schema{
+			"status": structure("The result.", map[string]spec.Schema{
 				"object":     reference("The object that was found."),
-				"gone":       flag("Whether nothing else held the object, and it was removed."),
+				"gone":       flag("Whether the object was removed, because nothing else held it."),
 				"finalizers": *spec.ArrayProperty(spec.StringProperty()).WithDescription("The finalizers that still hold it."),
 			}),
 		}, "spec")

@@ -18,7 +18,7 @@ type ArchivedObject struct {
 	Object *runtime.RawExtension `json:"object,omitempty"`
 }
 
-// ArchivedObjectSpec says what was removed, and how that came about.
+// ArchivedObjectSpec says what was removed, when, by whom, and in which cascade.
 type ArchivedObjectSpec struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -27,14 +27,13 @@ type ArchivedObjectSpec struct {
 	UID        types.UID `json:"uid"`
 
 	RemovedAt metav1.Time `json:"removedAt"`
-	// RequestedBy is the client whose delete began the cascade. Actor is who
-	// deleted this object: the same client, or what followed up its delete, such
-	// as system:garbage-collector.
+	// RequestedBy is the client whose delete began the cascade. Actor is the user
+	// that deleted this object: the same client, or a controller that continued the
+	// cascade, such as system:garbage-collector.
 	RequestedBy string `json:"requestedBy"`
 	Actor       string `json:"actor"`
-	// Cascade is shared by all that went for one reason. It is the uid of the
-	// object whose deletion was the reason, or an id of its own for a
-	// collection that was deleted.
+	// Cascade is the id that all objects removed by one delete share: the uid of
+	// the object that the client deleted, or a new id for a DeleteCollection.
 	Cascade string `json:"cascade"`
 	// Size is the length of the stored object in bytes.
 	Size int64 `json:"size"`
@@ -57,21 +56,21 @@ type Restore struct {
 	Status RestoreStatus `json:"status,omitempty"`
 }
 
-// RestoreSpec says what to bring back: exactly one of UID, Cascade and Object, and
-// with UID or Object perhaps WithCascade.
+// RestoreSpec says what to restore: exactly one of UID, Cascade and Object.
+// WithCascade is allowed with UID and Object.
 type RestoreSpec struct {
 	// UID is the uid that the object had.
 	UID types.UID `json:"uid,omitempty"`
-	// Cascade is everything that went for one reason.
+	// Cascade is the id of a cascade: restore all objects of it.
 	Cascade string `json:"cascade,omitempty"`
-	// Object is the newest removed object of that name; of several in one
-	// cascade the first, which was there when it began.
+	// Object is the newest removed object of that name. If one cascade removed
+	// several, it is the first, which existed when the cascade began.
 	Object *ObjectName `json:"object,omitempty"`
-	// WithCascade also restores everything that went in the same cascade as the
-	// object: the content of a namespace, the objects of a definition, dependents.
+	// WithCascade also restores all objects of the same cascade: the content of a
+	// namespace, the objects of a definition, dependents.
 	WithCascade bool `json:"withCascade,omitempty"`
 
-	// DryRun changes nothing and says what would be done.
+	// DryRun returns the results and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
 	// KeepStatus restores the status too.
 	KeepStatus bool `json:"keepStatus,omitempty"`
@@ -79,8 +78,8 @@ type RestoreSpec struct {
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
 }
 
-// ObjectName names an object. Kind may be anything that kubectl takes for one:
-// "Deployment", "deploy", "deployments.apps".
+// ObjectName names an object. Kind is any form that kubectl accepts: "Deployment",
+// "deploy", "deployments.apps".
 type ObjectName struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind"`
@@ -88,44 +87,43 @@ type ObjectName struct {
 	Name       string `json:"name"`
 }
 
-// RestoreStatus says what became of each object, parents first.
+// RestoreStatus is the result for each object, owners first.
 type RestoreStatus struct {
-	// Complete is false when the time for an answer was over before all
-	// objects were dealt with: the same Restore again goes on from there.
+	// Complete is false if the request's time ended before all objects were
+	// restored. The same Restore, sent again, continues.
 	Complete bool `json:"complete"`
 
 	Created int `json:"created"`
 	Skipped int `json:"skipped"`
 	Failed  int `json:"failed"`
-	// CalledOff is 1 when the object was not gone yet, because the guard held its
-	// deletion, and is ACTIVE again.
+	// CalledOff is 1 if the guard held the object's deletion. The object was never
+	// removed and is ACTIVE again.
 	CalledOff int `json:"calledOff,omitempty"`
-	// Conflicts is how many of the skipped have their name taken by another object.
+	// Conflicts is how many were skipped because another object has the name.
 	Conflicts int `json:"conflicts,omitempty"`
 
-	// Cascade is what the object went with, and LeftBehind how many objects that
-	// went in it are still only in the archive. Set for one object that is restored
-	// alone.
+	// Cascade is the object's cascade, and LeftBehind how many other objects of it
+	// are still only in the archive. Set if one object is restored alone.
 	Cascade    string `json:"cascade,omitempty"`
 	LeftBehind int    `json:"leftBehind,omitempty"`
 
 	Results []RestoreResult `json:"results,omitempty"`
 }
 
-// Outcome is what became of one object of a restore.
+// Outcome is the result of a restore for one object.
 type Outcome string
 
-// The outcomes. In a dry run they are what would be.
+// The outcomes. In a dry run they say what would happen.
 const (
 	Created Outcome = "created"
 	Skipped Outcome = "skipped" // the name is taken; nothing is overwritten
 	Failed  Outcome = "failed"
-	// CalledOff: it was not gone yet, its deletion waited to be confirmed; now
-	// it is ACTIVE again, with the uid that it had.
+	// CalledOff: its deletion waited for confirmation; it is ACTIVE again, with the
+	// same uid.
 	CalledOff Outcome = "called off"
 )
 
-// RestoreResult is what became of one object.
+// RestoreResult is the result for one object.
 type RestoreResult struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -139,7 +137,7 @@ type RestoreResult struct {
 	Warnings []string  `json:"warnings,omitempty"`
 	// ConflictsWith is the uid of the object that has the name now.
 	ConflictsWith types.UID `json:"conflictsWith,omitempty"`
-	// Relinked is how many objects that were restored before it, without their
-	// references to it, refer to it again.
+	// Relinked is how many dependents, restored before this owner without their
+	// reference to it, got the reference back.
 	Relinked int `json:"relinked,omitempty"`
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// FinalizerRemoval takes a finalizer off an object that is being deleted, in
-// place of the controller that should have done so.
+// FinalizerRemoval removes a finalizer from an object that is being deleted, in
+// place of the controller that should do so.
 type FinalizerRemoval struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -19,30 +19,30 @@ type FinalizerRemoval struct {
 
 // FinalizerRemovalSpec is what to remove, and why.
 type FinalizerRemovalSpec struct {
-	// Object is the object. A uid beside its name is a precondition. An object
-	// of a kind that nobody serves any more is named by uid alone, or with the
-	// kind's plural and group in place of kind and apiVersion.
+	// Object is the object. A uid beside its name is a precondition. To name an
+	// object of a kind that is no longer served, give its uid alone, or the kind's
+	// plural and group in place of kind and apiVersion.
 	Object ObjectReference `json:"object"`
 	// Finalizer is the one to remove, from metadata.finalizers or, of a
 	// Namespace, from spec.finalizers.
 	Finalizer string `json:"finalizer"`
-	// Reason is why, in words. It is kept in an Event about the object.
+	// Reason is why, in words. An Event about the object keeps it.
 	Reason string `json:"reason"`
-	// DryRun changes nothing and says what would become of the object.
+	// DryRun returns the result and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// FinalizerRemovalStatus is what became of the object.
+// FinalizerRemovalStatus is the result.
 type FinalizerRemovalStatus struct {
 	// Object is the object that was found.
 	Object ObjectReference `json:"object"`
-	// Gone says that nothing else held the object, and that it was removed.
+	// Gone says that the object was removed, because nothing else held it.
 	Gone bool `json:"gone"`
-	// Finalizers are those that still hold it.
+	// Finalizers are those that still hold the object.
 	Finalizers []string `json:"finalizers,omitempty"`
 }
 
-// DeepCopyObject is for runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (r *FinalizerRemoval) DeepCopyObject() runtime.Object { return r.DeepCopy() }
 
 // DeepCopy copies the request and everything in it.

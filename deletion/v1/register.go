@@ -1,11 +1,11 @@
-// Package v1 holds the API types of lifecycle.exeunt.dev/v1: DeletionPreview and
-// DeletionReport, which answer questions; ArchivedObject, which is read; Restore
-// and FinalizerRemoval, which act. Except for ArchivedObject each is a request
-// in the form of an object: a create is answered in status, and nothing of it
-// is stored.
+// Package v1 holds the API types of lifecycle.exeunt.dev/v1: the queries
+// DeletionPreview and DeletionReport, the read-only ArchivedObject, and the
+// commands Restore and FinalizerRemoval. Queries and commands are requests in the
+// form of an object: the client creates one, the server answers in status and
+// stores nothing.
 //
-// The package holds types and nothing else. The packages preview, archive and
-// finalizer beside it answer.
+// The package holds types only. The packages preview, archive and finalizer
+// beside it implement them.
 package v1
 
 import (
@@ -17,7 +17,7 @@ import (
 // GroupVersion is the group and version of these kinds.
 var GroupVersion = schema.GroupVersion{Group: "lifecycle.exeunt.dev", Version: "v1"}
 
-// AddToScheme makes a scheme know the kinds.
+// AddToScheme registers the kinds in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &DeletionPreview{}, &DeletionReport{}, &FinalizerRemoval{},
 		&ArchivedObject{}, &ArchivedObjectList{}, &Restore{})
