@@ -16,16 +16,16 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// blob is a blob that a repository may hand out.
+// blob is a blob that a repository may serve.
 type blob struct {
 	path  string
 	size  int64
-	small bool // its bytes are in the database
+	small bool // the database has its bytes
 }
 
-// blobGet hands out a blob, a range of it, or only its size.
+// blobGet serves a blob, a range of it, or only its size.
 //
-// A client that asks with HEAD will not push what it finds, so the answer is a
+// A client that finds a blob with HEAD does not push it, so the answer is a
 // promise.
 func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request) error {
 	find := r.findBlob
@@ -51,7 +51,7 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 	defer content.Close()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", etag(to.Digest))
-	// What a digest names never changes.
+	// The content of a digest never changes.
 	h.Set("Cache-Control", "max-age=31536000, immutable")
 	if to.Kind == BlobHead {
 		h.Set("Accept-Ranges", "bytes")
@@ -61,15 +61,15 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 	return nil
 }
 
-// redirectTo sends the client to the blob store. Its bytes outlive their row by
-// the delay of blob_delete, which is time enough to follow.
+// redirectTo sends the client to the blob store. The bytes outlive their row by
+// the delay of blob_delete, which leaves the client time to follow.
 func (r *Registry) redirectTo(w http.ResponseWriter, req *http.Request, b blob) error {
 	target, err := r.redirect.Redirect(req.Context(), b.path)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", target)
-	w.Header().Set("Cache-Control", "no-store") // the address is good for a while only
+	w.Header().Set("Cache-Control", "no-store") // the URL expires
 	w.WriteHeader(http.StatusTemporaryRedirect)
 	return nil
 }
@@ -83,8 +83,8 @@ func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool
 	return b, found, nil
 }
 
-// blobUnknown says whether it is the blob, its bytes or the repository that is
-// missing. An answer to HEAD could not: it has no body.
+// blobUnknown says whether the blob, its bytes or the repository is missing.
+// HEAD has no body for that.
 func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
 	damaged := false
 	if to.Kind != BlobHead {
@@ -105,8 +105,8 @@ func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
 	return e
 }
 
-// content opens a blob's bytes, so that the kernel can send them where it is
-// able to.
+// content opens a blob's bytes, as a file if possible, so that the kernel can
+// send them (sendfile).
 func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCloser, error) {
 	lazy := &lazyContent{ctx: req.Context(), blobs: r.blobs, blob: b}
 	if to.Kind == BlobHead {
@@ -114,8 +114,8 @@ func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCl
 	}
 	f, err := r.open(req.Context(), to.Digest, b)
 	if errors.Is(err, blobstore.ErrNotFound) {
-		// Collected between the two: the row is gone as well, or there is
-		// another one by now.
+		// The blob was collected between the two reads: its row is gone too, or
+		// there is a new row.
 		again, found, lookup := r.findBlob(req.Context(), to)
 		switch {
 		case lookup != nil:
@@ -136,7 +136,7 @@ func (r *Registry) content(req *http.Request, to Request, b blob) (io.ReadSeekCl
 	return lazy, nil
 }
 
-// open opens the bytes of a blob, wherever they are.
+// open opens the bytes of a blob, in the database or in the blob store.
 func (r *Registry) open(ctx context.Context, d digest.Digest, b blob) (io.ReadCloser, error) {
 	if !b.small {
 		return r.blobs.Open(ctx, b.path, 0)
@@ -154,8 +154,8 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// lazyContent is the bytes of a blob in a store that reads only forward. It
-// opens them where they are first read.
+// lazyContent is the bytes of a blob in a store that only reads forward. The
+// first Read opens them at the current offset.
 type lazyContent struct {
 	ctx    context.Context
 	blobs  blobstore.Store
@@ -210,14 +210,14 @@ func (c *lazyContent) Close() error {
 
 func etag(d digest.Digest) string { return `"` + d.String() + `"` }
 
-// blobDelete takes a blob out of a repository. The bytes stay while a manifest,
-// of this repository or another, holds them.
+// blobDelete removes a blob from a repository. The bytes stay while a manifest
+// of any repository uses them.
 func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	var found bool
 	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-		found, err = one(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
+		found, err = queryOne(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
 		return err
 	})
 	if err != nil {

@@ -15,13 +15,14 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// ControlPath is where a Control expects to be.
+// ControlPath is the URL path below which a Control is served.
 const ControlPath = "/exeunt/registry"
 
-// runFor bounds a run on demand: it must be answered before clients give up.
+// runFor bounds a run on demand, so that the answer comes before the client's
+// timeout.
 const runFor = 20 * time.Second
 
-// Control shows the collection to operators, and lets them steer it:
+// Control shows the collection to operators and lets them control it:
 //
 //	GET  /exeunt/registry/gc                              queues, delays, switches
 //	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
@@ -30,8 +31,8 @@ const runFor = 20 * time.Second
 //	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
 //	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both
 //
-// Answers are JSON, refusals a Status. The caller of ServeHTTP has seen to it
-// that the client may do this.
+// Answers are JSON, errors a Status. The server has authorized the client before
+// it calls ServeHTTP.
 type Control struct {
 	registry  *Registry
 	collector *Collector
@@ -39,7 +40,7 @@ type Control struct {
 	verbs     map[string]verb
 }
 
-// verb is one thing that can be asked for.
+// verb is one operation.
 type verb struct {
 	method string
 	answer func(ctx context.Context, query map[string]string) (any, error)
@@ -82,25 +83,25 @@ func (k *Control) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case errors.As(err, &refused):
 		refuse(w, refused.Status(), refused.Message)
 	case err != nil:
-		k.log.Error("registry's endpoint", "path", req.URL.Path, "error", err)
+		k.log.Error("registry control: request failed", "path", req.URL.Path, "error", err)
 		refuse(w, http.StatusInternalServerError, "internal error; the server's log says more")
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer) // an error is the client's: it has gone
+		_ = json.NewEncoder(w).Encode(answer) // an error means that the client disconnected
 	}
 }
 
-// refuse answers with a Status, whose text every Kubernetes client shows.
+// refuse answers with a Status: every Kubernetes client shows its text.
 func refuse(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // an error is the client's
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error means that the client disconnected
 		"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
 	})
 }
 
-// bad is a request that makes no sense.
-func bad(err error) error { return errorf(Unsupported, "%v", err).as(http.StatusBadRequest) }
+// badRequest is the error for an invalid request.
+func badRequest(err error) error { return errorf(Unsupported, "%v", err).as(http.StatusBadRequest) }
 
 // queueAnswer is the state of a queue.
 type queueAnswer struct {
@@ -109,7 +110,7 @@ type queueAnswer struct {
 	Claimed int        `json:"claimed"`
 	Failing int        `json:"failing"`
 	Oldest  *time.Time `json:"oldest,omitempty"`
-	Due     *time.Time `json:"due,omitempty"` // the first review
+	Due     *time.Time `json:"due,omitempty"` // time of the first review
 }
 
 func newQueueAnswer(s review.Stats) queueAnswer {
@@ -125,11 +126,11 @@ func newQueueAnswer(s review.Stats) queueAnswer {
 
 type statsAnswer struct {
 	Paused            bool              `json:"paused"`
-	Off               bool              `json:"off"` // other processes collect, or none
+	Off               bool              `json:"off"` // this process does not collect
 	CollectManifests  bool              `json:"collectManifests"`
 	CollectBlobs      bool              `json:"collectBlobs"`
-	CollectSignatures bool              `json:"collectSignatures"` // with their image
-	Repositories      queueAnswer       `json:"repositories"`      // that were removed
+	CollectSignatures bool              `json:"collectSignatures"` // delete them with their image
+	Repositories      queueAnswer       `json:"repositories"`      // removed ones
 	Manifests         queueAnswer       `json:"manifests"`
 	Blobs             queueAnswer       `json:"blobs"`
 	Unlinks           queueAnswer       `json:"unlinks"`
@@ -158,7 +159,7 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 	return a, err
 }
 
-// delays are those of all events, as Go writes durations.
+// delays returns the delays of all events, formatted as Go durations.
 func (k *Control) delays(ctx context.Context) (map[string]string, error) {
 	delays, err := k.collector.ReviewAfter(ctx)
 	if err != nil {
@@ -177,15 +178,15 @@ func (k *Control) dryRun(ctx context.Context, _ map[string]string) (any, error) 
 
 type runAnswer struct {
 	Paused    bool `json:"paused"`
-	Complete  bool `json:"complete"`  // nothing more is due
-	Manifests int  `json:"manifests"` // those of removed repositories not counted
+	Complete  bool `json:"complete"`  // nothing else is due
+	Manifests int  `json:"manifests"` // without those of removed repositories
 	Blobs     int  `json:"blobs"`
-	Paths     int  `json:"paths"` // whose bytes were removed
+	Paths     int  `json:"paths"` // number of paths whose bytes were removed
 	Uploads   int  `json:"uploads"`
 }
 
-// run takes turns until nothing is due. It is beside the collector's own loops,
-// and shares the work with them.
+// run reviews until nothing is due. The collector's own loops run at the same
+// time and share the work.
 func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
 	var a runAnswer
 	var err error
@@ -211,10 +212,10 @@ func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
 func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any, error) {
 	after, err := time.ParseDuration(query["after"])
 	if err != nil {
-		return nil, bad(fmt.Errorf("after %q is no duration: say 90m, or 36h", query["after"]))
+		return nil, badRequest(fmt.Errorf("after %q is no duration: say 90m, or 36h", query["after"]))
 	}
 	if err := validReviewAfter(query["event"], after); err != nil {
-		return nil, bad(err)
+		return nil, badRequest(err)
 	}
 	if err := k.collector.SetReviewAfter(ctx, query["event"], after); err != nil {
 		return nil, err
@@ -252,7 +253,7 @@ func (k *Control) undelete(ctx context.Context, query map[string]string) (any, e
 		}
 	}
 	if tag == "" && want == "" {
-		return nil, bad(errors.New("name a tag or a digest"))
+		return nil, badRequest(errors.New("name a tag or a digest"))
 	}
 	return k.registry.Undelete(ctx, query["repository"], tag, want)
 }

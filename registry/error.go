@@ -14,8 +14,8 @@ import (
 // Code is an error code of distribution-spec.
 type Code string
 
-// The codes: the specification's list, closed, and two for our own faults.
-// Clients know UNAVAILABLE from other registries.
+// The codes: those of the specification, and two for internal errors. Clients
+// know UNAVAILABLE from other registries.
 const (
 	BlobUnknown         Code = "BLOB_UNKNOWN"
 	BlobUploadInvalid   Code = "BLOB_UPLOAD_INVALID"
@@ -35,7 +35,7 @@ const (
 	Unknown             Code = "UNKNOWN"
 )
 
-// statuses is what each code answers, unless an error says otherwise.
+// statuses is the HTTP status of each code, unless the error sets its own.
 var statuses = map[Code]int{
 	BlobUnknown:         http.StatusNotFound,
 	BlobUploadInvalid:   http.StatusBadRequest,
@@ -55,12 +55,12 @@ var statuses = map[Code]int{
 	Unknown:             http.StatusInternalServerError,
 }
 
-// Error is an error for the caller. Any other error is ours: it is logged, and
-// the caller is only told that there was one.
+// Error is an error for the client. Any other error is internal: the server logs
+// it, and the client only learns that there was one.
 type Error struct {
 	Code    Code
 	Message string
-	Details []any // one entry of the answer for each; none: one entry without
+	Details []any // the answer has one entry for each; empty: one entry without details
 
 	status int    // 0: the code's
 	allow  string // methods, with 405
@@ -73,7 +73,7 @@ func errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// as answers with another status than the code's.
+// as sets a status other than the code's.
 func (e *Error) as(status int) *Error {
 	e.status = status
 	return e
@@ -108,20 +108,20 @@ func (e *Error) body() errorBody {
 	return b
 }
 
-// errGone: the caller has gone; there is nobody to answer, and no fault of
-// ours.
-var errGone = errors.New("the caller has gone")
+// errClientGone: the client has disconnected. There is no answer to send, and it is
+// not an error of the server.
+var errClientGone = errors.New("the client has disconnected")
 
-// gone marks an error of writing to, or reading from, the caller.
-func gone(err error) error {
+// clientGone marks an error of writing to, or reading from, the client.
+func clientGone(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errGone, err)
+	return fmt.Errorf("%w: %w", errClientGone, err)
 }
 
-// during says what an error of ours was about. A refusal speaks for itself.
-func during(what string, err error) error {
+// wrapInternal adds the operation to an internal error. An *Error stays as it is.
+func wrapInternal(what string, err error) error {
 	var refused *Error
 	if err == nil || errors.As(err, &refused) {
 		return err
@@ -129,16 +129,17 @@ func during(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// also is a refusal after which something else went wrong, or nothing.
-func also(refusal, after error) error {
+// withCleanup joins an error for the client with the error of the cleanup after it;
+// nil: the cleanup succeeded.
+func withCleanup(refusal, after error) error {
 	if after == nil {
 		return refusal
 	}
 	return errors.Join(refusal, after)
 }
 
-// ours is what a caller is told of a fault of ours: whether to try again.
-func ours(err error) *Error {
+// internalError is the answer for an internal error. It says whether a retry may help.
+func internalError(err error) *Error {
 	switch {
 	case errors.Is(err, blobstore.ErrFull):
 		return errorf(Unavailable, "the registry's storage is full")
@@ -156,25 +157,25 @@ func ours(err error) *Error {
 	return errorf(Unknown, "internal error; the server's log says more")
 }
 
-// retryAfter is what clients are told to wait when trying again may help.
+// retryAfter is the Retry-After of errors for which a retry may help.
 const retryAfter = "5" // seconds
 
-// fail answers with an error. A handler that has begun its answer must not
-// return one, but for errGone.
+// fail answers with an error. A handler that has started its answer may only
+// return errClientGone.
 func (r *Registry) fail(w http.ResponseWriter, req *http.Request, err error) {
 	var e *Error
 	if !errors.As(err, &e) {
-		if errors.Is(err, errGone) || errors.Is(err, context.Canceled) && req.Context().Err() != nil {
-			r.log.Debug("registry: caller gone", "method", req.Method, "path", req.URL.Path, "error", err)
+		if errors.Is(err, errClientGone) || errors.Is(err, context.Canceled) && req.Context().Err() != nil {
+			r.log.Debug("registry: client disconnected", "method", req.Method, "path", req.URL.Path, "error", err)
 			return
 		}
 		r.log.Error("registry: request failed", "method", req.Method, "path", req.URL.Path, "error", err)
 		if sqldb.Corrupt(err) {
 			r.log.Error(sqldb.CorruptAdvice)
 		}
-		e = ours(err)
+		e = internalError(err)
 	} else if err != error(e) {
-		// What went wrong after it is not for the caller.
+		// The errors of the cleanup are not for the client.
 		r.log.Warn("registry: refusal", "method", req.Method, "path", req.URL.Path, "error", err)
 	}
 	if e.allow != "" {

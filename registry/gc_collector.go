@@ -15,8 +15,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// The events that put something under review, and the two that say how long
-// what was promised stays. SetReviewAfter takes them.
+// The events that queue a review or a removal, and existence_check, the duration
+// of a promise. SetReviewAfter sets their delays.
 const (
 	EventBlobUpload         = "blob_upload"
 	EventManifestUpload     = "manifest_upload"
@@ -28,61 +28,59 @@ const (
 	EventSubjectDelete      = "subject_delete"
 	EventBlobDelete         = "blob_delete"   // until its bytes are removed
 	EventUploadDelete       = "upload_delete" // until its bytes are removed
-	// EventExistenceCheck is how long a blob or manifest stays that a client
-	// was told of. No event has a blob or manifest reviewed sooner.
+	// EventExistenceCheck is how long a blob or manifest stays after a client
+	// was told that it exists. No event has it reviewed sooner.
 	EventExistenceCheck = "existence_check"
 )
 
-// Options are what a Collector can be given. What is zero has a
-// default.
+// Options are the settings of a Collector. Zero values have a default.
 type Options struct {
-	// ReviewAfter sets, when Run begins, how long after an event its subject is
-	// reviewed. Events that are not named keep what the database says, which is
-	// a day at first.
+	// ReviewAfter sets, when Run begins, the delay between an event and the
+	// review. Other events keep the delay in the database, initially one day.
 	ReviewAfter map[string]time.Duration
 	// Off leaves the collection to other processes: Run writes the settings and
-	// waits for its end.
+	// waits for the end of its context.
 	Off bool
 	// KeepManifests stops the collection of manifests, KeepBlobs that of blobs.
-	// Both go on being queued.
+	// The queues still fill.
 	KeepManifests, KeepBlobs bool
-	// KeepSignatures leaves alone the tags that cosign made for an image
-	// (sha256-….sig, .att, .sbom) when the image goes.
+	// KeepSignatures keeps the tags that cosign made for an image (sha256-….sig,
+	// .att, .sbom) when the image is collected.
 	KeepSignatures bool
-	// UploadExpiry is when an upload that gave no sign of life is abandoned.
-	// Default a day.
+	// UploadExpiry is how long an upload may be idle before it is abandoned.
+	// Default one day.
 	UploadExpiry time.Duration
-	// SweepEvery is how often the blob store is looked through for bytes that
-	// the database does not know. Default a day; negative: never.
+	// SweepEvery is how often Sweep searches the blob store for bytes that the
+	// database does not know. Default one day; negative: never.
 	SweepEvery time.Duration
-	// Changed is told of the id of a repository that lost a manifest or a blob.
-	// It must be quick. Nil: nobody wants to know.
+	// Changed is called with the id of a repository that lost a manifest or a
+	// blob. It must be quick. May be nil.
 	Changed func(repository int64)
-	// Paused is asked before each turn. Default: never.
+	// Paused is called before each turn. Default: never paused.
 	Paused func(ctx context.Context) (bool, error)
-	// Now is the clock. The triggers use the database's. Default time.Now.
+	// Now is the clock. The triggers use the database's clock. Default time.Now.
 	Now func() time.Time
-	// Logger gets failures. Default slog.Default.
+	// Logger logs failures. Default slog.Default.
 	Logger *slog.Logger
 }
 
 const (
-	// Recheck times of reviews that came to no decision.
-	busyRecheck = time.Second // somebody has the subject locked: it is in use
-	holdRecheck = time.Hour   // its repository is on hold
+	// Delays until the next review after one without a decision.
+	busyRecheck = time.Second // another transaction has the subject locked
+	holdRecheck = time.Hour   // the repository is on hold
 
 	uploadPoll = time.Minute
-	// digestsPoll is rare: to count them takes about 50 ms for a million.
+	// digestsPoll is long: counting takes about 50 ms for a million digests.
 	digestsPoll = 10 * time.Minute
-	// firstSweep is soon, because processes may not live for long.
+	// firstSweep is short, because processes may restart often.
 	firstSweep = time.Hour
-	// unlinks is how many removals run at once: each waits for the disk.
+	// unlinks is how many removals run in parallel: each waits for the disk.
 	unlinks = 16
 )
 
-// Collector removes what nothing uses any more: manifests, then the rows of
-// their blobs, then the bytes; and uploads that nobody goes on with. Any number
-// of them, in any number of processes, may share a database.
+// Collector removes garbage: manifests, then the rows of their blobs, then the
+// bytes; and abandoned uploads. Any number of collectors, in any number of
+// processes, may share a database.
 //
 // Begin with review_manifest.go, review_blob.go and unlink.go. The triggers in
 // schema fill the queues.
@@ -92,7 +90,7 @@ type Collector struct {
 	options Options
 	metrics *gcMetrics
 	sql     gcStatements
-	turn    sync.Mutex // of reviews on SQLite
+	turn    sync.Mutex // held during a review on SQLite
 
 	manifests, blobRows, unlinks, removed *review.Engine
 }
@@ -139,12 +137,12 @@ var (
 	manifestQueue = review.Queue{Name: "registry-manifests", Table: "gc_manifest_review_queue", Key: "manifest"}
 	blobQueue     = review.Queue{Name: "registry-blobs", Table: "gc_blob_review_queue", Key: "digest"}
 	unlinkQueue   = review.Queue{Name: "registry-unlinks", Table: "gc_unlink_queue", Key: "path", Effects: unlinks}
-	// One at a time: each removes as much as a transaction may.
+	// One per batch: each removes as much as one transaction may.
 	repositoryQueue = review.Queue{Name: "registry-repositories", Table: "gc_repository_review_queue", Key: "uid", Batch: 1}
 )
 
-// How many reviews one transaction takes. On SQLite pushes wait for it, about 5
-// milliseconds; on PostgreSQL they share processors with it.
+// The number of reviews in one transaction. On SQLite pushes wait for it, about
+// 5 ms; on PostgreSQL they share processors with it.
 const (
 	sqliteBatch   = 25
 	postgresBatch = 50
@@ -160,7 +158,7 @@ func (c *Collector) engine(q review.Queue, r review.Reviewer[*countingTx]) (*rev
 	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger})
 }
 
-// engines lists those that are to run.
+// engines lists the engines that run.
 func (c *Collector) engines() []*review.Engine {
 	running := []*review.Engine{c.unlinks}
 	if !c.options.KeepManifests {
@@ -172,8 +170,8 @@ func (c *Collector) engines() []*review.Engine {
 	return running
 }
 
-// Run collects until ctx ends, and then returns nil. It returns early only when
-// the settings cannot be written.
+// Run collects until ctx ends, and then returns nil. It fails only when it
+// cannot write the settings.
 func (c *Collector) Run(ctx context.Context) error {
 	if err := c.configure(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -187,7 +185,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 	var running sync.WaitGroup
 	for _, e := range c.engines() {
-		running.Go(func() { _ = e.Run(ctx) }) // returns nil
+		running.Go(func() { _ = e.Run(ctx) }) // always nil
 	}
 	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
 	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
@@ -206,11 +204,11 @@ func (c *Collector) configure(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.write(ctx, "set what goes with an image", setSetting, "signatures", !c.options.KeepSignatures)
+	return c.write(ctx, "set whether signatures are collected", setSetting, "signatures", !c.options.KeepSignatures)
 }
 
-// repeat runs a step, again and again. A failure is logged: the next run tries
-// again.
+// repeat runs a step periodically. It logs a failure, and the next run is the
+// retry.
 func (c *Collector) repeat(ctx context.Context, what string, first, every time.Duration, step func(context.Context) (int, error)) {
 	for wait := first; ; wait = every {
 		timer := time.NewTimer(wait)
@@ -237,11 +235,11 @@ func (c *Collector) paused(ctx context.Context) (bool, error) {
 	return c.options.Paused(ctx)
 }
 
-// Turn is what one turn of each worker did.
+// Turn is the result of one turn of each worker.
 type Turn struct {
 	Repositories, Manifests, Blobs, Unlinks review.Result
 
-	Uploads int // abandoned ones, removed
+	Uploads int // abandoned uploads that were removed
 }
 
 // Idle reports whether there was nothing to do.
@@ -249,8 +247,8 @@ func (t Turn) Idle() bool {
 	return t.Repositories.Claimed+t.Manifests.Claimed+t.Blobs.Claimed+t.Unlinks.Claimed+t.Uploads == 0
 }
 
-// RunOne has each worker take one turn, in the order in which things go. It is
-// for tests, and for a run on demand.
+// RunOne lets each worker take one turn, in the order of removal. It is for
+// tests, and for a run on demand.
 func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	var t Turn
 	paused, err := c.paused(ctx)
@@ -277,17 +275,17 @@ func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	return t, err
 }
 
-// Wake says that something may be due.
+// Wake tells the engines that a review may be due.
 func (c *Collector) Wake() {
 	for _, e := range c.engines() {
 		e.Wake()
 	}
 }
 
-// transact is the review.Transactor. Reviews leave half of the time to others:
-// after each comes a rest as long as it was. On SQLite, where pushes wait for the
-// same writer, they come one after the other, and rest only if they have kept
-// somebody waiting. The time of the disk is part of the rest: nobody waits for it.
+// transact is the review.Transactor. The collector sleeps as long as each
+// transaction ran (50 % duty cycle). The time of the disk counts as sleep,
+// because no push waits for it. On SQLite, where pushes need the same writer,
+// reviews run one at a time, and sleep only if another writer had to wait.
 func (c *Collector) transact(ctx context.Context, fn func(tx *countingTx) error) error {
 	if !c.sql.postgres {
 		c.turn.Lock()
@@ -297,12 +295,12 @@ func (c *Collector) transact(ctx context.Context, fn func(tx *countingTx) error)
 	took, err := c.transactNow(ctx, fn)
 	if c.sql.postgres || c.db.Waited() > waited {
 		disk := time.Since(begin) - took
-		rest(ctx, took-disk)
+		sleep(ctx, took-disk)
 	}
 	return err
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -311,15 +309,15 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// transactNow counts what a review counted when it has been committed, and a
-// failure when it has not. It says how long it took until others could write again.
+// transactNow runs a review and counts its results after the commit, or its
+// failures. took is the time until other writers could continue.
 func (c *Collector) transactNow(ctx context.Context, fn func(tx *countingTx) error) (took time.Duration, err error) {
 	begin := time.Now()
-	tx, err := c.db.BeginAhead(ctx) // so that no push waits for its disk
+	tx, err := c.db.BeginAhead(ctx) // ahead: no push waits for its disk write
 	if err != nil {
 		return time.Since(begin), err
 	}
-	defer tx.Rollback() // does nothing after a commit
+	defer tx.Rollback() // no effect after a commit
 	counting := &countingTx{Tx: tx}
 	if err = fn(counting); err == nil {
 		err = tx.Commit(ctx)
@@ -339,7 +337,7 @@ func (c *Collector) transactNow(ctx context.Context, fn func(tx *countingTx) err
 	return took, nil
 }
 
-// write runs one statement in a transaction of its own.
+// write runs one statement in its own transaction.
 func (c *Collector) write(ctx context.Context, what, statement string, args ...any) error {
 	err := c.db.Transact(ctx, func(tx *sqldb.Tx) error { return exec(ctx, tx, statement, args...) })
 	if err != nil {

@@ -2,13 +2,13 @@ package registry
 
 import "context"
 
-// On SQLite the entry of a blob in blob_digests stays when the blob goes. To
-// remove it there and then would be a page read, logged and written back for each
-// blob: digests are random. So they are left until every fifth entry is such a
-// one, and are then taken in order, many from a page. See docs/decisions/0012.
+// On SQLite a blob's entry in blob_digests stays when the blob is deleted.
+// Digests are random, so removing each entry at once would read, log and write
+// one page per blob. The collector waits until one entry in five is garbage, and
+// then removes them in key order, many per page. See docs/decisions/0012.
 
-// The statements. Between digestStep and removeDigests a digest may be pushed
-// again: its entry has another number by then, and stays.
+// The statements. If a digest is pushed again between digestStep and
+// removeDigests, its entry has a new number and stays.
 const (
 	countDigests = `SELECT (SELECT count(*) FROM blob_digests), (SELECT count(*) FROM blobs)`
 	digestStep   = `
@@ -20,18 +20,18 @@ RETURNING 1`
 )
 
 const (
-	// digestsStep is how many entries one transaction looks at: about 3 ms.
+	// digestsStep is how many entries one transaction reads: about 3 ms.
 	digestsStep = 500
-	// digestsLeast is how many of them may be of no use in the smallest registry.
+	// digestsLeast is how many garbage entries the smallest registry keeps.
 	digestsLeast = 1000
 )
 
-// worthForgetting says whether enough entries are of no use: for every blob a
-// quarter of one, and then some.
+// worthForgetting says whether there is enough garbage: a quarter of the number
+// of blobs, plus digestsLeast.
 func worthForgetting(entries, blobs int64) bool { return entries-blobs >= blobs/4+digestsLeast }
 
-// ForgetDigests removes the entries of blobs that are gone, if they are many, and
-// returns how many it removed. There are none on PostgreSQL.
+// ForgetDigests removes the entries of deleted blobs, if there are many, and
+// returns how many it removed. PostgreSQL has none.
 func (c *Collector) ForgetDigests(ctx context.Context) (forgotten int, err error) {
 	if c.sql.postgres {
 		return 0, nil
@@ -43,7 +43,7 @@ func (c *Collector) ForgetDigests(ctx context.Context) (forgotten int, err error
 	return c.forgetDigests(ctx)
 }
 
-// forgetDigests goes through all entries, in steps.
+// forgetDigests scans all entries, in steps.
 func (c *Collector) forgetDigests(ctx context.Context) (forgotten int, err error) {
 	for after, until := "", ""; ; after = until {
 		if _, err := c.db.Row(ctx, digestStep, []any{after, digestsStep}, &until); err != nil || until == "" {

@@ -9,42 +9,43 @@ import (
 	"strings"
 )
 
-// Plan is what would go if every review that is queued, and every one that
-// follows from it, came now, and nothing else happened.
+// Plan is what the collector would remove if all queued reviews, and those that
+// follow from them, ran now and nothing else happened.
 type Plan struct {
 	Manifests []PlannedManifest `json:"manifests"`
-	Tags      []PlannedTag      `json:"tags"` // of cosign, that go with their image, and of deleted repositories
+	Tags      []PlannedTag      `json:"tags"` // made by cosign and removed with their image, or of deleted repositories
 	Blobs     []PlannedBlob     `json:"blobs"`
 	Uploads   int               `json:"uploads"` // abandoned ones
-	Bytes     int64             `json:"bytes"`   // of blobs, of abandoned uploads, and of what waits for the unlinker
+	Bytes     int64             `json:"bytes"`   // of blobs, of abandoned uploads, and in the unlink queue
 }
 
-// PlannedManifest is a manifest that would go.
+// PlannedManifest is a manifest that would be removed.
 type PlannedManifest struct {
-	Repository string `json:"repository"` // its path; @ and a uid if it was deleted
+	Repository string `json:"repository"` // its path; "@" and the uid if the repository was deleted
 	Digest     string `json:"digest"`
 }
 
-// PlannedTag is a tag that would go.
+// PlannedTag is a tag that would be removed.
 type PlannedTag struct {
 	Repository string `json:"repository"`
 	Name       string `json:"name"`
 }
 
-// PlannedBlob is a blob that would go.
+// PlannedBlob is a blob that would be removed.
 type PlannedBlob struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
 }
 
-// The statements of a dry run. They ask what the reviews ask, one by one, of a
-// snapshot: what is already planned counts as gone, which SQL does not know.
+// The statements of a dry run. They read what the reviews read, one subject at a
+// time, in a snapshot. The planner in Go knows what is already planned and
+// treats it as gone.
 const (
 	planQueuedManifests = `
 SELECT m.id FROM gc_manifest_review_queue q JOIN manifests m ON m.id = q.manifest_id
 WHERE q.manifest = m.repository_id || '@' || m.digest ORDER BY m.id`
-	// planRemoved are the manifests of repositories that were deleted and cannot
-	// be restored: they go whatever keeps them.
+	// planRemoved finds the manifests of repositories that were deleted and
+	// cannot be restored: they are removed even if something keeps them.
 	planRemoved = `
 SELECT m.id FROM repositories r JOIN manifests m ON m.repository_id = r.id
 WHERE r.removed_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = substr(r.path, 2)) ORDER BY m.id`
@@ -74,16 +75,16 @@ SELECT count(*), CAST(coalesce(sum(size), 0) AS bigint) FROM blob_uploads
 WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)`
 )
 
-// signatureSuffixes are those of the tags that cosign makes for an image.
+// signatureSuffixes are the suffixes of the tags that cosign makes for an image.
 var signatureSuffixes = []string{".att", ".sbom", ".sig"}
 
-// DryRun says what would go. It reads one snapshot and locks nothing.
+// DryRun returns the plan. It reads one snapshot and locks nothing.
 func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
 	tx, err := c.db.Snapshot(ctx)
 	if err != nil {
 		return Plan{}, fmt.Errorf("dry run: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // it has written nothing
+	defer func() { _ = tx.Rollback() }() // nothing was written
 	p := &planner{
 		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[int64]bool{},
 		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
@@ -102,26 +103,26 @@ type taggedName struct {
 	name       string
 }
 
-// planner works out a plan.
+// planner builds a plan.
 type planner struct {
 	c    *Collector
 	ctx  context.Context
 	tx   *sql.Tx
 	plan Plan
 
-	gone       map[int64]bool      // manifests that are planned
-	goneTags   map[taggedName]bool // tags that go with their image
+	gone       map[int64]bool      // planned manifests
+	goneTags   map[taggedName]bool // planned tags, removed with their image
 	candidates map[int64]bool      // blobs that may have become unused
 }
 
-// plannedManifest is what has to be known of a manifest.
+// plannedManifest is what the decision needs to know of a manifest.
 type plannedManifest struct {
 	id, repository, config int64
 	path, digest, subject  string
 	onHold                 bool
 }
 
-// planManifests follows each manifest that goes to those that it kept.
+// planManifests follows each planned manifest to those that it kept.
 func (p *planner) planManifests() error {
 	if p.c.options.KeepManifests {
 		return nil
@@ -146,8 +147,8 @@ func (p *planner) planManifests() error {
 	return err
 }
 
-// planRemoved is the decision of repositoryReviewer. It returns what has to be
-// looked at then.
+// planRemoved makes the decision of repositoryReviewer. It returns the manifests
+// to check next.
 func (p *planner) planRemoved() (next []int64, err error) {
 	removed, err := values[int64](p, planRemoved)
 	if err != nil {
@@ -174,16 +175,16 @@ func (p *planner) planRemoved() (next []int64, err error) {
 	return next, nil
 }
 
-// read reads what has to be known of a manifest.
+// read reads what the decision needs to know of a manifest.
 func (p *planner) read(m *plannedManifest) error {
 	row := p.tx.QueryRowContext(p.ctx, planManifest, m.id)
 	return row.Scan(&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold)
 }
 
-// keeps is the decision of manifestReviewer.
+// keeps makes the decision of manifestReviewer.
 func (p *planner) keeps(m *plannedManifest) (bool, error) {
 	if p.gone[m.id] {
-		return true, nil // planned already
+		return true, nil // already planned
 	}
 	if err := p.read(m); err != nil || m.onHold {
 		return m.onHold, err
@@ -211,7 +212,7 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 	return false, err
 }
 
-// remove plans a manifest, and returns those that have to be looked at then.
+// remove plans a manifest, and returns the manifests to check next.
 func (p *planner) remove(m *plannedManifest) (next []int64, err error) {
 	p.gone[m.id] = true
 	p.plan.Manifests = append(p.plan.Manifests, PlannedManifest{m.path, m.digest})
@@ -255,7 +256,7 @@ func (p *planner) removeSignatures(m *plannedManifest) (next []int64, err error)
 	return next, nil
 }
 
-// removeTag plans a tag of the repository that a manifest is in.
+// removeTag plans a tag in the repository of a manifest.
 func (p *planner) removeTag(m *plannedManifest, name string) {
 	tag := taggedName{m.repository, name}
 	if !p.goneTags[tag] {
@@ -264,7 +265,7 @@ func (p *planner) removeTag(m *plannedManifest, name string) {
 	}
 }
 
-// planBlobs is the decision of blobReviewer.
+// planBlobs makes the decision of blobReviewer.
 func (p *planner) planBlobs() error {
 	if p.c.options.KeepBlobs {
 		return nil
@@ -294,7 +295,7 @@ func (p *planner) planBlobs() error {
 	return nil
 }
 
-// used stops at the first user that stays: a blob can have very many.
+// used stops at the first user that stays: a blob can have very many users.
 func (p *planner) used(blob int64) (bool, error) {
 	rows, err := p.tx.QueryContext(p.ctx, planUsers, blob)
 	if err != nil {
@@ -310,7 +311,7 @@ func (p *planner) used(blob int64) (bool, error) {
 	return false, rows.Err()
 }
 
-// planBytes adds what is not a blob.
+// planBytes adds the bytes that belong to no blob.
 func (p *planner) planBytes() error {
 	now := p.c.options.Now()
 	var uploads, queued int64

@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// The workers and what a review came to, in metrics.
+// The workers and the outcomes of reviews, as metrics name them.
 const (
 	workerManifest = "manifest"
 	workerBlob     = "blob"
@@ -22,32 +22,32 @@ const (
 	outcomeFailed    = "failed"
 )
 
-// counted is a review that is to be counted.
+// counted is one review, for the metrics.
 type counted struct{ worker, event, outcome string }
 
-// recovered is bytes that were given back.
+// recovered is a number of reclaimed bytes.
 type recovered struct {
 	worker, event string
 	bytes         int64
 }
 
-// countingTx is the transaction of a review. It collects what to count, and the
-// collector counts it after the commit.
+// countingTx is the transaction of a review. It collects what the collector
+// counts after the commit.
 type countingTx struct {
 	review.Tx
 	worker  string
 	tasks   []review.Task // under review in this transaction
 	reviews []counted
 	bytes   []recovered
-	changed []int64 // ids of repositories that lost a manifest or a blob
+	changed []int64 // ids of the repositories that lost a manifest or a blob
 }
 
-// begin says which reviews fail if the transaction does.
+// begin records the reviews that fail if the transaction fails.
 func (t *countingTx) begin(worker string, tasks []review.Task) { t.worker, t.tasks = worker, tasks }
 
-// failures are the reviews that failed with their transaction. The engine halves
-// a batch that fails, until the one task is left that is to blame: only that one
-// counts. None is to blame if the process stops.
+// failures returns the reviews that failed with their transaction. The engine
+// halves a failing batch until one task is left: only that one counts. None
+// counts if the process is stopping.
 func (t *countingTx) failures(ctx context.Context) []counted {
 	if len(t.tasks) != 1 || errors.Is(ctx.Err(), context.Canceled) {
 		return nil
@@ -55,19 +55,19 @@ func (t *countingTx) failures(ctx context.Context) []counted {
 	return []counted{{t.worker, t.tasks[0].Event, outcomeFailed}}
 }
 
-// note counts a review with the commit.
+// note counts a review after the commit.
 func (t *countingTx) note(worker, event, outcome string) {
 	t.reviews = append(t.reviews, counted{worker, event, outcome})
 }
 
-// giveBack counts bytes with the commit.
+// giveBack counts reclaimed bytes after the commit.
 func (t *countingTx) giveBack(r recovered) {
 	if r.bytes > 0 {
 		t.bytes = append(t.bytes, r)
 	}
 }
 
-// gcMetrics are those of this process. The engines have their own: depth,
+// gcMetrics are the metrics of this process. The engines have their own: depth,
 // overdue and durations of each queue.
 type gcMetrics struct {
 	reviews *prometheus.CounterVec // by worker, event and outcome
@@ -96,7 +96,7 @@ func newGCMetrics() *gcMetrics {
 	}
 }
 
-// count counts reviews that took so long together.
+// count counts reviews that took this long together.
 func (m *gcMetrics) count(took time.Duration, reviews ...counted) {
 	for _, r := range reviews {
 		m.reviews.WithLabelValues(r.worker, r.event, r.outcome).Inc()
@@ -121,7 +121,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is the other half of Describe.
+// Collect makes a Collector a prometheus.Collector of its metrics.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, part := range c.collectors() {
 		part.Collect(out)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// events are those that have a delay.
+// events lists the events that have a delay.
 var events = []string{
 	EventBlobUpload, EventManifestUpload, EventManifestDelete, EventLayerDelete, EventManifestListDelete, EventTagDelete,
 	EventTagSwitch, EventSubjectDelete, EventBlobDelete, EventUploadDelete, EventExistenceCheck,
 }
 
-// maxReviewAfter keeps times far from where they would overflow.
+// maxReviewAfter prevents an overflow of times.
 const maxReviewAfter = 100 * 365 * 24 * time.Hour
 
 func validReviewAfter(event string, after time.Duration) error {
@@ -27,8 +27,8 @@ func validReviewAfter(event string, after time.Duration) error {
 	return nil
 }
 
-// SetReviewAfter sets how long after an event its subject is reviewed, for all
-// replicas, from now on. What is in the queues stays as it is.
+// SetReviewAfter sets the delay between an event and the review, for all
+// replicas, from now on. Queued reviews keep their time.
 func (c *Collector) SetReviewAfter(ctx context.Context, event string, after time.Duration) error {
 	if err := validReviewAfter(event, after); err != nil {
 		return fmt.Errorf("set review delay: %w", err)

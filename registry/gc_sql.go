@@ -7,25 +7,25 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// The statements of the collector. A review on PostgreSQL never waits for
-// whoever uses its subject: it passes over what is locked (SKIP LOCKED) and
-// comes back later. What it cannot pass over, rows of the queues, it waits for
-// less long than PostgreSQL takes to look for a deadlock, so that of two who
-// wait for each other it is always the review that gives way.
+// The statements of the collector. On PostgreSQL a review never waits for a
+// transaction that uses its subject: it skips locked rows (SKIP LOCKED) and is
+// postponed. It cannot skip rows of the queues. There its lock timeout is
+// shorter than PostgreSQL's deadlock_timeout, so of two transactions that wait
+// for each other the review always gives way.
 //
-// A review looks at a whole batch in each statement. {keys} and {ids} are its
-// list, as a table with the column value: see newGCStatements. Each row of it is
-// one look into an index, whatever the planner believes of the tables: OFFSET
-// keeps a subselect from being joined, and reading a whole table is ruled out.
+// Each statement handles a whole batch. {keys} and {ids} stand for its list, as
+// a table with the column value: see newGCStatements. Each row of the list is
+// one index lookup, whatever the planner's statistics say: OFFSET prevents a
+// join with the subselect, and sequential scans are off.
 const (
 	reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
 	reviewByIndex     = `SET LOCAL enable_seqscan = off`
 )
 
-// lookManifests finds manifests by their keys in the queue. takeManifests takes
-// them for their review: on SQLite nobody else can have them. Whoever makes a
-// tag, a list or a pushed manifest of one has a lock on it: then it is not taken,
-// but looked at. keepManifests is for the subjects of others, which must not be
+// lookManifests finds manifests by their keys in the queue. takeManifests also
+// locks them for the review; on SQLite the single writer is the lock. A push
+// that tags a manifest, lists it or stores it again holds a lock on it: then the
+// review only looks at it. keepManifests locks subjects, so that they are not
 // deleted meanwhile.
 const (
 	lookManifestsSQLite = `
@@ -46,8 +46,8 @@ FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
 	keepManifestsPostgres = manifestsPostgres + `FOR KEY SHARE OF m SKIP LOCKED) AS found`
 )
 
-// manifestsKept says which manifests, of those that were taken, have a tag or a
-// list, manifestsPostponed whose review was postponed since it was claimed.
+// manifestsKept returns the taken manifests that have a tag or a list,
+// manifestsPostponed those whose review was postponed after it was claimed.
 const (
 	manifestsKept = `
 SELECT list.value FROM {ids}
@@ -58,18 +58,18 @@ SELECT list.value FROM {keys}
 WHERE EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
 )
 
-// deleteManifests deletes by ids. On PostgreSQL the rows that the triggers write
-// are taken in order first.
+// deleteManifests deletes by ids. On PostgreSQL the rows that the triggers will
+// write are first locked in order.
 const (
 	deleteManifestsSQLite   = `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each($1))`
 	deleteManifestsPostgres = `DELETE FROM manifests WHERE id = ANY ($1::bigint[])`
 	orderDeletedManifests   = `SELECT gc_order_deleted_manifests($1::bigint[])`
 )
 
-// lookBlobs and takeBlobs are the same for blobs. A push holds the blobs of its
-// manifest. From here on blobs have numbers: those that were pushed together are
-// next to each other in all the tables that follow. On SQLite the queue remembers
-// the number, and what is not there is looked for by digest; 0: nowhere.
+// lookBlobs and takeBlobs are the same for blobs. A push locks the blobs of its
+// manifest. The following statements use blob ids: blobs that were pushed
+// together are adjacent in all tables. On SQLite the queue stores the id;
+// without one the blob is found by digest. 0: it does not exist.
 const (
 	lookBlobsSQLite = `
 SELECT list.value, coalesce(
@@ -84,9 +84,8 @@ SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN L
 	takeBlobsPostgres = blobsPostgres + `FOR UPDATE SKIP LOCKED) AS found`
 )
 
-// blobsUsed says which blobs, of those that were taken, a manifest of any
-// repository uses, and blobsPostponed whose review was postponed since it was
-// claimed.
+// blobsUsed returns the taken blobs that a manifest of any repository uses,
+// blobsPostponed those whose review was postponed after it was claimed.
 const (
 	blobsUsed = `
 SELECT list.value FROM {ids}
@@ -97,8 +96,8 @@ SELECT list.value FROM {keys}
 WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
 )
 
-// blobsLinked says which repositories have the blobs, and whether they are on
-// hold. A popular blob has many: it is asked of what nothing uses.
+// blobsLinked returns the repositories of the blobs, and whether they are on
+// hold. A popular blob has many, so the review asks only for unused blobs.
 const (
 	blobsLinkedSQLite = `
 SELECT l.blob_id, r.id, r.gc_hold
@@ -109,15 +108,15 @@ CROSS JOIN LATERAL (SELECT l.repository_id FROM repository_blobs l WHERE l.blob_
 CROSS JOIN LATERAL (SELECT r.id, r.gc_hold FROM repositories r WHERE r.id = link.repository_id OFFSET 0) AS found`
 )
 
-// deleteBlobs deletes by ids; a trigger leaves their paths to the unlinker.
+// deleteBlobs deletes by ids; a trigger queues their paths for the unlinker.
 const (
-	deleteBlobsSQLite   = `DELETE FROM blobs WHERE id IN (SELECT value FROM json_each($1))` + givenBack
-	deleteBlobsPostgres = `DELETE FROM blobs WHERE id = ANY ($1::bigint[])` + givenBack
-	givenBack           = ` RETURNING CASE WHEN small THEN size ELSE 0 END` // with the row
+	deleteBlobsSQLite   = `DELETE FROM blobs WHERE id IN (SELECT value FROM json_each($1))` + returningReclaimed
+	deleteBlobsPostgres = `DELETE FROM blobs WHERE id = ANY ($1::bigint[])` + returningReclaimed
+	returningReclaimed  = ` RETURNING CASE WHEN small THEN size ELSE 0 END` // of the deleted row
 )
 
-// lookRemoved finds a repository whose object is gone; takeRemoved takes it for
-// its review. Somebody who restores it has it locked.
+// lookRemoved finds a repository whose object is gone; takeRemoved locks it for
+// the review. A restore holds that lock too.
 const (
 	lookRemoved         = `SELECT r.id FROM repositories r WHERE r.path = '@' || CAST($1 AS text)`
 	takeRemovedSQLite   = `SELECT r.id, r.top_level_namespace_id FROM repositories r WHERE r.path = '@' || CAST($1 AS text)`
@@ -127,9 +126,9 @@ const (
 // isArchived says whether an object can still be restored.
 const isArchived = `SELECT EXISTS (SELECT 1 FROM archive a WHERE a.uid = $1)`
 
-// removableManifests are manifests of a repository that no list holds: a list
-// goes before what it holds, or the foreign key would object. removeLinks
-// removes links to blobs, removeRepository what is left.
+// removableManifests are manifests of a repository that are in no list: the
+// foreign key requires that a list is deleted before its manifests. removeLinks
+// removes links to blobs, removeRepository the rest.
 const (
 	removableManifestsSQLite = `
 SELECT m.id FROM manifests m
@@ -144,9 +143,9 @@ RETURNING blob_id`
 	removeRepository = `DELETE FROM repositories WHERE id = $1`
 )
 
-// removeNamespace removes a namespace that has no repository and is none of the
-// API. On PostgreSQL one that is being given a repository is passed over: whoever
-// does that has it locked.
+// removeNamespace removes a namespace that has no repository and no object in
+// the API. On PostgreSQL it skips a locked one: a push is adding a repository to
+// it.
 const (
 	removeNamespaceSQLite = `
 DELETE FROM top_level_namespaces WHERE id IN (
@@ -161,15 +160,15 @@ DELETE FROM top_level_namespaces WHERE id IN (
     FOR UPDATE SKIP LOCKED)`
 )
 
-// pathKnown says whether a row names a path, and how many bytes it is said to
-// hold.
+// pathKnown says whether a row names a path, and returns its size in the unlink
+// queue.
 const pathKnown = `
 SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1) OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1),
     coalesce((SELECT q.size FROM gc_unlink_queue q WHERE q.path = $1), 0)`
 
-// isAbandoned looks, without a lock, whether there is an upload that has given
-// no sign of life since $1 and that nobody has at $2. removeAbandoned takes
-// some, the oldest first; a trigger leaves their paths to the unlinker.
+// isAbandoned checks, without a lock, whether an upload was idle since $1 and is
+// not claimed at $2. removeAbandoned deletes some, the oldest first; a trigger
+// queues their paths for the unlinker.
 const (
 	isAbandoned = `
 SELECT 1 FROM blob_uploads
@@ -189,8 +188,8 @@ DELETE FROM blob_uploads WHERE id = ANY (ARRAY(
 RETURNING id`
 )
 
-// enqueueUnknown leaves a path that no row names, and that is not queued, to
-// the unlinker.
+// enqueueUnknown queues a path for the unlinker if no row names it and it is not
+// queued yet.
 const enqueueUnknown = `
 INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
 SELECT CAST($1 AS text), CAST($2 AS bigint), CAST($3 AS bigint), 0, 'unknown_bytes', CAST($3 AS bigint)
@@ -210,15 +209,15 @@ INSERT INTO gc_settings (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value`
 )
 
-// unlinkBytes is how many bytes wait for the unlinker; countUploads how many
-// uploads are open, and of them abandoned.
+// unlinkBytes counts the bytes in the unlink queue, countUploads the open and
+// the abandoned uploads.
 const (
 	unlinkBytes  = `SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM gc_unlink_queue`
 	countUploads = `
 SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)) FROM blob_uploads`
 )
 
-// gcStatements are those that differ between the engines.
+// gcStatements are the statements that differ between the engines.
 type gcStatements struct {
 	postgres bool
 
@@ -262,8 +261,8 @@ func (s *gcStatements) begin(b *sqldb.Batch) {
 	}
 }
 
-// among adds to a batch a statement that returns some of a list: they are put
-// into the set.
+// among adds a statement to a batch that returns a part of a list, and puts
+// those elements into the set.
 func among[T int64 | string](b *sqldb.Batch, s gcStatements, set map[T]bool, statement string, list []T, args ...any) {
 	if len(list) == 0 {
 		return
@@ -276,7 +275,7 @@ func among[T int64 | string](b *sqldb.Batch, s gcStatements, set map[T]bool, sta
 	}, statement, append([]any{gcList(s, list)}, args...)...)
 }
 
-// gcList is a list as the statements take it: an array, or JSON on SQLite.
+// gcList encodes a list for the statements: an array, or JSON on SQLite.
 func gcList[T int64 | string](s gcStatements, list []T) any {
 	if s.postgres {
 		return list

@@ -6,19 +6,20 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Stats is the state of the collection, for people.
+// Stats is the state of the collection, for operators.
 type Stats struct {
-	// Repositories are those that were removed, and can be restored or will go.
+	// Repositories are the removed ones that can be restored or are waiting for
+	// removal.
 	Repositories              review.Stats
 	Manifests, Blobs, Unlinks review.Stats
-	// UnlinkBytes are those that wait for the unlinker.
+	// UnlinkBytes is the number of bytes in the unlink queue.
 	UnlinkBytes int64
-	// Uploads are those that have begun, Abandoned those of them that will be
-	// removed.
+	// Uploads is the number of open uploads, Abandoned that of the ones that
+	// will be removed.
 	Uploads, Abandoned int
 }
 
-// Stats counts the queues. It reads all of them.
+// Stats counts the queues. It reads every row of them.
 func (c *Collector) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	var err error

@@ -10,13 +10,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// gcBatch bounds what one transaction of the collector's own steps changes.
+// gcBatch bounds the rows that one transaction of the collector's own steps
+// changes.
 const gcBatch = 200
 
-// RemoveAbandoned removes the uploads that have given no sign of life for too
-// long, and returns how many. Their bytes are left to the unlinker by a
-// trigger. The index on the last sign of life is their queue: a queue of its
-// own would cost every upload two more writes.
+// RemoveAbandoned removes the uploads that were idle for too long, and returns
+// how many. A trigger queues their bytes for the unlinker. The index on the last
+// activity serves as their queue: a queue table would cost two more writes per
+// upload.
 func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error) {
 	for {
 		now := c.options.Now()
@@ -41,8 +42,8 @@ func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error
 	}
 }
 
-// removeSome runs a statement that removes some rows and returns a number for
-// each, and says how many they were.
+// removeSome runs a statement that removes rows and returns one number for each.
+// It returns the number of rows.
 func (c *Collector) removeSome(ctx context.Context, statement string, args ...any) (n int, err error) {
 	err = c.transact(ctx, func(tx *countingTx) error {
 		n = 0
@@ -60,15 +61,14 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Sweep leaves to the unlinker what the blob store holds and no row names, if
-// it was last written before uploads expire, and returns how many paths that
-// were. There should be none: a row is written before the first byte. It is
-// the safety net, for a database that was restored from a backup and for
-// whatever nobody has thought of.
+// Sweep queues for the unlinker the paths of the blob store that no row names
+// and that were last written before uploads expire. It returns how many. There
+// should be none, because a row is written before the first byte. Sweep is the
+// safety net for a database restored from a backup, and for bugs.
 func (c *Collector) Sweep(ctx context.Context) (found int, err error) {
 	walker, ok := c.blobs.(blobstore.Walker)
 	if !ok {
-		return 0, errors.New("sweep the blob store: it cannot be walked")
+		return 0, errors.New("sweep the blob store: it cannot list its paths")
 	}
 	cutoff := c.options.Now().Add(-c.options.UploadExpiry)
 	var batch []sweptPath
@@ -100,7 +100,7 @@ type sweptPath struct {
 // enqueueUnknown queues those of some paths that no row names.
 func (c *Collector) enqueueUnknown(ctx context.Context, batch []sweptPath) (n int, err error) {
 	unknown := batch[:0:0]
-	for _, p := range batch { // mostly there is none, and then nothing is written
+	for _, p := range batch { // usually all paths are known, and nothing is written
 		var known bool
 		var size int64
 		if _, err := c.db.Row(ctx, pathKnown, []any{p.path}, &known, &size); err != nil {

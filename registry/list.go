@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The longest lists that are answered at once.
+// The longest lists in one answer.
 const (
 	mostTags         = 10_000
 	mostRepositories = 1_000
@@ -32,7 +32,7 @@ func (r *Registry) tagList(w http.ResponseWriter, req *http.Request, to Request)
 	if more {
 		link(w, to, query, names[len(names)-1], p.size)
 	}
-	// Names and tags need no escaping: the grammar leaves nothing to escape.
+	// Names and tags have no characters that JSON escapes.
 	body := append(make([]byte, 0, 64+32*len(names)), `{"name":"`+to.Repository+`","tags":[`...)
 	return writeNames(w, body, names)
 }
@@ -54,9 +54,9 @@ func (r *Registry) catalog(w http.ResponseWriter, req *http.Request, to Request)
 	return writeNames(w, []byte(`{"repositories":[`), names)
 }
 
-// names reads one entry more than the page holds, to know whether there is one.
-// All of them come as one value, with commas, which no name has: to fetch rows
-// takes longer than all the rest.
+// names reads one entry more than the page holds, to know whether the list
+// continues. All names come as one value, separated by commas, which no name
+// contains: fetching rows would take longer than everything else.
 func (r *Registry) names(ctx context.Context, p page, statement string, args ...any) (names []string, more bool, err error) {
 	if p.size == 0 {
 		return nil, false, nil
@@ -85,5 +85,5 @@ func writeNames(w http.ResponseWriter, body []byte, names []string) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, err := w.Write(body)
-	return gone(err)
+	return clientGone(err)
 }

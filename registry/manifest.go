@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// maxManifest is how large a manifest may be, in bytes.
+	// maxManifest is the maximum size of a manifest in bytes.
 	maxManifest = 4 << 20
 	// maxDescriptors bounds the rows of one manifest. Lists can be nested, but
-	// not in a circle: a digest cannot contain itself.
+	// not in a cycle: a manifest cannot contain its own digest.
 	maxDescriptors = 10_000
 )
 
-// The media types of manifests that are understood, but for OCI's own.
+// The supported media types of manifests, besides OCI's own.
 const (
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -33,17 +33,17 @@ const (
 	notDistributable = ".nondistributable."
 )
 
-// manifest is what the registry has to know of a manifest or list.
+// manifest is what the registry needs to know of a manifest or list.
 type manifest struct {
 	mediaType    string
-	artifactType string         // what referrers are filtered by; empty: none
+	artifactType string         // the filter of referrers; empty: none
 	subject      digest.Digest  // empty: none
 	config       *v1.Descriptor // nil: none
 	layers       []v1.Descriptor
 	children     []v1.Descriptor // of a list
 }
 
-// document is any manifest or list. Which parts are allowed, its type says.
+// document is any manifest or list. Its media type says which parts are allowed.
 type document struct {
 	SchemaVersion int               `json:"schemaVersion"`
 	MediaType     string            `json:"mediaType"`
@@ -56,8 +56,8 @@ type document struct {
 	FSLayers      []json.RawMessage `json:"fsLayers"` // schema 1
 }
 
-// parseManifest reads a manifest that came with a Content-Type, or with none.
-// It is pure. Its errors are for the caller.
+// parseManifest parses a manifest with the Content-Type of its request, which
+// may be empty. It is pure. Its errors are for the client.
 func parseManifest(contentType string, payload []byte) (*manifest, error) {
 	mediaType := baseMediaType(contentType)
 	if strings.HasPrefix(mediaType, schema1Prefix) {
@@ -69,15 +69,15 @@ func parseManifest(contentType string, payload []byte) (*manifest, error) {
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	if err := decoder.Decode(&doc); err != nil {
-		return nil, errorf(ManifestInvalid, "the manifest is not the JSON of one: %v", err)
+		return nil, errorf(ManifestInvalid, "the manifest cannot be parsed: %v", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errorf(ManifestInvalid, "there is more after the manifest")
+		return nil, errorf(ManifestInvalid, "there is data after the end of the manifest")
 	}
 	if doc.SchemaVersion == 1 || doc.FSLayers != nil {
 		return nil, errSchema1()
 	}
-	if err := doc.onlyReading(payload); err != nil {
+	if err := doc.checkUnambiguous(payload); err != nil {
 		return nil, err
 	}
 	if doc.SchemaVersion != 2 {
@@ -99,21 +99,22 @@ func parseManifest(contentType string, payload []byte) (*manifest, error) {
 	return m, m.check()
 }
 
-// onlyReading refuses a manifest that others could read in another way: one with
-// a field twice, of which some take the first and some the last, or with a name
-// in another case (Layers), which Go takes for the field and most others do not.
-// What they pull would then not be what is kept for them.
-func (doc *document) onlyReading(payload []byte) error {
+// checkUnambiguous refuses a manifest that another parser could read differently:
+// with a duplicate field, of which some parsers take the first and some the
+// last; or with a field name in another case (Layers), which Go accepts and most
+// others do not. Such a client would pull content that the registry does not
+// keep for it.
+func (doc *document) checkUnambiguous(payload []byte) error {
 	var strict document
 	twice, err := strictjson.UnmarshalStrict(payload, &strict, strictjson.DisallowDuplicateFields)
 	if err != nil {
-		return errorf(ManifestInvalid, "the manifest is not the JSON of one: %v", err)
+		return errorf(ManifestInvalid, "the manifest cannot be parsed: %v", err)
 	}
 	if len(twice) > 0 {
-		return errorf(ManifestInvalid, "the manifest can be read in two ways: %v", twice[0])
+		return errorf(ManifestInvalid, "the manifest is ambiguous: %v", twice[0])
 	}
 	if !reflect.DeepEqual(doc, &strict) {
-		return errorf(ManifestInvalid, "the manifest can be read in two ways: a field has its name in the wrong case")
+		return errorf(ManifestInvalid, "the manifest is ambiguous: a field has its name in the wrong case")
 	}
 	return nil
 }
@@ -122,8 +123,8 @@ func errSchema1() error {
 	return errorf(ManifestInvalid, "manifests of schema 1 are not supported: push schema 2 or an OCI manifest")
 }
 
-// take accepts the parts that the type allows. A document that could be read
-// as either type is refused: two clients would see two images in it.
+// take stores the parts that the media type allows. A document that could be of
+// either type is refused: two clients would see two different images in it.
 func (m *manifest) take(doc *document) error {
 	switch m.mediaType {
 	case v1.MediaTypeImageManifest, dockerManifest:
@@ -151,7 +152,7 @@ func (m *manifest) take(doc *document) error {
 	return nil
 }
 
-// check holds the descriptors against what can be stored.
+// check checks that the descriptors can be stored.
 func (m *manifest) check() error {
 	if n := len(m.layers) + len(m.children); n > maxDescriptors {
 		return errorf(ManifestInvalid, "the manifest refers to %d others, more than %d", n, maxDescriptors)
@@ -176,7 +177,7 @@ func (m *manifest) check() error {
 
 func checkDescriptor(what string, d *v1.Descriptor) error {
 	if _, err := parseDigest(d.Digest.String()); err != nil {
-		return errorf(ManifestInvalid, "%s: %q is not the digest of anything here", what, d.Digest)
+		return errorf(ManifestInvalid, "%s: %q is not a valid digest, or its algorithm is not supported", what, d.Digest)
 	}
 	if !checkMediaType(d.MediaType) {
 		return errorf(ManifestInvalid, "%s %s: %q is not a media type", what, d.Digest, d.MediaType)
@@ -187,8 +188,8 @@ func checkDescriptor(what string, d *v1.Descriptor) error {
 	return nil
 }
 
-// optional says that a layer need not be in the repository: clients do not push
-// it, and pull it from elsewhere.
+// optional says that a layer need not be in the repository: clients pull it from
+// another source.
 func optional(layer *v1.Descriptor) bool {
 	return layer.MediaType == foreignLayer || strings.Contains(layer.MediaType, notDistributable)
 }

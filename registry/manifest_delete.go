@@ -8,8 +8,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// manifestDelete deletes a tag, or a manifest with all its tags. What only they
-// held is reviewed by the collector.
+// manifestDelete deletes a tag, or a manifest with all its tags. The collector
+// reviews what only they kept.
 func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	var found bool
@@ -24,7 +24,7 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 		return err
 	})
 	if err != nil {
-		return during("delete manifest", err)
+		return wrapInternal("delete manifest", err)
 	}
 	if !found {
 		return r.manifestUnknown(ctx, to)
@@ -45,16 +45,16 @@ func (r *Registry) removeTag(ctx context.Context, tx *sqldb.Tx, to Request) (rep
 	return repo, found, err
 }
 
-// removeManifest deletes a manifest, unless a list holds it: the list would be
-// broken for those who pull it. The row is locked before the lists are looked
-// for, so none can take it in between.
+// removeManifest deletes a manifest unless a list contains it: clients could not
+// pull that list any more. The row is locked before the check, so no list can
+// add it in between.
 func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request) (repo int64, found bool, err error) {
 	lock := lockManifestSQLite
 	if r.db.Engine() == sqldb.Postgres {
 		lock = lockManifestPostgres
 	}
 	var id int64
-	found, err = one(ctx, tx, lock, []any{to.Repository, to.Digest.String()}, &id, &repo)
+	found, err = queryOne(ctx, tx, lock, []any{to.Repository, to.Digest.String()}, &id, &repo)
 	if err != nil || !found {
 		return 0, false, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// stored is a manifest as it is in the database.
+// stored is a manifest as stored in the database.
 type stored struct {
 	id        int64
 	repo      int64
@@ -19,9 +19,9 @@ type stored struct {
 	payload   []byte
 }
 
-// manifestGet hands out a manifest, byte for byte, or only its size. Accept is
-// not looked at: there is one form of each manifest, and clients that cannot
-// read it say so better than a 406 would. What HEAD finds is a promise.
+// manifestGet serves a manifest, byte for byte, or only its size. It ignores
+// Accept: each manifest has one form, and a client that cannot read it gives a
+// better error than 406. An answer to HEAD is a promise.
 func (r *Registry) manifestGet(w http.ResponseWriter, req *http.Request, to Request) error {
 	find := r.findManifest
 	if to.Kind == ManifestHead {
@@ -47,7 +47,7 @@ func (r *Registry) manifestGet(w http.ResponseWriter, req *http.Request, to Requ
 		return nil
 	}
 	_, err = w.Write(m.payload)
-	return gone(err)
+	return clientGone(err)
 }
 
 // findManifest finds a manifest by tag or digest.
@@ -65,8 +65,7 @@ func (r *Registry) findManifest(ctx context.Context, to Request) (m stored, foun
 	return m, found, nil
 }
 
-// manifestUnknown says whether it is the manifest or the repository that is
-// missing.
+// manifestUnknown says whether the manifest or the repository is missing.
 func (r *Registry) manifestUnknown(ctx context.Context, to Request) error {
 	if _, err := r.existing(ctx, to.Repository); err != nil {
 		return err
@@ -77,8 +76,8 @@ func (r *Registry) manifestUnknown(ctx context.Context, to Request) error {
 	return errorf(ManifestUnknown, "the repository has no manifest %s", to.Digest)
 }
 
-// matches says whether If-None-Match names a tag. Clients of registries also
-// send the digest without quotes.
+// matches says whether If-None-Match names a tag. Some registry clients send the
+// digest without quotes.
 func matches(headers []string, tag string) bool {
 	for _, header := range headers {
 		for candidate := range strings.SplitSeq(header, ",") {

@@ -43,14 +43,14 @@ func (r *Registry) manifestPut(w http.ResponseWriter, req *http.Request, to Requ
 		w.Header().Set("OCI-Tag", strings.Join(p.tags, ", "))
 	}
 	for _, layer := range p.absent {
-		warn(w, fmt.Sprintf("layer %s is not distributable and was not pushed: whoever pulls needs another source for it", layer))
+		warn(w, fmt.Sprintf("layer %s is not distributable and was not pushed: clients that pull it need another source for it", layer))
 	}
 	at := Request{Kind: ManifestGet, Repository: to.Repository, Tag: to.Tag, Digest: p.digest}
 	created(w, at, p.digest)
 	return nil
 }
 
-// readManifest reads the body, up to a limit.
+// readManifest reads the body, at most maxManifest bytes.
 func readManifest(req *http.Request) ([]byte, error) {
 	if req.ContentLength > maxManifest {
 		return nil, errManifestSize()
@@ -69,8 +69,8 @@ func errManifestSize() error {
 	return errorf(SizeInvalid, "the manifest is larger than %d bytes", maxManifest).as(http.StatusRequestEntityTooLarge)
 }
 
-// pushedAs says what the manifest will be known as: its digest, and its tags,
-// from the path or from the query.
+// pushedAs returns the digest of the manifest and its tags, from the path or the
+// query.
 func pushedAs(req *http.Request, to Request, payload []byte) (digest.Digest, []string, error) {
 	if to.Tag != "" {
 		return digest.FromBytes(payload), []string{to.Tag}, nil
@@ -80,20 +80,20 @@ func pushedAs(req *http.Request, to Request, payload []byte) (digest.Digest, []s
 	}
 	tags := req.URL.Query()["tag"]
 	if len(tags) > maxTags {
-		return "", nil, errorf(Unsupported, "%d tags at once are more than %d", len(tags), maxTags).as(http.StatusRequestURITooLong)
+		return "", nil, errorf(Unsupported, "%d tags in one push are more than %d", len(tags), maxTags).as(http.StatusRequestURITooLong)
 	}
 	for _, tag := range tags {
 		if err := checkTag(tag); err != nil {
 			return "", nil, err
 		}
 	}
-	// In order, so that two pushes cannot wait for each other.
+	// Sorted, so that two pushes cannot deadlock.
 	slices.Sort(tags)
 	return to.Digest, slices.Compact(tags), nil
 }
 
-// warn adds a Warning for the person at the client. All of them together stay
-// below what the specification allows.
+// warn adds a Warning, which clients show to people. The warnings together stay
+// below the size that the specification allows.
 func warn(w http.ResponseWriter, text string) {
 	const most = 4096
 	size := len(text) + len(`299 - ""`)
@@ -113,18 +113,18 @@ type push struct {
 	payload  []byte
 	digest   digest.Digest
 	tags     []string
-	absent   []digest.Digest // layers that need not be here, and are not; set by store
+	absent   []digest.Digest // optional layers that are not in the repository; set by store
 
 	repo  repository
 	types map[string]int64 // ids of media types
 }
 
-// store writes the manifest and everything about it in one transaction, which
-// first makes sure of the repository and of what the manifest refers to, and
-// holds on to them.
+// store writes the manifest and all its rows in one transaction. The transaction
+// first finds and locks the repository and the content that the manifest refers
+// to.
 //
-// A repository that is not there is made only for a manifest that does not need
-// what a new one cannot have.
+// A missing repository is created only for a manifest that requires no content:
+// a new repository is empty.
 func (p *push) store(ctx context.Context) error {
 	if err := p.findTypes(ctx); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (p *push) store(ctx context.Context) error {
 		return p.storeIn(ctx, tx)
 	})
 	if err != nil {
-		return during("store manifest", err)
+		return wrapInternal("store manifest", err)
 	}
 	p.r.touched(repo.id)
 	return nil
@@ -184,10 +184,10 @@ func (p *push) findTypes(ctx context.Context) error {
 	return err
 }
 
-// sharedBlob is a blob that stays until the transaction ends.
+// sharedBlob is a blob that is locked until the transaction ends.
 type sharedBlob struct{ id, size int64 }
 
-// shareBlobs finds which of the manifest's blobs the repository has. A list may
+// shareBlobs finds and locks the manifest's blobs in the repository. A list may
 // name blobs as well.
 func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]sharedBlob, error) {
 	statement := shareBlobsSQLite
@@ -205,8 +205,7 @@ func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]sharedB
 	return found, err
 }
 
-// shareManifests finds which manifests of the list the repository has, with
-// their ids.
+// shareManifests finds and locks the list's manifests in the repository.
 func (p *push) shareManifests(ctx context.Context, tx *sqldb.Tx) (map[string]int64, error) {
 	statement := shareManifestsSQLite
 	if p.r.db.Engine() == sqldb.Postgres {
@@ -236,11 +235,12 @@ func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digest
 	return tx.Send(ctx, &b)
 }
 
-// layer is a row of layers, as insertLayers takes it: blob, media type, size.
+// layer is a row of layers, in the order of insertLayers: blob, media type,
+// size.
 type layer [3]int64
 
-// layers says which blobs the manifest holds besides its configuration, and the
-// size of all. What is missing, and may not be, is an error.
+// layers returns the blobs of the manifest other than its config, and the size
+// of all. A missing blob or manifest is an error unless it is optional.
 func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (list []layer, size int64, err error) {
 	var missing []any
 	hold := func(d *v1.Descriptor, needed bool) {
@@ -258,7 +258,7 @@ func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (l
 	m := p.manifest
 	if m.config != nil {
 		hold(m.config, true)
-		list = nil // it has a column of its own
+		list = nil // the config has its own column
 	}
 	for i := range m.layers {
 		hold(&m.layers[i], !optional(&m.layers[i]))
@@ -276,7 +276,7 @@ func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (l
 	return list, size, nil
 }
 
-// rows is what a manifest brings with it.
+// rows are the ids that the rows of a manifest refer to.
 type rows struct {
 	config   int64 // its blob; 0: none
 	layers   []layer
@@ -284,8 +284,8 @@ type rows struct {
 	size     int64
 }
 
-// insert writes the rows. Those that are there stay: the same manifest may be
-// pushed again, with another tag.
+// insert writes the rows. Existing rows stay: the same manifest may be pushed
+// again, with another tag.
 func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	m, now := p.manifest, p.r.now().UnixMilli()
 	var configType, config any
@@ -335,7 +335,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	return tx.Send(ctx, &b)
 }
 
-// null is NULL for what is empty.
+// null returns NULL for an empty string.
 func null(s string) any {
 	if s == "" {
 		return nil

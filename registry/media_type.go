@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxMediaType is more than RFC 6838 allows for type and subtype.
+	// maxMediaType exceeds what RFC 6838 allows for type and subtype.
 	maxMediaType = 255
-	// keptMediaTypes bounds the cache; clients make types up.
-	keptMediaTypes = 1000
+	// maxCachedMediaTypes bounds the cache, because clients can invent types.
+	maxCachedMediaTypes = 1000
 	// maxMediaTypes is how many types one manifest may name: each is a row that
-	// stays for good. Real manifests have a handful.
+	// is never deleted. Real manifests name fewer than ten.
 	maxMediaTypes = 500
 )
 
-// mediaTypes finds the ids of media types. Rows are never changed or removed,
-// so what was read once stays true.
+// mediaTypes finds the ids of media types. Rows are never changed or deleted, so
+// the cache stays valid.
 type mediaTypes struct {
 	db *sqldb.DB
 
@@ -33,12 +33,11 @@ type mediaTypes struct {
 	ids map[string]int64 // guarded by mu
 }
 
-// find finds the ids of media types, and gives one to each type that has none.
-// New types are written in one transaction of their own: an id may be remembered
-// only once it is committed. names are sorted, so that two pushes cannot wait for
-// each other.
+// find returns the ids of media types, and creates the missing ones in their own
+// transaction: an id may be cached only after its commit. names are sorted, so
+// that two pushes cannot deadlock.
 func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[string]int64, error) {
-	ids, unknown := m.remembered(names)
+	ids, unknown := m.cached(names)
 	if len(unknown) == 0 {
 		return ids, nil
 	}
@@ -64,15 +63,15 @@ func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[s
 		}
 	}
 	if len(found) < len(unknown) {
-		return nil, errors.New("find media types: some are not there after the insert")
+		return nil, errors.New("find media types: some rows are missing after the insert")
 	}
 	maps.Copy(ids, found)
-	m.remember(found)
+	m.cache(found)
 	return ids, nil
 }
 
-// remembered looks names up in the cache.
-func (m *mediaTypes) remembered(names []string) (ids map[string]int64, unknown []string) {
+// cached looks names up in the cache.
+func (m *mediaTypes) cached(names []string) (ids map[string]int64, unknown []string) {
 	ids = make(map[string]int64, len(names))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,16 +85,16 @@ func (m *mediaTypes) remembered(names []string) (ids map[string]int64, unknown [
 	return ids, unknown
 }
 
-func (m *mediaTypes) remember(ids map[string]int64) {
+func (m *mediaTypes) cache(ids map[string]int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ids == nil || len(m.ids)+len(ids) > keptMediaTypes {
+	if m.ids == nil || len(m.ids)+len(ids) > maxCachedMediaTypes {
 		m.ids = make(map[string]int64, len(ids))
 	}
 	maps.Copy(m.ids, ids)
 }
 
-// read reads those of a list of names that have ids.
+// read reads the ids of the names that have one.
 func (m *mediaTypes) read(ctx context.Context, list string, take func(sqldb.Row) error) error {
 	rows, err := m.db.Query(ctx, findMediaTypes(m.db.Engine()), list)
 	if err != nil {
@@ -110,7 +109,7 @@ func (m *mediaTypes) read(ctx context.Context, list string, take func(sqldb.Row)
 	return rows.Err()
 }
 
-// insert gives ids to those that have none, and reads all of them.
+// insert creates the missing ids, and reads all of them.
 func (m *mediaTypes) insert(ctx context.Context, tx *sqldb.Tx, list string, take func(sqldb.Row) error) error {
 	insert := insertMediaTypesSQLite
 	if m.db.Engine() == sqldb.Postgres {
@@ -129,7 +128,7 @@ func findMediaTypes(engine sqldb.Engine) string {
 	return findMediaTypesSQLite
 }
 
-// checkMediaType bounds what is kept for good.
+// checkMediaType checks a name before it is stored forever.
 func checkMediaType(name string) bool {
 	if name == "" || len(name) > maxMediaType {
 		return false
@@ -137,9 +136,9 @@ func checkMediaType(name string) bool {
 	return visible(name)
 }
 
-// visible says that a text has none but visible characters of ASCII. All names
-// here are so; and not everything else can be asked for: PostgreSQL refuses a
-// text that has a zero byte, or is not UTF-8.
+// visible says that a text has only visible ASCII characters, as all names here
+// do. PostgreSQL refuses a text with a zero byte or invalid UTF-8, even in a
+// query.
 func visible(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < '!' || c > '~' })
 }
@@ -154,9 +153,9 @@ func baseMediaType(contentType string) string {
 }
 
 // checkContentType refuses the types that a web page can send to any server
-// without asking it first. Registry clients send bytes as
-// application/octet-stream, or say nothing of their type. Of manifests
-// parseManifest knows the types.
+// without a CORS preflight. Registry clients send bytes as
+// application/octet-stream, or without a type. parseManifest checks the types of
+// manifests.
 func checkContentType(kind Kind, req *http.Request) error {
 	if kind != UploadStart && kind != UploadPatch && kind != UploadPut {
 		return nil

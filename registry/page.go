@@ -6,18 +6,18 @@ import (
 	"strconv"
 )
 
-// page is which part of a list is asked for.
+// page is the requested part of a list.
 type page struct {
-	size int    // at most so many entries
-	last string // after this one
+	size int    // maximum number of entries
+	last string // the page begins after this entry
 }
 
-// parsePage reads n and last. A list that is longer than most goes on in the
-// Link of the answer, whatever n says.
+// parsePage reads n and last. The page has at most most entries, whatever n
+// says; the answer's Link leads to the rest.
 func parsePage(query url.Values, most int) (page, error) {
 	p := page{size: most, last: query.Get("last")}
 	if p.last != "" && !visible(p.last) {
-		return page{}, errorf(Unsupported, "last is %q, which is no name", p.last)
+		return page{}, errorf(Unsupported, "last is %q, which is not a valid name", p.last)
 	}
 	if query.Has("n") {
 		n, err := strconv.Atoi(query.Get("n"))
@@ -29,7 +29,7 @@ func parsePage(query url.Values, most int) (page, error) {
 	return p, nil
 }
 
-// link says where the list goes on after its last entry.
+// link adds the URL of the next page.
 func link(w http.ResponseWriter, at Request, query url.Values, last string, size int) {
 	next := url.Values{"n": {strconv.Itoa(size)}, "last": {last}}
 	if filter := query.Get("artifactType"); filter != "" {

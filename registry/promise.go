@@ -10,22 +10,21 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// A client that is told that something exists does not push it, and relies on
-// it a little later. If a collector were to take it in between, that push would
-// be refused. So what is soon to be reviewed is put off before the answer is
-// given. The usual existence check finds nothing due and stays a read.
+// A client that learns that something exists does not push it, and refers to it
+// a little later. If the collector removed it in between, that push would fail.
+// So the registry postpones a review that is due soon before it answers. The
+// usual existence check finds no such review and only reads.
 //
-// How long something must stay after it was said to exist is the delay of
-// existence_check, which operators may change; so it is read where it is
-// compared.
+// The delay of existence_check says how long something stays after the answer.
+// Operators may change it, so each statement reads it.
 
-// promiseBlob finds a blob that stays.
+// promiseBlob finds a blob and makes sure that it stays.
 func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found bool, err error) {
 	due := false
 	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), r.now().UnixMilli()}, &b.path, &b.size, &b.small, &due)
 	if err == nil && found && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = one(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
+			found, err = queryOne(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
 			return err
 		})
 	}
@@ -35,7 +34,7 @@ func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found b
 	return b, found, nil
 }
 
-// promiseManifest finds a manifest that stays.
+// promiseManifest finds a manifest and makes sure that it stays.
 func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, found bool, err error) {
 	m, found, err = r.findManifest(ctx, to)
 	if err != nil || !found {
@@ -45,19 +44,20 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	key := strconv.FormatInt(m.repo, 10) + "@" + m.digest.String()
 	due, err := r.db.Row(ctx, manifestDue, []any{key, r.now().UnixMilli()}, &n)
 	if err == nil && !due {
-		// Nothing is due because nothing was, or because a review took the
-		// manifest after it was found: look again.
+		// No review is due, or a review has just deleted the manifest: check
+		// that it exists.
 		found, err = r.db.Row(ctx, manifestThere, []any{m.id}, &n)
 	}
 	if err == nil && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = one(ctx, tx, keepManifest, []any{m.id}, &n)
+			found, err = queryOne(ctx, tx, keepManifest, []any{m.id}, &n)
 			return err
 		})
 	}
 	if err == nil && found {
-		// A client that is told of a manifest may end here. One that is told of
-		// a blob pushes a manifest, which lasts only if its blobs do.
+		// The answer may be the end of the client's work, so the postponement
+		// must be durable. A client that asks for a blob pushes a manifest next,
+		// and that commit makes both durable.
 		err = r.writer.flush()
 	}
 	if err != nil {
@@ -66,10 +66,10 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	return m, found, nil
 }
 
-// mount makes a blob of another repository one of this repository as well. It
-// returns no digest when there is no such blob: then the client has to upload
-// it. Without from, any repository will do: whoever knows the digest has seen
-// the content.
+// mount links a blob of another repository to this one. It returns no digest if
+// there is no such blob: the client then uploads it. Without from, any
+// repository may be the source: a client that knows the digest has seen the
+// content.
 func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.Digest, error) {
 	want, err := parseDigest(what)
 	if err != nil {
@@ -87,14 +87,14 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	var found bool
 	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var b blob
-		found, err = one(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
+		found, err = queryOne(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
 		if err != nil || !found {
 			return err
 		}
 		return exec(ctx, tx, linkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
 	})
 	if err != nil && r.removed(ctx, repo) {
-		return "", nil // an upload makes it anew
+		return "", nil // an upload creates the repository
 	}
 	if err != nil {
 		return "", fmt.Errorf("mount blob: %w", err)

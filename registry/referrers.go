@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// mostReferrers and mostReferrersBytes bound one answer: clients refuse an
-	// index that is larger than a manifest may be. Annotations make most of it.
-	mostReferrers      = 1_000
-	mostReferrersBytes = 3 << 20
+	// maxReferrers and maxReferrersBytes bound one answer: clients refuse an
+	// index larger than a manifest may be. Most of its bytes are annotations.
+	maxReferrers      = 1_000
+	maxReferrersBytes = 3 << 20
 )
 
-// referrers lists the manifests whose subject a manifest is, which need not
-// exist. Every manifest that was pushed is found by its subject, so those that
-// a client has also listed under the fallback tag are among them, as the
-// specification asks of a registry that did not always have this list.
+// referrers lists the manifests whose subject is a digest. The subject need not
+// exist. Every pushed manifest is found by its subject. So the answer includes
+// the manifests that a client also listed under the fallback tag, as the
+// specification requires.
 //
-// A repository that does not exist has no referrers either: clients would take
-// a 404 for "this registry has no such list".
+// A missing repository has no referrers either: for clients a 404 means that the
+// registry has no referrers API.
 func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Request) error {
 	query := req.URL.Query()
-	p, err := parsePage(query, mostReferrers)
+	p, err := parsePage(query, maxReferrers)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Reques
 		return err
 	}
 	if filter != "" && !checkMediaType(filter) {
-		found = false // nothing is of a type that is none
+		found = false // no manifest has an invalid type
 	}
 	if found && p.size > 0 {
 		more := false
@@ -60,10 +60,10 @@ func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Reques
 	}
 	w.Header().Set("Content-Type", v1.MediaTypeImageIndex)
 	_, err = w.Write(body)
-	return gone(err)
+	return clientGone(err)
 }
 
-// listReferrers reads a page, in the order of digests.
+// listReferrers reads a page, in digest order.
 func (r *Registry) listReferrers(ctx context.Context, repo repository, subject digest.Digest, filter string, p page) (list []v1.Descriptor, more bool, err error) {
 	list = []v1.Descriptor{}
 	rows, err := r.db.Query(ctx, listReferrers, repo.id, subject.String(), p.last, filter)
@@ -87,7 +87,7 @@ func (r *Registry) listReferrers(ctx context.Context, repo repository, subject d
 			size += len(key) + len(value) + 8
 		}
 		size += len(d.Digest) + len(d.MediaType) + len(d.ArtifactType) + 80
-		if len(list) == p.size || before > 0 && size > mostReferrersBytes {
+		if len(list) == p.size || before > 0 && size > maxReferrersBytes {
 			return list, true, nil
 		}
 		list = append(list, d)
@@ -95,7 +95,7 @@ func (r *Registry) listReferrers(ctx context.Context, repo repository, subject d
 	return list, false, rows.Err()
 }
 
-// annotations reads those of a stored manifest, which was parsed once.
+// annotations reads the annotations of a stored manifest.
 func annotations(payload []byte) (map[string]string, error) {
 	var doc struct {
 		Annotations map[string]string `json:"annotations"`

@@ -1,20 +1,21 @@
-// Package registry is the OCI registry: distribution-spec 1.1 over HTTP, its
-// metadata in SQL, its bytes in a blob store. It promises:
+// Package registry is the OCI registry: distribution-spec 1.1 over HTTP, with
+// its metadata in SQL and its bytes in a blob store. It promises:
 //
-//   - What was answered with 201 survives a power cut. Bytes are synced before
-//     the row that names them is committed, so no row ever points at missing
-//     bytes.
-//   - A digest is computed from the bytes as they pass through, and is checked
-//     before anybody can see them. What does not match is not kept.
-//   - A manifest is kept byte for byte, and only if what it refers to is in its
-//     repository. Its subject may be missing, as the specification asks.
+//   - Whatever was answered with 201 survives a power cut. Bytes are synced
+//     before the row that names them is committed, so no row ever points at
+//     missing bytes.
+//   - The registry computes a digest while the bytes arrive, and checks it
+//     before a client can read them. Content that does not match is removed.
+//   - A manifest is stored byte for byte, and only if its repository has the
+//     content that it refers to. Its subject may be missing, as the
+//     specification requires.
 //   - Memory is bounded: blobs are streamed, manifests are at most 4 MiB.
-//   - No transaction is held while bytes are read or written.
+//   - No transaction is open while bytes are read or written.
 //
-// Nothing is deleted from the blob store here. A row that goes leaves its path
-// to the collector, by a trigger.
+// Requests delete nothing from the blob store. When a row is deleted, a trigger
+// queues its path for the collector.
 //
-// Begin with route.go, which says what every request means. Each of its kinds
+// Begin with route.go, which says what every request means. Each kind of request
 // has a handler, in a file of the same name. sql.go holds the statements.
 package registry
 
@@ -28,44 +29,43 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Config is what a Registry needs. The zero value of a field is its default.
+// Config configures a Registry. Zero values have a default.
 type Config struct {
 	DB    *sqldb.DB
 	Blobs blobstore.Store
-	// Refuse says why a request is refused, before anything else is looked at;
-	// empty: it is not. Default: none is.
+	// Refuse returns the reason to refuse a request, before anything else is
+	// checked; empty: accept. Default: accept all.
 	Refuse func(*http.Request) string
-	// Known says whether the registry may serve a caller at all. Default:
-	// everybody.
+	// Known says whether the registry may serve a client at all. Default: serve
+	// all.
 	Known func(*http.Request) bool
-	// Declare makes a repository that does not exist, when something is pushed
-	// to it: it makes the object, and triggers make the row. An *Error is for
-	// the caller. Nil: there is no API, and rows are made without.
+	// Declare creates a missing repository on the first push: it creates the
+	// object, and triggers create the row. An *Error is for the client. Nil:
+	// there is no API, and the registry creates the row itself.
 	Declare func(ctx context.Context, repository string) error
-	// Touched is told of the id of a repository whose content a client has
-	// changed. It must be quick. Nil: nobody wants to know.
+	// Touched is called with the id of a repository whose content a client has
+	// changed. It must be quick. May be nil.
 	Touched func(repository int64)
-	// Refresh brings the figures of a repository up to date now, for an operator
-	// who has changed it and looks at it next. Nil: there are none.
+	// Refresh updates the status of a repository now, for an operator who has
+	// changed it and reads it next. Nil: there is no status.
 	Refresh func(ctx context.Context, repository int64) error
-	// SmallBlobs is up to what size a blob that is sent whole lives in the
-	// database. 0: 64 KiB; negative: none does.
+	// SmallBlobs is the maximum size of a blob that is stored in the database,
+	// if it is sent in one request. 0: 64 KiB; negative: no blob is.
 	SmallBlobs int64
-	// ChunkMinLength is the size below which a client should not make chunks.
-	// Smaller ones are accepted. 0: no advice is given.
+	// ChunkMinLength is the recommended minimum size of a chunk. Smaller chunks
+	// are accepted. 0: no recommendation.
 	ChunkMinLength int64
 	// Redirect sends clients to the blob store for the bytes of blobs, if it is
 	// a blobstore.Redirector.
 	Redirect bool
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Logger gets what callers are not told. Default slog.Default.
+	// Logger logs what clients are not told. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// Registry answers requests below /v2/. It is safe for concurrent use, and
-// any number of them, in any number of processes, may share a PostgreSQL
-// database and a blob store.
+// Registry answers requests below /v2/. It is safe for concurrent use. Any
+// number of replicas may share a PostgreSQL database and a blob store.
 type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
@@ -76,7 +76,7 @@ type Registry struct {
 	refresh  func(ctx context.Context, repository int64) error
 	chunkMin int64
 	small    int64                // Config.SmallBlobs
-	redirect blobstore.Redirector // nil: bytes pass through here
+	redirect blobstore.Redirector // nil: the registry sends the bytes itself
 	now      func() time.Time
 	log      *slog.Logger
 	writer   *writer
@@ -85,7 +85,7 @@ type Registry struct {
 	handlers [kinds]handler
 }
 
-// handler answers a request, or returns an error for the caller.
+// handler answers a request, or returns an error for the client.
 type handler func(w http.ResponseWriter, req *http.Request, to Request) error
 
 // New makes a Registry. It does no I/O.
@@ -142,7 +142,7 @@ func New(c Config) *Registry {
 
 // ServeHTTP answers one request.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	// Old docker clients take a server without this for one that speaks v1.
+	// Old docker clients take a server without this header for API v1.
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := r.serve(w, req); err != nil {
@@ -172,11 +172,11 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 	return r.handlers[to.Kind](w, req, to)
 }
 
-// requestTimeout is how long a request may take, with all its waits for the
-// database, that does not carry the bytes of a blob. Those may take hours.
+// requestTimeout bounds a request, including its waits for the database, unless
+// it carries the bytes of a blob. Those may take hours.
 const requestTimeout = 60 * time.Second
 
-// carriesBlob says whether requests or answers of a kind hold a blob.
+// carriesBlob says whether requests or answers of a kind carry a blob.
 func (k Kind) carriesBlob() bool {
 	switch k {
 	case BlobGet, UploadStart, UploadPatch, UploadPut:
@@ -185,9 +185,9 @@ func (k Kind) carriesBlob() bool {
 	return false
 }
 
-// ping says that this is a registry.
+// ping tells the client that this is a registry.
 func (r *Registry) ping(w http.ResponseWriter, _ *http.Request, _ Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, err := w.Write([]byte("{}"))
-	return gone(err)
+	return clientGone(err)
 }

@@ -25,7 +25,7 @@ func (r *Registry) repository(ctx context.Context, name string) (repository, boo
 	return repo, found, nil
 }
 
-// existing is repository for requests that need one.
+// existing is repository for requests that require one.
 func (r *Registry) existing(ctx context.Context, name string) (repository, error) {
 	repo, found, err := r.repository(ctx, name)
 	if err == nil && !found {
@@ -34,42 +34,41 @@ func (r *Registry) existing(ctx context.Context, name string) (repository, error
 	return repo, err
 }
 
-// removed says whether a repository that was found is known to be gone, down to
-// its row. It is asked after a failure, so that those who push do not have to
-// lock the repository for this.
+// removed says whether the row of a repository was deleted since it was found.
+// It is called after a failure, so that pushes need not lock the repository.
 func (r *Registry) removed(ctx context.Context, repo repository) bool {
 	var n int64
 	found, err := r.db.Row(ctx, repositoryThere, []any{repo.id}, &n)
 	return err == nil && !found
 }
 
-func errDeletedAtOnce(name string) error {
-	return errorf(Denied, "repository %s was deleted at once", name)
+func errDeletedDuringPush(name string) error {
+	return errorf(Denied, "repository %s was deleted during this push: push again", name)
 }
 
-// target is a repository that is pushed to.
+// target is the repository of a push.
 type target struct {
 	repository
-	declared           bool // it has an object
-	deleting, homeless bool // the object, or its namespace, is being deleted
+	declared                    bool // it has an object
+	deleting, namespaceDeleting bool // the object, or its namespace, is being deleted
 }
 
 func (t *target) fields() []any {
-	return []any{&t.id, &t.namespace, &t.declared, &t.deleting, &t.homeless}
+	return []any{&t.id, &t.namespace, &t.declared, &t.deleting, &t.namespaceDeleting}
 }
 
-// refusal says why nothing can be pushed to a repository; nil: it can.
+// refusal returns why a push to a repository is refused; nil: it is accepted.
 func (t *target) refusal(name string) error {
 	switch {
 	case t.deleting:
 		return errorf(Denied, "repository %s is being deleted: nothing can be pushed to it until it is gone", name)
-	case t.homeless:
+	case t.namespaceDeleting:
 		return errorf(Denied, "namespace %s is being deleted: nothing can be pushed to %s", topLevel(name), name)
 	}
 	return nil
 }
 
-// usable says whether a target is there, with its object where there is an API.
+// usable says whether a target exists, and has its object if there is an API.
 func (r *Registry) usable(t target, found bool) bool {
 	return found && (t.declared || r.declare == nil)
 }
@@ -77,9 +76,10 @@ func (r *Registry) usable(t target, found bool) bool {
 // errNoTarget: there is no repository to push to, or it has no object yet.
 var errNoTarget = errors.New("no such repository")
 
-// pushTo runs a transaction that pushes to a repository. One that is not there
-// is made, if mayMake has nothing against it, and the transaction is run again.
-func (r *Registry) pushTo(ctx context.Context, name string, mayMake func() error, fn func(tx *sqldb.Tx, repo repository) error) (repo repository, err error) {
+// pushTo runs a transaction that pushes to a repository. If the repository is
+// missing and mayCreate returns nil, pushTo creates it and runs the transaction
+// again.
+func (r *Registry) pushTo(ctx context.Context, name string, mayCreate func() error, fn func(tx *sqldb.Tx, repo repository) error) (repo repository, err error) {
 	once := func() error {
 		return r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 			if repo, err = r.lockTarget(ctx, tx, name); err != nil {
@@ -90,7 +90,7 @@ func (r *Registry) pushTo(ctx context.Context, name string, mayMake func() error
 	}
 	err = once()
 	if errors.Is(err, errNoTarget) {
-		if err := mayMake(); err != nil {
+		if err := mayCreate(); err != nil {
 			return repository{}, err
 		}
 		if _, err := r.ensure(ctx, name); err != nil {
@@ -99,20 +99,20 @@ func (r *Registry) pushTo(ctx context.Context, name string, mayMake func() error
 		err = once()
 	}
 	if errors.Is(err, errNoTarget) {
-		err = errDeletedAtOnce(name)
+		err = errDeletedDuringPush(name)
 	}
 	return repo, err
 }
 
-// lockTarget is part of a push's transaction: from here to its end the
-// repository is neither marked nor removed.
+// lockTarget runs in a push's transaction: until the transaction ends, the
+// repository is neither marked for deletion nor removed.
 func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (repository, error) {
 	statement := findTarget
 	if r.db.Engine() == sqldb.Postgres {
 		statement = lockTargetPostgres
 	}
 	var t target
-	found, err := one(ctx, tx, statement, []any{name}, t.fields()...)
+	found, err := queryOne(ctx, tx, statement, []any{name}, t.fields()...)
 	if err == nil && !r.usable(t, found) {
 		err = errNoTarget
 	}
@@ -122,8 +122,7 @@ func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (r
 	return t.repository, t.refusal(name)
 }
 
-// ensure finds a repository that can be pushed to, or makes it: the first push
-// does.
+// ensure finds a repository for a push, or creates it.
 func (r *Registry) ensure(ctx context.Context, name string) (repository, error) {
 	repo, err := r.findTarget(ctx, name)
 	if err != nil || repo.id != 0 {
@@ -134,18 +133,19 @@ func (r *Registry) ensure(ctx context.Context, name string) (repository, error) 
 		create = r.insertRepository
 	}
 	if err := create(ctx, name); err != nil {
-		return repository{}, during("make repository "+name, err)
+		return repository{}, wrapInternal("make repository "+name, err)
 	}
 	repo, err = r.findTarget(ctx, name)
 	if err == nil && repo.id == 0 {
-		// Deleted at once, or its name in the API stands for another path.
-		err = errorf(Denied, "repository %s could not be made: its name in the API is taken", name)
+		// It was deleted at once, or its name in the API belongs to another
+		// path.
+		err = errorf(Denied, "repository %s could not be created: its name in the API belongs to another path", name)
 	}
 	return repo, err
 }
 
-// findTarget finds a repository that can be pushed to. It has no id if there is
-// none, or if it has no object yet.
+// findTarget finds a repository for a push. Its id is 0 if it does not exist, or
+// has no object yet.
 func (r *Registry) findTarget(ctx context.Context, name string) (repository, error) {
 	var t target
 	found, err := r.db.Row(ctx, findTarget, []any{name}, t.fields()...)
@@ -158,7 +158,7 @@ func (r *Registry) findTarget(ctx context.Context, name string) (repository, err
 	return t.repository, t.refusal(name)
 }
 
-// insertRepository makes a repository where there is no API.
+// insertRepository creates a repository where there is no API.
 func (r *Registry) insertRepository(ctx context.Context, name string) error {
 	now := r.now().UnixMilli()
 	return r.writer.do(ctx, func(tx *sqldb.Tx) error {
@@ -169,7 +169,7 @@ func (r *Registry) insertRepository(ctx context.Context, name string) error {
 	})
 }
 
-// topLevel is the API namespace of a repository.
+// topLevel returns the API namespace of a repository.
 func topLevel(name string) string {
 	namespace, _ := v1.Name(name)
 	return namespace

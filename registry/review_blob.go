@@ -12,22 +12,22 @@ import (
 )
 
 // blobReviewer deletes the rows of blobs that no manifest of any repository
-// uses. A trigger leaves the path to the unlinker in the same transaction, so
-// bytes are removed after their row, and never inside a transaction. The same
-// content may be pushed at once: it gets a row, and a path, of its own.
+// uses. A trigger queues the path for the unlinker in the same transaction. So
+// bytes are removed after their row, and never inside a transaction. If the same
+// content is pushed again, it gets a new row and a new path.
 //
-// On PostgreSQL a push has locks on the rows of the blobs that its manifest
-// uses, and on that of a blob which it uploads. The review takes a row FOR
-// UPDATE before it looks who uses the blob, and passes over one that it does
-// not get: the argument is that of manifestReviewer.
+// On PostgreSQL a push locks the rows of the blobs that its manifest uses, and
+// the row of a blob that it uploads. The review locks a row FOR UPDATE before it
+// looks for users of the blob, and skips a row that is locked: the argument is
+// that of manifestReviewer.
 type blobReviewer struct{ c *Collector }
 
-// blobReview is what is known of one blob.
+// blobReview is the state of one blob.
 type blobReview struct {
-	id                      int64 // 0: there is no such blob
+	id                      int64 // 0: the blob does not exist
 	taken                   bool
 	used, onHold, postponed bool
-	repositories            []int64 // that have it; known if it is neither used nor postponed
+	repositories            []int64 // that have it; read only if the blob is neither used nor postponed
 }
 
 // Review is review.Reviewer.
@@ -60,8 +60,8 @@ func (r *blobReviewer) Review(ctx context.Context, tx *countingTx, now time.Time
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
-// take takes the blobs that nobody has, and then looks which of the others are
-// there at all.
+// take locks the blobs that no push holds, and then checks which of the others
+// exist.
 func (r *blobReviewer) take(ctx context.Context, tx *countingTx, digests []string) (map[string]*blobReview, error) {
 	reviews := make(map[string]*blobReview, len(digests))
 	for _, digest := range digests {
@@ -94,8 +94,8 @@ func (r *blobReviewer) take(ctx context.Context, tx *countingTx, digests []strin
 	return reviews, nil
 }
 
-// verify looks who uses the blobs, after take has answered, and who has those
-// that nobody uses.
+// verify looks for manifests that use the blobs, after take has returned, and
+// for the repositories of the unused ones.
 func (r *blobReviewer) verify(ctx context.Context, tx *countingTx, now time.Time, reviews map[string]*blobReview) error {
 	var digests []string
 	var ids []int64
@@ -143,7 +143,7 @@ func (r *blobReviewer) findRepositories(ctx context.Context, tx *countingTx, blo
 	return nil
 }
 
-// decide is pure.
+// decide is pure. The string is the outcome for the metrics.
 func (b *blobReview) decide() (review.Verdict, string) {
 	switch {
 	case b.id == 0:
@@ -158,7 +158,7 @@ func (b *blobReview) decide() (review.Verdict, string) {
 	return review.Acted(), outcomeDeleted
 }
 
-// delete deletes blobs. The bytes of small ones go with their rows.
+// delete deletes blobs. The bytes of small blobs are deleted with their rows.
 func (r *blobReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) error {
 	if len(ids) == 0 {
 		return nil

@@ -12,26 +12,26 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// manifestReviewer deletes manifests that nothing keeps. What keeps one, in its
-// repository: a tag, a list, or its subject. The triggers put under review what
-// a deletion leaves without a keeper.
+// manifestReviewer deletes manifests that nothing keeps. A manifest is kept, in
+// its repository, by a tag, by a list, or by its subject. When a deletion
+// removes a keeper, the triggers queue the manifest for review.
 //
 // # Why nothing is lost and nothing is forgotten, on PostgreSQL
 //
-// Whoever gives a manifest a keeper has a lock on its row: a tag or a list by
-// its foreign key, a push by its upsert. The review takes the row FOR UPDATE
-// before it looks for keepers, and passes over a row that it does not get. So
-// while it looks, no keeper can come; one that wants to, waits, and then finds
-// no manifest.
+// A transaction that adds a keeper locks the manifest's row: a tag or a list by
+// its foreign key, a push by its upsert. The review locks the row FOR UPDATE
+// before it looks for keepers, and skips a row that is locked. So no keeper can
+// be added while it looks; a transaction that tries to, waits, and then finds no
+// manifest.
 //
-// Whoever takes a keeper away enqueues the manifest, which clears the claim: a
-// review that saw the keeper then settles nothing, and is repeated. The one
-// keeper that need not be a row of its own is the subject: a referrer pushed
-// while its subject is being deleted is not seen by the subject's trigger. So
-// the review keeps the subject, FOR KEY SHARE, or comes back when it cannot.
+// A transaction that removes a keeper queues the manifest, which clears the
+// claim: a review that saw the keeper then settles nothing, and is repeated. One
+// keeper may have no row of its own, the subject: if a referrer is pushed while
+// its subject is being deleted, the subject's trigger does not see it. So the
+// review locks the subject FOR KEY SHARE, or is postponed when it cannot.
 //
-// A review that was postponed after its claim (a push, an existence check) is
-// found in the queue after the row has been taken, and not before.
+// A push or an existence check may postpone a review after its claim. The review
+// looks for that in the queue after it has locked the row.
 type manifestReviewer struct{ c *Collector }
 
 // manifestKey names a manifest in its queue.
@@ -48,13 +48,13 @@ func parseManifestKey(key string) (repository int64, digest string, err error) {
 	return repository, digest, nil
 }
 
-// manifestReview is what is known of one manifest.
+// manifestReview is the state of one manifest.
 type manifestReview struct {
 	repository int64
 	digest     string
-	invalid    error // of the key
+	invalid    error // the key cannot be parsed
 
-	id      int64 // 0: there is no such manifest
+	id      int64 // 0: the manifest does not exist
 	subject string
 	onHold  bool
 	taken   bool
@@ -93,8 +93,8 @@ func (r *manifestReviewer) Review(ctx context.Context, tx *countingTx, now time.
 	return verdicts, r.delete(ctx, tx, garbage)
 }
 
-// take takes the manifests that nobody has, and then looks which of the others
-// are there at all.
+// take locks the manifests that no push holds, and then checks which of the
+// others exist.
 func (r *manifestReviewer) take(ctx context.Context, tx *countingTx, reviews map[string]*manifestReview) error {
 	var keys []string
 	for key, m := range reviews {
@@ -125,7 +125,7 @@ func (r *manifestReviewer) take(ctx context.Context, tx *countingTx, reviews map
 	return nil
 }
 
-// find adds to a batch a statement that finds manifests by their keys.
+// find adds a statement to a batch that finds manifests by their keys.
 func (r *manifestReviewer) find(b *sqldb.Batch, statement string, keys []string, found func(key string, m manifestReview)) {
 	if len(keys) == 0 {
 		return
@@ -141,8 +141,8 @@ func (r *manifestReviewer) find(b *sqldb.Batch, statement string, keys []string,
 	}, statement, gcList(r.c.sql, keys))
 }
 
-// verify looks for keepers. It is sent after take has answered: each statement
-// sees what was committed before it began.
+// verify looks for keepers. It runs after take has returned, because each
+// statement sees what was committed before it began.
 func (r *manifestReviewer) verify(ctx context.Context, tx *countingTx, now time.Time, reviews map[string]*manifestReview) error {
 	var ids []int64
 	var keys, subjects []string
@@ -185,14 +185,14 @@ func (m *manifestReview) decide() (review.Verdict, string) {
 		return review.Again(busyRecheck), outcomePostponed
 	case m.kept, m.subjectTaken:
 		return review.Kept(), outcomeKept
-	case m.subjectExists: // another transaction has it: perhaps to delete it
+	case m.subjectExists: // another transaction has it locked, perhaps to delete it
 		return review.Again(busyRecheck), outcomePostponed
 	}
 	return review.Acted(), outcomeDeleted
 }
 
-// delete deletes manifests. Tags, layers and references go by their foreign
-// keys; the triggers do the rest.
+// delete deletes manifests. Their tags, layers and references are deleted by
+// foreign keys; the triggers queue the rest.
 func (r *manifestReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) error {
 	if len(ids) == 0 {
 		return nil

@@ -10,43 +10,42 @@ import (
 )
 
 // repositoryReviewer removes the content of repositories whose object is gone
-// and cannot be restored any more: manifests in steps, lists before what they
-// hold; then links to blobs, in steps; then the row. The triggers put the blobs
-// under review.
+// and can no longer be restored: manifests in steps, lists before their
+// manifests; then links to blobs, in steps; then the row. The triggers queue the
+// blobs for review.
 //
-// What it removes cannot be reached: the path of the row is the uid of the
-// object. Only a restore could make it reachable again, and needs the row of the
-// archive for that. It marks that row and gives the repository its path in one
-// transaction. So on PostgreSQL, where the review has the row of the repository
-// before it looks into the archive:
+// Clients cannot reach this content: the path of the row is now the uid of the
+// object. Only a restore makes it reachable again, and needs the archive's row
+// for that. The restore marks that row and gives the repository its path in one
+// transaction. On PostgreSQL the review locks the row of the repository before
+// it reads the archive. So:
 //
-//   - A restore that is under way still has its row of the archive: the review
-//     sees it, and leaves.
-//   - One that has ended changed the path: the review finds nothing.
-//   - One that comes later finds its row of the archive gone, and fails.
+//   - A running restore still has its row in the archive: the review sees it
+//     and stops.
+//   - A finished restore has changed the path: the review finds nothing.
+//   - A later restore finds no row in the archive, and fails.
 //
-// From the first step on there is therefore no way back, and a step that is
-// interrupted is simply followed by the next.
+// So the first step is final, and after an interruption the next step continues.
 type repositoryReviewer struct{ c *Collector }
 
 const (
 	// removalStep is how many manifests, or links, one transaction removes; on
 	// SQLite sqliteBatch, because pushes wait for it.
 	removalStep = 200
-	// archivedRecheck is how often a repository that can still be restored is
-	// looked at. When it leaves the archive a trigger has it reviewed at once.
+	// archivedRecheck is how often the review checks a repository that can still
+	// be restored. When it leaves the archive, a trigger has it reviewed at once.
 	archivedRecheck = time.Hour
 
 	outcomeArchived = "archived"
 	workerRepo      = "repository"
 )
 
-// Review is review.Reviewer. Tasks come one by one.
+// Review is review.Reviewer. The queue's batch size is one.
 func (r *repositoryReviewer) Review(ctx context.Context, tx *countingTx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	tx.begin(workerRepo, tasks)
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
-		v, outcome, err := r.one(ctx, tx, task.Key)
+		v, outcome, err := r.reviewOne(ctx, tx, task.Key)
 		if err != nil {
 			return nil, fmt.Errorf("remove repository %s: %w", task.Key, err)
 		}
@@ -56,7 +55,7 @@ func (r *repositoryReviewer) Review(ctx context.Context, tx *countingTx, _ time.
 	return verdicts, nil
 }
 
-func (r *repositoryReviewer) one(ctx context.Context, tx *countingTx, uid string) (review.Verdict, string, error) {
+func (r *repositoryReviewer) reviewOne(ctx context.Context, tx *countingTx, uid string) (review.Verdict, string, error) {
 	var id, namespace int64
 	var exists bool
 	var b sqldb.Batch
@@ -89,10 +88,10 @@ func (r *repositoryReviewer) one(ctx context.Context, tx *countingTx, uid string
 		return review.Again(archivedRecheck), outcomeArchived, nil
 	case len(manifests) > 0:
 		return review.Progressed(0), outcomeDeleted, (&manifestReviewer{r.c}).delete(ctx, tx, manifests)
-	case more: // they are under review themselves
+	case more: // the remaining manifests have their own reviews
 		return review.Again(busyRecheck), outcomePostponed, nil
 	}
-	return r.rest(ctx, tx, id, namespace)
+	return r.removeRest(ctx, tx, id, namespace)
 }
 
 func (r *repositoryReviewer) step() int {
@@ -102,10 +101,10 @@ func (r *repositoryReviewer) step() int {
 	return sqliteBatch
 }
 
-// rest removes links and then the row, when there are no manifests left. What
-// uploads have begun goes with the row. So does the namespace, if it was the
-// last there.
-func (r *repositoryReviewer) rest(ctx context.Context, tx *countingTx, id, namespace int64) (review.Verdict, string, error) {
+// removeRest removes links and then the row, when no manifests are left. The foreign
+// keys delete its uploads. The namespace is removed if this was its last
+// repository.
+func (r *repositoryReviewer) removeRest(ctx context.Context, tx *countingTx, id, namespace int64) (review.Verdict, string, error) {
 	links := 0
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error { links++; return row.Scan(new(int64)) }, removeLinks, id, r.step())

@@ -37,8 +37,8 @@ const (
 	kinds
 )
 
-// Request is what a method and a URL mean. Names, tags, digests and ids are
-// well formed; whether they exist is another question.
+// Request is the meaning of a method and a URL. Names, tags, digests and ids are
+// well formed; they may not exist.
 type Request struct {
 	Kind       Kind
 	Repository string
@@ -47,8 +47,8 @@ type Request struct {
 	Upload     string        // id of an upload
 }
 
-// endpoint is a path without a method: what each method asks for, and what the
-// path says.
+// endpoint is a path without a method: the kind of request for each method, and
+// the values in the path.
 type endpoint struct {
 	methods map[string]Kind
 	named   bool // the path has a repository
@@ -66,12 +66,12 @@ var (
 	manifestMethods  = map[string]Kind{http.MethodGet: ManifestGet, http.MethodHead: ManifestHead, http.MethodPut: ManifestPut, http.MethodDelete: ManifestDelete}
 )
 
-// Parse says what a request means. It is pure. Its errors are for the caller.
+// Parse returns what a request means. It is pure. Its errors are for the client.
 //
-// Paths are read from their end: a repository may be called a/blobs/b, but no
-// tag, digest or id has a slash. Percent-escapes have been undone before, so an
-// escaped slash is a slash; names are checked against the grammar after that,
-// which knows no "..".
+// It parses a path from its end: a repository may be called a/blobs/b, but no
+// tag, digest or id contains a slash. The path is already unescaped, so an
+// escaped slash is a slash; names are then checked against the grammar, which
+// does not allow "..".
 func Parse(method string, u *url.URL) (Request, error) {
 	rest, ok := strings.CutPrefix(u.Path, "/v2")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -122,7 +122,7 @@ func match(method string, path []string) (endpoint, error) {
 	return endpoint{}, errorf(Unsupported, "nothing is served at this path").as(http.StatusNotFound)
 }
 
-// isUploadID says whether an id is written as we write them.
+// isUploadID says whether an id has the form of upload ids.
 func isUploadID(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.String() == id
@@ -150,7 +150,7 @@ func matchManifest(method, name, ref string) (endpoint, error) {
 		to.Tag, to.Digest = "", d
 	} else if err := checkTag(ref); err != nil {
 		if method != http.MethodPut {
-			// A tag that cannot exist does not.
+			// A tag with an invalid name does not exist.
 			err = errorf(ManifestUnknown, "no tag can be called %q", ref)
 		}
 		return endpoint{}, err
@@ -170,7 +170,7 @@ func allowed(methods map[string]Kind) string {
 	return strings.Join(list, ", ")
 }
 
-// Path is the inverse of Parse: where a request goes.
+// Path is the inverse of Parse: the URL path of a request.
 func (to Request) Path() string {
 	name := "/v2/" + to.Repository
 	switch to.Kind {
@@ -193,11 +193,11 @@ func (to Request) Path() string {
 	return name + "/manifests/" + to.Digest.String()
 }
 
-// maxName keeps names usable: clients bound them together with the host.
+// maxName bounds names, because clients bound them together with the host.
 const maxName = reference.RepositoryNameTotalLengthMax
 
-// checkName holds a repository's name against the reference grammar. The
-// library's own pattern is no help: it takes a host for part of the name.
+// checkName checks a repository's name against the reference grammar. The
+// library's pattern does not help: it accepts a host as part of the name.
 func checkName(name string) error {
 	if len(name) > maxName {
 		return errorf(NameInvalid, "the repository name has %d characters, more than %d", len(name), maxName)
@@ -229,8 +229,8 @@ func parseDigest(s string) (digest.Digest, error) {
 	return "", errorf(DigestInvalid, "digest algorithm %s is not supported: want sha256 or sha512", d.Algorithm())
 }
 
-// isDigest says what digest.Parse says of a digest that is supported, without a
-// pattern.
+// isDigest agrees with digest.Parse for supported algorithms, without a regular
+// expression.
 func isDigest(s string) bool {
 	algorithm, digits, _ := strings.Cut(s, ":")
 	if a := digest.Algorithm(algorithm); !supported(a) || len(digits) != 2*a.Size() {

@@ -2,22 +2,24 @@ package registry
 
 import "github.com/exeunt/exeunt/sqldb"
 
-// All statements of the package. They are the same on both engines but where a
-// name ends in SQLite or Postgres. Text compares by bytes on both. Lists are
-// given as JSON. Whoever has the digest of a blob asks blobs_by_digest: on SQLite
-// the table has no index for it.
+// All statements of the package. They are the same on both engines unless a name
+// ends in SQLite or Postgres. Both engines compare text by bytes. Lists are
+// passed as JSON. Statements that know only a blob's digest use blobs_by_digest:
+// on SQLite the table itself has no index on it.
 
-// findRepository is by its unique path, repositoryThere by its id.
+// findRepository finds a repository by its unique path, repositoryThere by its
+// id.
 const (
 	findRepository  = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
 	repositoryThere = `SELECT 1 FROM repositories WHERE id = $1`
 )
 
-// findTarget finds what a push goes to, and what speaks against it: it has no
-// object yet, the object or its namespace is being deleted. lockTarget keeps it
-// so until the transaction ends: whoever marks or removes the object waits. The
-// namespace is only read. When that goes, its repositories go one by one, and
-// each waits for its pushes.
+// findTarget finds the repository of a push, and the reasons to refuse the push:
+// it has no object yet, or the object or its namespace is being deleted.
+// lockTarget also locks it until the transaction ends: a transaction that marks
+// or removes the object waits. The namespace is only read. When it is deleted,
+// its repositories are deleted one by one, and each deletion waits for its
+// pushes.
 const (
 	findTarget = `
 SELECT r.id, r.top_level_namespace_id, r.object_uid IS NOT NULL, r.deleting, n.deleting
@@ -26,7 +28,7 @@ WHERE r.path = $1`
 	lockTargetPostgres = findTarget + ` FOR SHARE OF r`
 )
 
-// insertNamespace and insertRepository do nothing for what is there.
+// insertNamespace and insertRepository are idempotent.
 const (
 	insertNamespace = `
 INSERT INTO top_level_namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`
@@ -36,8 +38,8 @@ SELECT id, CAST($2 AS text), CAST($3 AS bigint) FROM top_level_namespaces WHERE 
 ON CONFLICT (path) DO NOTHING`
 )
 
-// listRepositories lists those that have content, in order of their path, as one
-// value. What was removed has none that anybody can ask for.
+// listRepositories lists the repositories that have content, in path order, as
+// one value. It leaves out removed ones: clients cannot reach their content.
 const listRepositories = `
 SELECT coalesce(string_agg(page.path, ','), '') FROM (
     SELECT r.path FROM repositories r
@@ -48,8 +50,8 @@ const (
 	findMediaTypesSQLite   = `SELECT media_type, id FROM media_types WHERE media_type IN (SELECT value FROM json_each($1))`
 	findMediaTypesPostgres = `SELECT media_type, id FROM media_types WHERE media_type = ANY (ARRAY(SELECT jsonb_array_elements_text($1::jsonb)))`
 
-	// In the order of the list, so that two pushes cannot wait for each other. The
-	// WHERE tells SQLite that ON CONFLICT is not a join's.
+	// In list order, so that two pushes cannot deadlock. Without the WHERE,
+	// SQLite would parse ON CONFLICT as a join's ON.
 	insertMediaTypesSQLite = `
 INSERT INTO media_types (media_type) SELECT value FROM json_each($1) WHERE true ORDER BY key
 ON CONFLICT (media_type) DO NOTHING`
@@ -58,9 +60,9 @@ INSERT INTO media_types (media_type) SELECT value FROM jsonb_array_elements_text
 ON CONFLICT (media_type) DO NOTHING`
 )
 
-// hasBlob is a blob that a repository has: three unique keys, in this order,
-// which OFFSET keeps. findBlob finds one that can be handed out. What is known to
-// be damaged is not there for anybody but who uploads it; blobDamaged finds it.
+// hasBlob finds a blob of a repository by three unique keys, in this order,
+// which OFFSET keeps. findBlob finds one that can be served. Damaged blobs are
+// visible only to uploads; blobDamaged finds them.
 const (
 	hasBlob = `
 FROM blobs_by_digest b
@@ -71,19 +73,19 @@ WHERE b.digest = $2 AND EXISTS (
 	blobDamaged = `SELECT 1` + hasBlob + `b.damaged`
 )
 
-// promised is how long what a client was told of must stay, in milliseconds.
+// promised is the duration of a promise, in milliseconds.
 const promised = `coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)`
 
-// findBlobDue is findBlob, and says whether the blob is reviewed before what is
-// promised at $3 ends. The delay is only looked up for a blob that is queued.
+// findBlobDue is findBlob, and says whether the blob's review is due before a
+// promise made at $3 ends. It reads the delay only for a queued blob.
 const findBlobDue = `
 SELECT b.path, b.size, b.small,
     EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)` +
 	hasBlob + `NOT b.damaged`
 
-// keepBlob changes nothing, but it locks the row, and a trigger has the blob
-// reviewed as late as one that was just uploaded. Without $2, the blob of any
-// repository will do.
+// keepBlob changes nothing, but it locks the row, and a trigger postpones the
+// blob's review as for a new upload. If $2 is empty, the blob may be of any
+// repository.
 const keepBlob = `
 UPDATE blobs SET size = size
 WHERE id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1) AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
@@ -91,10 +93,9 @@ WHERE id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1) AND NOT dama
     WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $2) AND l.blob_id = blobs.id LIMIT 1 OFFSET 0))
 RETURNING path, size, small`
 
-// insertBlob writes the blob, or finds that it is there and keeps it there: the
-// row is locked on both ways, so it cannot be collected before the commit. One
-// that is damaged has the new bytes from here on; a trigger leaves the old path
-// to the unlinker.
+// insertBlob writes the blob, or finds the existing one. Both lock the row, so
+// the collector cannot delete it before the commit. A damaged blob gets the new
+// bytes; a trigger queues the old path for the unlinker.
 func insertBlob(engine sqldb.Engine) string {
 	if engine == sqldb.Postgres {
 		return insertBlobPostgres
@@ -115,9 +116,8 @@ ON CONFLICT (digest) ` + replaceDamaged
     small = CASE WHEN blobs.damaged THEN excluded.small ELSE blobs.small END`
 )
 
-// insertSmall writes the bytes of a small blob, if the row with this path is
-// the one that insertBlob has written: in place of damaged ones, if there are
-// any. findSmall reads them.
+// insertSmall writes the bytes of a small blob, if insertBlob wrote the row with
+// this path. It replaces damaged bytes. findSmall reads them.
 const (
 	insertSmall = `
 INSERT INTO small_blobs (blob_id, content)
@@ -126,7 +126,7 @@ ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`
 	findSmall = `SELECT s.content FROM blobs_by_digest b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
 )
 
-// linkBlob follows a statement that has the row of the blob locked.
+// linkBlob follows a statement that locks the row of the blob.
 const linkBlob = `
 INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
 SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs_by_digest b WHERE b.digest = $3
@@ -141,37 +141,37 @@ const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
 VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)`
 
-// findUpload finds an upload in its own repository, and in no other.
+// findUpload finds an upload only in its own repository.
 const findUpload = `
 SELECT r.id, r.top_level_namespace_id, u.path, u.algorithm, u.size, u.hash_state, u.store_state
 FROM blob_uploads u JOIN repositories r ON r.id = u.repository_id
 WHERE u.id = $1 AND r.path = $2`
 
-// claimUpload takes an upload that nobody has, or whose holder has died.
+// claimUpload claims an upload that is free, or whose lease has expired.
 const claimUpload = `
 UPDATE blob_uploads SET claim_token = $3, claim_until = $4, updated_at = $5
 WHERE id = $1 AND repository_id = (SELECT id FROM repositories WHERE path = $2)
   AND (claim_token IS NULL OR claim_until < $5 OR claim_token = $3)
 RETURNING 1`
 
-// saveUpload records what has been synced, and gives the upload free. The token
-// is empty where the engine needs none.
+// saveUpload records what was synced, and releases the upload. The token is
+// empty on SQLite, which needs no claims.
 const saveUpload = `
 UPDATE blob_uploads SET size = $3, hash_state = $4, updated_at = $5, algorithm = $6, store_state = $7,
     claim_token = NULL, claim_until = NULL
 WHERE id = $1 AND coalesce(claim_token, '') = $2
 RETURNING 1`
 
-// releaseUpload gives an upload free without a change.
+// releaseUpload releases an upload without a change.
 const releaseUpload = `UPDATE blob_uploads SET claim_token = NULL, claim_until = NULL WHERE id = $1 AND claim_token = $2`
 
-// deleteUpload ends an upload that is ours. Its path is in blobs by now, or
-// goes to the collector by a trigger.
+// deleteUpload ends an upload that this request holds. Its path is now in blobs,
+// or a trigger queues it for the collector.
 const deleteUpload = `
 DELETE FROM blob_uploads WHERE id = $1 AND coalesce(claim_token, '') = $2
 RETURNING 1`
 
-// findManifest is by digest, findTagged by tag.
+// findManifest finds a manifest by digest, findTagged by tag.
 const (
 	findManifest = `
 SELECT m.id, m.repository_id, m.digest, t.media_type, m.payload
@@ -188,18 +188,19 @@ JOIN media_types t ON t.id = m.media_type_id
 WHERE r.path = $1 AND g.name = $2`
 )
 
-// manifestDue says whether a manifest is reviewed before what is promised at $2
-// ends; keepManifest is keepBlob for manifests; manifestThere says whether one still exists.
+// manifestDue says whether a manifest's review is due before a promise made at
+// $2 ends; keepManifest is keepBlob for manifests; manifestThere says whether a
+// manifest still exists.
 const (
 	manifestThere = `SELECT 1 FROM manifests WHERE id = $1`
 	manifestDue   = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < CAST($2 AS bigint) + ` + promised
 	keepManifest  = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
 )
 
-// shareBlobs finds which of some blobs a repository has, and keeps them until
-// the transaction ends. In digest order, so that two pushes cannot wait for
-// each other. Each is two looks into indexes: not all blobs of the repository are
-// read, which the planners would prefer.
+// shareBlobs finds which of some blobs a repository has, and locks them until
+// the transaction ends, in digest order, so that two pushes cannot deadlock.
+// Each blob takes two index lookups; the planners would prefer to read all blobs
+// of the repository.
 const (
 	shareBlobsSQLite = `
 SELECT b.digest, b.id, b.size
@@ -228,8 +229,8 @@ ORDER BY digest
 FOR KEY SHARE`
 )
 
-// insertManifest writes a manifest, or locks the one that is there: the same
-// bytes may come with another Content-Type.
+// insertManifest writes a manifest, or locks the existing one: the same bytes
+// may come with another Content-Type.
 const insertManifest = `
 INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, subject_digest,
     configuration_media_type_id, configuration_blob_id, total_size, payload, created_at)
@@ -237,7 +238,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (repository_id, digest) DO UPDATE SET media_type_id = excluded.media_type_id
 RETURNING id`
 
-// insertLayers takes a list of [blob, media type, size], numbers all.
+// insertLayers takes a list of [blob, media type, size], all numbers.
 const (
 	insertLayersSQLite = `
 INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size)
@@ -250,7 +251,7 @@ FROM jsonb_array_elements($4::jsonb)
 ON CONFLICT (manifest_id, blob_id) DO NOTHING`
 )
 
-// insertReferences takes a list of ids of manifests, in order.
+// insertReferences takes an ordered list of manifest ids.
 const (
 	insertReferencesSQLite = `
 INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id)
@@ -262,15 +263,15 @@ SELECT $1::bigint, $2::bigint, $3::bigint, value::bigint FROM jsonb_array_elemen
 ON CONFLICT (parent_id, child_id) DO NOTHING`
 )
 
-// putTag makes a tag, or points it at another manifest.
+// putTag creates a tag, or points it at another manifest.
 const putTag = `
 INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $5)
 ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at`
 
-// orderTags and orderDeletedTag come before tags are put or deleted, on
-// PostgreSQL: they take the rows that triggers will write in the one order that
-// everybody keeps to. $3 is the digest of what is pushed.
+// orderTags and orderDeletedTag run before tags are put or deleted, on
+// PostgreSQL: they lock the rows that triggers will write, in the order that all
+// transactions use. $3 is the digest of the pushed manifest.
 const (
 	orderTags       = `SELECT gc_order_tags($1::bigint, $2::text[], $3::text)`
 	orderDeletedTag = `SELECT gc_order_tags((SELECT id FROM repositories WHERE path = $1::text), ARRAY[$2::text], NULL)`
@@ -281,23 +282,22 @@ DELETE FROM tags
 WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND name = $2
 RETURNING repository_id`
 
-// lockManifest keeps a manifest from becoming part of a list until it is
-// deleted.
+// lockManifest prevents that a list adds a manifest before it is deleted.
 const (
 	lockManifestSQLite   = `SELECT m.id, m.repository_id FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE r.path = $1 AND m.digest = $2`
 	lockManifestPostgres = lockManifestSQLite + ` FOR UPDATE OF m`
 )
 
-// listParents names some of the lists that a manifest is in.
+// listParents names some of the lists that contain a manifest.
 const listParents = `
 SELECT p.digest FROM manifest_references f JOIN manifests p ON p.id = f.parent_id
 WHERE f.child_id = $1 ORDER BY p.digest LIMIT 10`
 
-// deleteManifest takes its tags, layers and references with it.
+// deleteManifest also deletes its tags, layers and references, by foreign keys.
 const deleteManifest = `DELETE FROM manifests WHERE id = $1`
 
-// rememberManifest and rememberTags keep what is needed to bring a manifest back
-// that is deleted next. Tags that are deleted alone are kept by triggers.
+// rememberManifest and rememberTags store what undelete needs of a manifest,
+// before it is deleted. For tags that are deleted alone, triggers do that.
 const (
 	rememberManifest = `
 INSERT INTO deleted_manifests (repository_id, digest, media_type_id, payload, deleted_at)
@@ -310,10 +310,10 @@ FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.manifest_id = $1
 ON CONFLICT (repository_id, name, deleted_at, digest) DO NOTHING`
 )
 
-// listDeleted is what can be brought back of the repository $1, the tag $2 and
-// the manifest $3; each may be empty, for all. Tags that do not point where they
-// did, whose manifest is there or remembered; and remembered manifests that had
-// no tag.
+// listDeleted lists what undelete can restore of the repository $1, the tag $2
+// and the manifest $3; each may be empty, for all. It returns tags that were
+// deleted or point elsewhere now, if their manifest exists or is remembered; and
+// remembered manifests that had no tag.
 const listDeleted = `
 SELECT r.path, d.name, d.digest, d.event, d.deleted_at AS at, coalesce(q.review_after, 0)
 FROM deleted_tags d
@@ -333,8 +333,8 @@ WHERE ($1 = '' OR r.path = $1) AND $2 = '' AND ($3 = '' OR x.digest = $3)
     AND NOT EXISTS (SELECT 1 FROM deleted_tags d WHERE d.repository_id = x.repository_id AND d.digest = x.digest)
 ORDER BY at DESC LIMIT $4`
 
-// findDeletedManifest finds what to push again: a manifest that is there, or
-// one that is remembered.
+// findDeletedManifest finds the manifest to push again: an existing or a
+// remembered one.
 const findDeletedManifest = `
 SELECT t.media_type, m.payload FROM repositories r
 JOIN manifests m ON m.repository_id = r.id AND m.digest = $2
@@ -345,10 +345,10 @@ JOIN deleted_manifests x ON x.repository_id = r.id AND x.digest = $2
 JOIN media_types t ON t.id = x.media_type_id WHERE r.path = $1
 LIMIT 1`
 
-// undeleteWindow is the longest time until a review, in milliseconds, of all
-// repositories. What was deleted before then is forgotten, in steps, unless its
-// review has yet to come: it is late, or switched off, or the repository is on
-// hold. That keeps the blobs of a deleted manifest as well.
+// undeleteWindow is the longest delay of a review, in milliseconds, over all
+// repositories. Older deletions are forgotten, in steps, unless their review is
+// still to come: it is late, or switched off, or the repository is on hold. The
+// same review keeps the blobs of a deleted manifest.
 const (
 	undeleteWindow = `
 SELECT coalesce(max(s.delay), 0) FROM (
@@ -372,13 +372,13 @@ DELETE FROM deleted_manifests WHERE (repository_id, digest) IN (
 RETURNING 1`
 )
 
-// listTags is a run of a repository's tags, from the primary key, as one value.
+// listTags returns a page of a repository's tags, by primary key, as one value.
 const listTags = `
 SELECT coalesce(string_agg(page.name, ','), '') FROM (
     SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3) AS page`
 
-// listReferrers is a run of the manifests that have a subject, from
-// manifests_repository_id_subject_digest_idx. $4 is empty, or what to filter by.
+// listReferrers returns a page of the manifests that have a subject, by
+// manifests_repository_id_subject_digest_idx. $4 is the filter, or empty.
 const listReferrers = `
 SELECT m.digest, t.media_type, coalesce(m.artifact_type, ''), m.payload
 FROM manifests m JOIN media_types t ON t.id = m.media_type_id

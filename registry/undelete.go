@@ -11,36 +11,35 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// What a client deleted, or switched, can be brought back until its review has
-// come: the manifest is still there, or, if it was deleted itself, its blobs
-// are. To bring it back is to push it again, from here: whatever is true of a
-// push and a review that meet is true of this. See
-// docs/spec/registry-tracking.md.
+// Undelete restores what a client deleted or overwrote, until its review: the
+// manifest still exists, or, if it was deleted itself, its blobs do. Undelete
+// pushes it again, so the argument about a concurrent push and review applies.
+// See docs/spec/registry-tracking.md.
 
-// mostDeleted bounds a list of what can be brought back.
-const mostDeleted = 1000
+// maxDeleted bounds a list of what can be restored.
+const maxDeleted = 1000
 
-// Deleted is something that can be brought back.
+// Deleted is a tag or manifest that can be restored.
 type Deleted struct {
 	Repository string `json:"repository"`
-	Tag        string `json:"tag,omitempty"` // empty: a manifest that had none
+	Tag        string `json:"tag,omitempty"` // empty: the manifest had no tag
 	Digest     string `json:"digest"`
-	// Event is what became of it: tag_delete, tag_switch or manifest_delete.
+	// Event is how it was removed: tag_delete, tag_switch or manifest_delete.
 	Event     string    `json:"event"`
 	DeletedAt time.Time `json:"deletedAt"`
 	// Until is when its manifest is reviewed, if that is known.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Deleted lists what can be brought back of a repository, or of all, the newest
-// first. Of a tag that pointed at one manifest several times, the last counts.
+// Deleted lists what can be restored of a repository, or of all, newest first.
+// If a tag pointed at one manifest several times, only the last time is listed.
 func (r *Registry) Deleted(ctx context.Context, repository string) ([]Deleted, error) {
 	return r.deleted(ctx, repository, "", "")
 }
 
-// deleted is Deleted of a tag, or of a manifest, if one is named.
+// deleted is Deleted, limited to a tag or a manifest if given.
 func (r *Registry) deleted(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
-	rows, err := r.db.Query(ctx, listDeleted, repository, tag, want.String(), mostDeleted)
+	rows, err := r.db.Query(ctx, listDeleted, repository, tag, want.String(), maxDeleted)
 	if err != nil {
 		return nil, fmt.Errorf("list what was deleted: %w", err)
 	}
@@ -68,11 +67,11 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 	return list, wrap("list what was deleted", rows.Err())
 }
 
-// Undelete brings a tag back, as it was before it was last deleted or switched,
-// or before it pointed elsewhere than at a digest; or, without a tag, a manifest
-// with the tags that it lost and nobody else has. The tags that cosign made for
-// the manifest come with it. It returns what it brought back. An *Error is for
-// the caller.
+// Undelete restores a tag as it was before it was last deleted or switched; with
+// a digest, as it was when it last pointed at that. Without a tag it restores a
+// manifest and those of its former tags that are not in use again. The tags that
+// cosign made for the manifest are restored too. It returns what it restored. An
+// *Error is for the client.
 func (r *Registry) Undelete(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
 	repo, err := r.existing(ctx, repository)
 	if err != nil {
@@ -83,25 +82,25 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag string, want di
 		return nil, err
 	}
 	if len(chosen) == 0 {
-		return nil, errorf(ManifestUnknown, "nothing like that was deleted from %s, or it has been collected; see: exeunt registry undelete --list %s", repository, repository)
+		return nil, errorf(ManifestUnknown, "no such tag or manifest was deleted from %s, or it has been collected; see: exeunt registry undelete --list %s", repository, repository)
 	}
 	if tag != "" {
 		chosen = chosen[:1] // the newest
-	} else if chosen, err = r.unclaimed(ctx, chosen); err != nil {
+	} else if chosen, err = r.withoutUsedTags(ctx, chosen); err != nil {
 		return nil, err
 	}
 	if err := r.repush(ctx, chosen); err != nil {
 		return nil, err
 	}
 	signatures, err := r.undeleteSignatures(ctx, chosen[0])
-	if err := r.refresh(ctx, repo.id); err != nil { // the content is back; the figures follow
+	if err := r.refresh(ctx, repo.id); err != nil { // the content is restored; the status follows later
 		r.log.Warn("undelete", "error", err)
 	}
 	return append(chosen, signatures...), err
 }
 
-// undeleteSignatures brings back the tags that cosign made for a manifest, and
-// that went with it.
+// undeleteSignatures restores the tags that cosign made for a manifest, and that
+// were removed with it.
 func (r *Registry) undeleteSignatures(ctx context.Context, of Deleted) (back []Deleted, err error) {
 	for _, suffix := range signatureSuffixes {
 		name := strings.ReplaceAll(of.Digest, ":", "-") + suffix
@@ -117,9 +116,9 @@ func (r *Registry) undeleteSignatures(ctx context.Context, of Deleted) (back []D
 	return back, nil
 }
 
-// unclaimed leaves out the tags that others have by now. One entry stays, for
-// the manifest.
-func (r *Registry) unclaimed(ctx context.Context, chosen []Deleted) ([]Deleted, error) {
+// withoutUsedTags leaves out the tags that are in use again. One entry stays, for the
+// manifest.
+func (r *Registry) withoutUsedTags(ctx context.Context, chosen []Deleted) ([]Deleted, error) {
 	var free []Deleted
 	for _, d := range chosen {
 		taken := false
@@ -141,7 +140,7 @@ func (r *Registry) unclaimed(ctx context.Context, chosen []Deleted) ([]Deleted, 
 	return []Deleted{only}, nil
 }
 
-// repush pushes a manifest again, with the tags of entries that are about it.
+// repush pushes a manifest again, with the tags of its entries.
 func (r *Registry) repush(ctx context.Context, chosen []Deleted) error {
 	first := chosen[0]
 	p := push{r: r, name: first.Repository, digest: digest.Digest(first.Digest)}
@@ -175,9 +174,9 @@ func errCollected(digest string) error {
 	return errorf(ManifestUnknown, "manifest %s, or what it refers to, has been collected", digest)
 }
 
-// ForgetDeleted forgets what was deleted so long ago that its review has come,
-// and returns how many rows that were. Reviews do not do that themselves: they
-// may find a manifest in use, and then have nothing to write.
+// ForgetDeleted deletes the records of deletions whose review is past, and
+// returns how many rows those were. Reviews do not do it: a review that finds
+// its manifest in use writes nothing.
 func (c *Collector) ForgetDeleted(ctx context.Context) (forgotten int, err error) {
 	var window int64
 	if _, err := c.db.Row(ctx, undeleteWindow, nil, &window); err != nil {

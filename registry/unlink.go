@@ -9,14 +9,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// unlinker removes bytes that no row names. The row went in the transaction
-// that queued the path; a path is never used again; so whenever this runs, and
-// however often, it removes the right bytes. When the process dies in between,
-// the path is still in the queue.
+// unlinker removes bytes that no row names. The row was deleted in the
+// transaction that queued the path, and a path is never reused. So the removal
+// is idempotent and safe at any time. If the process dies in between, the path
+// is still in the queue.
 type unlinker struct{ c *Collector }
 
-// Review is review.Reviewer. It asks once more whether a row names the path,
-// although none can.
+// Review is review.Reviewer. As a safety check it asks again whether a row names
+// the path.
 func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	tx.begin(workerUnlink, tasks)
 	known := make([]bool, len(tasks))
@@ -40,8 +40,8 @@ func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, task
 	return verdicts, nil
 }
 
-// remove is the effect. What it removed is counted here, because it is nothing
-// that could be rolled back.
+// remove is the effect. It counts the bytes here, because a removal cannot be
+// rolled back.
 func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 	return func(ctx context.Context) error {
 		begin := time.Now()

@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// lease is how long an upload stays with a request that gives no sign of
-	// life; renewAfter is when the sign is given. The difference is how long a
-	// process may be paused between the sign and the write that follows it.
+	// lease is how long a request holds an upload without a renewal; it renews
+	// after renewAfter. The difference is how long a process may pause between
+	// the renewal and the next write.
 	lease      = time.Minute
 	renewAfter = 15 * time.Second
-	// livelyAfter is how often an upload that needs no lease gives a sign of
-	// life, so that it is not taken for abandoned.
-	livelyAfter = 10 * time.Minute
-	// copyBuffer is half the memory of an upload.
+	// touchAfter is how often an upload without a lease updates its row, so
+	// that it does not count as abandoned.
+	touchAfter = 10 * time.Minute
+	// copyBuffer is half of an upload's memory.
 	copyBuffer = 256 << 10
 )
 
 var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
-// upload is an upload that this request writes to. No other request does.
+// upload is an upload that only this request writes to.
 //
-// The blob store keeps the writers of one process apart. On PostgreSQL there
-// may be other processes, so there the row is claimed as well: two writers at
-// one path could store bytes that neither of them hashed.
+// The blob store keeps the writers of one process apart. With PostgreSQL there
+// may be other processes, so the request also claims the row: two writers at one
+// path could store bytes that neither of them hashed.
 type upload struct {
 	r         *Registry
 	id        string
@@ -49,18 +49,18 @@ type upload struct {
 	algorithm digest.Algorithm
 	hash      hash.Hash // of all bytes so far
 	writer    blobstore.Writer
-	dirty     bool // something was written that is not synced
-	sealed    bool // it is finished in the blob store
-	rowless   bool // it begins and ends with this request; until then nothing is stored, and repo is not set
-	discarded bool // it has no row any more
+	dirty     bool // written bytes are not synced yet
+	sealed    bool // the blob store has finished it
+	rowless   bool // it begins and ends with this request; until it ends nothing is stored, and repo is not set
+	discarded bool // its row was deleted
 }
 
-// errTruncated: the caller sent less than it announced.
+// errTruncated: the client sent less than it announced.
 var errTruncated = errors.New("the body ended early")
 
-// begin makes an upload, and keeps it if this request will write to it. The row
-// is written before the first byte, so a crash leaves no bytes that nobody
-// knows of.
+// begin creates an upload, and claims it if this request writes to it. The row
+// is written before the first byte, so a crash leaves no bytes that the database
+// does not know.
 func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algorithm, keep bool) (*upload, error) {
 	repo, err := r.ensure(ctx, to.Repository)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 		return exec(ctx, tx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
 	})
 	if err != nil && r.removed(ctx, u.repo) {
-		return nil, also(errDeletedAtOnce(u.name), u.writer.Close())
+		return nil, withCleanup(errDeletedDuringPush(u.name), u.writer.Close())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), u.writer.Close())
@@ -87,7 +87,7 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 	return u, nil
 }
 
-// prepare is begin without a row and a repository.
+// prepare is begin without a row and without a repository.
 func (r *Registry) prepare(ctx context.Context, to Request, algorithm digest.Algorithm) (*upload, error) {
 	w, err := r.blobs.Create(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Registry) prepare(ctx context.Context, to Request, algorithm digest.Alg
 	}, nil
 }
 
-// newToken is empty where the blob store is enough.
+// newToken is empty on SQLite, where the blob store alone keeps writers apart.
 func (r *Registry) newToken() string {
 	if r.oneProcess() {
 		return ""
@@ -107,7 +107,7 @@ func (r *Registry) newToken() string {
 	return uuid.NewString()
 }
 
-// claim is what the row's claim columns are set to.
+// claim returns the values of the row's claim columns.
 func (u *upload) claim(now time.Time) (token, until any) {
 	if u.token == "" {
 		return nil, nil
@@ -115,7 +115,7 @@ func (u *upload) claim(now time.Time) (token, until any) {
 	return u.token, now.Add(lease).UnixMilli()
 }
 
-// resume takes an upload for this request, at the end of what is stored of it.
+// resume takes an upload for this request, at the end of the stored bytes.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	if f, ok := r.fresh.take(to); ok {
 		return r.begin(ctx, to, f.algorithm, true)
@@ -134,9 +134,9 @@ func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	return u, nil
 }
 
-// open takes the writer, and then reads the row again: before, another request
-// could have made the upload a blob, and what is written now would be added to
-// that. Nobody ends an upload while another has its writer.
+// open opens the writer and then reads the row again: meanwhile another request
+// could have made the upload a blob, and a write would append to that blob. A
+// request ends an upload only while it holds the writer.
 func (u *upload) open(ctx context.Context, to Request) error {
 	state, found, err := u.r.findUpload(ctx, to)
 	if err != nil {
@@ -150,17 +150,17 @@ func (u *upload) open(ctx context.Context, to Request) error {
 		return errUploadBusy()
 	}
 	if err != nil {
-		return u.broken(ctx, "resume", err)
+		return u.storeFailed(ctx, "resume", err)
 	}
 	again, found, err := u.r.findUpload(ctx, to)
 	if err == nil && !found {
 		err = errUploadUnknown()
 	}
 	if err == nil && !bytes.Equal(again.store, state.store) {
-		err = errUploadBusy() // somebody has gone on with it meanwhile, and ended
+		err = errUploadBusy() // another request has continued it meanwhile
 	}
 	if err != nil {
-		return also(err, w.Close())
+		return withCleanup(err, w.Close())
 	}
 	state = again
 	u.repo, u.algorithm, u.writer = state.repo, state.algorithm, w
@@ -185,7 +185,7 @@ type uploadState struct {
 	algorithm digest.Algorithm
 	size      int64
 	hash      []byte
-	store     []byte // the blob store's own
+	store     []byte // state of the blob store's writer
 }
 
 func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, found bool, err error) {
@@ -197,33 +197,33 @@ func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, f
 	}
 	s.algorithm = digest.Algorithm(algorithm)
 	if found && !supported(s.algorithm) {
-		return s, false, fmt.Errorf("upload %s is hashed with %q", to.Upload, algorithm)
+		return s, false, fmt.Errorf("upload %s has the unknown hash algorithm %q", to.Upload, algorithm)
 	}
 	return s, found, nil
 }
 
-// renew claims the upload, for the first time or again. It must come before
-// writing, never after.
+// renew claims the upload, or extends the claim. It runs before each write,
+// never after.
 func (u *upload) renew(ctx context.Context) error {
 	now := u.r.now()
 	token, until := u.claim(now)
 	after := renewAfter
 	if u.token == "" {
-		after = livelyAfter
+		after = touchAfter
 	}
 	if now.Sub(u.renewed) < after {
 		return nil
 	}
-	var ours bool
+	var held bool
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var n int64
-		ours, err = one(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
+		held, err = queryOne(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("claim upload: %w", err)
 	}
-	if !ours {
+	if !held {
 		_, found, err := u.r.findUpload(ctx, Request{Repository: u.name, Upload: u.id})
 		if err != nil {
 			return err
@@ -237,8 +237,8 @@ func (u *upload) renew(ctx context.Context) error {
 	return nil
 }
 
-// restore brings the hash to where the bytes are. They are ahead of the row
-// when a process died between writing and recording.
+// restore brings the hash up to the stored bytes. There are more of them than
+// the row records when a process died between writing and recording.
 func (u *upload) restore(ctx context.Context, state uploadState) error {
 	u.hash = u.algorithm.Hash()
 	if state.hash != nil {
@@ -257,11 +257,11 @@ func (u *upload) restore(ctx context.Context, state uploadState) error {
 	if stored == state.size {
 		return nil
 	}
-	u.dirty = true // written, and perhaps never synced
+	u.dirty = true // the bytes were written, but perhaps not synced
 	return u.rehash(ctx, state.size)
 }
 
-// rehash adds the stored bytes from an offset on to the hash.
+// rehash hashes the stored bytes from an offset on.
 func (u *upload) rehash(ctx context.Context, offset int64) error {
 	content, err := u.r.blobs.Open(ctx, u.writer.Path(), offset)
 	if err != nil {
@@ -271,9 +271,9 @@ func (u *upload) rehash(ctx context.Context, offset int64) error {
 	return errors.Join(err, content.Close())
 }
 
-// append stores what the caller sends, and hashes it meanwhile. It returns
-// errTruncated when the caller stopped early; what came is stored. After any
-// other error the hash may be ahead of the bytes, and the upload cannot be saved.
+// append stores and hashes what the client sends. It returns errTruncated when
+// the client stopped early; the received bytes are stored. After any other error
+// the hash may be ahead of the bytes, and the upload cannot be saved.
 func (u *upload) append(ctx context.Context, body io.Reader) error {
 	h := startHashing(u.hash)
 	defer h.end()
@@ -295,8 +295,8 @@ func (u *upload) append(ctx context.Context, body io.Reader) error {
 	}
 }
 
-// fill reads until the buffer is full. Other than with io.ReadFull, io.EOF is
-// the end that was announced, and io.ErrUnexpectedEOF one that was not.
+// fill reads until the buffer is full. Unlike io.ReadFull it returns io.EOF at
+// the announced end, and io.ErrUnexpectedEOF before it.
 func fill(body io.Reader, buffer []byte) (n int, err error) {
 	for n < len(buffer) && err == nil {
 		var m int
@@ -312,7 +312,7 @@ func (u *upload) write(ctx context.Context, p []byte) error {
 	}
 	u.dirty = true
 	if _, err := u.writer.Write(p); err != nil {
-		return u.broken(ctx, "store", err)
+		return u.storeFailed(ctx, "store", err)
 	}
 	return nil
 }

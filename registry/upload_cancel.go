@@ -2,7 +2,7 @@ package registry
 
 import "net/http"
 
-// uploadCancel forgets an upload.
+// uploadCancel discards an upload.
 func (r *Registry) uploadCancel(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	u, err := r.resume(ctx, to)

@@ -13,14 +13,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// How an upload ends for a request: it is saved for the next one, it becomes a
-// blob, or it is discarded. All three give it free.
+// For a request an upload ends in one of three ways: it is saved for the next
+// request, it becomes a blob, or it is discarded. All three release it.
 
-// errLost: the lease ended and somebody else has the upload.
+// errLost: the lease expired and another request has claimed the upload.
 var errLost = errorf(BlobUploadInvalid, "another request has taken this upload over").as(http.StatusConflict)
 
-// save keeps the upload for the next request. The order is: bytes synced, then
-// the row; so the row never promises more than there is.
+// save keeps the upload for the next request. It syncs the bytes before it
+// writes the row, so the row never records more than is stored.
 func (u *upload) save(ctx context.Context) error {
 	if err := u.sync(ctx); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (u *upload) save(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("save upload: %w", err)
 	}
-	// A caller that has gone will ask how much arrived.
+	// A client that disconnected will ask how much arrived.
 	ctx = context.WithoutCancel(ctx)
 	err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		return u.settle(ctx, tx, saveUpload, u.id, u.token, u.writer.Size(), state, u.r.now().UnixMilli(), string(u.algorithm), u.writer.State())
@@ -41,27 +41,28 @@ func (u *upload) save(ctx context.Context) error {
 	return u.ended(ctx, "save", err)
 }
 
-// finish makes the upload a blob of its repository. The order is: the digest is
-// verified, the bytes are synced, then one transaction makes the blob visible
-// and ends the upload. If the content is there already, that row and its path
-// stay, and ours is left to the collector.
+// finish makes the upload a blob of its repository. It verifies the digest,
+// syncs the bytes, and then makes the blob visible and ends the upload in one
+// transaction. If the content exists already, its row and path stay, and the
+// path of this upload goes to the collector.
 func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 	got, err := u.digest(ctx, want.Algorithm())
 	if err != nil {
 		return err
 	}
 	if got != want {
-		return also(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
+		return withCleanup(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
 	}
 	if err := u.seal(ctx); err != nil {
 		return err
 	}
-	return u.enter(ctx, want, u.writer.Size(), nil)
+	return u.commitBlob(ctx, want, u.writer.Size(), nil)
 }
 
-// enter makes the blob visible and ends the upload, in one transaction. The
-// bytes are stored by now, unless the blob is small and they come with it.
-func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, small []byte) (err error) {
+// commitBlob makes the blob visible and ends the upload, in one transaction. The
+// bytes are already stored, except those of a small blob, which the transaction
+// stores.
+func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64, small []byte) (err error) {
 	path, now := u.writer.Path(), u.r.now()
 	insert := func(tx *sqldb.Tx, repo repository) error {
 		var b sqldb.Batch
@@ -86,12 +87,12 @@ func (u *upload) enter(ctx context.Context, want digest.Digest, size int64, smal
 	return u.ended(ctx, "finish", err)
 }
 
-// digest is that of all bytes. They are read again only when the client hashes
-// with another algorithm than it said, or than most do.
+// digest returns the digest of all bytes. It reads them again only when the
+// client uses another algorithm than it announced, or than the default.
 func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest.Digest, error) {
 	if algorithm != u.algorithm {
 		u.algorithm, u.hash = algorithm, algorithm.Hash()
-		// Not every store can read what is not finished.
+		// Some stores can read only finished uploads.
 		if err := u.seal(ctx); err != nil {
 			return "", err
 		}
@@ -102,7 +103,7 @@ func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest
 	return digest.NewDigest(algorithm, u.hash), nil
 }
 
-// discard forgets the upload. A trigger leaves its bytes to the collector.
+// discard deletes the upload. A trigger queues its bytes for the collector.
 func (u *upload) discard(ctx context.Context) error {
 	if u.rowless || u.discarded {
 		return nil
@@ -115,8 +116,8 @@ func (u *upload) discard(ctx context.Context) error {
 	return u.ended(ctx, "discard", err)
 }
 
-// sync makes what was written survive. Bytes may be written by it, so the claim
-// has to be good; and what has arrived is kept although the caller has gone.
+// sync makes the written bytes durable. It may write bytes, so it renews the
+// claim first. It keeps what has arrived even when the client has disconnected.
 func (u *upload) sync(ctx context.Context) error {
 	if !u.dirty {
 		return nil
@@ -126,13 +127,13 @@ func (u *upload) sync(ctx context.Context) error {
 		return err
 	}
 	if err := u.writer.Sync(); err != nil {
-		return u.broken(ctx, "sync", err)
+		return u.storeFailed(ctx, "sync", err)
 	}
 	u.dirty = false
 	return nil
 }
 
-// seal is sync for the last time: the bytes can be read after it.
+// seal is the last sync: after it the bytes can be read.
 func (u *upload) seal(ctx context.Context) error {
 	if u.sealed {
 		return nil
@@ -141,54 +142,55 @@ func (u *upload) seal(ctx context.Context) error {
 		return err
 	}
 	if err := u.writer.Finish(); err != nil {
-		return u.broken(ctx, "finish", err)
+		return u.storeFailed(ctx, "finish", err)
 	}
 	u.sealed, u.dirty = true, false
 	return nil
 }
 
-// broken is a failure of the blob store. An upload that it cannot go on with is
-// forgotten, so that the client begins anew. So is one that there is no space
-// for: clients that try again begin another, and what was stored of all those
-// would keep the disk full until they count as abandoned.
-func (u *upload) broken(ctx context.Context, what string, err error) error {
+// storeFailed handles a failure of the blob store. It discards an upload that the
+// store cannot continue, so that the client starts again. It also discards one
+// when the store is full: a client that retries starts another upload, and the
+// stored parts of all of them would keep the disk full until they are abandoned.
+func (u *upload) storeFailed(ctx context.Context, what string, err error) error {
 	switch {
 	case errors.Is(err, blobstore.ErrFull):
-		return also(fmt.Errorf("%s upload: %w", what, err), u.discard(ctx))
+		return withCleanup(fmt.Errorf("%s upload: %w", what, err), u.discard(ctx))
 	case errors.Is(err, blobstore.ErrGone):
 		u.r.log.Warn("registry: upload lost", "upload", u.id, "error", err)
-		return also(errorf(BlobUploadUnknown, "what was stored of this upload is lost: begin again"), u.discard(ctx))
+		return withCleanup(errorf(BlobUploadUnknown, "the stored part of this upload is lost: start the upload again"), u.discard(ctx))
 	}
 	return fmt.Errorf("%s upload: %w", what, err)
 }
 
-// settle changes the row, if there is one, if it is still ours.
+// settle changes the row, if there is one and this request still holds it.
 func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
 	if u.rowless {
 		return nil
 	}
 	var n int64
-	ours, err := one(ctx, tx, statement, args, &n)
-	if err == nil && !ours {
+	held, err := queryOne(ctx, tx, statement, args, &n)
+	if err == nil && !held {
 		return errLost
 	}
 	return err
 }
 
-// ended notes that the row is no longer ours to give free. What failed because
-// the repository has been removed meanwhile, with this upload, is no fault.
+// ended records that this request need not release the row any more. If the
+// repository was removed meanwhile, and this upload with it, the error is one
+// for the client.
 func (u *upload) ended(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errLost) {
 		u.token = ""
 	}
 	if err == nil || u.rowless || !u.r.removed(ctx, u.repo) {
-		return during(what+" upload", err)
+		return wrapInternal(what+" upload", err)
 	}
 	return errorf(BlobUploadUnknown, "repository %s was deleted, and this upload with it", u.name)
 }
 
-// close gives the upload free, whatever has become of it. It is deferred, and
-// has nobody to tell: what fails here ends with the lease.
+// close releases the upload after success or failure. It is deferred and only
+// logs: if it fails, the lease expires.
 func (u *upload) close(ctx context.Context) {
 	if err := u.writer.Close(); err != nil {
 		u.r.log.Warn("registry: close upload", "upload", u.id, "error", err)

@@ -9,14 +9,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// fresh keeps uploads that have begun and that nothing has been sent to. They
-// hold nothing, so there is nothing that could be lost or left behind: a row
-// for each would be one more commit for every blob. It is written when the
-// first bytes come; and a small blob that comes whole never needs one.
+// fresh keeps uploads that have begun but have no bytes yet. A row for each
+// would cost one more commit per blob, and there is nothing to lose or to leave
+// behind. The row is written with the first bytes; a small blob sent in one
+// request never needs one.
 //
-// They are kept in memory, where all requests are served by one process: on
-// SQLite. A restart forgets them, and a client is told to begin again, as it
-// has to be ready for whenever an upload has expired.
+// They are kept in memory where one process serves all requests: on SQLite. A
+// restart forgets them, and clients have to start again, as after an expired
+// upload.
 type fresh struct {
 	mu      sync.Mutex
 	uploads map[string]freshUpload // by id; guarded by mu
@@ -29,8 +29,8 @@ type freshUpload struct {
 }
 
 const (
-	// freshKept bounds the memory of all: past it, the old ones go, and if
-	// there are none, rows are written again.
+	// freshKept bounds the number in memory: above it old ones are dropped, and
+	// if there are none, rows are written.
 	freshKept = 4096
 	freshFor  = time.Hour
 )
@@ -56,8 +56,8 @@ func (f *fresh) add(id string, u freshUpload) bool {
 	return true
 }
 
-// find finds an upload of a repository. Take also forgets it: whoever has
-// taken it is the only one that has it.
+// find finds an upload of a repository. take also removes it, so only one
+// request gets it.
 func (f *fresh) find(to Request) (freshUpload, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,5 +76,5 @@ func (f *fresh) take(to Request) (freshUpload, bool) {
 	return u, true
 }
 
-// oneProcess says whether all requests come to this process.
+// oneProcess says whether this process serves all requests.
 func (r *Registry) oneProcess() bool { return r.db.Engine() == sqldb.SQLite }

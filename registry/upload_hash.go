@@ -2,17 +2,17 @@ package registry
 
 import "hash"
 
-// hashing hashes the buffers of an upload in a goroutine of its own, while they
-// are written and the next one is read: to hash takes about as long as all the
-// rest.
+// hashing hashes the buffers of an upload in a goroutine, while they are written
+// and the next one is read. Hashing takes about as long as everything else
+// together.
 type hashing struct {
-	todo chan []byte            // cut from the buffers
-	free chan *[copyBuffer]byte // to be read into
-	held []*[copyBuffer]byte    // all of them
-	done chan struct{}          // closed when everything is hashed
+	todo chan []byte            // slices of the buffers
+	free chan *[copyBuffer]byte // buffers to read into
+	held []*[copyBuffer]byte    // all buffers
+	done chan struct{}          // closed when all bytes are hashed
 }
 
-// startHashing begins; end must follow.
+// startHashing starts the goroutine; end must follow.
 func startHashing(to hash.Hash) *hashing {
 	const inTurn = 2 // one is hashed, one is read
 	h := &hashing{
@@ -35,7 +35,7 @@ func (h *hashing) run(to hash.Hash) {
 	}
 }
 
-// end waits until everything is hashed.
+// end waits until all bytes are hashed.
 func (h *hashing) end() {
 	close(h.todo)
 	<-h.done

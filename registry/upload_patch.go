@@ -28,9 +28,9 @@ func (r *Registry) uploadPatch(w http.ResponseWriter, req *http.Request, to Requ
 	return nil
 }
 
-// chunk appends the body of a request. Without Content-Range it goes to the
-// end; with it, it must belong there. What arrives of a chunk that breaks off
-// is saved: the client asks how much, and goes on from there.
+// chunk appends the body of a request. Without Content-Range it goes to the end;
+// with it, it must begin there. If the chunk breaks off, the received part is
+// saved: the client asks how much that is, and continues from there.
 func (u *upload) chunk(ctx context.Context, w http.ResponseWriter, req *http.Request) error {
 	body := io.Reader(req.Body)
 	length := int64(-1)
@@ -53,20 +53,20 @@ func (u *upload) chunk(ctx context.Context, w http.ResponseWriter, req *http.Req
 	before := u.writer.Size()
 	err := u.append(ctx, body)
 	if errors.Is(err, errTruncated) {
-		return also(truncated(err), u.save(ctx))
+		return withCleanup(truncated(err), u.save(ctx))
 	}
 	if err != nil {
 		return err
 	}
 	if got := u.writer.Size() - before; length >= 0 && got != length {
-		return also(errorf(SizeInvalid, "Content-Range is for %d bytes, %d came", length, got), u.save(ctx))
+		return withCleanup(errorf(SizeInvalid, "Content-Range is for %d bytes, %d came", length, got), u.save(ctx))
 	}
 	return nil
 }
 
 var contentRange = regexp.MustCompile(`^([0-9]{1,18})-([0-9]{1,18})$`)
 
-// parseRange reads the Content-Range of a chunk, which unlike HTTP's has no
+// parseRange parses the Content-Range of a chunk, which unlike HTTP's has no
 // unit and no total.
 func parseRange(header string) (first, last int64, ok bool) {
 	parts := contentRange.FindStringSubmatch(header)

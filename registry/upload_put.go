@@ -7,7 +7,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// uploadPut adds what its body holds, if anything, and makes the upload a blob.
+// uploadPut appends its body, which may be empty, and makes the upload a blob.
 func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	want, err := parseDigest(req.URL.Query().Get("digest"))
@@ -28,7 +28,7 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 		return u.publishSmall(ctx, w, req, want)
 	}
 	if u.writer.Size() == 0 {
-		// Nothing has been hashed yet: hash once, with what is asked for.
+		// Nothing is hashed yet: hash once, with the requested algorithm.
 		u.algorithm, u.hash = want.Algorithm(), want.Algorithm().Hash()
 	}
 	if err := u.chunk(ctx, w, req); err != nil {
@@ -37,8 +37,8 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	return u.publish(ctx, w, want)
 }
 
-// putFresh is putSmall for an upload that has begun. If the content is not what
-// the client said, the upload is over; after any other error it may try again.
+// putFresh is putSmall for an upload that has begun. If the content does not
+// match the digest, the upload ends; after any other error the client may retry.
 func (r *Registry) putFresh(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest, f freshUpload) error {
 	err := r.putSmall(w, req, to, want)
 	var refused *Error

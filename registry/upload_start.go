@@ -10,8 +10,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// uploadStart begins an upload. With mount it tries to do without, with digest
-// it takes the whole blob.
+// uploadStart begins an upload. With mount it first tries to link an existing
+// blob, with digest it takes the whole blob from the body.
 func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx, query := req.Context(), req.URL.Query()
 	if query.Has("mount") {
@@ -49,7 +49,7 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 	return nil
 }
 
-// start makes an upload that other requests will write to.
+// start creates an upload that later requests write to.
 func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algorithm) error {
 	if r.oneProcess() {
 		if _, err := r.ensure(ctx, to.Repository); err != nil {
@@ -67,7 +67,7 @@ func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algor
 	return nil
 }
 
-// uploadWhole is an upload in one request. If it fails there is nothing to
+// uploadWhole is an upload in one request. After a failure there is nothing to
 // resume.
 func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
 	ctx := req.Context()
@@ -81,12 +81,12 @@ func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Requ
 	}
 	defer u.close(ctx)
 	if err := u.append(ctx, req.Body); err != nil {
-		return also(truncated(err), u.discard(ctx))
+		return withCleanup(truncated(err), u.discard(ctx))
 	}
 	return u.publish(ctx, w, want)
 }
 
-// publish finishes the upload and says where the blob is.
+// publish finishes the upload and sends the blob's location.
 func (u *upload) publish(ctx context.Context, w http.ResponseWriter, want digest.Digest) error {
 	if err := u.finish(ctx, want); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (u *upload) publish(ctx context.Context, w http.ResponseWriter, want digest
 	return nil
 }
 
-// created says where something new is. Locations have no host: the caller
+// created sends the location of new content. Locations have no host: the client
 // knows one that works for it.
 func created(w http.ResponseWriter, at Request, d digest.Digest) {
 	w.Header().Set("Location", at.Path())
@@ -103,7 +103,7 @@ func created(w http.ResponseWriter, at Request, d digest.Digest) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// describe says where the upload is, and how far.
+// describe sends the location and the size of the upload.
 func (u *upload) describe(w http.ResponseWriter) {
 	describe(w, Request{Kind: UploadStatus, Repository: u.name, Upload: u.id}, u.writer.Size())
 }
@@ -111,11 +111,11 @@ func (u *upload) describe(w http.ResponseWriter) {
 func describe(w http.ResponseWriter, at Request, size int64) {
 	w.Header().Set("Location", at.Path())
 	w.Header().Set("Docker-Upload-UUID", at.Upload)
-	// The form has no way to say "nothing": clients take 0-0 for that.
+	// The header cannot express "no bytes": clients read 0-0 as that.
 	w.Header().Set("Range", "0-"+strconv.FormatInt(max(size-1, 0), 10))
 }
 
-// truncated turns what append found into an answer.
+// truncated turns errTruncated into an error for the client.
 func truncated(err error) error {
 	if errors.Is(err, errTruncated) {
 		return errorf(SizeInvalid, "the body ended before the length that was announced")

@@ -8,9 +8,9 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
-// uploadStatus says how much of an upload has arrived. If a process died
-// between storing bytes and recording them, they are recorded now: the client
-// must be told what the next chunk will be held against.
+// uploadStatus says how much of an upload has arrived. If a process died between
+// storing bytes and recording them, they are recorded now: the answer must be
+// the offset that the next chunk is checked against.
 func (r *Registry) uploadStatus(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
 	state, found, err := r.findUpload(ctx, to)
@@ -42,7 +42,7 @@ func (r *Registry) uploadStatus(w http.ResponseWriter, req *http.Request, to Req
 		case !errors.As(err, &refused) || refused.Status() != http.StatusConflict:
 			return err
 		}
-		// Another request is writing: what it has recorded is the answer.
+		// Another request is writing: the answer is what it has recorded.
 	}
 	describe(w, Request{Kind: UploadStatus, Repository: to.Repository, Upload: to.Upload}, state.size)
 	w.WriteHeader(http.StatusNoContent)

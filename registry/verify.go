@@ -17,81 +17,80 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Problem is a kind of what Verify finds.
+// Problem is a kind of finding.
 type Problem string
 
-// The problems. The first four lose content, the others only space.
+// The problems. The first four lose content, the others waste space.
 const (
 	// BlobMissing: a blob has no bytes.
 	BlobMissing Problem = "blob-missing"
-	// BlobDamaged: a blob has other bytes than its digest or its size says.
+	// BlobDamaged: the bytes of a blob do not match its digest or its size.
 	BlobDamaged Problem = "blob-damaged"
 	// BlobUnreadable: the bytes of a blob cannot be read.
 	BlobUnreadable Problem = "blob-unreadable"
-	// ManifestDamaged: a manifest is not what its digest says, or refers to
-	// something that is not there.
+	// ManifestDamaged: a manifest does not match its digest, or refers to
+	// missing content.
 	ManifestDamaged Problem = "manifest-damaged"
-	// BytesUnknown: the blob store holds something that no row knows of.
+	// BytesUnknown: the blob store holds bytes that no row names.
 	BytesUnknown Problem = "bytes-unknown"
-	// NeverReviewed: nothing uses it, and no review will find that out.
+	// NeverReviewed: nothing uses the subject, and it has no review.
 	NeverReviewed Problem = "never-reviewed"
 )
 
-// Finding is one thing that is wrong.
+// Finding is one defect.
 type Finding struct {
 	Problem Problem
 	Subject string // a digest, a repository with a digest, or a path of the blob store
-	Detail  string // for a person
+	Detail  string // for people
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Problem, f.Subject, f.Detail) }
 
-// Verified is how much Verify has looked at.
+// Verified is how much Verify has checked.
 type Verified struct {
 	Manifests, Blobs, Paths int64
-	Bytes                   int64 // that were read
+	Bytes                   int64 // bytes read
 	Findings                int64
 }
 
-// VerifyOptions are what Verify can be given. What is zero has a default.
+// VerifyOptions are the settings of Verify. Zero values have a default.
 type VerifyOptions struct {
-	// Quick compares the sizes of blobs, and reads none.
+	// Quick compares the sizes of blobs, and reads no bytes.
 	Quick bool
-	// Repair marks blobs that are missing or damaged: clients are told that
-	// they are not there, and what they push takes their place. It takes the
-	// mark from those that are whole again, unless Quick.
+	// Repair marks missing or damaged blobs: clients are told that they do not
+	// exist, and the next push replaces them. Unless Quick, it removes the mark
+	// from blobs that are intact again.
 	Repair bool
-	// Found is told of each finding, one at a time. Default: nobody.
+	// Found is called for each finding, one at a time. May be nil.
 	Found func(Finding)
-	// Progress is told now and then how far it is. Default: nobody.
+	// Progress is called from time to time. May be nil.
 	Progress func(Verified)
 }
 
-// Verify holds the invariants of docs/spec/registry-tracking.md against what
-// there is: every manifest has its blobs, every blob has its bytes and they are
-// what its digest says, everything that nothing uses is queued, and all bytes
-// are known to the database.
+// Verify checks the invariants of docs/spec/registry-tracking.md: every manifest
+// has its blobs, every blob has its bytes and they match its digest, everything
+// unused is queued, and the database knows all bytes.
 //
-// It only reads, unless it is to repair, and requests and collectors may go on meanwhile. What it finds
-// wrong it looks at a second time, in an order in which only something that is
-// wrong can look wrong twice: rows go before bytes, and users before what they
+// Without Repair it only reads. Requests and collectors may run meanwhile.
+// Verify checks each suspect a second time, in an order in which only a real
+// defect shows twice: rows are deleted before bytes, and users before what they
 // use.
 func Verify(ctx context.Context, db *sqldb.DB, blobs blobstore.Store, o VerifyOptions) (Verified, error) {
 	walker, ok := blobs.(blobstore.Walker)
 	if !ok {
-		return Verified{}, fmt.Errorf("verify: a %T cannot be looked through", blobs)
+		return Verified{}, fmt.Errorf("verify: the blob store (%T) cannot list its paths", blobs)
 	}
 	v := &verifier{db: db, blobs: blobs, walker: walker, options: o}
 	if err := v.manifests(ctx); err != nil {
-		return v.so(), fmt.Errorf("verify manifests: %w", err)
+		return v.total(), fmt.Errorf("verify manifests: %w", err)
 	}
 	if err := v.blobRows(ctx); err != nil {
-		return v.so(), fmt.Errorf("verify blobs: %w", err)
+		return v.total(), fmt.Errorf("verify blobs: %w", err)
 	}
 	if err := v.paths(ctx); err != nil {
-		return v.so(), fmt.Errorf("verify the blob store: %w", err)
+		return v.total(), fmt.Errorf("verify the blob store: %w", err)
 	}
-	return v.so(), nil
+	return v.total(), nil
 }
 
 type verifier struct {
@@ -104,7 +103,7 @@ type verifier struct {
 	sum Verified // guarded by mu
 }
 
-// add counts what was looked at.
+// add counts what was checked.
 func (v *verifier) add(more Verified) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,7 +116,7 @@ func (v *verifier) add(more Verified) {
 	}
 }
 
-func (v *verifier) so() Verified {
+func (v *verifier) total() Verified {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.sum
@@ -132,8 +131,7 @@ func (v *verifier) found(problem Problem, subject, format string, args ...any) {
 	}
 }
 
-// blobPage is how many blobs are looked at between two questions to the
-// database.
+// blobPage is how many blobs are checked between two queries.
 const blobPage = 500
 
 // storedBlob is a row of blobs.
@@ -142,9 +140,9 @@ type storedBlob struct {
 	digest  digest.Digest
 	path    string
 	size    int64
-	small   bool // the bytes are in the database
-	damaged bool // and marked as such before
-	tracked bool // in use, or to be reviewed
+	small   bool // the database has the bytes
+	damaged bool // marked as damaged before
+	tracked bool // in use, or queued for review
 }
 
 func (v *verifier) blobRows(ctx context.Context) error {
@@ -155,7 +153,7 @@ func (v *verifier) blobRows(ctx context.Context) error {
 			return err
 		}
 		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(max(4, runtime.GOMAXPROCS(0))) // of which most wait for the store
+		group.SetLimit(max(4, runtime.GOMAXPROCS(0))) // most of them wait for the store
 		for _, b := range page {
 			group.Go(func() error { return v.blob(ctx, b) })
 		}
@@ -182,8 +180,8 @@ func (v *verifier) blobPage(ctx context.Context, after int64) (page []storedBlob
 	return page, rows.Err()
 }
 
-// blob looks at one blob, and at its row again if something is wrong: it may
-// have been collected meanwhile, and then its row went first.
+// blob checks one blob, and reads its row again if something is wrong: a
+// collected blob loses its row before its bytes.
 func (v *verifier) blob(ctx context.Context, b storedBlob) error {
 	problem, detail := v.content(ctx, b)
 	if ctx.Err() != nil {
@@ -267,9 +265,9 @@ func (v *verifier) open(ctx context.Context, b storedBlob) (io.ReadCloser, error
 	return io.NopCloser(bytes.NewReader(content)), err
 }
 
-// paths looks for bytes that nobody knows. A path is known from before its
-// first byte until after its last, so one that is not, and is still there when
-// the store is looked through again, never will be.
+// paths looks for bytes that the database does not know. A row names a path from
+// before its first byte until after its last. So an unknown path that is still
+// there at a second look stays unknown.
 func (v *verifier) paths(ctx context.Context) error {
 	suspects := map[string]bool{}
 	err := v.walker.Walk(ctx, func(path string, _ int64, _ time.Time) error {

@@ -18,7 +18,7 @@ type storedManifest struct {
 	digest    digest.Digest
 	mediaType string
 	payload   []byte
-	tracked   bool // kept by something, or to be reviewed
+	tracked   bool // kept, or queued for review
 }
 
 func (v *verifier) manifests(ctx context.Context) error {
@@ -53,11 +53,11 @@ func (v *verifier) manifestPage(ctx context.Context, after int64) (page []stored
 	return page, rows.Err()
 }
 
-// manifest looks at one manifest, and again whether it is there if it lacks
-// something: a manifest goes before what it refers to.
+// manifest checks one manifest. If content is missing, it checks whether the
+// manifest still exists: a manifest is deleted before its content.
 func (v *verifier) manifest(ctx context.Context, m storedManifest) error {
 	subject := m.name + "@" + m.digest.String()
-	lacks, err := v.lacks(ctx, m)
+	lacks, err := v.defect(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (v *verifier) manifest(ctx context.Context, m storedManifest) error {
 	return nil
 }
 
-// lacks says what is wrong with a manifest, if anything is.
-func (v *verifier) lacks(ctx context.Context, m storedManifest) (string, error) {
+// defect describes what is wrong with a manifest; empty: nothing.
+func (v *verifier) defect(ctx context.Context, m storedManifest) (string, error) {
 	if !supported(m.digest.Algorithm()) {
 		return "its digest is of no known algorithm", nil
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// report tells of a blob that has a problem, or is marked as having one, and
-// marks it if it is to be repaired. Bytes that cannot be read today may be read
-// tomorrow: they are not marked.
+// report reports a blob that has a problem, or is marked as damaged, and updates
+// the mark if Repair is set. It does not mark unreadable bytes: a later read may
+// succeed.
 func (v *verifier) report(ctx context.Context, b storedBlob, problem Problem, detail string) error {
 	lost := problem == BlobMissing || problem == BlobDamaged
 	whole := problem == "" && !v.options.Quick
@@ -20,15 +20,15 @@ func (v *verifier) report(ctx context.Context, b storedBlob, problem Problem, de
 		if err := v.mark(ctx, b, true); err != nil {
 			return err
 		}
-		detail += "; marked: what is pushed next takes its place"
+		detail += "; marked as damaged: the next push of the blob replaces its bytes"
 	case v.options.Repair && whole:
 		return v.mark(ctx, b, false)
 	case b.damaged && whole:
-		problem, detail = BlobDamaged, "its bytes are whole, but it is marked: --repair takes the mark away"
+		problem, detail = BlobDamaged, "its bytes are whole, but it is marked as damaged: --repair removes the mark"
 	case b.damaged && problem == "":
-		problem, detail = BlobDamaged, "it is marked"
+		problem, detail = BlobDamaged, "it is marked as damaged"
 	case b.damaged:
-		detail += "; it is marked"
+		detail += "; it is marked as damaged"
 	}
 	users, err := v.users(ctx, b)
 	if err != nil {

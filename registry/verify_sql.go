@@ -1,10 +1,10 @@
 package registry
 
-// The statements of Verify. Each that asks whether something is tracked asks
-// all places at once: it moves from one to the other in a transaction.
+// The statements of Verify. A statement that asks whether something is tracked
+// checks all places at once, because transactions move it between them.
 
-// verifyManifests is a run of manifests, with whether something keeps each, or
-// it is queued.
+// verifyManifests returns a page of manifests, and whether each is kept or
+// queued.
 const verifyManifests = `
 SELECT m.id, m.repository_id, r.path, m.digest, t.media_type, m.payload,
     EXISTS (SELECT 1 FROM tags g WHERE g.manifest_id = m.id)
@@ -18,14 +18,14 @@ JOIN repositories r ON r.id = m.repository_id
 JOIN media_types t ON t.id = m.media_type_id
 WHERE m.id > $1 ORDER BY m.id LIMIT $2`
 
-// verifyChild and verifyLayer say whether what a manifest refers to is there.
+// verifyChild and verifyLayer say whether the content that a manifest refers to
+// exists.
 const (
 	verifyChild = `SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2`
 	verifyLayer = `SELECT 1 FROM blobs_by_digest WHERE digest = $1`
 )
 
-// verifyBlobs is a run of blobs, with whether something uses each, or it is
-// queued.
+// verifyBlobs returns a page of blobs, and whether each is used or queued.
 const verifyBlobs = `
 SELECT b.id, b.digest, b.path, b.size, b.small, b.damaged,
     EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.blob_id = b.id)
@@ -36,8 +36,8 @@ WHERE b.id > $1 ORDER BY b.id LIMIT $2`
 
 const verifyBlobAgain = `SELECT 1 FROM blobs WHERE digest = $1 AND path = $2`
 
-// markBlob says of a blob whether it is damaged, if it still has the bytes that
-// were looked at.
+// markBlob sets whether a blob is damaged, if it still has the bytes that were
+// checked.
 const markBlob = `UPDATE blobs SET damaged = $3 WHERE digest = $1 AND path = $2`
 
 // blobUsers names manifests that use a blob, with one of their tags.
@@ -50,7 +50,7 @@ WHERE m.id IN (
     SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.blob_id = $1)
 ORDER BY r.path, m.id LIMIT $2`
 
-// verifyPath says whether a row names a path, or it is to be removed.
+// verifyPath says whether a row names a path, or the unlink queue has it.
 const verifyPath = `
 SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1)
     OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1)

@@ -14,58 +14,58 @@ import (
 
 const (
 	// maxBatch bounds the writes of one transaction on SQLite, and so how long
-	// the last of them waits for the first.
+	// a write waits for the others.
 	maxBatch = 128
-	// maxTries bounds how often a transaction that PostgreSQL chose as the
-	// victim of a deadlock is run again.
+	// maxTries bounds how often a transaction that lost a deadlock on PostgreSQL
+	// is run.
 	maxTries = 5
 )
 
 // writer runs write transactions.
 //
-// On SQLite there is one writing connection and every commit waits for the
-// disk, so writes that come while one is under way are collected and committed
-// together: the first of those that wait does it for all. While the disk works
-// for one batch the next one runs, and those that come then wait for it to be
-// over: a third batch would be small, and cost as much as a large one.
+// On SQLite there is one writing connection, and every commit waits for the
+// disk. So writes that arrive during a commit are committed together: the first
+// waiting write leads and runs the batch for all. While the disk syncs one
+// batch, the next one runs. Writes that arrive then wait for it to finish: a
+// third batch would be small, and cost as much as a large one.
 //
-// Writes hardly ever fail once they have come here. So they run together
-// without savepoints, which would copy every page that each of them touches;
-// if one does fail they are run again, each under its own, and one that fails
-// takes back only what is its own.
+// Writes rarely fail at this point. So a batch runs without savepoints, which
+// would copy every page that each write touches. If one write fails, the batch
+// runs again with a savepoint for each, and only the failed write is rolled
+// back.
 //
-// On PostgreSQL transactions run concurrently, and the database itself groups
-// their commits.
+// On PostgreSQL transactions run concurrently, and the database groups their
+// commits.
 type writer struct {
 	db    *sqldb.DB
-	flush func() error // makes what was committed last: db.Flush
+	flush func() error // makes committed writes durable: db.Flush
 	log   *slog.Logger
 
 	mu    sync.Mutex
-	busy  bool     // somebody leads; guarded by mu
+	busy  bool     // a leader is running; guarded by mu
 	queue []*write // guarded by mu
 
-	disk sync.Mutex // held while the disk works for a batch
+	disk sync.Mutex // held while the disk syncs a batch
 }
 
 func newWriter(db *sqldb.DB, log *slog.Logger) *writer {
 	return &writer{db: db, flush: db.Flush, log: log}
 }
 
-// write is a transaction that waits to be run.
+// write is a transaction in the queue.
 type write struct {
 	ctx  context.Context
 	fn   func(tx *sqldb.Tx) error
 	err  error         // set before done is closed
-	done chan struct{} // closed when it has been committed, or not
-	lead chan struct{} // closed when it is its turn to lead
+	done chan struct{} // closed after the commit or the failure
+	lead chan struct{} // closed when this write becomes the leader
 }
 
 // do runs fn in a transaction and commits it when fn returns nil. fn may run
-// more than once, and must not keep what it learned before.
+// more than once, and must not keep results of an earlier run.
 func (w *writer) do(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	if w.db.Engine() == sqldb.Postgres {
-		return w.alone(ctx, fn)
+		return w.runAlone(ctx, fn)
 	}
 	op := &write{ctx: ctx, fn: fn, done: make(chan struct{}), lead: make(chan struct{})}
 	w.mu.Lock()
@@ -85,11 +85,12 @@ func (w *writer) do(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	return op.err
 }
 
-// leadOne commits what is waiting, the leader's own write among it, hands the
-// lead on when the disk is free, and tells everybody when it lasts.
+// leadOne commits the waiting writes, including the leader's own. It passes the
+// lead on when the disk is free, and reports to all writes when the batch is
+// durable.
 func (w *writer) leadOne() {
-	// Whoever is about to write gets here first: a commit costs nearly as much
-	// for one write as for several.
+	// Let goroutines that are about to write join the batch: a commit costs
+	// nearly as much for one write as for several.
 	runtime.Gosched()
 	w.mu.Lock()
 	n := min(len(w.queue), maxBatch)
@@ -112,7 +113,7 @@ func (w *writer) leadOne() {
 	}
 }
 
-// handOver makes the first that waits the leader.
+// handOver makes the first waiting write the leader.
 func (w *writer) handOver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,12 +123,12 @@ func (w *writer) handOver() {
 	}
 }
 
-// commit runs a batch in one transaction. Its error is everybody's; that of one
-// write is in the write.
+// commit runs a batch in one transaction. Its error applies to all writes; the
+// error of one write is stored in that write.
 func (w *writer) commit(batch []*write) error {
-	err := w.commitOnce(batch, runPlain)
+	err := w.commitOnce(batch, runDirect)
 	if errors.Is(err, errOneFailed) {
-		err = w.commitOnce(batch, runApart)
+		err = w.commitOnce(batch, runInSavepoint)
 	}
 	return err
 }
@@ -138,10 +139,10 @@ func (w *writer) commitOnce(batch []*write, run func(context.Context, *sqldb.Tx,
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // does nothing after a commit
+	defer tx.Rollback() // no effect after a commit
 	for _, op := range batch {
 		if op.err = op.ctx.Err(); op.err != nil {
-			continue // its caller has gone
+			continue // the client has disconnected
 		}
 		if err := run(ctx, tx, op); err != nil {
 			return err
@@ -150,18 +151,19 @@ func (w *writer) commitOnce(batch []*write, run func(context.Context, *sqldb.Tx,
 	return tx.Commit(ctx)
 }
 
-// errOneFailed: one write of a batch failed, and has spoilt the others.
+// errOneFailed: one write failed, so the transaction of the whole batch is
+// rolled back.
 var errOneFailed = errors.New("a write of the batch failed")
 
-func runPlain(_ context.Context, tx *sqldb.Tx, op *write) error {
+func runDirect(_ context.Context, tx *sqldb.Tx, op *write) error {
 	if op.fn(tx) != nil {
 		return errOneFailed
 	}
 	return nil
 }
 
-// runApart undoes a write that fails.
-func runApart(ctx context.Context, tx *sqldb.Tx, op *write) error {
+// runInSavepoint runs a write in a savepoint, and rolls it back if it fails.
+func runInSavepoint(ctx context.Context, tx *sqldb.Tx, op *write) error {
 	if err := exec(ctx, tx, "SAVEPOINT write"); err != nil {
 		return err
 	}
@@ -173,9 +175,9 @@ func runApart(ctx context.Context, tx *sqldb.Tx, op *write) error {
 	return exec(ctx, tx, "RELEASE write")
 }
 
-// alone runs one transaction, and again when it lost a deadlock. All lock in
-// one order, so that is not to be expected, and worth a line in the log.
-func (w *writer) alone(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
+// runAlone runs one transaction, and retries it when it lost a deadlock. All
+// transactions lock in one order, so a deadlock is unexpected and is logged.
+func (w *writer) runAlone(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
 	for try := 1; ; try++ {
 		err := w.db.Transact(ctx, fn)
 		if err == nil || try == maxTries || !lostDeadlock(err) {
@@ -196,8 +198,8 @@ func exec(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) erro
 	return tx.Send(ctx, &b)
 }
 
-// one reads at most one row, and reports whether there was one.
-func one(ctx context.Context, tx *sqldb.Tx, statement string, args []any, dest ...any) (bool, error) {
+// queryOne reads at most one row, and reports whether there was one.
+func queryOne(ctx context.Context, tx *sqldb.Tx, statement string, args []any, dest ...any) (bool, error) {
 	found := false
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {

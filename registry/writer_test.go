@@ -77,7 +77,7 @@ func TestWriterCommitFails(t *testing.T) {
 				return err
 			}
 			var parent int64
-			_, err := one(ctx, tx, insertManifest, []any{repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &parent)
+			_, err := queryOne(ctx, tx, insertManifest, []any{repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &parent)
 			if err != nil {
 				return err
 			}

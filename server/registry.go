@@ -102,7 +102,7 @@ func belong(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore.Store) 
 	if !ok {
 		return fmt.Errorf("--registry-storage %s: this kind of storage cannot have an id", c.RegistryStorage)
 	}
-	if err := registry.Belong(ctx, db, marked, c.RegistryAcceptStorage, c.Logger); err != nil {
+	if err := registry.BindBlobStore(ctx, db, marked, c.RegistryAcceptStorage, c.Logger); err != nil {
 		return fmt.Errorf("--registry-storage %s: %w. Name the storage that belongs to this database, or restore both from the same backup. "+
 			"Replicas need storage that they share (s3://…), or no registry (--registry-listen=). "+
 			"If its bytes are lost for good, start once with --registry-accept-storage, then run exeunt registry verify --repair (docs/operating.md, Backup)", c.RegistryStorage, err)

@@ -35,7 +35,7 @@ func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (su
 		return sum, err
 	}
 	if marked, ok := blobs.(blobstore.Marked); ok {
-		if err := registry.SameData(ctx, db, marked); err != nil {
+		if err := registry.CheckBlobStore(ctx, db, marked); err != nil {
 			return sum, fmt.Errorf("--registry-storage %s: %w", c.RegistryStorage, err)
 		}
 	}

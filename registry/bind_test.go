@@ -27,7 +27,7 @@ func openMarked(t *testing.T, location string) blobstore.Marked {
 
 func belong(t *testing.T, db *sqldb.DB, s blobstore.Marked, accept bool) error {
 	t.Helper()
-	return registry.Belong(t.Context(), db, s, accept, slog.New(slog.DiscardHandler))
+	return registry.BindBlobStore(t.Context(), db, s, accept, slog.New(slog.DiscardHandler))
 }
 
 // belongs fails unless the store is taken for the database's own, now and at the
@@ -85,10 +85,10 @@ func TestBelong(t *testing.T) {
 		refused(t, db, empty, "it has no id, and once had")
 		refused(t, db, foreign, "this blob store is not the one of this database")
 		refused(t, dbtest.OpenDB(t, sqldb.SQLite), own, "this blob store is not the one of this database")
-		if err := registry.SameData(t.Context(), db, foreign); err == nil {
+		if err := registry.CheckBlobStore(t.Context(), db, foreign); err == nil {
 			t.Error("verify takes another database's store")
 		}
-		if err := errors.Join(registry.SameData(t.Context(), db, own), registry.SameData(t.Context(), db, empty)); err != nil {
+		if err := errors.Join(registry.CheckBlobStore(t.Context(), db, own), registry.CheckBlobStore(t.Context(), db, empty)); err != nil {
 			t.Error(err)
 		}
 		// Told to, it takes the store over, and the former owner is refused.
@@ -175,7 +175,7 @@ func TestBelongTogether(t *testing.T) {
 				if i%2 == 1 {
 					on = other
 				}
-				errs[i] = registry.Belong(t.Context(), on, store, false, slog.New(slog.DiscardHandler))
+				errs[i] = registry.BindBlobStore(t.Context(), on, store, false, slog.New(slog.DiscardHandler))
 			})
 		}
 		group.Wait()

@@ -12,35 +12,36 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// The statements of Belong.
+// The statements of BindBlobStore.
 const (
 	insertDataID = `INSERT INTO data_id (one, id) VALUES (1, $1) ON CONFLICT (one) DO NOTHING`
 	findDataID   = `SELECT id, stored FROM data_id WHERE one = 1`
 	markDataID   = `UPDATE data_id SET stored = $2 WHERE id = $1`
 
 	// sampleBlobs are blobs whose bytes must be in the blob store: the newest,
-	// which a store from an older backup lacks, and the oldest.
+	// which are missing from a store restored from an older backup, and the
+	// oldest.
 	sampleBlobs = `
 SELECT path FROM (SELECT path FROM blobs WHERE NOT small AND NOT damaged ORDER BY id DESC LIMIT 8) n
 UNION
 SELECT path FROM (SELECT path FROM blobs WHERE NOT small AND NOT damaged ORDER BY id LIMIT 8) o`
 
-	// pathsInDoubt says whether the blob store may have bytes that belong to no
-	// blob: of uploads, and of what is to be removed.
+	// pathsInDoubt says whether the blob store may hold bytes without a blob: of
+	// uploads, or waiting to be unlinked.
 	pathsInDoubt = `SELECT EXISTS (SELECT 1 FROM blob_uploads) OR EXISTS (SELECT 1 FROM gc_unlink_queue)`
 )
 
-// Belong makes sure that a blob store belongs to a database, and refuses one
-// that does not: a server would answer for blobs that it cannot hand out.
+// BindBlobStore checks that a blob store belongs to a database, and refuses one that
+// does not: the server would list blobs whose bytes it does not have.
 //
-// Both have the same id. The database makes one up first and notes that the
-// store has yet to get it; then the store gets it; then the database notes that
-// it has. So of a store without an id it is always known whether it is new, or
-// not the right one. docs/spec/registry-tracking.md lists the crashes.
+// Both hold the same id. The database creates it and records that the store does
+// not have it yet; the store gets the id; the database records that. So a store
+// without an id is known to be either new or the wrong one.
+// docs/spec/registry-tracking.md lists the crashes.
 //
-// accept takes the store as it is, and gives it the id. What it lacks is then
-// for Verify to find.
-func Belong(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, accept bool, log *slog.Logger) error {
+// accept takes the store as it is and writes the id to it. Verify then finds the
+// missing bytes.
+func BindBlobStore(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, accept bool, log *slog.Logger) error {
 	id, stored, err := dataID(ctx, db)
 	if err != nil {
 		return fmt.Errorf("read the database's id: %w", err)
@@ -52,7 +53,7 @@ func Belong(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, accept bo
 	switch {
 	case mark == id && stored:
 		return nil
-	case mark == id: // a crash came before the note
+	case mark == id: // a crash came before noteStored
 		return noteStored(ctx, db, id)
 	case accept:
 		log.Warn("the blob store was accepted as this database's own; look for lost bytes with exeunt registry verify", "id", id, "before", mark)
@@ -61,14 +62,15 @@ func Belong(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, accept bo
 	case stored:
 		return fmt.Errorf("it has no id, and once had %s: %w", id, errForeign)
 	default:
-		if err := plausible(ctx, db, blobs); err != nil {
+		if err := checkUnmarked(ctx, db, blobs); err != nil {
 			return err
 		}
 	}
 	if err := blobs.SetMark(ctx, id, accept); err != nil && !errors.Is(err, blobstore.ErrMarked) {
 		return err
 	}
-	// Another replica, or another database, may have been first: look who was.
+	// Another replica, or another database, may have written its id first: read
+	// it again.
 	if mark, err = blobs.Mark(ctx); err != nil {
 		return err
 	}
@@ -78,9 +80,9 @@ func Belong(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, accept bo
 	return noteStored(ctx, db, id)
 }
 
-// SameData refuses a blob store that is known to belong to another database. It
-// writes nothing.
-func SameData(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
+// CheckBlobStore refuses a blob store with the id of another database. It writes
+// nothing.
+func CheckBlobStore(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
 	var id string
 	var stored bool
 	if found, err := db.Row(ctx, findDataID, nil, &id, &stored); err != nil || !found {
@@ -95,8 +97,8 @@ func SameData(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
 
 var errForeign = errors.New("this blob store is not the one of this database")
 
-// dataID is the database's id. The first start makes it; of two replicas that
-// start at once, one does.
+// dataID returns the database's id. The first start creates it; if two replicas
+// start at once, one of them does.
 func dataID(ctx context.Context, db *sqldb.DB) (id string, stored bool, err error) {
 	found, err := db.Row(ctx, findDataID, nil, &id, &stored)
 	if err != nil || found {
@@ -106,7 +108,7 @@ func dataID(ctx context.Context, db *sqldb.DB) (id string, stored bool, err erro
 		return "", false, err
 	}
 	if found, err = db.Row(ctx, findDataID, nil, &id, &stored); err == nil && !found {
-		err = errors.New("it is not there after the insert")
+		err = errors.New("the row is missing after the insert")
 	}
 	return id, stored, err
 }
@@ -119,10 +121,10 @@ func noteStored(ctx context.Context, db *sqldb.DB, id string) error {
 	return nil
 }
 
-// plausible decides about a store without an id, and a database whose id no store
-// has: both are new, or of a version that had no ids. They belong together if
-// the store has bytes of the database, or if neither has any.
-func plausible(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
+// checkUnmarked checks a store without an id against a database that has not given
+// its id to a store: both are new, or older than the ids. They belong together
+// if the store has bytes of the database, or if both are empty.
+func checkUnmarked(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
 	paths, err := samplePaths(ctx, db)
 	if err != nil {
 		return fmt.Errorf("look for blobs in the database: %w", err)
