@@ -44,6 +44,10 @@ type explainer struct {
 	where string
 }
 
+// WrappedRoundTripper lets client-go find the transport below. It prints a
+// warning to the terminal for a transport that it cannot look into.
+func (e *explainer) WrappedRoundTripper() http.RoundTripper { return e.next }
+
 func (e *explainer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := e.next.RoundTrip(req)
 	switch {

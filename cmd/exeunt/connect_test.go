@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // TestConnectErrors: a command that reaches no Exeunt server says which one it
@@ -139,5 +142,15 @@ func TestGroupKind(t *testing.T) {
 		if kind, apiVersion := (subject{kind: typed}).groupKind(); kind != want[0] || apiVersion != want[1] {
 			t.Errorf("%s: got %s of %s", typed, kind, apiVersion)
 		}
+	}
+}
+
+// TestTransportCanBeLookedInto: client-go prints a warning to the terminal for a
+// transport whose settings it cannot find.
+func TestTransportCanBeLookedInto(t *testing.T) {
+	below := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "exeunt.example"}}
+	config, err := utilnet.TLSClientConfig(&explainer{next: below})
+	if err != nil || config == nil || config.ServerName != "exeunt.example" {
+		t.Errorf("the settings are %+v, %v", config, err)
 	}
 }
