@@ -1,26 +1,24 @@
-// Package archive is what was deleted, and bringing it back.
+// Package archive lists removed objects and restores them.
 //
-// The store writes a row for every removal, in the transaction that removes
-// (store/archive.go says how), and lets it expire. This package reads those
-// rows and shows them as the kind ArchivedObject (source.go), and it answers
-// the kind Restore: what is to come back is planned (plan.go, pure: parents
-// before what they own) and created object by object through the same rules
-// as any create (restore.go).
+// The store writes a row for every removal, in the transaction that removes the
+// object, and deletes the row when it expires (store/archive.go). This package
+// serves those rows as the kind ArchivedObject (source.go), and it answers the
+// kind Restore: it plans the order (plan.go, pure: owners before dependents) and
+// creates object by object by the rules of any create (restore.go).
 //
 // It promises:
 //
 //   - Nothing is overwritten. An object whose name is taken is skipped.
-//   - A restore can be repeated: it goes on where the one before stopped, for
-//     whatever reason. That needs no notes: the uid of a restored object
-//     follows from the uid that it had (identity.go), so what was restored
-//     already is recognized by looking at it.
-//   - References follow: owners that come back have new uids, and dependents
-//     that come back refer to those. A reference to an owner that is not there
-//     would have the collector delete the object at once; it is left out, with
-//     a warning, and given back when the owner is restored (relink.go).
+//   - A restore is idempotent: a repeated one continues where the last one
+//     stopped. The uid of a restored object is computed from its old uid
+//     (identity.go), so the archive recognizes what was restored already.
+//   - References are kept: restored owners have new uids, and restored dependents
+//     refer to those. If an owner does not exist, the collector would delete the
+//     dependent at once, so its reference is left out, with a warning, and added
+//     again when the owner is restored (relink.go).
 //   - Kinds are known without their definitions (name.go).
 //
-// It knows no HTTP. Begin with [Archive.Kinds].
+// The package has no HTTP code. Begin with [Archive.Kinds].
 package archive
 
 import (
@@ -32,11 +30,11 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Options are what an Archive can be given. Zero values are the defaults.
+// Options configure an Archive. Zero values are the defaults.
 type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time
-	// Spare is how much of a request's time a restore leaves for writing its
+	// Spare is how long before the request's deadline a restore stops, to write its
 	// answer. Default 5 seconds.
 	Spare time.Duration
 	// KindWait bounds how long a restore waits until a restored
@@ -44,8 +42,7 @@ type Options struct {
 	KindWait time.Duration
 }
 
-// Archive reads what was removed and restores it. It is safe for concurrent
-// use.
+// Archive lists removed objects and restores them. It is safe for concurrent use.
 type Archive struct {
 	db    *sqldb.DB
 	store *store.Store

@@ -14,14 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// callOff is Restore for an object that is not removed yet, because the guard
-// holds its deletion: it becomes ACTIVE again, the same object with the same uid,
-// and nothing of its cascade has begun. done says that the spec names such an
-// object.
+// callOff is Restore for an object whose deletion the guard holds: the object
+// still exists and becomes ACTIVE again, with the same uid, and its cascade has
+// not begun. done says that the spec names such an object.
 //
-// That it is still held is seen in the transaction that calls it off: a
-// confirmation that the collector came to first wins, and then the spec names
-// something else, if anything.
+// The transaction checks that the guard still holds the object. If the collector
+// has let a confirmed deletion pass before, callOff does nothing.
 func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller string) (status v1.RestoreStatus, done bool, err error) {
 	names, err := a.names(ctx)
 	if err != nil {
@@ -53,7 +51,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 	return status, done, nil
 }
 
-// activate makes a held object ACTIVE again, and tells of it.
+// activate makes a held object ACTIVE again, and records an Event.
 func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, caller string) error {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
@@ -86,15 +84,15 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 	switch {
 	case spec.UID != "" && spec.Cascade == "" && spec.Object == nil:
 	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
-		args = []any{spec.Cascade} // which is named by the uid of its root
+		args = []any{spec.Cascade} // the id is the uid of the root
 	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
 		storage, err := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
 		if err != nil {
-			return "", nil // the archive says what is wrong with it
+			return "", nil // Restore reports the error
 		}
 		namespace := spec.Object.Namespace
 		if n.clusterScoped(storage) {
-			namespace = "" // people say a namespace by habit
+			namespace = "" // clients often send a namespace for cluster-scoped kinds too
 		}
 		statement, args = heldByKey, []any{storage, namespace, spec.Object.Name}
 	default:
@@ -107,7 +105,7 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 	return uid, nil
 }
 
-// readHeld reads the object in the transaction; nil: it is not held any more.
+// readHeld reads the object in the transaction; nil: the guard no longer holds it.
 func readHeld(ctx context.Context, tx *store.Tx, uid types.UID) (*store.Stored, error) {
 	var found *store.Stored
 	var b sqldb.Batch

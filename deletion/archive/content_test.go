@@ -190,7 +190,7 @@ func TestRemovedKind(t *testing.T) {
 		}
 		status = w.restore(v1.RestoreSpec{Object: name})
 		w.want(status, "Widget/first failed")
-		if r := status.Results[0].Reason; !strings.Contains(r, "the archive does not have that") {
+		if r := status.Results[0].Reason; !strings.Contains(r, "it is not in the archive") {
 			w.Errorf("reason %q", r)
 		}
 	})

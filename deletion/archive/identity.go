@@ -13,23 +13,23 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// identitySpace keeps our derived uids apart from everybody else's.
+// identitySpace is the UUID namespace of the derived uids.
 var identitySpace = uuid.MustParse("6d1c1a52-6b6f-4a63-9a3f-0b8a5f6a3c11")
 
-// maxLives bounds how often one removal is followed into its restorations.
-const maxLives = 1000
+// maxRestores bounds how many restores of one object are followed.
+const maxRestores = 1000
 
-// identity is the uid of an object that is restored, for the n-th time, from
-// the removal of the object with this uid. It follows from them alone, so that
-// a restore that is repeated, also after a crash, recognizes what it did.
+// identity returns the uid of the n-th restored object of the removed object with
+// this uid. It depends on these two only, so a repeated restore, also after a
+// crash, recognizes what it created.
 func identity(uid types.UID, n int) types.UID {
 	return types.UID(uuid.NewSHA1(identitySpace, []byte(string(uid)+"/"+strconv.Itoa(n))).String())
 }
 
-// nextIdentity is the uid that an object gets when it is restored now: the
-// first that no removed object had. A uid is the name of one life.
+// nextIdentity returns the uid that an object gets if it is restored now: the
+// first one that no removed object had. A uid is never used twice.
 func (a *Archive) nextIdentity(ctx context.Context, uid types.UID) (types.UID, error) {
-	for n := range maxLives {
+	for n := range maxRestores {
 		next := identity(uid, n)
 		var one int64
 		found, err := a.db.Row(ctx, wasArchived, []any{string(next)}, &one)
@@ -40,12 +40,12 @@ func (a *Archive) nextIdentity(ctx context.Context, uid types.UID) (types.UID, e
 			return next, nil
 		}
 	}
-	return "", fmt.Errorf("object %s was restored and removed %d times", uid, maxLives)
+	return "", fmt.Errorf("object %s was restored and removed %d times", uid, maxRestores)
 }
 
-// owner finds the object that a reference means now: the object itself, or what
-// it was restored as. now is empty if there is none that could own something in
-// the namespace, or it is being deleted; lives are then the uids that it had.
+// owner finds the owner of a reference as it exists now: the object itself, or the
+// object that it was restored as. now is empty if no such object can own objects
+// in the namespace, or if it is DELETING; lives are then the uids that it had.
 func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namespace string) (now types.UID, lives []types.UID, err error) {
 	r.mu.Lock()
 	restored, here := r.now[o.UID]
@@ -53,7 +53,7 @@ func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namesp
 	if here && r.names.refers(o, restored.key, namespace) {
 		return restored.uid, nil, nil
 	}
-	for next := o.UID; next != "" && !slices.Contains(lives, next) && len(lives) < maxLives; {
+	for next := o.UID; next != "" && !slices.Contains(lives, next) && len(lives) < maxRestores; {
 		lives = append(lives, next)
 		if found, err := r.canOwn(ctx, next, o, namespace); found || err != nil {
 			return next, nil, err
@@ -64,7 +64,7 @@ func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namesp
 		}
 		next = types.UID(after)
 	}
-	// Its row may have left the archive since it was restored.
+	// Its archive row may have expired since it was restored.
 	next, err := r.nextIdentity(ctx, o.UID)
 	if err != nil {
 		return "", nil, err

@@ -40,7 +40,7 @@ func (a *Archive) Kinds() []*kind.Kind {
 			if !ok {
 				return nil, fmt.Errorf("answer a %T as a Restore", obj)
 			}
-			r.ManagedFields = nil // of an object that is not stored
+			r.ManagedFields = nil // the request is not stored
 			var err error
 			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
 			var done bool
@@ -58,11 +58,11 @@ func (a *Archive) Kinds() []*kind.Kind {
 	return []*kind.Kind{archived, restore}
 }
 
-// warn tells a client that prints no status, as kubectl create does without -o,
-// what it would miss.
+// warn sends the important parts of a status as warnings: some clients print no
+// status, such as kubectl create without -o.
 func warn(status v1.RestoreStatus, say func(text string)) {
 	if status.LeftBehind > 0 {
-		say(fmt.Sprintf("%d more left in cascade %s and are still in the archive: restore with spec.withCascade, or spec.cascade", status.LeftBehind, status.Cascade))
+		say(fmt.Sprintf("%d more objects of cascade %s are still in the archive: restore with spec.withCascade, or spec.cascade", status.LeftBehind, status.Cascade))
 	}
 	if status.Conflicts > 0 {
 		say(fmt.Sprintf("%d were skipped because another object has the name: see status.results", status.Conflicts))
@@ -72,7 +72,7 @@ func warn(status v1.RestoreStatus, say func(text string)) {
 	}
 }
 
-// newVersion gives a kind its one version.
+// newVersion adds the one version to a kind.
 func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
 	gvk := v1.GroupVersion.WithKind(k.Name)
 	v := &kind.Version{
@@ -87,7 +87,7 @@ func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
 	return v
 }
 
-// scheme knows our types and what a server says besides objects.
+// scheme has the types of this package, and the types of a server's other answers.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Restore{})
@@ -100,7 +100,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 		return "", "", fmt.Errorf("field label not supported: %s", label)
 	}
 	if err := s.AddFieldLabelConversionFunc(v1.GroupVersion.WithKind("ArchivedObject"), convert); err != nil {
-		panic(fmt.Sprintf("archive scheme: %v", err)) // constants only: one call in a test is proof
+		panic(fmt.Sprintf("archive scheme: %v", err)) // the input is constant: one test call proves it
 	}
 	return s
 })
@@ -108,7 +108,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 var wire = sync.OnceValue(func() *kind.Wire {
 	s := scheme()
 	codecs := serializer.NewCodecFactory(s, serializer.WithStreamingCollectionEncodingToJSON())
-	var text []runtime.SerializerInfo // our types have no protobuf form
+	var text []runtime.SerializerInfo // these types have no protobuf form
 	for _, info := range codecs.SupportedMediaTypes() {
 		if info.EncodesAsText {
 			text = append(text, info)

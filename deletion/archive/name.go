@@ -15,9 +15,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// names knows what kinds are called: those that are served, and those whose
-// definition was removed, which leave their names in archive_kinds. It is read
-// once for a request.
+// names has the names of kinds: of served ones, and of those whose definition was
+// removed, from archive_kinds. It is read once per request.
 type names struct {
 	served  *kind.Snapshot
 	removed map[string]removedKind // by storage name; none of them is served
@@ -33,13 +32,14 @@ type removedKind struct {
 }
 
 func (a *Archive) names(ctx context.Context) (*names, error) {
-	// Served kinds first: one that leaves meanwhile left its names before.
+	// Served kinds first: a kind that is removed meanwhile is in archive_kinds
+	// already.
 	n := &names{served: a.kinds.Snapshot(), removed: map[string]removedKind{}}
 	rows, err := a.db.Query(ctx, listKinds)
 	if err != nil {
 		return nil, fmt.Errorf("read archived kinds: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // closed below; again on the way of an error
+	defer func() { _ = rows.Close() }() // closed below; for early returns
 	for rows.Next() {
 		var storage, short string
 		var k removedKind
@@ -50,15 +50,15 @@ func (a *Archive) names(ctx context.Context) (*names, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read archived kinds: %w", err)
 		}
-		if _, ok := n.served.Stored(storage); !ok { // else its definition is there again
+		if _, ok := n.served.Stored(storage); !ok { // otherwise its definition exists again
 			n.removed[storage] = k
 		}
 	}
 	return n, errors.Join(rows.Err(), rows.Close())
 }
 
-// gvk is what a stored kind is called. One that is not known any more is called
-// by its storage name.
+// gvk returns the names of a stored kind. For an unknown kind it uses the storage
+// name.
 func (n *names) gvk(storage string) schema.GroupVersionKind {
 	if k, ok := n.served.Stored(storage); ok && len(k.Versions) > 0 {
 		return k.Versions[0].GVK
@@ -70,7 +70,7 @@ func (n *names) gvk(storage string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group, Version: "v1", Kind: plural}
 }
 
-// clusterScoped says that objects of the kind are known to be in no namespace.
+// clusterScoped reports whether the kind is known to be cluster-scoped.
 func (n *names) clusterScoped(storage string) bool {
 	if k, ok := n.served.Stored(storage); ok {
 		return !k.Namespaced
@@ -81,7 +81,7 @@ func (n *names) clusterScoped(storage string) bool {
 
 // storageOf finds the stored kind that a client means: by kind, plural,
 // singular, short name or "plural.group", in any case. An apiVersion narrows
-// it. A word that is none of these may be the storage name of archived objects.
+// it. Any other word may be the storage name of archived objects.
 // Error: BadRequest if neither the server nor the archive knows the kind.
 func (a *Archive) storageOf(ctx context.Context, n *names, apiVersion, word string) (string, error) {
 	var group string
@@ -114,13 +114,13 @@ func (a *Archive) storageOf(ctx context.Context, n *names, apiVersion, word stri
 	return storage, nil
 }
 
-// find lists the storage names of the kinds that answer to a word.
+// find lists the storage names of the kinds that have the word as a name.
 func (n *names) find(grouped bool, group, word string) (found []string) {
 	for _, k := range n.served.Kinds {
 		if k.Ephemeral || k.Source != nil || grouped && k.Group != group || slices.Contains(found, k.Storage) {
 			continue
 		}
-		if answersTo(word, k.Group, append([]string{k.Name, k.Plural, k.Singular, k.Storage}, k.ShortNames...)) {
+		if hasName(word, k.Group, append([]string{k.Name, k.Plural, k.Singular, k.Storage}, k.ShortNames...)) {
 			found = append(found, k.Storage)
 		}
 	}
@@ -128,7 +128,7 @@ func (n *names) find(grouped bool, group, word string) (found []string) {
 		if grouped && k.gvk.Group != group {
 			continue
 		}
-		if answersTo(word, k.gvk.Group, append([]string{k.gvk.Kind, k.plural, k.singular, storage}, k.short...)) {
+		if hasName(word, k.gvk.Group, append([]string{k.gvk.Kind, k.plural, k.singular, storage}, k.short...)) {
 			found = append(found, storage)
 		}
 	}
@@ -136,8 +136,8 @@ func (n *names) find(grouped bool, group, word string) (found []string) {
 	return found
 }
 
-// answersTo says whether a word is one of the names, alone or with the group.
-func answersTo(word, group string, names []string) bool {
+// hasName reports whether a word is one of the names, alone or with the group.
+func hasName(word, group string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return name != "" && (strings.EqualFold(name, word) || strings.EqualFold(kind.StorageName(group, name), word))
 	})

@@ -9,24 +9,23 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// candidate is an object that is to come back. Its body is read when its turn
-// comes: a cascade may be large.
+// candidate is an object to restore. Its body is read only when it is restored,
+// because a cascade may be large.
 type candidate struct {
 	id      int64 // of its archive row: the revision of its removal
 	uid     types.UID
 	key     object.Key
 	owners  []types.UID
 	cascade string
-	// late: somebody made it while the cascade went on, and it went too. See
-	// markLate.
-	late bool
+	// recreated: a client created it during the cascade, which removed it too. See
+	// markRecreated.
+	recreated bool
 }
 
-// plan orders candidates in levels: what an object needs is in a level before
-// its own. It needs its owners, its namespace and the definition of its kind,
-// as far as they come back with it. Owners in a circle cannot all come first:
-// the circle is cut where it is entered. Within a level the order is that of
-// the removals.
+// plan orders candidates in levels: what an object needs is in an earlier level.
+// It needs its owners, its namespace and the definition of its kind, if they are
+// candidates too. A circle of owners is cut at the candidate where the search
+// enters it. A level is in order of removal.
 func plan(all []*candidate) [][]*candidate {
 	p := planner{byUID: map[types.UID]*candidate{}, byKey: map[object.Key]*candidate{}, levels: map[*candidate]int{}}
 	slices.SortFunc(all, func(a, b *candidate) int { return cmp.Compare(a.id, b.id) })
@@ -46,7 +45,7 @@ func plan(all []*candidate) [][]*candidate {
 	}
 	for _, level := range levels {
 		for _, c := range level {
-			p.markLate(c)
+			p.markRecreated(c)
 		}
 	}
 	return levels
@@ -54,16 +53,16 @@ func plan(all []*candidate) [][]*candidate {
 
 type planner struct {
 	byUID  map[types.UID]*candidate
-	byKey  map[object.Key]*candidate // the first of its name that went
+	byKey  map[object.Key]*candidate // the first of its name that was removed
 	levels map[*candidate]int        // inProgress, or the level
 }
 
-// inProgress marks a candidate whose needs are being looked at.
+// inProgress marks a candidate whose needs are being visited.
 const inProgress = -1
 
 func (p *planner) level(c *candidate) int {
 	if level, seen := p.levels[c]; seen {
-		return level // inProgress: a circle, to be cut here
+		return level // inProgress: cut the circle here
 	}
 	p.levels[c] = inProgress
 	level := 0
@@ -87,18 +86,18 @@ func (p *planner) needs(c *candidate) []*candidate {
 	if c.key.Namespace != "" {
 		add(p.byKey[object.Key{Kind: namespaces, Name: c.key.Namespace}])
 	}
-	// A definition is named as its objects are stored.
+	// The name of a definition is the storage name of its objects.
 	add(p.byKey[object.Key{Kind: definitions, Name: c.key.Kind}])
 	return needs
 }
 
-// markLate tells what was there when the deletion was asked for from what a
-// controller made again because it had not heard of it: of two objects of a name
-// the first to go was there, and what belongs to late ones only is late itself.
-// Who restores wants what was there. Owners must have been marked before.
-func (p *planner) markLate(c *candidate) {
-	c.late = p.byKey[c.key] != c || len(c.owners) > 0 && !slices.ContainsFunc(c.owners, func(uid types.UID) bool {
+// markRecreated marks objects that a controller created again during the cascade,
+// before it saw the deletion. A restore wants the objects from before the cascade.
+// Of two objects of one name, the first one removed is from before; an object
+// whose owners are all recreated is recreated too. Mark owners first.
+func (p *planner) markRecreated(c *candidate) {
+	c.recreated = p.byKey[c.key] != c || len(c.owners) > 0 && !slices.ContainsFunc(c.owners, func(uid types.UID) bool {
 		owner := p.byUID[uid]
-		return owner == nil || !owner.late
+		return owner == nil || !owner.recreated
 	})
 }

@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 				var names []string
 				for _, c := range level {
 					text := string(c.uid)
-					if c.late {
+					if c.recreated {
 						text += "(late)"
 					}
 					names = append(names, text)

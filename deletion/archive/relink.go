@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owners have new uids when they come back, and may come back after what they
-// own. An object that is restored while an owner is gone comes back without the
-// reference to it: the collector would delete it at once. The create remembers
-// the reference in dropped_references, in its transaction, and the transaction
-// that restores the owner gives it back (giveBack). Whichever of the two commits
-// first, the other sees it: the create of the dependent fails with
-// store.ErrOwnerIsBack, that of the owner with store.ErrAwaited, and both are
-// repeated. docs/spec/archive.md has the interleavings.
+// Restored owners have new uids, and may be restored after their dependents. An
+// object that is restored while an owner does not exist loses the reference to
+// it: otherwise the collector would delete it at once. The create stores the
+// reference in dropped_references, in its transaction, and the transaction that
+// restores the owner adds it again (relink). If both run at once, the second to
+// commit fails and is retried: the create of the dependent with
+// store.ErrOwnerIsBack, that of the owner with store.ErrAwaited.
+// docs/spec/archive.md has the interleavings.
 
-// maxRelinks bounds the dependents that one transaction relinks. What is left
-// follows in transactions of its own; if the process ends between them, the same
-// Restore again goes on.
+// maxRelinks bounds the dependents that one transaction relinks. Further
+// transactions relink the rest; after a crash between them, the same Restore, sent
+// again, continues.
 const maxRelinks = 500
 
-// link makes the references lead to the owners as they are now, and returns those
-// that the object must come back without.
+// link updates the references to the uids that the owners have now, and returns
+// the references that the object is restored without.
 func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, result *v1.RestoreResult) ([]store.DroppedReference, error) {
 	wanted, err := r.references(ctx, c.uid, m.GetOwnerReferences())
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, r
 		}
 		dropped = append(dropped, store.DroppedReference{Owners: lives, Reference: string(reference)})
 		result.Warnings = append(result.Warnings,
-			fmt.Sprintf("the reference to its owner %s %s is left out: that is not there; a restore of the owner gives it back", o.Kind, o.Name))
+			fmt.Sprintf("the reference to its owner %s %s is left out: the owner does not exist; a restore of the owner adds it again", o.Kind, o.Name))
 	}
 	m.SetOwnerReferences(kept)
 	known, err := knownOwners(kept)
@@ -64,14 +64,14 @@ func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, r
 	return dropped, err
 }
 
-// references are those of the archived object, and those that it had been
-// restored without, unless a client gave it an owner since.
+// references returns those of the archived object, and those that it was restored
+// without, unless a client gave it an owner since.
 func (r *restoration) references(ctx context.Context, uid types.UID, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	rows, err := r.db.Query(ctx, droppedBy, string(uid))
 	if err != nil {
 		return nil, fmt.Errorf("read dropped references: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // read to its end, or on the way of an error
+	defer func() { _ = rows.Close() }() // the error is in rows.Err, or an earlier one is returned
 	all := slices.Clone(archived)
 	for rows.Next() {
 		var w waiting
@@ -90,7 +90,7 @@ func (r *restoration) references(ctx context.Context, uid types.UID, archived []
 	return all, rows.Err()
 }
 
-// knownOwners is the form in which dropped_references keeps uids.
+// knownOwners encodes the owners' uids as dropped_references stores them.
 func knownOwners(references []metav1.OwnerReference) (string, error) {
 	uids := make([]types.UID, len(references))
 	for i, o := range references {
@@ -118,18 +118,18 @@ func (w *waiting) parse(known string) error {
 	return nil
 }
 
-// edited says that a client gave the object an owner after it was restored. From
-// then on its references are the client's. References that are gone mean
-// nothing: the collector takes those of owners that leave.
+// edited reports whether a client gave the object an owner after it was restored.
+// From then on its references are the client's. Missing references do not count:
+// the collector drops those of removed owners.
 func (w *waiting) edited(references []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(references, func(o metav1.OwnerReference) bool { return !slices.Contains(w.known, o.UID) })
 }
 
-// giveBack gives references back to the objects that were restored before their
-// owner, which had the uid was and has the uid now. Each is given back once, and
-// only to an object that is ACTIVE and whose owners no client has changed. more
-// says that it stopped at maxRelinks.
-func (r *restoration) giveBack(ctx context.Context, tx *store.Tx, was, now types.UID, result *v1.RestoreResult) (more bool, err error) {
+// relink adds the dropped references again to the objects that were restored
+// before their owner, which had the uid was and has the uid now. It does so once
+// per reference, and only for ACTIVE objects whose owners no client has changed.
+// more says that it stopped at maxRelinks.
+func (r *restoration) relink(ctx context.Context, tx *store.Tx, was, now types.UID, result *v1.RestoreResult) (more bool, err error) {
 	var owner *object.Key
 	var found []*waiting
 	var b sqldb.Batch
@@ -154,17 +154,17 @@ func (r *restoration) giveBack(ctx context.Context, tx *store.Tx, was, now types
 		return false, fmt.Errorf("read dropped references: %w", err)
 	}
 	if owner == nil {
-		return false, nil // it left meanwhile: the references wait for its next restore
+		return false, nil // it was removed meanwhile: the references wait for its next restore
 	}
 	for _, w := range found {
-		if err := r.giveBackOne(ctx, tx, w, *owner, now, result); err != nil {
+		if err := r.relinkOne(ctx, tx, w, *owner, now, result); err != nil {
 			return false, fmt.Errorf("relink %s: %w", w.Key, err)
 		}
 	}
 	return len(found) == maxRelinks, tx.Flush(ctx)
 }
 
-func (r *restoration) giveBackOne(ctx context.Context, tx *store.Tx, w *waiting, owner object.Key, now types.UID, result *v1.RestoreResult) error {
+func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, w *waiting, owner object.Key, now types.UID, result *v1.RestoreResult) error {
 	m, err := object.ParseMeta(w.Body)
 	if err != nil {
 		return err
@@ -197,15 +197,15 @@ func (r *restoration) giveBackOne(ctx context.Context, tx *store.Tx, w *waiting,
 	return tx.Send(ctx, &b)
 }
 
-// giveBackLater is giveBack in transactions of its own, for what is left.
-func (r *restoration) giveBackLater(ctx context.Context, was, now types.UID, result *v1.RestoreResult) error {
+// relinkRest relinks the remaining dependents in further transactions.
+func (r *restoration) relinkRest(ctx context.Context, was, now types.UID, result *v1.RestoreResult) error {
 	var n int64
 	if found, err := r.db.Row(ctx, anyDroppedFor, []any{string(was)}, &n); err != nil || !found {
 		return err
 	}
 	for more := !r.spec.DryRun; more; {
 		err := r.store.Transact(ctx, func(tx *store.Tx) (err error) {
-			more, err = r.giveBack(ctx, tx, was, now, result)
+			more, err = r.relink(ctx, tx, was, now, result)
 			return err
 		})
 		if err != nil {
@@ -215,9 +215,8 @@ func (r *restoration) giveBackLater(ctx context.Context, was, now types.UID, res
 	return nil
 }
 
-// refers says whether a reference of an object in a namespace means this owner. A
-// reference that names another kind or name, or an owner in another namespace,
-// leads nowhere for the collector.
+// refers reports whether a reference of an object in a namespace names this owner.
+// A reference to another kind, name or namespace is dangling for the collector.
 func (n *names) refers(o metav1.OwnerReference, owner object.Key, namespace string) bool {
 	gv, err := schema.ParseGroupVersion(o.APIVersion)
 	gvk := n.gvk(owner.Kind)

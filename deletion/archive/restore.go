@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// restorers is how many objects of a level are restored at once: enough for
-	// the store to write them in batches.
+	// restorers is how many objects of a level are restored concurrently: enough
+	// for the store to write them in batches.
 	restorers = 32
-	// planPage is how many rows are read at a time while planning.
+	// planPage is how many rows one statement of the planning reads.
 	planPage = 1000
 )
 
-// Restore brings back what the spec names and says what became of each object.
-// Errors: BadRequest for a spec that makes no sense or names nothing that is
-// archived. An object that cannot be restored is no error but a result.
+// Restore restores the objects that the spec names and returns a result for each.
+// Errors: BadRequest for an invalid spec, or one that names no archived object.
+// An object that cannot be restored is a result and not an error.
 func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
 	names, err := a.names(ctx)
 	if err != nil {
@@ -67,7 +67,8 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 	return status, err
 }
 
-// countLeft says what else went with an object that is restored alone.
+// countLeft counts the other objects of the cascade, for an object that is
+// restored alone.
 func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.RestoreStatus) error {
 	var left int64
 	if _, err := a.db.Row(ctx, countLeft, []any{c.cascade, c.id}, &left); err != nil {
@@ -83,7 +84,7 @@ func (a *Archive) begin(spec v1.RestoreSpec, names *names) *restoration {
 	return &restoration{Archive: a, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
 }
 
-// candidates finds what the spec names.
+// candidates reads the objects that the spec names.
 func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec) ([]*candidate, error) {
 	named := 0
 	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
@@ -95,7 +96,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
 	}
 	if spec.Cascade != "" && spec.WithCascade {
-		return nil, object.BadRequestf("spec: withCascade goes with uid or object; cascade restores all of it anyway")
+		return nil, object.BadRequestf("spec: withCascade is for uid or object; cascade restores the whole cascade anyway")
 	}
 	var found []*candidate
 	var err error
@@ -111,7 +112,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
 		found, err = a.newest(ctx, n, *spec.Object)
 	default:
-		missing = "no archived object is of the cascade " + spec.Cascade
+		missing = "no archived object belongs to the cascade " + spec.Cascade
 		found, err = a.all(ctx, filter{cascade: spec.Cascade})
 	}
 	if err == nil && len(found) == 0 {
@@ -123,9 +124,9 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 	return a.all(ctx, filter{cascade: found[0].cascade})
 }
 
-// newest finds the last removal of an object by its name. If that was in a
-// cascade, and another object of the name went before it in the same one, then
-// that was there, and the last one is late: see markLate.
+// newest finds the last removal of an object by its name. If the same cascade
+// removed another object of the name before, it returns that one, because the last
+// one was recreated during the cascade: see markRecreated.
 func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*candidate, error) {
 	if o.Kind == "" || o.Name == "" {
 		return nil, object.BadRequestf("spec.object: kind and name must be set")
@@ -136,7 +137,7 @@ func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*can
 	}
 	f := filter{kind: storage, namespace: o.Namespace, name: o.Name}
 	if n.clusterScoped(storage) {
-		f.namespace = "" // people say a namespace by habit
+		f.namespace = "" // clients often send a namespace for cluster-scoped kinds too
 	}
 	var last *row
 	err = a.find(ctx, f, 0, 1, func(r *row) error {
@@ -147,15 +148,15 @@ func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*can
 		return nil, err
 	}
 	if last.key().Namespace != f.namespace {
-		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s; say so", o.Kind, o.Name, last.key().Namespace)
+		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s: set spec.object.namespace", o.Kind, o.Name, last.key().Namespace)
 	}
 	f.cascade = last.cascade
 	found, err := a.all(ctx, f)
 	return found[max(0, len(found)-1):], err
 }
 
-// all reads everything that a filter finds, page by page, the newest removal
-// first, and keeps what planning needs.
+// all reads all rows that match a filter, page by page, the newest removal first,
+// and keeps what planning needs.
 func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 	var all []*candidate
 	for before := int64(0); ; {
@@ -170,8 +171,8 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 	}
 }
 
-// newCandidate reads who the object's owners were. A body that cannot be read
-// has none: restoring it will say why.
+// newCandidate reads the object's owners. For an unreadable body it has none: the
+// restore of the object reports the error.
 func newCandidate(r *row) *candidate {
 	c := &candidate{id: r.id, uid: r.uid, key: r.key(), cascade: r.cascade}
 	if m, err := object.ParseMeta(r.body); err == nil {
@@ -182,9 +183,9 @@ func newCandidate(r *row) *candidate {
 	return c
 }
 
-// level restores the objects of a level, several at once, until it is time to
-// stop. It returns the results of those that it came to, in order.
-func (r *restoration) level(ctx context.Context, level []*candidate, late func() bool) ([]v1.RestoreResult, error) {
+// level restores the objects of a level concurrently, until timeUp. It returns the
+// results of those that it began, in order.
+func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func() bool) ([]v1.RestoreResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	results := make([]v1.RestoreResult, len(level))
@@ -201,7 +202,7 @@ func (r *restoration) level(ctx context.Context, level []*candidate, late func()
 		})
 	}
 	begun := 0
-	for ; begun < len(level) && ctx.Err() == nil && !late(); begun++ {
+	for ; begun < len(level) && ctx.Err() == nil && !timeUp(); begun++ {
 		next <- begun
 	}
 	close(next)

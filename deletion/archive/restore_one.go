@@ -20,41 +20,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// restoration is one Restore under way.
+// restoration is the state of one running Restore.
 type restoration struct {
 	*Archive
 	spec  v1.RestoreSpec
 	names *names
 
 	mu   sync.Mutex
-	now  map[types.UID]restored // what removed objects are now; guarded by mu
-	made map[object.Key]bool    // what was, or in a dry run would be, created; guarded by mu
+	now  map[types.UID]restored // restored objects, by the uid of the removed ones; guarded by mu
+	made map[object.Key]bool    // created, or would be in a dry run; guarded by mu
 }
 
-// restored is what a removed object is now.
+// restored is the restored object of a removed one.
 type restored struct {
 	uid types.UID
 	key object.Key
 }
 
-// errUnserved says that the kind is not there, which in a dry run may be
-// because its definition has not been restored.
+// errUnserved: the kind is not served. In a dry run, the definition may be part of
+// the same restore.
 var errUnserved = errors.New("its kind is not served")
 
-// maxAttempts bounds how often the create of an object is repeated because its
-// owners come back meanwhile.
+// maxAttempts bounds the retries of a create whose owners are restored
+// concurrently.
 const maxAttempts = 3
 
-// one restores one object. An error is ours and ends the restore; whatever is
-// wrong with the object is a result.
+// one restores one object. An error is the server's and ends the restore; a
+// problem of the object is a result.
 func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, error) {
 	gvk := r.names.gvk(c.key.Kind)
 	result := v1.RestoreResult{
 		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
 		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
 	}
-	if c.late {
-		result.Outcome, result.Reason = v1.Skipped, "it was made while the cascade went on; what was there before is restored"
+	if c.recreated {
+		result.Outcome, result.Reason = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored"
 		return result, nil
 	}
 	archived, err := r.Archive.one(ctx, archivedByID, c.id)
@@ -78,7 +78,7 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		}
 	}
 	if errors.Is(err, store.ErrOwnerIsBack) {
-		err = refusal{errors.New("its owners come and go; restore again")}
+		err = refusal{errors.New("its owners change at the same time; restore again")}
 	}
 	if err := r.judge(ctx, c, err, &result); err != nil {
 		return result, err
@@ -89,7 +89,7 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	return result, nil
 }
 
-// refusal is something wrong with the object, and not with us.
+// refusal is a problem of the object, and not an error of the server.
 type refusal struct{ cause error }
 
 func (e refusal) Error() string { return e.cause.Error() }
@@ -110,7 +110,7 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	}
 	obj, err := v.Decode(body, "")
 	if err != nil {
-		return refusal{fmt.Errorf("what was stored cannot be read: %w", err)}
+		return refusal{fmt.Errorf("the stored object cannot be read: %w", err)}
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -146,8 +146,8 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	return err
 }
 
-// put stores the object. If references wait for it, they are given back in the
-// same transaction.
+// put stores the object. If dropped references wait for it, the same transaction
+// relinks them.
 func (r *restoration) put(ctx context.Context, c *candidate, request store.CreateRequest, result *v1.RestoreResult) error {
 	_, err := r.store.Create(ctx, request)
 	if !errors.Is(err, store.ErrAwaited) {
@@ -159,13 +159,13 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 		if err := tx.Restore(ctx, request); err != nil {
 			return err
 		}
-		more, err = r.giveBack(ctx, tx, c.uid, result.NewUID, result)
+		more, err = r.relink(ctx, tx, c.uid, result.NewUID, result)
 		return err
 	})
 	if err != nil || !more {
 		return err
 	}
-	return r.giveBackLater(ctx, c.uid, result.NewUID, result)
+	return r.relinkRest(ctx, c.uid, result.NewUID, result)
 }
 
 // unserved says why the kind of an object is not served, and what brings it back.
@@ -175,19 +175,19 @@ func (r *restoration) unserved(ctx context.Context, c *candidate) error {
 	case err != nil:
 		return err
 	case definition == nil:
-		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; the archive does not have that", errUnserved, c.key.Kind)
+		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; it is not in the archive", errUnserved, c.key.Kind)
 	case definition.cascade == c.cascade:
-		return fmt.Errorf("%w: its CustomResourceDefinition %s left with it; to bring both back: exeunt restore --cascade %s",
+		return fmt.Errorf("%w: its CustomResourceDefinition %s was removed with it; to restore both: exeunt restore --cascade %s",
 			errUnserved, c.key.Kind, c.cascade)
 	}
 	return fmt.Errorf("%w: its CustomResourceDefinition %s was deleted too; first: exeunt restore customresourcedefinition/%s",
 		errUnserved, c.key.Kind, definition.name)
 }
 
-// clean takes off what belongs to the life, and the death, before.
+// clean removes the metadata of the old object and of its deletion.
 func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	if m.GetDeletionTimestamp() != nil {
-		// These were put there by the deletion; the others are the user's.
+		// The deletion set these; the others are the user's.
 		gone := append([]string{
 			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade,
 		}, rules.DeleteFinalizers...)
@@ -195,7 +195,7 @@ func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	}
 	annotations := maps.Clone(m.GetAnnotations())
 	delete(annotations, lifecycle.HeldAbove)
-	delete(annotations, lifecycle.ConfirmCascade) // that was for the cascade before
+	delete(annotations, lifecycle.ConfirmCascade) // it confirmed the old cascade
 	m.SetAnnotations(annotations)
 	m.SetResourceVersion("")
 	m.SetGeneration(0)
@@ -227,15 +227,15 @@ func (r *restoration) request(key object.Key, v *kind.Version, obj runtime.Objec
 	return request, nil
 }
 
-// judge turns what create said into a result, and notes what the object is
-// now. It returns errors that are ours.
+// judge converts the error of create into a result, and remembers the restored
+// object. It returns errors of the server.
 func (r *restoration) judge(ctx context.Context, c *candidate, err error, result *v1.RestoreResult) error {
 	var refused refusal
 	var known *object.Error
 	switch {
 	case err == nil:
 		result.Outcome = v1.Created
-	case r.willBe(c, err):
+	case r.wouldExist(c, err):
 		result.Outcome = v1.Created
 	case object.Is(err, object.AlreadyExists), object.Is(err, object.BeingDeleted):
 		return r.taken(ctx, c, result)
@@ -249,9 +249,9 @@ func (r *restoration) judge(ctx context.Context, c *candidate, err error, result
 	return nil
 }
 
-// willBe says whether a dry run failed only because nothing was done: the
-// namespace or the definition would be there.
-func (r *restoration) willBe(c *candidate, err error) bool {
+// wouldExist reports whether a create failed only because this is a dry run: the
+// restore itself would create the namespace or the definition.
+func (r *restoration) wouldExist(c *candidate, err error) bool {
 	if !r.spec.DryRun {
 		return false
 	}
@@ -261,8 +261,8 @@ func (r *restoration) willBe(c *candidate, err error) bool {
 		errors.Is(err, errUnserved) && r.made[object.Key{Kind: definitions, Name: c.key.Kind}]
 }
 
-// taken finds out who has the name: the object itself, restored before, or
-// another one.
+// taken reads the object that has the name: the restored object itself, or another
+// one.
 func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.RestoreResult) error {
 	holder, err := r.store.Get(ctx, c.key)
 	if object.Is(err, object.NotFound) {
@@ -284,7 +284,7 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 	case holder.UID == result.NewUID:
 		result.Reason = "it was restored before"
 		r.note(c, holder.UID, false)
-		return r.giveBackLater(ctx, c.uid, holder.UID, result)
+		return r.relinkRest(ctx, c.uid, holder.UID, result)
 	case c.key.Kind == namespaces:
 		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
 		if r.spec.Cascade != "" || r.spec.WithCascade {
@@ -307,8 +307,9 @@ func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	}
 }
 
-// version finds how the kind is stored. A definition that was restored a
-// moment ago needs another one until it is served.
+// version returns the stored version of the kind. If this restore has just created
+// the definition, version waits until the kind is served, at most
+// Options.KindWait.
 func (r *restoration) version(ctx context.Context, storage string) (*kind.Version, error) {
 	r.mu.Lock()
 	expected := !r.spec.DryRun && r.made[object.Key{Kind: definitions, Name: storage}]

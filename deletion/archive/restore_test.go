@@ -171,7 +171,7 @@ func TestRestoreNotTheLate(t *testing.T) {
 			w.Errorf("restored %s, want %s, which was there before; late was %s", got, child.UID, late.UID)
 		}
 		for _, i := range []int{2, 4} {
-			if got := status.Results[i].Reason; !strings.HasPrefix(got, "it was made while the cascade went on") {
+			if got := status.Results[i].Reason; !strings.HasPrefix(got, "it was created during the cascade") {
 				w.Errorf("reason %q", got)
 			}
 		}

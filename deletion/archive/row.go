@@ -31,14 +31,14 @@ type row struct {
 	name         string
 	removedAt    int64
 	actor        string
-	requester    string // the client whose delete began the cascade; the actor itself, if it asked
+	requester    string // the client whose delete began the cascade; may be the actor
 	cascade      string
 	size         int64
 	bodyRevision int64  // 0: not kept
 	body         []byte // nil: not kept
 }
 
-// key is what the object was found by.
+// key returns the key that the object had.
 func (r *row) key() object.Key {
 	k := object.Key{Kind: r.kind, Namespace: r.namespace, Name: r.name}
 	if r.kind == namespaces {
@@ -47,10 +47,10 @@ func (r *row) key() object.Key {
 	return k
 }
 
-// filter is what a list asks for; empty strings are no conditions.
+// filter is the conditions of a list; an empty string is no condition.
 type filter struct {
 	namespace, kind, name, actor, requester, cascade string
-	uid                                              string // not for find: at most one row has it
+	uid                                              string // find ignores it: see addOne
 }
 
 func (f filter) matches(r *row) bool {
@@ -77,7 +77,7 @@ func (a *Archive) find(ctx context.Context, f filter, before int64, limit int, v
 	return a.query(ctx, statement, append(args, int64(limit)), visit)
 }
 
-// one reads the row that a statement finds; nil if there is none.
+// one reads the row of a statement; nil if there is none.
 func (a *Archive) one(ctx context.Context, statement string, args ...any) (*row, error) {
 	var found *row
 	err := a.query(ctx, statement, args, func(r *row) error {
@@ -92,7 +92,7 @@ func (a *Archive) query(ctx context.Context, statement string, args []any, visit
 	if err != nil {
 		return fmt.Errorf("read archive: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // closed below; again on the way of an error
+	defer func() { _ = rows.Close() }() // closed below; for early returns
 	for rows.Next() {
 		r := &row{}
 		err := rows.Scan(&r.id, (*string)(&r.uid), &r.kind, &r.namespace, &r.name, &r.removedAt, &r.actor, &r.requester, &r.cascade, &r.size, &r.bodyRevision, &r.body)
@@ -109,7 +109,7 @@ func (a *Archive) query(ctx context.Context, statement string, args []any, visit
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// unseal opens the body of a row that was just read.
+// unseal decrypts the body of a row.
 func (a *Archive) unseal(r *row) error {
 	o := object.Object{Key: r.key(), UID: r.uid, Body: r.body}
 	err := a.store.Unseal(&o)
@@ -117,7 +117,7 @@ func (a *Archive) unseal(r *row) error {
 	return err
 }
 
-// archived shows a row to clients.
+// archived converts a row to the API type.
 func (n *names) archived(r *row) (*v1.ArchivedObject, error) {
 	gvk := n.gvk(r.kind)
 	removed := metav1.NewTime(time.UnixMilli(r.removedAt).UTC().Truncate(time.Second))
@@ -143,7 +143,7 @@ func (n *names) archived(r *row) (*v1.ArchivedObject, error) {
 	return o, nil
 }
 
-// wire is the original as clients knew it.
+// wire encodes the original as clients see it.
 func (n *names) wire(r *row, gvk schema.GroupVersionKind) ([]byte, error) {
 	k, ok := n.served.Stored(r.kind)
 	if !ok || len(k.Versions) == 0 || k.Versions[0].Raw {

@@ -14,18 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// pageLimit bounds a page. Bodies come with the rows, so a client that does
-// not page gets a continue token all the same.
+// pageLimit bounds the rows of a page, which include the bodies. A client that
+// sends no limit gets a continue token too.
 const pageLimit = 500
 
-// source serves ArchivedObjects: kind.Source.
+// source implements kind.Source for ArchivedObjects.
 type source struct{ *Archive }
 
 func notFound(name string) error {
 	return object.Errorf(object.NotFound, "archivedobjects %q not found", name)
 }
 
-// get finds the row that an ArchivedObject stands for.
+// get reads the row of an ArchivedObject.
 func (s source) get(ctx context.Context, namespace, name string) (*row, error) {
 	r, err := s.one(ctx, archivedByUID, name)
 	if err != nil {
@@ -50,8 +50,8 @@ func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object
 	return n.archived(r)
 }
 
-// List reads a page, the newest removal first. New removals come before the
-// first page, so they do not disturb the ones after it.
+// List reads a page, the newest removal first. New removals come before the first
+// page, so they do not shift the later ones.
 func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.ArchivedObjectList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObjectList"},
@@ -75,7 +75,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 	before := int64(0)
 	if q.Continue != "" {
 		if before, err = strconv.ParseInt(q.Continue, 10, 64); err != nil || before <= 0 {
-			return nil, object.BadRequestf("continue token %q is not one of this list's", q.Continue)
+			return nil, object.BadRequestf("continue token %q is invalid: list again without it", q.Continue)
 		}
 	}
 	limit := pageLimit
@@ -98,8 +98,8 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 	return list, err
 }
 
-// addOne adds the object that a selector on metadata.name means, if the other
-// conditions hold for it.
+// addOne adds the object of a selector on metadata.name, if it matches the other
+// conditions.
 func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
 	r, err := s.one(ctx, archivedByUID, f.uid)
 	if err != nil || r == nil || !f.matches(r) {
@@ -112,10 +112,10 @@ func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.Archive
 	return err
 }
 
-// selectable are the labels that a fieldSelector may name.
+// selectable is the fields that a fieldSelector may name.
 var selectable = []string{"spec.kind", "spec.name", "spec.requestedBy", "spec.actor", "spec.cascade"}
 
-// filterOf reads the selectors. Only equality can be asked for.
+// filterOf converts the selectors. It supports equality only.
 func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (filter, error) {
 	f := filter{namespace: q.Namespace}
 	if q.Fields == nil {
@@ -123,7 +123,7 @@ func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (fil
 	}
 	for _, r := range q.Fields.Requirements() {
 		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
-			return f, object.BadRequestf("field %s: only = is known here", r.Field)
+			return f, object.BadRequestf("field %s: the archive supports the operator = only", r.Field)
 		}
 		if err := s.restrict(ctx, n, &f, r); err != nil {
 			return f, err

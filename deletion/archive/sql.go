@@ -6,8 +6,8 @@ package archive
 const columns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), a.cascade, a.size,
     coalesce(a.body_revision, 0), c.body`
 
-// listArchived is a page of the archive, the newest removal first: downwards
-// through the primary key. An empty filter lets everything through.
+// listArchived is a page of the archive, the newest removal first, by the primary
+// key in descending order. An empty condition matches all rows.
 const listArchived = `
 SELECT ` + columns + `
 FROM archive a LEFT JOIN changes c ON c.revision = a.body_revision
@@ -16,8 +16,8 @@ WHERE a.id < $1
   AND ($6 = '' OR coalesce(a.requester, a.actor) = $6)
 ORDER BY a.id DESC LIMIT $7`
 
-// listCascade is listArchived for one cascade: archive_cascade_idx, and
-// archive_uid_idx for the object that the cascade is named after.
+// listCascade is listArchived for one cascade, by archive_cascade_idx, and
+// archive_uid_idx for the root object.
 const listCascade = `
 SELECT ` + columns + `
 FROM (
@@ -48,22 +48,22 @@ const wasArchived = `SELECT 1 FROM archive WHERE uid = $1 LIMIT 1`
 // kindArchived scans the archive if there is no such row.
 const kindArchived = `SELECT 1 FROM archive WHERE kind = $1 LIMIT 1`
 
-// listKinds are the kinds whose definition was removed: few.
+// listKinds is the kinds whose definition was removed. They are few.
 const listKinds = `
 SELECT storage, definition, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`
 
-// liveByUID finds an object that can own others: it is not DELETING, or the
-// guard holds its deletion, which has not begun then. The unique index on
-// objects.uid.
+// liveByUID finds an object that can own others: it is not DELETING, or the guard
+// holds its deletion. It uses the unique index on objects.uid.
 const liveByUID = `
 SELECT kind, namespace, name FROM objects WHERE uid = $1 AND (deletion_time IS NULL OR finalizing & 16 <> 0)`
 
-// restoredAs is what an archived object was restored as last. archive_uid_idx.
+// restoredAs is the uid that an archived object was last restored as, by
+// archive_uid_idx.
 const restoredAs = `SELECT coalesce(restored_as, '') FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 
-// countLeft counts the names that a cascade took and that no object was restored
-// to, but for the row $2: archive_cascade_idx, and the unique index on
-// objects.uid for each row.
+// countLeft counts the names in a cascade that have no restored object, except row
+// $2. It uses archive_cascade_idx, and the unique index on objects.uid for each
+// row.
 const countLeft = `
 SELECT count(*) FROM (
     SELECT a.kind, a.namespace, a.name FROM (
@@ -75,8 +75,8 @@ SELECT count(*) FROM (
     HAVING count(o.id) = 0 AND max(CASE WHEN a.id = $2 THEN 1 ELSE 0 END) = 0
 ) AS names`
 
-// droppedFor are the references that wait for an owner, with the dependents as
-// they are. One that is gone or DELETING is not touched.
+// droppedFor is the references that wait for an owner, with their dependents.
+// Dependents that are gone or DELETING are left out.
 const droppedFor = `
 SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, c.body, d.reference, d.known
 FROM dropped_references d JOIN objects o ON o.uid = d.dependent_uid JOIN changes c ON c.revision = o.revision
@@ -85,16 +85,18 @@ ORDER BY d.dependent_uid LIMIT $2`
 
 const anyDroppedFor = `SELECT 1 FROM dropped_references WHERE owner_uid = $1 LIMIT 1`
 
-// droppedBy are the references that an object was restored without.
+// droppedBy is the references that an object was restored without.
 const droppedBy = `SELECT reference, known FROM dropped_references WHERE dependent_uid = $1 ORDER BY owner_uid`
 
-// settleDropped forgets a reference, under all the uids that its owner had.
+// settleDropped deletes a reference, for all uids that its owner had; learnDropped
+// updates the known owners.
 const (
 	settleDropped = `DELETE FROM dropped_references WHERE dependent_uid = $1 AND reference = $2`
 	learnDropped  = `UPDATE dropped_references SET known = $2 WHERE dependent_uid = $1`
 )
 
-// What the guard holds is DELETING with its bit set in finalizing.
+// An object that the guard holds is DELETING with store.FinalizeConfirm (16) set in
+// finalizing.
 const (
 	heldByUID      = `SELECT uid FROM objects WHERE uid = $1 AND deletion_time IS NOT NULL AND finalizing & 16 <> 0`
 	heldByKey      = `SELECT uid FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3 AND deletion_time IS NOT NULL AND finalizing & 16 <> 0`

@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// withStatus gives a stored body the status of another. The result is encoded
-// anew, so that it is the stored form of what it says.
+// withStatus returns a stored body with the status of another. It decodes and
+// encodes the result, so that it has the stored form.
 func withStatus(v *kind.Version, body, from []byte) ([]byte, error) {
 	var old, fields map[string]json.RawMessage
 	if err := json.Unmarshal(from, &old); err != nil {

@@ -21,8 +21,8 @@ var archivedColumns = []metav1.TableColumnDefinition{
 	{Name: "Object", Type: "string", Description: "The name of the object."},
 	{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
 	{Name: "Requested By", Type: "string", Description: "The client whose delete began the cascade."},
-	{Name: "Actor", Type: "string", Description: "Who deleted it: the client, or what followed up its delete."},
-	{Name: "Cascade", Type: "string", Description: "What all that went for one reason has in common."},
+	{Name: "Actor", Type: "string", Description: "The user that deleted it: the client, or a controller that continued the cascade."},
+	{Name: "Cascade", Type: "string", Description: "The id that all objects removed by one delete share."},
 }
 
 // ConvertToTable shows one archived object or a list.
