@@ -171,7 +171,7 @@ func TestRemovedKind(t *testing.T) {
 		name := &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "first"}
 		status := w.restore(v1.RestoreSpec{Object: name})
 		w.want(status, "Widget/first failed")
-		if r := status.Results[0].Reason; !strings.Contains(r, "CustomResourceDefinition widgets.example.com left with it") ||
+		if r := status.Results[0].Reason; !strings.Contains(r, "CustomResourceDefinition widgets.example.com was removed with it") ||
 			!strings.Contains(r, "exeunt restore --cascade "+string(definition.UID)) {
 			w.Errorf("reason %q", r)
 		}

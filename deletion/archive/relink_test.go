@@ -58,7 +58,7 @@ func (w *world) family() (owner, child object.Object) {
 	w.delete(owner, background)
 	status := w.restore(v1.RestoreSpec{UID: child.UID})
 	w.want(status, "ConfigMap/child created")
-	if warnings := status.Results[0].Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "a restore of the owner gives it back") {
+	if warnings := status.Results[0].Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "a restore of the owner adds it again") {
 		w.Fatalf("warnings %q", warnings)
 	}
 	w.wantOwners("configmaps:n/child")
