@@ -22,50 +22,50 @@ import (
 //     belongs to watchers and to lists of the past, and compaction, which now
 //     finds no row, deletes it in its time (forget).
 //
-// Whichever of the last two comes first, the body goes exactly when neither
-// needs it, and a crash between them leaves what the next run finds.
+// In either order of the last two, the body is deleted as soon as neither needs
+// it. After a crash between them, the next run finds what is left.
 //
-// Who and why: a DELETING object carries deletion_actor and deletion_cascade in
-// its head, set by whoever marked it first; a removal that meets them takes
-// them. A cascade is named by the uid of the object whose deletion began it, so
-// a delete request needs to store nothing, and the collector, who removes for
-// the sake of an owner, passes that owner's cascade on, and with it the
-// requester: the client whose delete began the cascade.
+// Who and why: an object that is being deleted has deletion_actor and
+// deletion_cascade in its head, set by the first delete; its removal copies
+// them. The id of a cascade is the uid of the object whose deletion began it, so
+// a delete request stores nothing more. The collector, when it deletes the
+// dependents of an owner, passes on the owner's cascade and its requester: the
+// client whose delete began the cascade.
 
-// defaultArchiveFor is for what is in the archive while it is switched off.
+// defaultArchiveFor applies to archived objects while the archive is switched off.
 const defaultArchiveFor = 24 * time.Hour
 
-// nobody is the actor of a removal that no caller asked for.
-const nobody = "system:exeunt"
+// systemActor is the actor of a removal that no client requested.
+const systemActor = "system:exeunt"
 
-// ArchiveOptions say what becomes of removed objects.
+// ArchiveOptions configure the archive of removed objects.
 type ArchiveOptions struct {
 	// For is how long they are kept; a Namespace's annotation
-	// lifecycle.exeunt.dev/archive-for overrides it. 0: nothing is archived.
-	// What was archived before then leaves after 24 hours.
+	// lifecycle.exeunt.dev/archive-for overrides it. 0: nothing is archived, and
+	// objects that are in the archive already are kept for 24 hours.
 	For time.Duration
-	// MaxBytes bounds the bodies that are kept; the oldest leave first.
+	// MaxBytes bounds the archived bodies; the oldest are deleted first.
 	// Default 1 GiB.
 	MaxBytes int64
-	// DropSecrets: the archive knows only that they went. Otherwise they are kept
-	// with their bodies, sealed as they were.
+	// DropSecrets archives Secrets without their bodies. Otherwise the bodies are
+	// kept, sealed as they were.
 	DropSecrets bool
 }
 
 // archivist writes archive rows.
 type archivist struct {
 	on      bool
-	secrets bool // their bodies are kept
+	secrets bool // keep the bodies of Secrets
 }
 
 func newArchivist(o ArchiveOptions) archivist {
 	return archivist{on: o.For > 0, secrets: !o.DropSecrets}
 }
 
-// queue adds the statement that archives a removed object and returns the size
-// of what is kept.
+// queue adds the statement that archives a removed object and returns the bytes
+// that it keeps.
 func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
-	// Events tell of others; nobody wants them back.
+	// Events are not archived: there is no reason to restore one.
 	if !a.on || f.key.Kind == "events" {
 		return 0
 	}
@@ -81,17 +81,16 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 // keeps says whether the body of a removed object is kept.
 func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != "secrets" }
 
-// size is what a removed object takes in the archive.
+// size is how many bytes a removed object takes in the archive.
 func (a archivist) size(f *effect) int64 {
-	// Events tell of others; nobody wants them back.
 	if !a.on || f.key.Kind == "events" || !a.keeps(f) {
 		return 0
 	}
 	return int64(f.before.stored)
 }
 
-// cause is what the head of an object is to say about its deletion: nil, but
-// for an effect that marks it.
+// cause is what an update writes into the head about the deletion: nil, except
+// for the effect that begins the deletion.
 func (f *effect) cause() (actor, cascade, requester any) {
 	if f.deletionTime == nil || f.before.deleting {
 		return nil, nil, nil
@@ -99,11 +98,11 @@ func (f *effect) cause() (actor, cascade, requester any) {
 	return f.causeOfRemoval()
 }
 
-// causeOfRemoval is why a deletion begins or ends here. Nil: the cascade is the
-// object's own; the actor itself asked.
+// causeOfRemoval is who deletes the object, in which cascade. A nil cascade is
+// the object's own; a nil requester is the actor.
 func (f *effect) causeOfRemoval() (actor, cascade, requester any) {
 	if actor = f.actor; f.actor == "" {
-		actor = nobody
+		actor = systemActor
 	}
 	if f.cascade != "" {
 		cascade = f.cascade
@@ -114,7 +113,7 @@ func (f *effect) causeOfRemoval() (actor, cascade, requester any) {
 	return actor, cascade, requester
 }
 
-// sameCause says whether two deletions are told in the same words.
+// sameCause says whether two deletions have the same actor, cascade and requester.
 func (f *effect) sameCause(other *effect) bool {
 	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester
 }

@@ -13,20 +13,19 @@ import (
 )
 
 // A batch of operations is one transaction in three steps: load the objects
-// that the operations name, decide each operation in memory against what is
-// loaded and what the ones before it decided, then write all that was decided.
+// that the operations name; decide each operation in memory, from the loaded
+// objects and the decisions before it; write all decisions.
 //
-// An operation writes nothing while it decides. One that is refused, or
-// panics, therefore leaves nothing to undo, and needs no savepoint: that would
-// be two more statements per operation, and on PostgreSQL a round trip. What is
-// left for savepoints is a statement that the database refuses. Then the whole
-// batch is rolled back and its operations are run again one by one, each as its
-// own transaction, so that only the one at fault fails.
+// An operation writes nothing while it decides. So an operation that is refused
+// or panics leaves nothing to undo and needs no savepoint, which would be two
+// more statements per operation, and a round trip on PostgreSQL. If the database
+// refuses a statement, the whole batch is rolled back and each operation runs
+// again in its own transaction, so that only the operation at fault fails.
 
-// environment is what a batch acts on. Tests replace the parts.
+// environment is what a batch needs from its store. Tests replace the parts.
 type environment struct {
 	begin     func(context.Context) (transaction, error)
-	committed func(events []*Event) // in revision order; before the waiters are answered
+	committed func(events []*Event) // in revision order; before the operations are answered
 	failed    func(error)           // after a commit whose outcome is not known
 	now       func() time.Time
 	log       *slog.Logger
@@ -37,16 +36,16 @@ type environment struct {
 type transaction interface {
 	// load fills in the objects that v names, and v.revision.
 	load(ctx context.Context, v *view) error
-	// parents finds out which of some uids have dependents.
+	// parents sets v.parents: which of the uids have dependents.
 	parents(ctx context.Context, v *view, uids []string) error
-	// write queues and sends the effects; the last one's revision is the new
-	// current one.
+	// write sends the effects and sets the current revision to that of the last
+	// effect.
 	write(ctx context.Context, effects []*effect) error
 	commit(ctx context.Context) error
 	rollback()
 }
 
-// state is an object as a transaction sees it. It is not changed once made.
+// state is an object as a transaction sees it. It is immutable.
 type state struct {
 	id       int64
 	uid      string
@@ -56,13 +55,13 @@ type state struct {
 	stored   int // bytes of the body in the database
 }
 
-// view is what the operations of a batch see: nil for no such object.
+// view is what the operations of a batch see.
 type view struct {
 	now      time.Time
 	revision int64
-	sealing  string // the key that seals; loaded if a kind is named that is sealed
-	objects  map[object.Key]*state
-	parents  map[string]bool // uids with dependents, of those that were asked for
+	sealing  string                // name of the sealing key; loaded if the batch has a sealed kind
+	objects  map[object.Key]*state // nil: the object does not exist
+	parents  map[string]bool       // uids with dependents, among those passed to parents
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -71,7 +70,7 @@ type effect struct {
 	Type   EventType
 	key    object.Key
 	uid    string
-	body   []byte // the new one; for Removed the last one
+	body   []byte // the new body; for Removed the last body
 	stored []byte // body as the database gets it; see seal
 	before *state // nil for Created
 
@@ -79,28 +78,28 @@ type effect struct {
 	finalizing                 int64
 
 	owners       []owner
-	ownersChange bool // owners replace what is there
+	ownersChange bool // owners replace the stored rows
 
 	restores             Restoration
-	restored             bool // its row was there; set by write
+	restored             bool // the archive row exists; set by write
 	awaited, ownerIsBack bool // see Restoration; set by write
 
-	// Why it happens, for one that begins or completes a deletion: see archive.go.
+	// The cause, of an effect that begins or completes a deletion: see archive.go.
 	actor, cascade, requester string
 	at                        int64 // Unix milliseconds
 
-	id, revision int64 // given by the batch
+	id, revision int64 // set by the batch
 }
 
-// operation is one write. decide may be called more than once and has no
-// effects but on the operation's own result.
+// operation is one write. decide may be called more than once; it changes only
+// the operation's own result.
 type operation struct {
 	ctx   context.Context
 	key   object.Key
 	needs []object.Key // other objects to be loaded
 	size  int
-	// parent names the uid of an object, loaded, of which it must be known whether
-	// it has dependents; empty: none. Nil: never.
+	// parent returns the uid of a loaded object if decide must know whether it has
+	// dependents, else "". A nil parent is one that always returns "".
 	parent func(*view) string
 	decide func(*view) (effect, error)
 
@@ -131,21 +130,21 @@ func (e *environment) runBatch(ctx context.Context, ops []*operation) {
 	for i, op := range live {
 		err := e.transact(ctx, live[i:i+1])
 		if err != nil && !errors.As(err, &refused) {
-			answerAll(live[i:], err) // the database does not work: do not try it for each
+			answerAll(live[i:], err) // the database does not work: do not try the others
 			return
 		}
 		op.answer(err)
 	}
 }
 
-// refusedError is an error of a statement: another one might work.
+// refusedError is an error of a statement: other statements may still work.
 type refusedError struct{ cause error }
 
 func (e *refusedError) Error() string { return e.cause.Error() }
 func (e *refusedError) Unwrap() error { return e.cause }
 
-// transact runs the operations in one transaction. It sets the error of an
-// operation that was refused; the error it returns is that of all.
+// transact runs the operations in one transaction. It sets the error of each
+// operation that is refused; it returns an error that fails them all.
 func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	tx, err := e.begin(ctx)
 	if err != nil {
@@ -176,8 +175,8 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	return nil
 }
 
-// parentsOf is what the operations want to know about, now that objects are
-// loaded.
+// parentsOf is the uids for which the operations must know whether there are
+// dependents. The objects must be loaded.
 func parentsOf(v *view, ops []*operation) []string {
 	var uids []string
 	for _, op := range ops {
@@ -202,7 +201,7 @@ func newView(ops []*operation, now time.Time) *view {
 	return v
 }
 
-// decideAll decides the operations in order and returns what is to be written.
+// decideAll decides the operations in order and returns the effects to write.
 func (e *environment) decideAll(v *view, ops []*operation) []*effect {
 	effects := make([]*effect, 0, len(ops))
 	next := v.revision + 1
@@ -235,7 +234,7 @@ func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
 func (f *effect) accept(revision int64, v *view) {
 	f.revision = revision
 	f.at = v.now.UnixMilli()
-	f.id = revision // an object is numbered by the revision of its creation
+	f.id = revision // an object's id is the revision of its creation
 	if f.before != nil {
 		f.id = f.before.id
 	}
@@ -245,7 +244,7 @@ func (f *effect) accept(revision int64, v *view) {
 	}
 	for i := range f.owners {
 		if v.parents == nil {
-			break // nobody asks
+			break // no operation needs it
 		}
 		v.parents[f.owners[i].uid] = true
 	}
@@ -259,7 +258,7 @@ func (op *operation) answer(err error) {
 	close(op.done)
 }
 
-// answered reports whether the caller has its answer.
+// answered reports whether answer was called.
 func (op *operation) answered() bool {
 	select {
 	case <-op.done:
@@ -269,7 +268,7 @@ func (op *operation) answered() bool {
 	}
 }
 
-// answerAll answers with err, or, when it is nil, each with its own.
+// answerAll answers each operation with err, or with its own error if err is nil.
 func answerAll(ops []*operation, err error) {
 	for _, op := range ops {
 		op.answer(err)

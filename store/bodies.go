@@ -2,20 +2,19 @@ package store
 
 import "github.com/exeunt/exeunt/object"
 
-// bodies keeps recently used bodies by revision. What was stored at a revision
-// never changes, so an entry is right for ever, on every replica: the database
-// says at which revision an object is, and the cache saves reading what it was
-// there.
+// bodies caches recently used bodies by revision. The body at a revision never
+// changes, so an entry never becomes stale, on any replica: the database says at
+// which revision an object is, and the cache saves reading the body.
 type bodies struct {
 	*cache[int64, []byte]
 }
 
 func newBodies(limit int) *bodies {
-	cost := func(body []byte) int { return len(body) + 128 } // and about what an entry takes
+	cost := func(body []byte) int { return len(body) + 128 } // 128: about the size of an entry
 	return &bodies{newCache[int64](limit, cost)}
 }
 
-// get returns nil for a body that it does not have.
+// get returns nil if the body is not cached.
 func (b *bodies) get(revision int64) []byte {
 	body, _ := b.cache.get(revision)
 	return body
@@ -48,20 +47,19 @@ func (b *bodies) add(events []*Event) {
 	}
 }
 
-// head is where an object is found.
+// head is the uid and the newest revision of an object.
 type head struct {
 	uid      string
 	revision int64
 }
 
-// heads keeps the heads of objects that were read or written lately. It is
-// right only in the one process that writes the database, which on SQLite is
-// this one: every commit passes add before its callers are answered, so a read
-// that begins after a write was answered sees it. On PostgreSQL other replicas
-// write, and there are no heads.
+// heads caches the heads of recently read or written objects. This is correct
+// only if one process writes the database, as on SQLite: every commit calls add
+// before its clients are answered, so a read that begins after the answer sees
+// the write. On PostgreSQL other replicas write too, so there heads is not used.
 //
-// A head that was read from the database while a commit passed may be the one
-// before it; keep refuses it then.
+// A head that is read from the database during a commit may be older than that
+// commit; keep refuses it.
 type heads struct {
 	*cache[object.Key, head]
 }
@@ -87,7 +85,7 @@ func (h *heads) add(events []*Event) {
 	}
 }
 
-// forget drops everything: a commit may have happened that add was not told of.
+// forget drops everything, after a commit with an unknown outcome.
 func (h *heads) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,27 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// cache keeps what was asked for lately, up to a limit. When it is full, a hand
-// goes round its entries and takes the first that nobody has asked for since it
-// last passed. So a set that fits stays, all of it, whatever passes through
-// besides.
+// cache keeps recently used entries, up to a limit (the CLOCK algorithm). When it
+// is full, a hand goes round the entries and evicts the first one that was not
+// read since the hand last passed. So a working set that fits stays in the cache
+// during a scan of other entries.
 type cache[K comparable, V any] struct {
-	limit int         // of the costs of all entries
+	limit int         // on the sum of costs
 	cost  func(V) int // of one entry
 
 	mu    sync.RWMutex
 	slots map[K]*slot[K, V] // guarded by mu
-	ring  []*slot[K, V]     // the same, in the hand's order; guarded by mu
+	ring  []*slot[K, V]     // the slots in the hand's order; guarded by mu
 	hand  int               // in ring; guarded by mu
-	size  int               // the costs of all; guarded by mu
-	epoch int64             // moves with every change from outside; guarded by mu
+	size  int               // sum of costs; guarded by mu
+	epoch int64             // grows with every committed change; guarded by mu
 }
 
 type slot[K comparable, V any] struct {
 	key   K
 	value V           // guarded by the cache's mu
 	at    int         // in ring; guarded by the cache's mu
-	asked atomic.Bool // since the hand passed
+	asked atomic.Bool // was read since the hand passed
 }
 
 func newCache[K comparable, V any](limit int, cost func(V) int) *cache[K, V] {
@@ -38,20 +38,20 @@ func (c *cache[K, V]) get(key K) (value V, ok bool) {
 	return c.find(key)
 }
 
-// find is for the holder of mu, to read at least.
+// find is get for a caller that holds mu, at least for reading.
 func (c *cache[K, V]) find(key K) (value V, ok bool) {
 	s := c.slots[key]
 	if s == nil {
 		return value, false
 	}
-	if !s.asked.Load() { // what many read at once is not written by each of them
+	if !s.asked.Load() { // avoids writes to a shared cache line
 		s.asked.Store(true)
 	}
 	return s.value, true
 }
 
-// keep remembers what was read, unless something changed since the epoch: it
-// may have been read before the change.
+// keep adds a value that was read from the database, unless something changed
+// since the epoch: the value may be older than the change.
 func (c *cache[K, V]) keep(key K, value V, epoch int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,15 +60,15 @@ func (c *cache[K, V]) keep(key K, value V, epoch int64) {
 	}
 }
 
-// now is the epoch to pass to keep after reading.
+// now is the current epoch: take it before reading, and pass it to keep.
 func (c *cache[K, V]) now() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.epoch
 }
 
-// set is for the holder of mu. A value that would push out an eighth of the
-// others is not worth it.
+// set adds or replaces an entry. The caller holds mu. A value larger than an
+// eighth of the limit is not kept.
 func (c *cache[K, V]) set(key K, value V) {
 	c.drop(key)
 	cost := c.cost(value)
@@ -84,7 +84,8 @@ func (c *cache[K, V]) set(key K, value V) {
 	c.size += cost
 }
 
-// evict takes one entry out. After one round nobody has been asked for.
+// evict removes one entry. It ends: the first round clears every asked flag. The
+// caller holds mu.
 func (c *cache[K, V]) evict() {
 	for {
 		if c.hand >= len(c.ring) {
@@ -100,7 +101,8 @@ func (c *cache[K, V]) evict() {
 	}
 }
 
-// drop is for the holder of mu. The last entry takes the place in the ring.
+// drop removes an entry. The caller holds mu. The last entry of the ring takes its
+// place.
 func (c *cache[K, V]) drop(key K) {
 	s := c.slots[key]
 	if s == nil {
@@ -115,7 +117,7 @@ func (c *cache[K, V]) drop(key K) {
 	c.ring = c.ring[:last]
 }
 
-// clear is for the holder of mu.
+// clear removes all entries. The caller holds mu.
 func (c *cache[K, V]) clear() {
 	c.slots, c.ring, c.hand, c.size = map[K]*slot[K, V]{}, nil, 0, 0
 }

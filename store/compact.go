@@ -11,17 +11,17 @@ import (
 const (
 	compactStep  = 1000     // revisions per transaction
 	vacuumStep   = 512      // pages per transaction
-	longLog      = 16 << 20 // bytes of write-ahead log that are worth cutting
-	idleLogBytes = 1 << 20  // the same when nobody writes
+	longLog      = 16 << 20 // bytes of write-ahead log at which it is truncated
+	idleLogBytes = 1 << 20  // the same, while there are no writes
 )
 
-// sample is a revision and when it was the newest.
+// sample is the newest revision at a time.
 type sample struct {
 	at       time.Time
 	revision int64
 }
 
-// compactor decides what to compact. Times live in memory only: after a start
+// compactor decides what to compact. Samples are in memory only, so after a start
 // nothing is compacted by age until KeepFor has passed.
 type compactor struct {
 	keepFor       time.Duration
@@ -29,9 +29,9 @@ type compactor struct {
 	samples       []sample
 }
 
-// next notes the current revision and returns the revision to compact to: the
-// newest one that is older than keepFor, or, if there are too many after it,
-// what leaves keepRevisions. 0: nothing is known to be old.
+// next records the current revision and returns the revision to compact to: the
+// newest sample older than keepFor, or a later one that leaves keepRevisions
+// revisions. 0: nothing is old enough.
 func (c *compactor) next(now time.Time, current int64) int64 {
 	c.samples = append(c.samples, sample{now, current})
 	var old int64
@@ -42,8 +42,8 @@ func (c *compactor) next(now time.Time, current int64) int64 {
 	return max(old, current-c.keepRevisions, 0)
 }
 
-// runCompactor compacts and tidies until ctx ends, not before the start is long
-// over: there may be much to do.
+// runCompactor compacts, expires and returns disk space every CompactEvery until
+// ctx ends. The first run is CompactEvery after the start, since it may be long.
 func (s *Store) runCompactor(ctx context.Context) {
 	c := compactor{keepFor: s.opts.KeepFor, keepRevisions: s.opts.KeepRevisions}
 	before := s.Revision()
@@ -74,9 +74,8 @@ func (s *Store) runCompactor(ctx context.Context) {
 	}
 }
 
-// compact forgets what is only needed before a revision: lists and watches from
-// it and later still work. It goes in small steps, each its own transaction
-// between two batches of the writer.
+// compact deletes the states that only lists and watches before revision to need.
+// It works in small steps, each a transaction between two batches of the writer.
 func (s *Store) compact(ctx context.Context, to int64) error {
 	for done := false; !done; {
 		err := s.writer.do(ctx, func() (err error) {
@@ -90,7 +89,7 @@ func (s *Store) compact(ctx context.Context, to int64) error {
 	return nil
 }
 
-// compactOnce is one step. It reports whether it was the last.
+// compactOnce is one step. It reports whether the compaction is complete.
 func (s *Store) compactOnce(ctx context.Context, to int64) (bool, error) {
 	tx, err := s.db.Begin(ctx)
 	if err != nil {
@@ -118,8 +117,8 @@ func (s *Store) compactOnce(ctx context.Context, to int64) (bool, error) {
 	return end == to, tx.Commit(ctx)
 }
 
-// tidy gives disk space back, in small steps. On PostgreSQL there is nothing to
-// do.
+// tidy returns free disk space to the file system, in small steps. On PostgreSQL
+// it does nothing.
 func (s *Store) tidy(ctx context.Context, idle bool) error {
 	for again := true; again; {
 		err := s.writer.do(ctx, func() (err error) {

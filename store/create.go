@@ -12,7 +12,7 @@ import (
 // namespaces is the storage name of the kind Namespace.
 const namespaces = "namespaces"
 
-// CreateRequest asks for a new object. Body is kept and must not be changed
+// CreateRequest asks for a new object. The store keeps Body: do not change it
 // afterwards.
 type CreateRequest struct {
 	Key  object.Key
@@ -20,18 +20,19 @@ type CreateRequest struct {
 	Body []byte
 	// InNamespace: the Namespace must exist and not be terminating.
 	InNamespace bool
-	// Definition, when set, is the object that declares the kind: it must
-	// exist and not be on its way out.
+	// Definition, when set, is the object that declares the kind: it must exist
+	// and not be terminating.
 	Definition object.Key
-	// Restores, when set, says what of the archive the object comes from.
+	// Restores, when set, names the archived object that this one restores.
 	Restores Restoration
 	DryRun   bool
 }
 
-// Create stores a new object. Errors: AlreadyExists; BeingDeleted when the name
-// is held by an object on its way out; NoNamespace; Terminating; Forbidden when
-// the kind is on its way out; Expired when what it restores has left the
-// archive; ErrOwnerIsBack and ErrAwaited. The result of a dry run has no revision.
+// Create stores a new object. Errors: AlreadyExists; BeingDeleted when an object
+// with this name is being deleted; NoNamespace; Terminating; Forbidden when the
+// kind's definition is terminating; Expired when the archive no longer has what
+// it restores; ErrOwnerIsBack and ErrAwaited. The result of a dry run has no
+// revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err

@@ -10,34 +10,34 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// DeleteRequest asks for an object to leave, by the rules of its kind.
+// DeleteRequest asks to delete an object, by the rules of its kind.
 type DeleteRequest struct {
 	Key     object.Key
 	Options metav1.DeleteOptions
 	Rules   lifecycle.Rules
 	DryRun  bool
-	// Actor is who asks, for the archive. Cascade joins the deletion to others;
-	// empty: it begins one of its own, which is named by the object's uid.
+	// Actor is the client or controller that deletes, for the archive. Cascade is
+	// the cascade that the deletion joins; empty: it begins one of its own, whose
+	// id is the object's uid.
 	Actor, Cascade string
-	// Requester is the client whose delete began the cascade that the deletion
-	// joins; empty: the actor itself.
+	// Requester is the client whose delete began the cascade; empty: the actor.
 	Requester string
-	// Guarded: a person asks, so the guard has a say. MaxCascade is its limit
-	// where the Namespace has none of its own.
+	// Guarded: a client requested the delete, so the guard checks it. MaxCascade is
+	// the guard's limit if the Namespace sets none.
 	Guarded    bool
 	MaxCascade int64
 }
 
-// DeleteResult is what became of the object: its state after marking, or its
-// last state at the revision of its removal.
+// DeleteResult is the object after the delete: marked for deletion, or its last
+// state at the revision of its removal.
 type DeleteResult struct {
 	Object  object.Object
 	Outcome lifecycle.Outcome
 }
 
-// Delete asks lifecycle.BeforeDelete inside the write transaction and does what
-// it says. Errors: NotFound, and those of BeforeDelete. In a dry run the
-// result has the revision the object is at.
+// Delete calls lifecycle.BeforeDelete inside the write transaction and applies its
+// decision. Errors: NotFound, and those of BeforeDelete. The result of a dry run
+// has the object's current revision.
 func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, error) {
 	if err := checkKey(r.Key); err != nil {
 		return DeleteResult{}, err

@@ -27,10 +27,10 @@ type Event struct {
 	// Previous is the body before an update.
 	Previous []byte
 
-	unreadable error // a body did not open; set once
+	unreadable error // a body could not be unsealed; set once
 
-	cache atomic.Pointer[cached] // a list that only grows, at its head
-	mu    sync.Mutex             // held while something is made
+	cache atomic.Pointer[cached] // linked list; entries are added at the head and never removed
+	mu    sync.Mutex             // held while make runs
 }
 
 type cached struct {
@@ -39,9 +39,9 @@ type cached struct {
 	next  *cached
 }
 
-// Cached returns what make returned for this key the first time, and calls it
-// if there was no first time yet. Encoders use it to encode an event once for
-// all watchers. key must be comparable; make must not call Cached.
+// Cached returns the cached value for key, and calls make once to create it.
+// Encoders use it to encode an event once for all watchers. key must be
+// comparable; make must not call Cached.
 func (e *Event) Cached(key any, make func() []byte) []byte {
 	if c := e.find(key); c != nil {
 		return c.value
@@ -65,7 +65,7 @@ func (e *Event) find(key any) *cached {
 	return nil
 }
 
-// size is about what the event takes in memory, with one frame for watchers.
+// size is about the bytes that the event takes in memory, with one cached frame.
 func (e *Event) size() int {
 	return 2*len(e.Object.Body) + len(e.Previous) + 512
 }

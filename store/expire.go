@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// ArchiveForAnnotation on a Namespace says how long what is removed there is
-// kept, as Go writes durations: "72h".
+// ArchiveForAnnotation on a Namespace says how long the archive keeps objects of
+// that namespace, as a Go duration: "72h".
 const ArchiveForAnnotation = "lifecycle.exeunt.dev/archive-for"
 
 const (
@@ -19,9 +19,9 @@ const (
 	defaultArchiveSize = 1 << 30 // bytes
 )
 
-// expire removes from the archive what is too old, by the window of its
-// namespace, and then the oldest while there is too much. It goes in small
-// steps, each its own transaction between two batches of the writer.
+// expire removes archive rows that are older than the window of their namespace,
+// and then the oldest rows while the archive is larger than MaxBytes. It works in
+// small steps, each a transaction between two batches of the writer.
 func (s *Store) expire(ctx context.Context) error {
 	overdue, err := s.overdue(ctx)
 	if err != nil {
@@ -55,9 +55,9 @@ func (s *Store) expire(ctx context.Context) error {
 	return s.expireNotes(ctx)
 }
 
-// expireNotes removes what is remembered only for the sake of archived objects
-// that have left: dropped references and names of kinds. What is removed is
-// found outside the transaction first: usually there is nothing.
+// expireNotes removes rows that only archived objects needed which are gone now:
+// dropped references and names of kinds. It looks for them before it begins a
+// transaction, because usually there are none.
 func (s *Store) expireNotes(ctx context.Context) error {
 	var b sqldb.Batch
 	var one int64
@@ -96,7 +96,7 @@ func (s *Store) expireNotes(ctx context.Context) error {
 		return tx.Commit(ctx)
 	})
 	if err != nil {
-		return fmt.Errorf("expire what is known of archived objects: %w", err)
+		return fmt.Errorf("expire notes about archived objects: %w", err)
 	}
 	return nil
 }
@@ -129,9 +129,8 @@ func (s *Store) overdue(ctx context.Context) ([]overdue, error) {
 	return found, errors.Join(rows.Err(), rows.Close())
 }
 
-// archiveWindow is how long removals in a namespace are kept. An annotation
-// that says nothing sensible is as good as none: the archive must not be
-// emptied by a typing mistake.
+// archiveWindow is how long the archive keeps objects of a namespace. An invalid
+// annotation is ignored: a typing mistake must not empty the archive.
 func (s *Store) archiveWindow(namespace string, body []byte) time.Duration {
 	window := s.opts.Archive.For
 	if window <= 0 {
@@ -151,15 +150,16 @@ func (s *Store) archiveWindow(namespace string, body []byte) time.Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		s.log.Warn("annotation is no duration: the archive is kept for the default time",
+		s.log.Warn("annotation is not a duration: the archive is kept for the default time",
 			"namespace", namespace, "annotation", ArchiveForAnnotation, "value", text)
 		return window
 	}
 	return d
 }
 
-// ForgetArchived removes rows from the archive at once and returns how many
-// there were. Bodies go with them as soon as nobody else needs them.
+// ForgetArchived removes rows from the archive now and returns how many there
+// were. Their bodies are deleted now, or by the compaction that they still wait
+// for.
 func (s *Store) ForgetArchived(ctx context.Context, ids []int64) (int, error) {
 	forgotten := 0
 	for len(ids) > 0 {
@@ -177,7 +177,8 @@ func (s *Store) ForgetArchived(ctx context.Context, ids []int64) (int, error) {
 	return forgotten, nil
 }
 
-// forgetSteps forgets what a statement selects until it selects nothing more.
+// forgetSteps removes the rows that a statement selects, step by step, until it
+// selects no more.
 func (s *Store) forgetSteps(ctx context.Context, choose func(*forgetting) (string, []any)) error {
 	for {
 		n := 0
@@ -191,9 +192,9 @@ func (s *Store) forgetSteps(ctx context.Context, choose func(*forgetting) (strin
 	}
 }
 
-// forgetting is one step.
+// forgetting is one step of removing archive rows.
 type forgetting struct {
-	downTo                       int64 // stop when no more bytes are left; 0: all rows go
+	downTo                       int64 // stop when the archive has this many bytes left; 0: remove all rows
 	current, compacted, archived int64
 	rows                         []archivedRow
 }
@@ -209,7 +210,7 @@ func (f *forgetting) scan(row sqldb.Row) error {
 	return nil
 }
 
-// forgetOnce is a transaction of its own. It adds the rows it removed to n.
+// forgetOnce runs one step in a transaction. It adds the number of removed rows to n.
 func (s *Store) forgetOnce(ctx context.Context, choose func(*forgetting, *sqldb.Batch), n *int) error {
 	return s.writer.do(ctx, func() error {
 		tx, err := s.db.Begin(ctx)
@@ -240,8 +241,8 @@ func (s *Store) forgetOnce(ctx context.Context, choose func(*forgetting, *sqldb.
 	})
 }
 
-// statements remove the rows; archive.go says why a body goes only once its
-// tombstone is compacted.
+// statements returns the statements that remove the rows. archive.go says why a
+// body is deleted only once its tombstone is compacted.
 func (f *forgetting) statements() (b sqldb.Batch, removed int) {
 	var bytes int64
 	for _, r := range f.rows {

@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 )
 
-// feed holds the newest changes in memory and wakes those who wait for more.
+// feed holds the newest changes in memory and wakes watchers when there are more.
 //
 // Invariants: every change with a revision in [first, last] is in events, in
 // order; each is also in its kind's topic. A watcher that needs a revision
-// before first reads the log in the database, and comes back.
+// before first reads the log in the database, and then returns to the feed.
 type feed struct {
 	maxEvents, maxBytes int
 
 	seen      atomic.Int64 // last, to be read without the lock
-	gathering atomic.Int64 // watchers that let changes come together
+	gathering atomic.Int64 // watchers that wait for more changes: see gatherTime
 
 	mu          sync.RWMutex // guards all below
 	first, last int64
@@ -29,7 +29,7 @@ type feed struct {
 // topic is one kind's part of the feed. Guarded by the feed's mu.
 type topic struct {
 	events []*Event
-	wake   chan struct{} // closed and replaced when events are added, or dropped unseen
+	wake   chan struct{} // closed and replaced when events are added or skipped
 }
 
 func newFeed(revision int64, maxEvents, maxBytes int) *feed {
@@ -44,7 +44,7 @@ func newFeed(revision int64, maxEvents, maxBytes int) *feed {
 
 func (f *feed) revision() int64 { return f.seen.Load() }
 
-// topic finds or makes a kind's topic. Topics stay: there are few kinds.
+// topic finds or makes a kind's topic. Topics are never removed: kinds are few.
 func (f *feed) topic(kind string) *topic {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,9 +60,8 @@ func (f *feed) topicLocked(kind string) *topic {
 	return t
 }
 
-// add appends changes in revision order. It reports false, and does nothing,
-// when there is a gap between the last change and the first of these. What the
-// feed already has is skipped.
+// add appends changes in revision order and skips those that the feed has. It
+// reports false, and adds nothing, if there is a gap before the first new change.
 func (f *feed) add(events []*Event) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +100,7 @@ func (f *feed) evict() {
 	for len(f.events) > f.maxEvents || f.bytes > f.maxBytes && len(f.events) > 0 {
 		e := f.events[0]
 		t := f.topics[e.Object.Kind]
-		f.events[0], t.events[0] = nil, nil // the array lives on for a while
+		f.events[0], t.events[0] = nil, nil // frees them before the array is reallocated
 		f.events, t.events = f.events[1:], t.events[1:]
 		f.bytes -= e.size()
 		f.first = e.Object.Revision + 1
@@ -115,7 +114,8 @@ func (f *feed) moveTo(revision int64) {
 	f.moved = make(chan struct{})
 }
 
-// skip moves to a revision without its changes: watchers find them in the log.
+// skip moves the feed to a revision without the changes up to it: watchers read
+// those from the log.
 func (f *feed) skip(revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,15 +131,16 @@ func (f *feed) skip(revision int64) {
 	f.moveTo(revision)
 }
 
-// begin is the first revision that the feed has, or would have.
+// begin is the first revision that the feed has. An empty feed returns the next
+// revision.
 func (f *feed) begin() int64 {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.first
 }
 
-// fill puts older changes before those that the feed has: all those in (from,
-// upTo]. It does nothing if the feed does not begin behind them any more.
+// fill inserts older changes, all those in (from, upTo], before the feed's first.
+// It does nothing if the feed no longer begins at upTo+1.
 func (f *feed) fill(from, upTo int64, events []*Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,16 +158,16 @@ func (f *feed) fill(from, upTo int64, events []*Event) {
 	f.evict()
 }
 
-// collection is what collect found.
+// collection is the result of collect.
 type collection struct {
 	events []*Event
 	upTo   int64         // every match up to here is in events
-	behind bool          // the feed begins after from: read the log, up to upTo
+	behind bool          // the feed lacks changes after from: read the log up to upTo
 	wake   chan struct{} // closed when there may be more matches
-	moved  chan struct{} // closed when the feed has moved at all
+	moved  chan struct{} // closed when the feed moves
 }
 
-// collect takes the changes after a revision that match, up to a number.
+// collect returns the matching changes after revision from, at most limit.
 func (f *feed) collect(t *topic, r *WatchRequest, from int64, limit int) collection {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -13,8 +13,8 @@ const (
 	relisten      = time.Second
 )
 
-// publish puts a committed batch into the feed. When another process committed
-// before it, the batches in between are read from the log first.
+// publish puts a committed batch into the feed. If other processes committed
+// before it, publish reads their changes from the log first.
 func (s *Store) publish(events []*Event) {
 	defer s.changed(events)
 	s.bodies.add(events)
@@ -34,7 +34,7 @@ func (s *Store) publish(events []*Event) {
 	}
 }
 
-// commitFailed is told of commits that may have happened.
+// commitFailed handles a commit with an unknown outcome.
 func (s *Store) commitFailed(err error) {
 	s.log.Error("commit failed", "error", err)
 	if s.heads != nil {
@@ -43,15 +43,15 @@ func (s *Store) commitFailed(err error) {
 	s.nudge()
 }
 
-// nudge makes the follower look at the log soon.
+// nudge makes the follower read the log soon.
 func (s *Store) nudge() {
 	select {
 	case s.nudged <- struct{}{}:
-	default: // it will
+	default: // it will already
 	}
 }
 
-// runFollower keeps the feed up with the log, whoever writes it.
+// runFollower adds the commits of all processes to the feed.
 func (s *Store) runFollower(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.PollEvery)
 	defer ticker.Stop()
@@ -71,8 +71,8 @@ func (s *Store) runFollower(ctx context.Context) {
 	}
 }
 
-// runListener hears of the commits of other replicas. Between two connections
-// the follower's poll stands in for it.
+// runListener receives the notifications of other replicas' commits. While it has
+// no connection, the follower's poll replaces it.
 func (s *Store) runListener(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.db.Listen(ctx, notifyChannel, func(payload string) {
@@ -92,8 +92,8 @@ func (s *Store) runListener(ctx context.Context) {
 	}
 }
 
-// catchUp reads what the feed does not have. A gap that the feed could not hold
-// anyway, or that has been compacted in part, is skipped. Guarded by s.follow.
+// catchUp reads the changes that the feed lacks. It skips a gap that is larger
+// than the feed, or of which a part is compacted. The caller holds s.follow.
 func (s *Store) catchUp(ctx context.Context) error {
 	current, compacted, err := s.revisions(ctx)
 	if err != nil {
@@ -125,22 +125,22 @@ func (s *Store) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// skip moves the feed on without the changes in between.
+// skip moves the feed to a revision without the changes up to it.
 func (s *Store) skip(revision int64) {
 	s.feed.skip(revision)
 	s.changed(nil)
 }
 
-// warm fills the feed with the newest changes, so that watchers that come back
-// after a restart need not all read the log. Nobody waits for it: changes that
-// are made meanwhile come behind, and those who ask meanwhile read the log.
+// warm fills the feed with the newest changes, so that watchers that reconnect
+// after a restart do not all read the log. It runs in the background: new changes
+// follow behind, and until it is done watchers read the log.
 func (s *Store) warm(ctx context.Context) {
 	if err := s.readBack(ctx, s.feed.begin()-1); err != nil && ctx.Err() == nil {
 		s.log.Warn("recent changes are not in memory", "error", err)
 	}
 }
 
-// readBack reads the changes up to one into the feed.
+// readBack reads the changes up to revision last into the feed.
 func (s *Store) readBack(ctx context.Context, last int64) error {
 	_, compacted, err := s.revisions(ctx)
 	if err != nil {

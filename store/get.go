@@ -9,7 +9,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Get reads an object as it is now. Error: NotFound.
+// Get reads the newest state of an object. Error: NotFound.
 func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) {
 	if err := checkKey(key); err != nil {
 		return object.Object{}, err
@@ -22,7 +22,7 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 	return s.read(ctx, key)
 }
 
-// read asks the database for the head, and for the body if it is not cached.
+// read reads the head from the database, and the body if it is not cached.
 func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error) {
 	var epoch int64
 	if s.heads != nil {

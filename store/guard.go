@@ -8,9 +8,9 @@ import (
 )
 
 // The guard's part of a delete: which limit applies, and whether the object can
-// have a cascade at all. Both are looked up in the transaction of the delete, and
-// nothing is looked up about dependents unless a limit applies. What goes alone is
-// not held for a moment. Counting is for the collector: see gc/guard.go.
+// have a cascade at all. The transaction of the delete looks both up, and looks
+// for dependents only if a limit applies. An object without a cascade is deleted
+// at once. The collector counts the cascade: see gc/guard.go.
 
 const definitions = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -22,8 +22,8 @@ func (r *DeleteRequest) guardNeeds() []object.Key {
 	return []object.Key{{Kind: namespaces, Name: r.Key.Namespace}}
 }
 
-// guardParent names the object if a limit applies to it and only its dependents
-// could make a cascade.
+// guardParent is the object's uid if a limit applies to it and the answer depends
+// on whether it has dependents. Otherwise empty.
 func (r *DeleteRequest) guardParent(v *view) string {
 	o := v.objects[r.Key]
 	if o == nil || o.deleting || r.contains() || r.namespaceLimit(v) == 0 {
@@ -40,13 +40,12 @@ func (r *DeleteRequest) limit(v *view, o *state) int64 {
 	return r.namespaceLimit(v)
 }
 
-// contains says that the kind's objects take with them what they contain.
+// contains says that deleting an object of the kind deletes what it contains.
 func (r *DeleteRequest) contains() bool { return r.Key.Kind == namespaces || r.Key.Kind == definitions }
 
 var maxCascade = []byte(lifecycle.MaxCascade)
 
-// namespaceLimit is the limit of where the object lives; a Namespace is in
-// itself.
+// namespaceLimit is the limit of the object's Namespace; for a Namespace, its own.
 func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 	key := r.Key
 	if key.Namespace != "" {
@@ -58,7 +57,7 @@ func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 	}
 	m, err := object.ParseMeta(ns.body)
 	if err != nil {
-		return lifecycle.CascadeLimit(r.MaxCascade, nil) // whoever deletes the Namespace is told
+		return lifecycle.CascadeLimit(r.MaxCascade, nil) // a delete of the Namespace reports the error
 	}
 	return lifecycle.CascadeLimit(r.MaxCascade, m.Annotations)
 }

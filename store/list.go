@@ -24,24 +24,24 @@ type ListRequest struct {
 	Match func(*object.Object) bool
 }
 
-// Listing streams objects in order of (namespace, name), all of them as of one
-// revision. It reads them in runs, and holds nothing of the database between two
-// calls: its caller may write each object to a client that does not read. It is
+// Listing streams objects in order of (namespace, name), all as of one revision.
+// It reads them in runs and holds no connection or transaction between two calls,
+// because its user may write each object to a client that does not read. It is
 // for one goroutine.
 type Listing struct {
 	store    *Store
 	ctx      context.Context // of the request; a Listing does not outlive it
 	request  ListRequest
-	revision int64 // 0: not known before the first run
+	revision int64 // 0 before the first run: the newest
 
 	afterNamespace, afterName string // where the next run begins
-	lastNamespace             string // where the last one ends
+	lastNamespace             string // where the last run ends
 
-	run     []object.Object // what was read and not yet returned
-	at      int             // of run
+	run     []object.Object // the objects of the current run
+	at      int             // next object in run
 	last    bool            // run is the last one
-	runs    int             // that were read
-	average int             // size of the bodies that were read last; 0: not known
+	runs    int             // how many runs were read
+	average int             // bytes per body in the last run; 0: not known
 	object  object.Object
 
 	fromCache   bool     // nothing is read from the database
@@ -58,7 +58,7 @@ type Listing struct {
 }
 
 // List begins a listing and reads its first run. Errors: Expired when the
-// revision has been compacted; TooLargeVersion when it has not happened yet.
+// revision has been compacted; TooLargeVersion when it is in the future.
 func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	if r.Kind == "" || r.Revision < 0 || r.Limit < 0 {
 		return nil, object.BadRequestf("list of kind %q at version %d with limit %d makes no sense", r.Kind, r.Revision, r.Limit)

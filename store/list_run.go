@@ -11,19 +11,19 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// The first run of a listing has up to runLength objects and runBytes of bodies,
-// and each run after it may have twice as many as the one before, up to
-// runGrowth times. A client that stops reading holds one run: a small one, unless
-// it has read much before. A client that reads a long list costs few snapshots.
+// The first run of a listing has up to runLength objects and runBytes of bodies.
+// Each later run may be twice as large as the one before, up to runGrowth times
+// the first. So a client that stops reading early holds a small run in memory,
+// and a client that reads a long list costs few snapshots.
 const (
 	runLength = 512
 	runBytes  = 512 << 10
 	runGrowth = 8
 	// firstBodies is how many bodies are read before their size is known.
 	firstBodies = 16
-	// readTimeout bounds the reads of one run, or of one step through the log,
-	// for requests that last longer: a watch waits no longer than this for a
-	// connection.
+	// readTimeout bounds the read of one run, or of one step through the log,
+	// also in requests without a timeout: a watch waits no longer than this for
+	// a connection.
 	readTimeout = 30 * time.Second
 )
 
@@ -34,9 +34,9 @@ type snapshot struct {
 	tx  *sql.Tx
 }
 
-// read reads the next run in a snapshot of its own. The revision is that of the
-// first snapshot; if the store has moved on since, a later run reads the state as
-// of that revision from the log.
+// read reads the next run in a snapshot of its own. The first snapshot sets the
+// listing's revision. If the store has newer revisions by now, a later run reads
+// the state as of the listing's revision from the log.
 func (l *Listing) read() error {
 	if l.fromCache {
 		l.readEntries()
@@ -74,13 +74,13 @@ func (l *Listing) readRun(s *snapshot, past bool) error {
 	l.runs++
 	length := runLength * growth
 	if past && l.average > 0 {
-		length = runLength * 2 * runGrowth // each run costs a look through all changes since
+		length = runLength * 2 * runGrowth // each run reads all changes since the revision
 	}
 	if l.average > 0 {
 		length = min(length, runBytes*growth/4*5/l.average+firstBodies) // more would not fit
 	}
 	if left := l.request.Limit - l.count; l.request.Limit > 0 && l.request.Match == nil && left < length {
-		length = left + 1 // one more tells whether there is more
+		length = left + 1 // one more, to know whether the list goes on
 	}
 	if err := l.readHeads(s, length, past); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (l *Listing) readRun(s *snapshot, past bool) error {
 }
 
 func (l *Listing) readHeads(s *snapshot, length int, past bool) error {
-	clear(l.run) // a shorter run would keep the bodies behind it
+	clear(l.run) // else a shorter run keeps the bodies behind it in memory
 	l.run = l.run[:0]
 	statement, args := listHeads, []any{l.request.Kind, l.afterNamespace, l.afterName, l.lastNamespace, l.request.Name}
 	switch {
@@ -121,8 +121,8 @@ func (l *Listing) readHeads(s *snapshot, length int, past bool) error {
 	return rows.Err()
 }
 
-// readBodies fills in the bodies of the run, and cuts it after the object with
-// which they reach the limit.
+// readBodies fills in the bodies of the run. It cuts the run after the object at
+// which the bodies reach the limit, in bytes.
 func (l *Listing) readBodies(s *snapshot, limit int) error {
 	size := 0
 	for from := 0; from < len(l.run); {

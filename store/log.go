@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Limits of one read of the log, so that a reader far behind takes no more
-// memory than the others. A watcher whose client does not read holds one of them.
+// Limits of one read of the log, in events and bytes. They bound the memory of a
+// watcher that is far behind, also while its client does not read.
 const (
 	logEvents = 256
 	logBytes  = 1 << 20
 )
 
-// readChanges reads changes in (from, to], in order. It stops early at a number
-// of events or bytes; upTo says how far it came. r limits them to what a watch
-// sees; nil: all.
+// readChanges reads changes in (from, to], in order. It stops early at logEvents
+// or logBytes; upTo is the revision that it reached. r selects the changes of one
+// watch; nil: all.
 func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64) (events []*Event, upTo int64, err error) {
 	var rows *sql.Rows
 	if r == nil {
@@ -48,8 +48,8 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 	return events, to, nil
 }
 
-// scanEvent reads an event. A body that does not open is for the watchers of its
-// object to hear of: the feed, which all others wait for, must go on.
+// scanEvent reads an event. If a body cannot be unsealed, the watchers of that
+// object get the error from the event; the feed continues for all others.
 func (s *Store) scanEvent(rows *sql.Rows) (*Event, error) {
 	e := &Event{}
 	o := &e.Object

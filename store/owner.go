@@ -17,8 +17,8 @@ type owner struct {
 	blocking, controller   bool
 }
 
-// ownersOf brings references into rows. Two references to the same uid are one
-// row, which blocks or controls if either does, and names what the first does.
+// ownersOf turns references into rows. Two references to the same uid become one
+// row, which blocks or controls if either does, with the names of the first.
 func ownersOf(references []metav1.OwnerReference) []owner {
 	var owners []owner
 	for i := range references {
@@ -45,9 +45,9 @@ func ownersOf(references []metav1.OwnerReference) []owner {
 
 var ownersField = []byte(`"ownerReferences"`)
 
-// ownersChanged says what the rows are to become, and whether that differs from
-// what the stored body says. Most objects have no owners before or after; for
-// them the body is searched and not parsed.
+// ownersChanged returns the new rows, and whether they differ from those of the
+// stored body. Most objects have no owners before or after; for them the body is
+// searched and not parsed.
 func ownersChanged(before []byte, references []metav1.OwnerReference) ([]owner, bool, error) {
 	if len(references) == 0 && !bytes.Contains(before, ownersField) {
 		return nil, false, nil
@@ -60,19 +60,19 @@ func ownersChanged(before []byte, references []metav1.OwnerReference) ([]owner, 
 	return owners, !slices.Equal(owners, ownersOf(old)), nil
 }
 
-// What the collector has to do before a DELETING object can go: bits of
-// objects.finalizing.
+// What the collector must do before an object that is being deleted can be
+// removed: bits of objects.finalizing.
 const (
-	FinalizeOrphan     = 1 // let go of its dependents
+	FinalizeOrphan     = 1 // remove it from the owners of its dependents
 	FinalizeForeground = 2 // delete its dependents first
 	FinalizeNamespace  = 4 // empty the namespace
-	FinalizeGrace      = 8 // send its dependents on their way, with its grace period
+	FinalizeGrace      = 8 // delete its dependents, with its grace period
 
-	// FinalizeConfirm: count its cascade, before anything else is done.
+	// FinalizeConfirm: count its cascade before any other step.
 	FinalizeConfirm = 16
 )
 
-// describe sets what a head says about deletion.
+// describe sets the deletion columns of the head from the metadata.
 func (f *effect) describe(m *metav1.ObjectMeta) {
 	f.deletionTime, f.graceSeconds, f.finalizing = nil, nil, 0
 	if m.DeletionTimestamp != nil {

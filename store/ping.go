@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Ping says whether the database answers.
+// Ping returns an error if the database does not answer.
 func (s *Store) Ping(ctx context.Context) error {
 	_, _, err := s.revisions(ctx)
 	return err

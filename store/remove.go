@@ -6,11 +6,11 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// minSet is how many removals make a set: fewer are cheaper one by one.
+// minSet is the smallest set of removals or rewrites: fewer are cheaper one by one.
 const minSet = 4
 
-// queueRemovals adds the statements of removals: three for each run of them that
-// has one cause, where one by one would take three for each.
+// queueRemovals adds the statements of removals: three for each run of removals
+// with the same cause, instead of three for each removal.
 func (t *Tx) queueRemovals(rest []*effect) {
 	for len(rest) > 0 {
 		n := 1
@@ -41,12 +41,12 @@ func (t *Tx) queueSet(run []*effect) {
 	}
 	t.queued.Exec(bury, ids, first.revision)
 	if t.engine == sqldb.SQLite {
-		t.queued.Exec(disownSetSQLite, ids) // a trigger would, one by one
+		t.queued.Exec(disownSetSQLite, ids) // faster than the trigger, which deletes row by row
 	}
 	t.queued.Exec(remove, ids)
 }
 
-// ids is the list as the statements take it.
+// ids is the list of ids as the engine's statements take it.
 func (t *Tx) ids(run []*effect) any {
 	if t.engine == sqldb.Postgres {
 		ids := make([]int64, len(run))

@@ -12,11 +12,11 @@ import (
 // resealStep is how many bodies one transaction seals again.
 const resealStep = 64
 
-// runResealer brings all bodies to the key that seals now: those that are in
-// plain text or under an older key, and of kinds that are not sealed any more
-// into plain text. One pass is enough, since nothing is sealed with another key
-// after this process has registered its own, until a server starts that has
-// another first key; that one makes a pass of its own. Two passes at once agree.
+// runResealer seals with the current sealing key all bodies that are in plain text
+// or under an older key, and unseals bodies of kinds that are no longer sealed.
+// One pass is enough: after this process has registered its key, nothing is
+// sealed with another key until a server with another first key starts, and that
+// server makes its own pass. Two passes at once have the same result.
 func (s *Store) runResealer(ctx context.Context) {
 	if s.opts.Keys == nil {
 		return
@@ -33,7 +33,7 @@ type resealing struct {
 	keys  *seal.Keys
 
 	changed, failed int
-	plain           int // of changed: were in plain text
+	plain           int // of changed: those that were in plain text
 }
 
 func (r *resealing) run(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (r *resealing) run(ctx context.Context) error {
 	return nil
 }
 
-// report tells the operator what the pass has done.
+// report logs the result of the pass.
 func (r *resealing) report() {
 	if r.plain > 0 {
 		r.store.log.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/operating.md",
@@ -94,7 +94,7 @@ type sealedRow struct {
 	body     []byte
 }
 
-// step is one transaction. It returns where the next one begins.
+// step is one transaction. It returns the revision after which the next begins.
 func (r *resealing) step(ctx context.Context, kind string, after int64) (last int64, more bool, err error) {
 	tx, err := r.store.db.Begin(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func lastOf(rows []sealedRow, after int64) int64 {
 	return rows[len(rows)-1].revision
 }
 
-// read finds the next bodies that are not as they are to be, and the key.
+// read returns the sealing key and the next bodies that must be sealed again.
 func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after int64) (with string, rows []sealedRow, err error) {
 	var first sqldb.Batch
 	var current, compacted int64
@@ -167,7 +167,7 @@ func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after i
 	return with, rows, tx.Send(ctx, &b)
 }
 
-// again is the body as it is to be stored.
+// again returns the body as it must be stored.
 func (r *resealing) again(row sealedRow, with string) ([]byte, error) {
 	body, err := r.store.open(row.key, row.uid, row.body)
 	if err != nil || !r.keys.Seals(row.key.Kind) {

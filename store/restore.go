@@ -11,41 +11,41 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Restoration is what a create says that brings an object back from the archive.
-// The zero value is a create like any other.
+// Restoration is the part of a create that restores an object from the archive.
+// The zero value: an ordinary create.
 type Restoration struct {
-	// Row is the row of the archive. It must still be there, and will say what
-	// became of it.
+	// Row is the row of the archive. It must still exist; the create records the
+	// new object's uid in it.
 	Row int64
-	// Dropped are the owner references that the object comes back without. They
-	// are remembered in the transaction of the create.
+	// Dropped are the owner references that the restored object lacks. The
+	// transaction of the create records them.
 	Dropped []DroppedReference
-	// LookedAt is the revision at which the owners in Dropped were looked for. One
-	// that was restored since ends the create with ErrOwnerIsBack.
+	// LookedAt is the revision at which the owners in Dropped were looked up. If
+	// one of them was restored since, the create fails with ErrOwnerIsBack.
 	LookedAt int64
-	// Relinks: the transaction gives the references back that wait for this object.
-	// Otherwise such references end the create with ErrAwaited.
+	// Relinks: the transaction also restores the dropped references to this object.
+	// Without it, such references fail the create with ErrAwaited.
 	Relinks bool
 }
 
 // DroppedReference is a reference to an owner that is gone.
 type DroppedReference struct {
-	// Owners are the uids that the owner had: a restore of any of them brings it
-	// back.
+	// Owners are the uids that the owner had: a restore of any of them restores
+	// the owner.
 	Owners []types.UID
 	// Reference is the OwnerReference as it was archived, in JSON; Known are the
 	// uids of the owners that restores gave the object, in JSON.
 	Reference, Known string
 }
 
-// Why a create of a restored object must be repeated in another way.
+// Why a restore must be retried: look the owners up again, or set Relinks.
 var (
 	ErrOwnerIsBack = errors.New("an owner was restored meanwhile")
 	ErrAwaited     = errors.New("references wait for this object")
 )
 
-// queue adds the statements that come before the object's own: triggers of that
-// want to know what it restores.
+// queue adds the statements that must run before the object's insert: its triggers
+// read what it restores.
 func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 	if r.Row == 0 {
 		return
@@ -65,7 +65,7 @@ func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 	}
 }
 
-// refused says why a restored object must not be committed.
+// refused returns the reason why a restored object must not be committed.
 func (f *effect) refused() error {
 	switch {
 	case f.restores.Row == 0:
@@ -80,8 +80,8 @@ func (f *effect) refused() error {
 	return nil
 }
 
-// Restore is Store.Create in this transaction, for an object that comes from the
-// archive. It flushes.
+// Restore is Store.Create in this transaction, for an object from the archive. It
+// flushes.
 func (t *Tx) Restore(ctx context.Context, r CreateRequest) error {
 	if err := checkNew(r); err != nil {
 		return err

@@ -6,13 +6,12 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// maxSetBytes bounds the bodies that are passed to SQLite at once: they are
-// copied for it.
+// maxSetBytes bounds the bodies of one statement on SQLite, which copies them.
 const maxSetBytes = 4 << 20
 
-// queueRewrites adds the statements of rewrites: three or four for a set of
-// them, where each alone would take as many. An object that is rewritten twice is
-// in two sets, since a set changes each of its rows once.
+// queueRewrites adds the statements of rewrites: three or four for a set, instead
+// of as many for each rewrite. An object that is rewritten twice is in two sets,
+// since a set changes each of its rows once.
 func (t *Tx) queueRewrites(rest []*effect) {
 	for len(rest) > 0 {
 		n, bytes, seen := 0, 0, make(map[int64]bool, len(rest))
@@ -33,17 +32,17 @@ func (t *Tx) queueRewrites(rest []*effect) {
 	}
 }
 
-// joins says whether a rewrite can be in one set with another on SQLite, which has
-// no arrays: what a set writes into the heads is the same for all, but for the
-// revisions, which follow each other.
+// joins says whether a rewrite fits into the set that begins with first, on
+// SQLite. SQLite has no arrays, so a set writes the same values into all its
+// heads, except for the revisions, which are consecutive.
 func (f *effect) joins(first *effect, bytes int) bool {
 	same := f.deletionTime == first.deletionTime && f.graceSeconds == first.graceSeconds && f.finalizing == first.finalizing &&
 		f.before.deleting == first.before.deleting && f.sameCause(first)
 	return same && bytes+len(f.stored) <= maxSetBytes
 }
 
-// queueRewriteRun is for SQLite. The bodies are one value, and where each of
-// them is in it stands beside its object's id.
+// queueRewriteRun is for SQLite. It passes the bodies as one value, and for each
+// object its id and the position of its body in that value.
 func (t *Tx) queueRewriteRun(run []*effect) {
 	first := run[0]
 	var bodies []byte
@@ -126,7 +125,7 @@ func (r *referenceRows) add(f *effect) {
 	}
 }
 
-// nullable is a value that may be nil, as an array's element.
+// nullable converts a value that may be nil to an element of an array.
 func nullable[T any](value any) *T {
 	if v, ok := value.(T); ok {
 		return &v

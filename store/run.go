@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Run writes, follows the log, compacts and seals older bodies until ctx ends; then it finishes the
-// batch that it is at, fails the writes that wait, and returns nil. Writes wait
-// for it. A Store runs once.
+// Run writes, follows the log, compacts and seals older bodies until ctx ends.
+// Then it finishes the current batch, fails the waiting writes, and returns nil.
+// Writes that are submitted before Run wait for it. A Store runs once.
 func (s *Store) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return errors.New("run store: it has run before")

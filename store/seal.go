@@ -9,14 +9,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Bodies of some kinds are sealed in the table changes, which is the only one
-// that holds bodies; in memory they are plain. So a body is opened where it is
-// read from a row, and sealed where an effect is accepted.
+// Bodies of some kinds are sealed in the table changes, the only table with
+// bodies. In memory they are plain. So the store opens a body when it reads the
+// row, and seals it when it accepts an effect.
 //
-// Which key seals is a row of the database (seal_keys.sealing), read behind the
-// lock on the revision. So all replicas seal with the same key, a replica that
-// lacks it refuses to write, and once another key has become the sealing one no
-// body is sealed with the old one any more. docs/spec/sealing.md has the
+// A row of the database names the sealing key (seal_keys.sealing), and every
+// writer reads it under the lock on the revision. So all replicas seal with the
+// same key, a replica that lacks it refuses to write, and after a change of the
+// sealing key no body is sealed with the old one. docs/spec/sealing.md has the
 // interleavings.
 
 func sealObject(key object.Key, uid string) seal.Object {
@@ -40,7 +40,8 @@ func (t *Tx) Unseal(o *Stored) (err error) {
 	return err
 }
 
-// seal makes what is stored of an effect's body, with the key of this name.
+// seal sets f.stored: the effect's body, sealed with the key of this name if its
+// kind is sealed.
 func (f *effect) seal(keys *seal.Keys, with string) (err error) {
 	f.stored = f.body
 	if f.Type != Removed && keys.Seals(f.key.Kind) {
@@ -49,13 +50,13 @@ func (f *effect) seal(keys *seal.Keys, with string) (err error) {
 	return err
 }
 
-// querySealingKey adds the statement that reads which key seals.
+// querySealingKey adds the statement that reads the name of the sealing key.
 func querySealingKey(b *sqldb.Batch, name *string) {
 	b.Query(func(row sqldb.Row) error { return row.Scan(name) }, readSealingKey)
 }
 
-// SealKeys names the keys that may have sealed something in a database. Without
-// any, nothing is sealed in it yet.
+// SealKeys returns the names of the keys that are registered in a database. None:
+// nothing in it is sealed.
 func SealKeys(ctx context.Context, db *sqldb.DB) ([]string, error) {
 	var names []string
 	rows, err := db.Query(ctx, readSealKeys)
@@ -88,9 +89,9 @@ type WrongKeysError struct{ text string }
 func (e *WrongKeysError) Error() string { return e.text }
 
 // registerKeys compares the keys of this process with those of the database, and
-// makes its first one the key that seals. It refuses when a body in the database
-// needs a key that it does not have. Replicas that start at once come one after
-// the other: it holds the lock on the revision.
+// makes its first key the sealing key. It fails if a body in the database needs a
+// key that this process lacks. It holds the lock on the revision, so replicas
+// that start at once run it one after the other.
 func (s *Store) registerKeys(ctx context.Context) error {
 	keys := s.opts.Keys
 	if keys == nil {
@@ -127,9 +128,9 @@ func (s *Store) registerKeys(ctx context.Context) error {
 	})
 }
 
-// registration are the statements that note the keys and kinds of this process.
-// known are the keys of the database, and whether this process has them; one
-// that it does not have, no body needs.
+// registration returns the statements that register the keys and kinds of this
+// process. known are the keys of the database, and whether this process has them;
+// no body needs a key that it lacks: see checkRegistered.
 func registration(keys *seal.Keys, known map[string]bool) (b sqldb.Batch, err error) {
 	for name, held := range known {
 		if !held {
@@ -154,8 +155,8 @@ func registration(keys *seal.Keys, known map[string]bool) (b sqldb.Batch, err er
 	return b, nil
 }
 
-// checkRegistered refuses a key of the database that this process has under the same
-// name but with other content, or does not have although it is needed.
+// checkRegistered refuses a key of the database if this process has another key
+// with the same name, or lacks the key although a body needs it.
 func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered) error {
 	keys := s.opts.Keys
 	if keys.Has(r.name) {
@@ -183,7 +184,7 @@ func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered)
 	if err := tx.Send(ctx, &b); err != nil {
 		return err
 	}
-	// On PostgreSQL another replica may be about to seal with it.
+	// On PostgreSQL another replica may be about to seal with this key.
 	if bodies == 0 && (!r.sealing || s.db.Engine() == sqldb.SQLite) {
 		return nil
 	}

@@ -1,25 +1,25 @@
 package store
 
-// All statements of the package. They are the same on both engines but where a
-// name ends in SQLite or Postgres. Text compares by bytes on both.
+// All statements of the package. They are the same on both engines, unless the
+// name ends in SQLite or Postgres. Both engines compare text by bytes.
 
 // readRevision reads the one row.
 const readRevision = `SELECT current, compacted FROM revision`
 
 // lockRevision begins every write. On PostgreSQL the row's lock orders the
-// writers of all processes, so commits happen in revision order and a reader
-// that sees revision n has seen everything before it; what is read after it,
-// in the same transaction, stays true until the commit. On SQLite the
-// transaction itself is that lock.
+// writers of all processes, so commits happen in revision order, and a reader
+// that sees revision n sees everything before n. What the transaction reads after
+// the lock stays true until its commit. On SQLite the transaction itself is the
+// lock.
 const (
 	lockRevisionSQLite   = `SELECT current, compacted FROM revision`
 	lockRevisionPostgres = `SELECT current, compacted FROM revision FOR UPDATE`
 )
 
-// setRevision ends every write. $2 is how many bytes it added to the archive.
+// setRevision ends every write. $2 is how many bytes the write adds to the archive.
 const setRevision = `UPDATE revision SET current = $1, archived = archived + $2`
 
-// notifyPostgres tells the other replicas, when the transaction commits.
+// notifyPostgres notifies the other replicas when the transaction commits.
 const notifyPostgres = `SELECT pg_notify('exeunt_changes', $1)`
 
 // getObject finds an object by key: unique index, then two primary keys.
@@ -31,7 +31,7 @@ WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
 // getHead is getObject without the body.
 const getHead = `SELECT uid, revision FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 
-// loadObject is getObject with what a write has to know.
+// loadObject is getObject with the columns that a write needs.
 const loadObject = `
 SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
 FROM objects o JOIN changes c ON c.revision = o.revision
@@ -41,12 +41,12 @@ const insertObject = `
 INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
-// touchObject is updateObject for an object that was not being deleted and is
-// not: it sets no column that a trigger looks at.
+// touchObject is updateObject for an object that is not being deleted, before and
+// after: it sets no column that a trigger reads.
 const touchObject = `UPDATE objects SET revision = $2, finalizing = $3 WHERE id = $1`
 
-// updateObject keeps who began a deletion: only the first to mark an object is
-// its actor. A deletion that is called off leaves no trace of it.
+// updateObject keeps the actor that began the deletion: a second delete does not
+// replace it. When a deletion is called off, the columns become NULL.
 const updateObject = `
 UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5,
     deletion_actor = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
@@ -54,15 +54,15 @@ UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finali
     deletion_requester = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END
 WHERE id = $1`
 
-// deleteObject takes the object's rows in owners with it.
+// deleteObject: the schema also deletes the object's rows in owners.
 const deleteObject = `DELETE FROM objects WHERE id = $1`
 
 const insertChange = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 
-// hasDependents asks the index on owners. The order leaves PostgreSQL no other,
-// also where it expects nearly every row to match.
+// hasDependents uses the index on owners. ORDER BY forces PostgreSQL to use it
+// even if it expects that nearly every row matches.
 const hasDependents = `SELECT 1 FROM owners WHERE owner_uid >= $1 AND owner_uid <= $1 ORDER BY owner_uid LIMIT 1`
 
 const insertOwner = `
@@ -94,9 +94,9 @@ const (
 )
 
 // listAt is the state as of an earlier revision, $6: the heads that have not
-// changed since, and for each object that has, what the first change since
-// then replaced. The second half is served by changes_kind_revision_idx and
-// read once per run.
+// changed since, and for each changed object the state that its first change
+// after $6 replaced. The second half uses changes_kind_revision_idx and is read
+// once per run.
 const listAt = `
 SELECT u.namespace, u.name, u.uid, u.revision
 FROM (
@@ -122,7 +122,7 @@ WHERE c.revision > $1 AND c.revision <= $2
 ORDER BY c.revision
 LIMIT $3`
 
-// readLogOf is readLog for what one watch sees. changes_kind_revision_idx.
+// readLogOf is readLog for one watch. Index: changes_kind_revision_idx.
 const readLogOf = `
 SELECT c.revision, c.type, c.uid, c.kind, c.namespace, c.name, c.body, p.body
 FROM changes c LEFT JOIN changes p ON p.revision = c.previous
@@ -131,17 +131,17 @@ WHERE c.revision > $1 AND c.revision <= $2 AND c.kind = $4
 ORDER BY c.revision
 LIMIT $3`
 
-// compactBodies deletes the states that the changes in ($1, $2] replaced, but
-// for the last states of archived objects. Which those are is known before the
-// first is deleted.
+// compactBodies deletes the states that the changes in ($1, $2] replaced, except
+// the last states of archived objects. The subquery is complete before the first
+// row is deleted.
 const compactBodies = `
 DELETE FROM changes WHERE revision IN (
     SELECT c.previous FROM changes c
     WHERE c.revision > $1 AND c.revision <= $2 AND c.previous IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.id = c.revision AND a.body_revision IS NOT NULL))`
 
-// compactTombstones deletes the removals themselves. After compactBodies,
-// which needs them.
+// compactTombstones deletes the tombstones. It runs after compactBodies, which
+// reads them.
 const compactTombstones = `
 DELETE FROM changes WHERE revision > $1 AND revision <= $2 AND type = 3`
 

@@ -2,9 +2,9 @@ package store
 
 // The statements about the archive, the same on both engines.
 
-// insertArchived archives the object $1, removed at revision $2, whose head is
-// still there. What the head says of the deletion comes before what the
-// removal says ($4, $5, $8); without a cascade it is the object's own.
+// insertArchived archives the object $1, removed at revision $2; its head must
+// still exist. The head's cause of deletion has precedence over the removal's
+// ($4, $5, $8). Without a cascade, the object's uid is the cascade.
 const insertArchived = `
 INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester)
 SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
@@ -12,9 +12,9 @@ SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.nam
     coalesce(o.deletion_requester, $8)
 FROM objects o WHERE o.id = $1`
 
-// archivedNamespaces lists the namespaces that the archive has rows of, by
-// skipping through archive_namespace_removed_at_idx, each with its oldest row
-// and the body of the Namespace: as it is, or else as it was archived last.
+// archivedNamespaces lists the namespaces with rows in the archive, by skipping
+// through archive_namespace_removed_at_idx. Each comes with the time of its oldest
+// row and the body of the Namespace: the current one, or else the last archived.
 const archivedNamespaces = `
 WITH RECURSIVE n (namespace) AS (
     SELECT min(namespace) FROM archive
@@ -29,22 +29,22 @@ SELECT n.namespace, (SELECT min(a.removed_at) FROM archive a WHERE a.namespace =
          WHERE a.kind = 'namespaces' AND a.name = n.namespace ORDER BY a.id DESC LIMIT 1))
 FROM n WHERE n.namespace IS NOT NULL`
 
-// overdueArchived are rows of a namespace that were written before a time.
+// overdueArchived selects rows of a namespace that were written before a time.
 const overdueArchived = `
 SELECT id, coalesce(body_revision, 0), size FROM archive
 WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
 
-// oldestArchived are the first to go when there is too much.
+// oldestArchived selects the rows to remove first when the archive is too large.
 const oldestArchived = `SELECT id, coalesce(body_revision, 0), size FROM archive ORDER BY id LIMIT $1`
 
-// markRestored notes what became of a row, if it is still there, and says
-// whether references wait for its object.
+// markRestored records the restored object's uid in the row, if it still exists,
+// and returns whether dropped references to its object exist.
 const markRestored = `
 UPDATE archive SET restored_as = $2 WHERE id = $1
 RETURNING EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
 
-// restoredSince finds the object that was restored, after revision $2, from the
-// one that had the uid $1. An object's id is the revision of its creation.
+// restoredSince looks for an object that was restored after revision $2 from the
+// object with uid $1. An object's id is the revision of its creation.
 const restoredSince = `
 SELECT 1 FROM archive a JOIN objects o ON o.uid = a.restored_as WHERE a.uid = $1 AND o.id > $2 LIMIT 1`
 
@@ -54,17 +54,18 @@ ON CONFLICT (owner_uid, dependent_uid) DO NOTHING`
 
 const anyDropped = `SELECT 1 FROM dropped_references LIMIT 1`
 
-// forgetDropped forgets references that never come back: neither the owner nor
-// an archived form of it is there, or neither the dependent nor an archived form
-// of that. Unique index on objects; archive_uid_idx.
+// forgetDropped deletes references that can no longer be restored: the owner or
+// the dependent is neither in objects nor in the archive. Indexes: unique index
+// on objects; archive_uid_idx.
 const forgetDropped = `
 DELETE FROM dropped_references WHERE
     NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = owner_uid) AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = owner_uid)
     OR NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = dependent_uid) AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = dependent_uid)`
 
-// unusedKinds are the kinds whose definition was removed before $1 and that have
-// no objects in the archive any more. It may scan the archive once for each. A
-// definition that was removed again meanwhile has another removed_at.
+// unusedKinds selects the kinds whose definition was removed before $1 and that
+// have no objects in the archive. It may scan the archive once per kind. If a
+// definition is removed again in between, its removed_at differs and forgetKind
+// leaves the row.
 const (
 	unusedKinds = `
 SELECT k.storage, k.removed_at FROM archive_kinds k
@@ -84,9 +85,9 @@ const (
 	dropArchivedBytes = `UPDATE revision SET archived = archived - $1`
 )
 
-// cascadeDeleting and cascadeArchived are the cascade that an object goes, or
-// went, with, and the client who asked for that. Unique index on objects;
-// archive_uid_idx.
+// cascadeDeleting and cascadeArchived return the cascade of an object that is
+// being deleted or was removed, and the requester. Indexes: unique index on
+// objects; archive_uid_idx.
 const (
 	cascadeDeleting = `
 SELECT coalesce(deletion_cascade, uid), coalesce(deletion_requester, deletion_actor, '') FROM objects WHERE uid = $1`

@@ -7,8 +7,8 @@ const (
 	insertSealKey = `INSERT INTO seal_keys (name, check_value) VALUES ($1, $2)`
 	deleteSealKey = `DELETE FROM seal_keys WHERE name = $1`
 
-	// readSealingKey is asked behind the lock on the revision, by every
-	// transaction that may seal: all replicas seal with the same key.
+	// readSealingKey is read under the lock on the revision by every transaction
+	// that may seal, so all replicas seal with the same key.
 	readSealingKey = `SELECT name FROM seal_keys WHERE sealing`
 	endSealing     = `UPDATE seal_keys SET sealing = (1 = 0) WHERE sealing`
 	beginSealing   = `UPDATE seal_keys SET sealing = (1 = 1) WHERE name = $1`
@@ -18,18 +18,18 @@ const (
 	deleteSealedKind = `DELETE FROM sealed_kinds WHERE kind = $1`
 )
 
-// countSealed counts the bodies of a kind that begin with $2.
+// countSealed counts the bodies of a kind that begin with $2. Index:
 // changes_kind_revision_idx.
 const countSealed = `SELECT count(*) FROM changes WHERE kind = $1 AND body IS NOT NULL AND substr(body, 1, $3) = $2`
 
 // readUnsealed reads bodies of a kind after a revision that do not begin with
-// $3, whose length is $4. changes_kind_revision_idx.
+// $3, whose length is $4. Index: changes_kind_revision_idx.
 const readUnsealed = `
 SELECT revision, uid, namespace, name, body FROM changes
 WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) <> $3
 ORDER BY revision LIMIT $5`
 
-// readSealed is readUnsealed the other way round.
+// readSealed is readUnsealed for bodies that do begin with $3.
 const readSealed = `
 SELECT revision, uid, namespace, name, body FROM changes
 WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) = $3

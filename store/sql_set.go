@@ -1,10 +1,10 @@
 package store
 
 // The statements that remove many objects at once. $1 is their ids, as JSON on
-// SQLite and as an array on PostgreSQL; the first of them is removed at revision
-// $2, the others follow. They read the heads, so deleteSet comes last. On
-// PostgreSQL they look up one row after the other, whatever the statistics say:
-// those may be from a time when the tables were empty.
+// SQLite and as an array on PostgreSQL; the first is removed at revision $2, the
+// others at the revisions after it. They read the heads, so deleteSet comes last.
+// On PostgreSQL, OFFSET 0 forces one index lookup per row, whatever the
+// statistics say: they may be from a time when the tables were empty.
 
 // archiveSet is insertArchived for many.
 const (
@@ -43,7 +43,7 @@ FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
 )
 
-// deleteSet takes the objects' rows in owners with it, where there are any left.
+// deleteSet: the schema also deletes the objects' rows in owners, if any are left.
 const (
 	deleteSetSQLite   = `DELETE FROM objects WHERE id IN (SELECT value FROM json_each($1))`
 	deleteSetPostgres = `DELETE FROM objects WHERE id = ANY ($1::bigint[])`
@@ -51,8 +51,8 @@ const (
 
 // The statements that rewrite many objects at once on SQLite: insertChange,
 // touchObject or updateObject, and deleteOwners for many. logSet comes first: it
-// reads which revision was before. Its $1 has for each object the id, where its
-// body begins in $3, and how long it is.
+// reads the previous revision. Its $1 has for each object the id, and the offset
+// and the length of its body in $3.
 const (
 	logSetSQLite = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
@@ -70,8 +70,8 @@ FROM json_each($1) j WHERE objects.id = j.value`
 )
 
 // The statements that rewrite many objects at once on PostgreSQL: updateObject,
-// insertChange, deleteOwners and insertOwner for many. The arrays go side by
-// side, and no id is in them twice.
+// insertChange, deleteOwners and insertOwner for many. The arrays are the columns
+// of the rows, and no id is in them twice.
 const (
 	rewriteSetPostgres = `
 UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,

@@ -4,17 +4,17 @@
 //   - Revisions are one gapless sequence in commit order, across all processes
 //     on a database. A list at revision n followed by a watch from n misses
 //     nothing and repeats nothing.
-//   - A write that was answered is durable. A write is decided and done in one
-//     transaction; lifecycle's rules for deletion are asked inside it.
-//   - A watcher is never cut off for being slow. Only compaction ends it, with
+//   - A write that was answered is durable. One transaction decides a write and
+//     does it; lifecycle's rules for deletion run inside it.
+//   - A slow watcher is never cut off. Only compaction ends it, with
 //     object.Expired.
 //
 // An SQLite database has one Store at a time; a PostgreSQL database any number.
 //
-// It knows no HTTP and no kind, but for one rule: objects in a namespace need
-// that Namespace. One verb is one file. Writes meet in writer.go, where each
-// batch of them becomes one transaction; batch.go says how. feed.go is how
-// changes reach watchers.
+// The package knows no HTTP and only one rule about kinds: objects in a namespace
+// need that Namespace. One verb is one file. writer.go collects writes into
+// batches, and each batch is one transaction; batch.go says how. feed.go brings
+// changes to watchers.
 package store
 
 import (
@@ -47,25 +47,25 @@ type Options struct {
 	// Default 30 seconds.
 	CompactEvery time.Duration
 
-	// Keys seal the bodies of some kinds in the database. Nil: none are.
+	// Keys seal the bodies of some kinds in the database. Nil: no body is sealed.
 	Keys *seal.Keys
 
-	// Archive is what becomes of removed objects. The zero value: nothing.
+	// Archive configures the archive of removed objects. The zero value: none.
 	Archive ArchiveOptions
 
-	// EventTTL is how long Events stay after they were last written. 0: until they
-	// are deleted.
+	// EventTTL is how long an Event lives after its last write. 0: until it is
+	// deleted.
 	EventTTL time.Duration
 
 	// RingEvents and RingBytes bound the changes that are kept in memory for
-	// watchers; the ones before are read from the database. Defaults 32,768
-	// and 4 MiB.
+	// watchers; older changes are read from the database. Defaults 32,768 and
+	// 4 MiB.
 	RingEvents, RingBytes int
 	// CacheBytes bounds the bodies that are kept in memory for reads. Default
 	// 18 MiB.
 	CacheBytes int
 	// PollEvery is how often the store looks for changes of other processes
-	// that it was not told about. Default 3 seconds.
+	// whose notification did not arrive. Default 3 seconds.
 	PollEvery time.Duration
 }
 
@@ -83,14 +83,14 @@ type Store struct {
 	listings *listingCache
 
 	follow sync.Mutex // held while the feed is moved forward
-	// readLogged is readChanges, for what fills the feed; tests have a compaction come
-	// before it.
+	// readLogged is readChanges, for filling the feed. Tests replace it to run a
+	// compaction first.
 	readLogged func(ctx context.Context, r *WatchRequest, from, to int64) ([]*Event, int64, error)
-	nudged     chan struct{} // holds one: look at the log
+	nudged     chan struct{} // capacity 1; a value makes the follower read the log
 
 	onChange  func([]*Event) // set before Run
 	ran       atomic.Bool
-	expired   atomic.Int64 // objects whose time was over
+	expired   atomic.Int64 // objects removed because their TTL ended
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -100,9 +100,8 @@ var (
 	errClosed  = errors.New("the store has been closed")
 )
 
-// Open makes a Store that begins at the database's revision. It registers the
-// keys and starts nothing: see Run. The database stays the caller's to close.
-// Error: *WrongKeysError.
+// Open makes a Store that begins at the database's revision and registers the
+// keys. Run starts it. The caller closes the database. Error: *WrongKeysError.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DB == nil {
 		return nil, errors.New("open store: no database given")
@@ -163,11 +162,11 @@ func setDefaults(o *Options) {
 	}
 }
 
-// OnChange has fn told of changes after their commit: of this process's at
-// once, of other processes' when the feed has them, which notifications see to.
-// No events: there were changes that the feed did not read. fn may hear of a
-// change twice, and from several goroutines. It must be quick, since writes wait
-// for it, and it is set before Run.
+// OnChange registers fn, which is called with changes after their commit: at once
+// for changes of this process; for changes of other processes when the feed has
+// read them, after a notification. Without events: the feed skipped changes. fn
+// may get a change twice, and from several goroutines. It must be quick, since
+// writes wait for it. OnChange must be called before Run.
 func (s *Store) OnChange(fn func(events []*Event)) { s.onChange = fn }
 
 func (s *Store) changed(events []*Event) {
@@ -176,8 +175,7 @@ func (s *Store) changed(events []*Event) {
 	}
 }
 
-// Close ends watchers and refuses further writes. It does not end Run: its
-// context does.
+// Close ends watchers and refuses further writes. Run ends with its context.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closed)

@@ -13,22 +13,22 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Tx is a write transaction for those who decide about many objects at once:
-// the collector. It holds the lock on the revision, so what it has read stays
-// true until it commits. It is for one goroutine and ends with the function
-// that Transact called.
+// Tx is a write transaction that decides about many objects at once, for the
+// collector. It holds the lock on the revision, so what it has read stays true
+// until it commits. It is for one goroutine and ends with the function that
+// Transact calls.
 type Tx struct {
 	tx       *sqldb.Tx
 	Now      time.Time
 	archive  archivist
 	keys     *seal.Keys
 	lives    lifetimes
-	sealing  string // the key that seals
+	sealing  string // name of the sealing key
 	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
 	archived int64 // bytes
 	effects  []*effect
-	waiting  []*effect // of one type, not queued yet: they may become a set
+	waiting  []*effect // all of one type; queued together later, as a set if possible
 	queued   sqldb.Batch
 	engine   sqldb.Engine
 
@@ -43,9 +43,9 @@ type Stored struct {
 	stored   int // bytes of the body in the database; 0: as many as Body has
 }
 
-// Transact runs fn in a transaction of its own, in turn with the batches of
-// other writes, and commits it when fn returns nil. fn must be quick: nobody
-// else writes meanwhile.
+// Transact runs fn in a transaction of its own, between two batches of other
+// writes, and commits it when fn returns nil. fn must be quick: all other writes
+// wait for it.
 func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 	return s.writer.do(ctx, func() error {
 		tx, err := s.db.Begin(ctx)
@@ -73,7 +73,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 	})
 }
 
-// finish moves the revision, commits and tells the watchers.
+// finish sets the revision, commits, and publishes the events.
 func (s *Store) finish(ctx context.Context, t *Tx) error {
 	if len(t.effects) > 0 {
 		var b sqldb.Batch
@@ -95,7 +95,7 @@ func (s *Store) finish(ctx context.Context, t *Tx) error {
 	return nil
 }
 
-// Send runs statements of the caller's own.
+// Send runs other statements in the transaction.
 func (t *Tx) Send(ctx context.Context, b *sqldb.Batch) error { return t.tx.Send(ctx, b) }
 
 // Remove removes an object when the transaction is flushed.
@@ -103,8 +103,8 @@ func (t *Tx) Remove(o *Stored) {
 	t.add(&effect{Type: Removed, key: o.Key, uid: string(o.UID), body: o.Body, before: o.state()})
 }
 
-// Rewrite gives an object another body, whose metadata is m, when the
-// transaction is flushed. It returns the object as it is then.
+// Rewrite replaces the body of an object when the transaction is flushed; m is
+// the new body's metadata. It returns the object's new state.
 func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, error) {
 	f := &effect{key: o.Key, uid: string(o.UID), before: o.state()}
 	if err := f.rewrite(body, m); err != nil {
@@ -116,8 +116,8 @@ func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, err
 	return &next, nil
 }
 
-// Create adds an object when the transaction is flushed. That its name is free
-// and its namespace takes it is for the caller to see to.
+// Create adds an object when the transaction is flushed. The caller has checked
+// that the name is free and that the namespace exists and is not terminating.
 func (t *Tx) Create(key object.Key, m *metav1.ObjectMeta, body []byte) {
 	f := &effect{Type: Created, key: key, uid: string(m.UID), body: body}
 	f.describe(m)
@@ -126,8 +126,8 @@ func (t *Tx) Create(key object.Key, m *metav1.ObjectMeta, body []byte) {
 	t.add(f)
 }
 
-// add gives an effect its revision. An object that was rewritten in this
-// transaction already must be passed as Rewrite returned it.
+// add gives an effect its revision. For an object that this transaction has
+// rewritten before, the effect must start from what Rewrite returned.
 func (t *Tx) add(f *effect) {
 	t.revision++
 	f.id, f.revision = t.revision, t.revision
@@ -146,13 +146,13 @@ func (t *Tx) add(f *effect) {
 	t.waiting = append(t.waiting, f)
 }
 
-// queueWaiting adds the statements of the effects that wait. Their revisions
-// follow each other, because an effect of another type ends the run.
+// queueWaiting adds the statements of the waiting effects. Their revisions are
+// consecutive, because an effect of another type ends the run.
 func (t *Tx) queueWaiting() {
 	run := t.waiting
 	t.waiting = nil
 	for _, f := range run {
-		if f.Type != Removed { // a cascade leaves these rows until they are due
+		if f.Type != Removed { // expiry rows of removed Events stay until they are due
 			t.lives.queue(&t.queued, f)
 		}
 	}
@@ -173,8 +173,8 @@ func (t *Tx) queueEach(run []*effect) {
 	}
 }
 
-// Flush sends what was removed and rewritten, in one round trip. The triggers
-// have fired when it returns.
+// Flush sends the statements of all effects so far, in one round trip. The
+// triggers have fired when it returns.
 func (t *Tx) Flush(ctx context.Context) error {
 	t.queueWaiting()
 	if t.unsealed != nil {

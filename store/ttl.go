@@ -10,15 +10,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Events leave by themselves, some time after they were last written: every
-// create and every update sets the time again, as kube-apiserver's lease does.
-// The time is a row of object_expiries, written with the Event, so a restart
-// forgets nothing. The compactor's loop removes what is due, in small steps; a
-// step holds the lock on the revision, so of several replicas one removes an
-// Event, and an update that came first has moved its time.
+// Events have a TTL: every create and every update sets the expiry time again, as
+// kube-apiserver's lease does. The time is a row of object_expiries, written with
+// the Event, so it survives a restart. The compactor's loop removes Events that
+// are due, in small steps. A step holds the lock on the revision, so only one
+// replica removes an Event, and an update before the step has moved its time.
 //
-// Neither finalizers nor grace hold an Event that is due: Kubernetes' storage
-// drops it without asking either.
+// Finalizers and grace periods do not hold an Event that is due: Kubernetes'
+// storage ignores them as well.
 
 // eventKind is the storage name of Events of both API groups.
 const eventKind = "events"
@@ -43,12 +42,12 @@ LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.rev
 ORDER BY e.expires_at, e.object`
 )
 
-// lifetimes says how long objects live.
+// lifetimes holds the TTLs of objects.
 type lifetimes struct {
 	events time.Duration // 0: until they are deleted
 }
 
-// queue adds the statement that sets or drops the time of an object.
+// queue adds the statement that sets or deletes the expiry time of an object.
 func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
 	switch {
 	case f.key.Kind != eventKind:
@@ -59,7 +58,7 @@ func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
 	}
 }
 
-// removeDue removes what has lived its time.
+// removeDue removes the objects whose TTL has ended.
 func (s *Store) removeDue(ctx context.Context) error {
 	for more := true; more; {
 		due, err := s.db.Row(ctx, anyDue, []any{s.now().UnixMilli()}, new(int64))
@@ -98,7 +97,7 @@ func (s *Store) removeDueOnce(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// due reads the next rows that are due, and the objects that are still there.
+// due reads the next rows that are due, and those of their objects that exist.
 func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err error) {
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
@@ -117,6 +116,5 @@ func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err erro
 	return rows, objects, t.tx.Send(ctx, &b)
 }
 
-// Expired is how many objects this process has removed because their time was
-// over.
+// Expired is how many objects this process has removed because their TTL ended.
 func (s *Store) Expired() int64 { return s.expired.Load() }

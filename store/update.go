@@ -10,26 +10,26 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// UpdateRequest replaces an object that is still at IfRevision. Body is kept
-// and must not be changed afterwards.
+// UpdateRequest replaces an object that is still at IfRevision. The store keeps
+// Body: do not change it afterwards.
 type UpdateRequest struct {
 	Key        object.Key
 	IfRevision int64
 	Meta       metav1.ObjectMeta
 	Body       []byte
-	// Remove: the object leaves instead of being rewritten, because the update
-	// took the last finalizer.
+	// Remove removes the object instead of rewriting it, because the update
+	// removed the last finalizer.
 	Remove bool
 	DryRun bool
-	// Actor is who asks, for the archive, if nobody is known to have asked for
-	// the deletion.
+	// Actor is the client that updates: the archive records it if the actor of the
+	// deletion is not known.
 	Actor string
 }
 
-// Update compares and swaps. Errors: NotFound; Conflict when the object is at
-// another revision. A body that is the stored one is not written again and
-// keeps its revision. With Remove the result is the object as the request has
-// it, at the revision of its removal, while watchers get the last stored body.
+// Update is a compare-and-swap. Errors: NotFound; Conflict when the object is at
+// another revision. A body equal to the stored one is not written, and the
+// object keeps its revision. With Remove the result has the request's body at the
+// revision of the removal; watchers get the last stored body.
 func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, error) {
 	if err := checkKey(r.Key); err != nil {
 		return object.Object{}, err
@@ -79,7 +79,7 @@ func (r *UpdateRequest) decide(v *view) (effect, error) {
 	return f, f.rewrite(r.Body, &r.Meta)
 }
 
-// rewrite makes the effect an update to this body.
+// rewrite turns the effect into an update to this body.
 func (f *effect) rewrite(body []byte, m *metav1.ObjectMeta) error {
 	var err error
 	f.Type, f.body = Updated, body

@@ -8,18 +8,17 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// watchEvents bounds what one Next returns.
+// watchEvents is how many events one Next returns at most.
 const watchEvents = 256
 
-// progressEvery is how often Next returns without events when there are none
-// for it but the feed has moved.
+// progressEvery is how often Next returns without events while the feed moves
+// without events for this watcher.
 const progressEvery = time.Second
 
-// A watcher that was idle hears of a change at once. One that has just been told
-// something lets more come together first, so that under load one wake-up, one
-// frame and one system call carry several changes instead of one. How long it
-// waits depends on how many do: all of them together are told about
-// 1/gatherShare times a second, however many they are.
+// An idle watcher gets a change at once. A watcher that has just returned events
+// first waits for more, so that under load one wake-up, one frame and one system
+// call carry several changes. The wait is gatherShare times the number of waiting
+// watchers, so that all watchers together wake about 1/gatherShare times a second.
 const (
 	gatherShare = 200 * time.Microsecond
 	gatherLeast = 2 * time.Millisecond
@@ -43,15 +42,15 @@ type Watcher struct {
 	store    *Store
 	topic    *topic
 	request  WatchRequest
-	pos      int64 // everything up to here has been delivered, or does not match
+	pos      int64 // every matching change up to here was delivered
 	reported int64 // the upTo that Next returned last
 	returned time.Time
-	paced    bool // Next has just returned all there was: the next ones may gather
+	paced    bool // Next has just returned all events there were: it waits for more
 	closed   bool
 }
 
-// Watch begins a watch. Error: Expired when From has been compacted. A revision
-// in the future is waited for.
+// Watch begins a watch. Error: Expired when From has been compacted. If From is in
+// the future, the watch waits for it.
 func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 	if r.Kind == "" || r.From < 0 {
 		return nil, object.BadRequestf("watch of kind %q from version %d makes no sense", r.Kind, r.From)
@@ -72,10 +71,10 @@ func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 	return w, nil
 }
 
-// Next waits for changes and returns some. upTo: every change up to it has been
-// delivered. When there is nothing for this watcher but other changes happen,
-// it returns no events and a newer upTo, about once a second. Error: Expired
-// when compaction overtook the watcher; ctx's.
+// Next waits for changes and returns some of them. Every change up to revision
+// upTo has been delivered. If only other changes happen, Next returns no events
+// and a newer upTo, about once a second. Errors: Expired when compaction has
+// passed the watcher; ctx's.
 func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err error) {
 	if w.closed {
 		return nil, w.pos, errClosed
@@ -115,8 +114,8 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 	}
 }
 
-// readable is the events before the first one whose body did not open. Error:
-// it is the first.
+// readable returns the events before the first one whose body could not be
+// unsealed, or the error if that is the first event.
 func readable(events []*Event, upTo int64) ([]*Event, int64, error) {
 	for i, e := range events {
 		if e.unreadable == nil {
@@ -130,7 +129,7 @@ func readable(events []*Event, upTo int64) ([]*Event, int64, error) {
 	return events, upTo, nil
 }
 
-// gather lets changes come together, counted from the last return.
+// gather waits until gatherTime after the last return of Next.
 func (w *Watcher) gather(ctx context.Context) error {
 	busy := w.store.feed.gathering.Add(1)
 	defer w.store.feed.gathering.Add(-1)
@@ -146,7 +145,7 @@ func (w *Watcher) gather(ctx context.Context) error {
 	}
 }
 
-// gatherTime is how long each of some busy watchers waits.
+// gatherTime is how long each of busy watchers waits.
 func gatherTime(busy int64) time.Duration {
 	return min(max(time.Duration(busy)*gatherShare, gatherLeast), gatherMost)
 }
@@ -156,8 +155,8 @@ func (w *Watcher) report() int64 {
 	return w.pos
 }
 
-// wait returns when there may be something for the watcher. It reports true
-// when it is time to say how far the feed has moved.
+// wait returns when there may be events for the watcher. It reports true when
+// Next should return the feed's progress instead.
 func (w *Watcher) wait(ctx context.Context, c collection) (progress bool, err error) {
 	timer := time.NewTimer(max(time.Until(w.returned.Add(progressEvery)), 0))
 	defer timer.Stop()
@@ -173,8 +172,8 @@ func (w *Watcher) wait(ctx context.Context, c collection) (progress bool, err er
 			if w.pos > w.reported {
 				return true, nil
 			}
-			// Nothing to say yet. From now on any move is worth waking for,
-			// and without one there is no timer to wake for either.
+			// No progress yet. From now on wake when the feed moves, and no
+			// longer by the timer.
 			due, moved = nil, c.moved
 		case <-moved:
 			return false, nil
@@ -182,9 +181,9 @@ func (w *Watcher) wait(ctx context.Context, c collection) (progress bool, err er
 	}
 }
 
-// readLog reads for a watcher that is behind the feed. It looks at what has
-// been compacted after it has read: if that is not past the watcher even then,
-// nothing was missing from what it read.
+// readLog reads the log for a watcher that is behind the feed. It checks the
+// compacted revision after the read: if compaction has not passed the watcher by
+// then, the read was complete.
 func (w *Watcher) readLog(ctx context.Context, to int64) ([]*Event, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -36,8 +36,9 @@ func lock(b *sqldb.Batch, engine sqldb.Engine, current, compacted *int64) {
 	b.Query(func(row sqldb.Row) error { return row.Scan(current, compacted) }, statement)
 }
 
-// load is one round trip: on PostgreSQL each statement sees what was committed
-// before it, so those after the lock see all that it waited for.
+// load is one round trip. On PostgreSQL each statement sees what was committed
+// before the statement began, so the statements after the lock see every commit
+// that the lock waited for.
 func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
 	var compacted int64
@@ -54,8 +55,8 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 	return nil
 }
 
-// queueLoads adds the statements that read the objects of the view. It says
-// whether one of them is of a kind that is sealed.
+// queueLoads adds the statements that read the objects of the view. It reports
+// whether one of their kinds is sealed.
 func (v *view) queueLoads(b *sqldb.Batch, keys *seal.Keys) (sealed bool) {
 	for key := range v.objects {
 		sealed = sealed || keys.Seals(key.Kind)
@@ -149,7 +150,7 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	return archived
 }
 
-// staysActive: an update that has nothing to do with a deletion.
+// staysActive says that an update neither begins nor continues a deletion.
 func (f *effect) staysActive() bool { return !f.before.deleting && f.deletionTime == nil }
 
 func newEvents(effects []*effect) []*Event {

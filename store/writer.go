@@ -22,20 +22,20 @@ const (
 	batchTimeout = 30 * time.Second
 )
 
-// writer collects the writes of the process into batches. While one batch is
-// being committed the next one gathers, so the more there is to write, the less
-// each write costs.
+// writer collects the writes of the process into batches (group commit). While
+// one batch commits, the next one gathers, so the cost per write falls under
+// load.
 type writer struct {
 	env   environment
 	queue chan *operation
-	jobs  chan func() // work between batches: compaction
+	jobs  chan func() // work between two batches, such as compaction
 
-	ended     chan struct{} // closed when nothing more will be answered
+	ended     chan struct{} // closed when no more operations are answered
 	endOnce   sync.Once
 	endReason error // set once, before ended is closed
 
-	last int           // size of the batch before; owned by run
-	took time.Duration // what it took; owned by run
+	last int           // operations in the previous batch; owned by run
+	took time.Duration // duration of the previous batch; owned by run
 }
 
 func newWriter(env environment) *writer {
@@ -47,8 +47,8 @@ func newWriter(env environment) *writer {
 	}
 }
 
-// submit hands an operation to the writer and waits for its answer. When ctx
-// ends first, the operation may still happen, unless it had not begun.
+// submit hands an operation to the writer and waits for its answer. If ctx ends
+// first and the operation's batch has begun, the write may still happen.
 func (w *writer) submit(ctx context.Context, op *operation) error {
 	op.ctx, op.done = ctx, make(chan struct{})
 	select {
@@ -99,9 +99,8 @@ func (w *writer) do(ctx context.Context, fn func() error) error {
 	}
 }
 
-// run writes until ctx ends. The batch that it is at is finished. Those who
-// waited for a job have their turn before the next one: jobs may take long, and
-// come one after the other.
+// run writes until ctx ends, and finishes the current batch. After each job it
+// writes a batch if one waits: jobs may take long and follow each other closely.
 func (w *writer) run(ctx context.Context) {
 	batch := make([]*operation, 0, maxBatch)
 	write := func(first *operation) {
@@ -149,10 +148,11 @@ func (w *writer) runBatch(ctx context.Context, batch []*operation) {
 	w.env.runBatch(ctx, batch)
 }
 
-// gather takes what is queued. After a batch its callers come back with their
-// next operations, but need a moment to do so: taking only the first of them
-// would pay for a commit that could have been shared. So it waits for as many
-// as there were in the batch before, for a small part of the time that one took.
+// gather takes the queued operations. After a batch its clients send their next
+// operations, but need a moment to do so; a batch with only the first of them
+// would pay for a commit that others could share. So gather waits for as many
+// operations as the previous batch had, for at most a quarter of the time that
+// batch took, and at most maxPatience.
 func (w *writer) gather(batch []*operation) []*operation {
 	size := batch[0].size
 	var patience <-chan time.Time
@@ -179,7 +179,7 @@ func (w *writer) gather(batch []*operation) []*operation {
 	return batch
 }
 
-// close refuses everything that is and will be waiting.
+// close fails the operations that wait, and all later ones, with reason.
 func (w *writer) close(reason error) {
 	w.endOnce.Do(func() {
 		w.endReason = reason
@@ -187,7 +187,7 @@ func (w *writer) close(reason error) {
 	})
 }
 
-// checkKey refuses what cannot be stored on both engines.
+// checkKey refuses keys that one of the engines cannot store.
 func checkKey(k object.Key) error {
 	if k.Kind == "" || k.Name == "" {
 		return object.BadRequestf("object %q has no kind or no name", k.String())
