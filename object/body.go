@@ -16,11 +16,11 @@ import (
 	exactjson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// head is what every stored body begins with.
+// head is the beginning of every stored body.
 const head = `{"metadata":{`
 
-// Encode brings an object, typed or unstructured, into its stored form. The
-// object is the same afterwards as before.
+// Encode returns the stored form of an object, typed or unstructured. The object
+// is not changed.
 func Encode(obj runtime.Object) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return encodeMap(u.Object)
@@ -29,8 +29,8 @@ func Encode(obj runtime.Object) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
 	}
-	// Typed objects marshal in field order, metadata first once the type is
-	// blank: that is what makes the stored form cheap to produce.
+	// Typed objects marshal in field order, with metadata first if the type is
+	// blank: that makes the stored form cheap to produce.
 	gvk, version := obj.GetObjectKind().GroupVersionKind(), accessor.GetResourceVersion()
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	accessor.SetResourceVersion("")
@@ -87,7 +87,7 @@ func appendField(buf *bytes.Buffer, before byte, name string, value any) error {
 	return nil
 }
 
-// check refuses a body that the splices below could not work on.
+// check refuses a body that AppendWire and Split cannot work on.
 func check(body []byte) ([]byte, error) {
 	if len(body) <= len(head) || string(body[:len(head)]) != head || body[len(head)] != '"' {
 		return nil, fmt.Errorf("encode: body has no metadata at its head: %.40q", body)
@@ -95,7 +95,7 @@ func check(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// WirePrefix is what stands before the metadata of every object of a version.
+// WirePrefix is the JSON before the revision, for all objects of a version.
 func WirePrefix(gvk schema.GroupVersionKind) []byte {
 	return append(typeHead(gvk), `"metadata":{"resourceVersion":"`...)
 }
@@ -106,7 +106,7 @@ func typeHead(gvk schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, kind, apiVersion)
 }
 
-// AppendWire appends the object's JSON as clients see it. prefix comes from
+// AppendWire appends the object's JSON as clients see it. prefix is a result of
 // WirePrefix.
 func AppendWire(dst, prefix, body []byte, revision int64) []byte {
 	dst = append(dst, prefix...)
@@ -115,8 +115,8 @@ func AppendWire(dst, prefix, body []byte, revision int64) []byte {
 	return append(dst, body[len(head):]...)
 }
 
-// Split divides a stored body into the JSON of its metadata and what follows
-// it: either "}" or "," and the other fields.
+// Split divides a stored body into the JSON of its metadata and the rest: "}", or
+// "," and the other fields.
 func Split(body []byte) (metadata, rest []byte, err error) {
 	if _, err := check(body); err != nil {
 		return nil, nil, err
@@ -161,7 +161,7 @@ func ParseMeta(body []byte) (metav1.ObjectMeta, error) {
 	return m, nil
 }
 
-// ParseOwners reads the references to owners of a stored body, and nothing else.
+// ParseOwners reads only the owner references of a stored body.
 func ParseOwners(body []byte) ([]metav1.OwnerReference, error) {
 	metadata, _, err := Split(body)
 	if err != nil {
@@ -176,7 +176,7 @@ func ParseOwners(body []byte) ([]metav1.OwnerReference, error) {
 	return m.OwnerReferences, nil
 }
 
-// WithMeta returns the body with other metadata. The rest is kept to the byte.
+// WithMeta returns the body with other metadata. The rest is kept byte by byte.
 func WithMeta(body []byte, m metav1.ObjectMeta) ([]byte, error) {
 	_, rest, err := Split(body)
 	if err != nil {

@@ -2,26 +2,26 @@ package object
 
 import "bytes"
 
-// MaxDepth is how many arrays and objects of a document may stand inside each
-// other. The deepest real documents are definitions with nested schemas: each
-// level of a schema takes two levels of JSON, and 40 levels of schema are rare.
-// Libraries that merge, patch and compare documents take time and memory by
-// depth times size, so a bound on the depth is a bound on both.
+// MaxDepth is how deep arrays and objects of a document may be nested. The deepest
+// real documents are definitions with nested schemas: each level of a schema
+// takes two levels of JSON, and 40 levels of schema are rare. Libraries that
+// merge, patch and compare documents take time and memory proportional to depth
+// times size, so a limit on the depth limits both.
 const MaxDepth = 256
 
-// Shape is what a JSON document costs those who walk through it.
+// Shape is what the cost of walking through a JSON document depends on.
 type Shape struct {
-	Depth    int // of arrays and objects inside each other
+	Depth    int // of nested arrays and objects
 	Elements int // of all arrays
 }
 
 // Measure reads the shape of a JSON document in one pass, without decoding it.
-// It ends where the document is deeper than MaxDepth, with Depth MaxDepth+1. A
-// document that is not JSON has the shape of its part before the first error,
-// or a larger one.
+// It stops where the document is deeper than MaxDepth, with Depth MaxDepth+1. For
+// a document that is not valid JSON the shape is at least that of the part before
+// the first error.
 func Measure(doc []byte) Shape {
 	var s Shape
-	var arrays [MaxDepth + 1]bool // what stands open at each depth is an array
+	var arrays [MaxDepth + 1]bool // true: the open value at this depth is an array
 	depth := 0
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
@@ -49,7 +49,7 @@ func Measure(doc []byte) Shape {
 	return s
 }
 
-// stringEnd is where the string ends that begins at start.
+// stringEnd is the position of the quote that ends the string at start.
 func stringEnd(doc []byte, start int) int {
 	for i := start + 1; ; i++ {
 		next := bytes.IndexAny(doc[i:], `"\`)
@@ -67,7 +67,7 @@ func stringEnd(doc []byte, start int) int {
 }
 
 // CheckDepth refuses a JSON document that is deeper than MaxDepth, without
-// decoding it. It does not judge the syntax.
+// decoding it. It does not check the syntax.
 func CheckDepth(doc []byte) error {
 	if Measure(doc).Depth > MaxDepth {
 		return TooDeep()
@@ -75,7 +75,7 @@ func CheckDepth(doc []byte) error {
 	return nil
 }
 
-// TooDeep refuses a document that is deeper than MaxDepth.
+// TooDeep is the error for a document that is deeper than MaxDepth.
 func TooDeep() error {
 	return BadRequestf("the document is nested too deeply: at most %d arrays and objects may stand inside each other", MaxDepth)
 }

@@ -7,27 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Code is the closed list of ways a request can be refused. Only api/status.go
-// knows which HTTP status and reason each becomes.
+// Code says why a request is refused; the list is closed. Only api/status.go maps
+// codes to HTTP statuses and reasons.
 type Code int
 
-// The codes. Anything that is not an *Error is a fault of ours.
+// The codes. Any error that is not an *Error is an internal error.
 const (
 	NotFound        Code = iota + 1 // no such object
 	AlreadyExists                   // the name is taken
-	BeingDeleted                    // the name is held by an object that is being deleted
+	BeingDeleted                    // an object with this name is being deleted
 	NoNamespace                     // the namespace does not exist
-	Conflict                        // the object is not the one, or not at the version, the caller expected
+	Conflict                        // the object has another uid or version than the client expects
 	Invalid                         // fields break a rule; Fields says which
-	BadRequest                      // the request makes no sense
+	BadRequest                      // the request is malformed or contradicts itself
 	Forbidden                       // understood and refused
-	Expired                         // the version asked for has been compacted away
-	TooLarge                        // the object does not fit
-	TooLargeVersion                 // the version asked for has not happened yet
+	Expired                         // the requested version is compacted
+	TooLarge                        // the object is too large
+	TooLargeVersion                 // the requested version is in the future
 	Terminating                     // the namespace is being deleted (a Forbidden with that cause)
 )
 
-// Error is a refusal with a text for the person who reads it.
+// Error is a refusal with a message for the client.
 type Error struct {
 	Code    Code
 	Message string
@@ -44,7 +44,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 // BadRequestf makes a BadRequest.
 func BadRequestf(format string, args ...any) *Error { return Errorf(BadRequest, format, args...) }
 
-// InvalidFields makes an Invalid of field errors.
+// InvalidFields makes an Invalid from field errors.
 func InvalidFields(list field.ErrorList) *Error {
 	message := "invalid"
 	if all := list.ToAggregate(); all != nil {

@@ -1,10 +1,10 @@
-// Package object says what an object is: the key it is found by, its metadata,
-// and the JSON it is stored as. It knows no database, no HTTP and no kind.
+// Package object defines an object: its key, its metadata, and the JSON in which
+// it is stored. It knows no database, no HTTP and no kind.
 //
 // The stored form of a body (see [Encode]) is valid JSON that begins with
-// `{"metadata":{` and leaves out what the store or the request decides:
-// apiVersion, kind and metadata.resourceVersion. Putting an object on the wire
-// is therefore a splice ([AppendWire]) and never a decode.
+// `{"metadata":{` and leaves out what the store or the request sets: apiVersion,
+// kind and metadata.resourceVersion. To send an object is therefore a splice
+// ([AppendWire]), without decoding.
 package object
 
 import (

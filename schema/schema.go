@@ -1,9 +1,9 @@
-// Package schema holds the database schema as a row of migrations, the same
+// Package schema holds the database schema as a list of migrations, with the same
 // numbers and names for SQLite and PostgreSQL. Migrations only go forward.
 //
-// To read the schema as it is now, open sqlite.sql or postgres.sql: they are
-// written by `go generate ./schema`, and a test compares them with what the
-// migrations make. The package runs nothing; package sqldb does.
+// To read the current schema, open sqlite.sql or postgres.sql: `go generate
+// ./schema` writes them, and a test compares them with the result of the
+// migrations. Package sqldb runs the migrations.
 package schema
 
 //go:generate go test . -run TestSnapshot -update

@@ -10,12 +10,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// SQLite's allocator returns memory to the system as soon as nothing near it is
-// in use. Many of SQLite's blocks live for a moment only: the frames of triggers,
-// the copies of what a statement changes, rows, the pages of temporary tables. So
-// each row that was inserted or removed mapped memory and unmapped it again, which
-// was a third of the CPU time of writing. What is kept here is a few MiB, most of
-// which SQLite's page caches would take anyway.
+// The allocator under the translated SQLite returns memory to the system as soon
+// as a page of it is free. Many of SQLite's blocks are short-lived: frames of
+// triggers, copies of the pages that a statement changes, rows, pages of temporary
+// tables. So each inserted or removed row mapped memory and unmapped it again,
+// which took a third of the CPU time of writing. keepMemory keeps a few MiB, most
+// of which SQLite's page caches would take anyway.
 var keepMemory = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -30,11 +30,11 @@ var keepMemory = sync.OnceValue(func() error {
 })
 
 // keepPageCache gives SQLite memory for database pages, once for all connections.
-// Without it each page takes a block of twice its size. When it is full SQLite
-// allocates more, as it would have. Must come before SQLite is used.
+// Without it each page takes a block of twice its size. When the memory is full,
+// SQLite allocates more. Call it before SQLite is used.
 func keepPageCache(tls *libc.TLS) error {
 	const (
-		pages    = 1280 // the writer's cache, and what readers take of theirs
+		pages    = 1280 // for the writer's cache and a part of the readers'
 		pageSize = 4096
 	)
 	args := libc.Xmalloc(tls, 64)
@@ -55,7 +55,7 @@ func keepPageCache(tls *libc.TLS) error {
 	return nil
 }
 
-// keepFreed has SQLite allocate through kept. Must come before SQLite is used.
+// keepFreed makes SQLite allocate through kept. Call it before SQLite is used.
 func keepFreed(tls *libc.TLS) error {
 	methods := libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(sqlite3.Tsqlite3_mem_methods{})))
 	if methods == 0 {
@@ -79,28 +79,27 @@ func keepFreed(tls *libc.TLS) error {
 	return nil
 }
 
-// function is a function as the translated SQLite calls it: what a Go value of
-// a function type points at. That of one that captures nothing is never moved or
-// freed.
+// function converts a Go function to the pointer by which the translated SQLite
+// calls it. f must capture nothing: then its pointer is never moved or freed.
 func function(f any) uintptr { return (*[2]uintptr)(unsafe.Pointer(&f))[1] }
 
-// at is what is at an address of memory that is not Go's.
+// at converts an address outside of Go's memory to a pointer.
 func at[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }
 
-// A block is a power of two long, up to a limit. Its first word says how much of
-// it SQLite can use.
+// The length of a block is a power of two, up to a limit. Its first word holds how
+// many bytes of it SQLite can use.
 const (
 	blockHeader   = 8
 	smallestBlock = 5  // 32 bytes
 	largestBlock  = 17 // 128 KiB; larger ones are few, and not kept
 	keptBytes     = 128 << 10
-	keptLeast     = 4 // blocks, however large
-	// What a statement changes is copied to blocks of this length, and all of them
-	// are freed when it ends: 512 are the copies of 128 pages.
+	keptLeast     = 4 // blocks of each length, also of large ones
+	// SQLite copies the pages that a statement changes to blocks of this length,
+	// and frees them when the statement ends: 512 blocks are 128 pages.
 	journalBlock, keptJournal = 11, 512
 )
 
-// mostKept is how many blocks of a length are kept.
+// mostKept is how many blocks of a length are kept at most.
 func mostKept(log int) int {
 	if log == journalBlock {
 		return keptJournal
@@ -108,15 +107,15 @@ func mostKept(log int) int {
 	return max(keptBytes>>log, keptLeast)
 }
 
-// kept are blocks that SQLite has freed and will soon want again, by the
+// kept are blocks that SQLite has freed, for its next allocations, by the
 // logarithm of their length.
 var kept struct {
 	sync.Mutex
 	blocks [largestBlock + 1][]uintptr
 }
 
-// blockLength is how long a block for n bytes is, and its logarithm: 0 for one
-// that is not kept.
+// blockLength is the length of a block for n bytes, and its logarithm: 0 if such a
+// block is not kept.
 func blockLength(n int32) (length int, log int) {
 	length = int(n) + blockHeader
 	log = max(bits.Len(uint(length-1)), smallestBlock)
@@ -157,7 +156,7 @@ func blockFree(tls *libc.TLS, p uintptr) {
 	}
 }
 
-// keep reports whether there was room.
+// keep reports false if there is no room for the block.
 func keep(block uintptr, log int) bool {
 	kept.Lock()
 	defer kept.Unlock()
@@ -193,11 +192,11 @@ func blockRoundup(_ *libc.TLS, n int32) int32 {
 	return int32(length - blockHeader)
 }
 
-// keepPages takes a block on one of the pages of libc's allocator for each size
-// of block, and never gives it back: a page with a block in use stays. The
-// driver copies the arguments of statements there.
+// keepPages allocates one block of each size from libc and never frees it, so that
+// libc keeps one page for each size. The driver copies the arguments of
+// statements to such blocks.
 func keepPages(tls *libc.TLS) {
-	const smallest, largest = 4, 14 // powers of two; yet larger blocks have pages of their own
+	const smallest, largest = 4, 14 // powers of two; larger blocks have pages of their own
 	for size := smallest; size <= largest; size++ {
 		libc.Xmalloc(tls, 1<<size)
 	}

@@ -16,8 +16,8 @@ const (
 // CorruptAdvice is what to do about a damaged database.
 const CorruptAdvice = "the database is damaged or is not one of Exeunt: stop the server, keep the file, and restore database and blobs from one backup (docs/operating.md, Backup)"
 
-// Corrupt says whether an error is that the database is damaged: trying again
-// does not help, and writing on may make it worse.
+// Corrupt says whether an error means that the database is damaged. A retry does
+// not help, and more writes may increase the damage.
 func Corrupt(err error) bool {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
@@ -31,7 +31,7 @@ func Corrupt(err error) bool {
 	return code == sqliteCorruptCode || code == sqliteNotADBCode
 }
 
-// advised adds to an error of a damaged database what to do about it.
+// advised adds CorruptAdvice to the error of a damaged database.
 func advised(err error) error {
 	if Corrupt(err) {
 		return fmt.Errorf("%w: %s", err, CorruptAdvice)

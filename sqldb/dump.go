@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// dumpSQLite is the schema as it was written, tables before what is on them.
+// dumpSQLite reads the schema as it was written: each table, then its indexes and
+// triggers.
 const dumpSQLite = `
 SELECT sql || ';'
 FROM sqlite_schema
@@ -14,8 +15,8 @@ WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
 ORDER BY tbl_name, CASE type WHEN 'table' THEN 1 WHEN 'index' THEN 2 ELSE 3 END, name`
 
 // dumpPostgres reads the catalogs: functions first, then each table with its
-// columns and constraints, indexes, triggers and comments; and views. What a
-// partition or a constraint brings by itself is left out.
+// columns and constraints, indexes, triggers and comments; and views. It leaves
+// out what PostgreSQL creates itself for a partition or a constraint.
 const dumpPostgres = `
 WITH tables AS (
     SELECT c.oid, c.relname, c.relkind, c.relispartition, c.relpartbound, c.reloptions
@@ -75,8 +76,8 @@ WITH tables AS (
 )
 SELECT text FROM parts ORDER BY relname COLLATE "C", part, name COLLATE "C"`
 
-// Dump writes the schema down as SQL to be read, and compared, by people. It
-// comes from the database itself, not from the migrations.
+// Dump returns the schema as SQL, for people to read and compare. It reads the
+// database itself, not the migrations.
 func (db *DB) Dump(ctx context.Context) (string, error) {
 	statement := dumpSQLite
 	if db.engine == Postgres {

@@ -9,40 +9,40 @@ import (
 	"sync/atomic"
 )
 
-// errLost: the disk has refused to keep what was committed.
-var errLost = errors.New("the database cannot be written until the process is started anew")
+// errLost: a sync of committed transactions failed.
+var errLost = errors.New("the database cannot be written until the process is restarted")
 
-// flusher makes transactions of BeginAhead last.
+// flusher makes transactions of BeginAhead durable.
 //
 // SQLite can leave its write-ahead log unsynced when it commits
-// (synchronous=NORMAL). The log is appended to, so syncing it once makes
-// everything last that was committed before, whoever committed it; and it is
-// synced by SQLite itself before a checkpoint copies it and before it begins
-// anew. So while the disk works for one transaction the next one can run, and
-// those that end meanwhile share the sync that follows.
+// (synchronous=NORMAL). The log is append-only, so one sync makes every earlier
+// commit durable, from all connections. SQLite itself syncs the log before a
+// checkpoint copies it and before it restarts the log. So while the disk syncs
+// one transaction the next one can run, and the transactions that commit during
+// a sync share the next one.
 //
-// A sync that fails may have dropped what it was to write, and a later one
-// would succeed: what it promised would then stand behind a hole in the log,
-// where no recovery finds it. So after the first failure nothing is written.
+// A sync that fails may have lost its data, and a later sync may succeed: the
+// later transactions would then stand behind a hole in the log, where recovery
+// does not find them. So after the first failure nothing is written.
 type flusher struct {
-	committed atomic.Int64          // transactions that a sync is owed
-	inFlight  atomic.Int64          // commits that may be seen, and are not counted yet
-	lost      atomic.Pointer[error] // of the sync that failed
-	flushed   atomic.Int64          // how many of committed have their sync; set by who has mu
-	mu        sync.Mutex            // held while the disk works: who waits for it shares the next sync
+	committed atomic.Int64          // transactions that need a sync
+	inFlight  atomic.Int64          // commits that readers may see and committed does not count yet
+	lost      atomic.Pointer[error] // the error of the sync that failed
+	flushed   atomic.Int64          // how many of committed are synced; set under mu
+	mu        sync.Mutex            // held during a sync: all that wait for it share the next sync
 	log       *os.File              // the write-ahead log; guarded by mu
 	sync      func(*os.File) error  // set once
 }
 
-// BeginAhead is Begin for a transaction that does not wait for the disk: on
-// SQLite what it commits can be read at once, and lasts when the next Flush has
-// returned. Nobody may be told that it was done before. On PostgreSQL, which
-// groups commits itself, it is Begin.
+// BeginAhead is Begin for a transaction that does not wait for the disk. On SQLite
+// readers see its commit at once, and it is durable when the next Flush has
+// returned; do not answer the client before that. On PostgreSQL, which groups
+// commits itself, it is Begin.
 func (db *DB) BeginAhead(ctx context.Context) (*Tx, error) {
 	return db.begin(ctx, true)
 }
 
-// Flush returns when everything that was committed before it was called, or that
+// Flush returns when every transaction that was committed before the call, or that
 // the caller has read, survives a power cut.
 func (db *DB) Flush() error {
 	if db.engine != SQLite {
@@ -54,11 +54,11 @@ func (db *DB) Flush() error {
 	return nil
 }
 
-// to syncs the log, unless somebody has done so since the last transaction was
-// committed. One that is just being committed may have been read: then it is in
-// the log, and is synced here. It is counted later, for the sync of its own.
+// to syncs the log, unless another call has done so since the last commit. The
+// caller may have read a transaction that is still committing: it is in the log,
+// so this sync covers it. It is counted after that; its own Flush syncs again.
 func (f *flusher) to(path string) error {
-	counted := f.inFlight.Load() == 0 // before committed is read: what was in flight is in it
+	counted := f.inFlight.Load() == 0 // read before committed, so that committed includes what was in flight
 	number := f.committed.Load()
 	if counted && f.flushed.Load() >= number {
 		return f.usable()
@@ -84,7 +84,7 @@ func (f *flusher) to(path string) error {
 	return nil
 }
 
-// usable is the error that every transaction gets after a sync has failed.
+// usable returns an error after a sync has failed: every transaction gets it.
 func (f *flusher) usable() error {
 	if cause := f.lost.Load(); cause != nil {
 		return fmt.Errorf("%w: %w", errLost, *cause)
@@ -92,8 +92,8 @@ func (f *flusher) usable() error {
 	return nil
 }
 
-// open makes sure that the log is the one that SQLite writes: it is made anew
-// when all connections were closed, which the pool may do.
+// open makes sure that f.log is the file that SQLite writes: SQLite creates a new
+// one when all connections were closed, which the pool may do.
 func (f *flusher) open(path string) error {
 	now, err := os.Stat(path)
 	if err != nil {

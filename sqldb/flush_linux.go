@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// syncData syncs the content of a file, and of its metadata only what is needed
-// to read it: a log that is written over again need not wait for the journal of
-// the file system.
+// syncData syncs the content of a file and only the metadata that is needed to
+// read it: rewriting a log in place then does not wait for the file system's
+// journal.
 func syncData(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {

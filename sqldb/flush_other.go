@@ -4,5 +4,5 @@ package sqldb
 
 import "os"
 
-// syncData is as in flush_linux.go.
+// syncData syncs a file. See flush_linux.go.
 func syncData(f *os.File) error { return f.Sync() }

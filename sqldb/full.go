@@ -11,9 +11,9 @@ const (
 	postgresDiskFull = "53100" // disk_full
 )
 
-// Full says whether an error is that there is no space for the database: on its
-// disk, or by its own limit. Nothing of the transaction was written, at COMMIT
-// too, and nothing can be until somebody makes space.
+// Full says whether an error means that the database has no space left: on its
+// disk, or by its own limit. Nothing of the transaction was written, also if
+// COMMIT failed, and no write succeeds until the operator frees space.
 func Full(err error) bool {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {

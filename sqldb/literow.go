@@ -11,21 +11,21 @@ import (
 )
 
 // rowReaders are the connections of Row on SQLite. Row has its own, for two
-// reasons. What else reads may hold its connection for seconds, and a read by
-// key must not wait for it. And these connections are never interrupted, so
-// they keep their prepared statements for good: a connection of the pool that a
-// context interrupts is replaced, and its statements would leak.
+// reasons. Other reads may hold a connection for seconds, and a read by key must
+// not wait for them. And these connections are never interrupted, so they keep
+// their prepared statements: the pool replaces a connection that a context
+// interrupts, and its statements would leak.
 //
 // A context bounds the wait for a connection. It does not interrupt the read:
-// one row is read sooner than the goroutine is started that would watch the
+// reading one row is faster than starting the goroutine that would watch the
 // context.
 type rowReaders struct {
 	open func() (driver.Conn, error)
-	// turns has one token for each connection that may be used at once.
+	// turns is a semaphore: one slot for each connection.
 	turns chan struct{}
 
 	mu     sync.Mutex
-	idle   []*liteConn // the one used last is used next; guarded by mu
+	idle   []*liteConn // a stack: the last used is used next; guarded by mu
 	closed bool        // guarded by mu
 }
 
@@ -48,7 +48,7 @@ func (r *rowReaders) row(ctx context.Context, statement string, args, dest []any
 	return c.first(statement, args, dest)
 }
 
-// mostWait bounds the wait for a connection where the context does not.
+// mostWait bounds the wait for a connection if the context has no deadline.
 const mostWait = 30 * time.Second
 
 func (r *rowReaders) wait(ctx context.Context) error {
@@ -99,7 +99,7 @@ func (r *rowReaders) give(c *liteConn) {
 	r.idle = append(r.idle, c)
 }
 
-// close waits for the reads that run, which are short.
+// close waits for the running reads, which are short.
 func (r *rowReaders) close() error {
 	if r == nil {
 		return nil

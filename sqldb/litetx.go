@@ -9,17 +9,17 @@ import (
 	"io"
 )
 
-// liteTx is a write transaction on SQLite that talks to the driver directly.
-// Package database/sql would cost as much per statement as SQLite itself: locks,
+// liteTx is a write transaction on SQLite that calls the driver directly. Package
+// database/sql would cost as much per statement as SQLite itself: locks,
 // conversions and a dozen allocations.
 type liteTx struct {
 	db    *DB
-	conn  *sql.Conn // the writer's only connection; nil when the transaction has ended
+	conn  *sql.Conn // the only writing connection; nil after the end of the transaction
 	ahead bool      // its commit does not wait for the disk
 }
 
-// liteConn is what is kept for the writer's connection: its prepared
-// statements. Owned by whoever has the connection.
+// liteConn is a connection of the driver with its prepared statements. The holder
+// of the connection owns it.
 type liteConn struct {
 	conn  driver.Conn
 	stmts map[string]liteStmt
@@ -79,8 +79,9 @@ func (t *liteTx) rollback() {
 	_ = t.release()
 }
 
-// release gives the connection back as it was: all others wait for the disk. If
-// that cannot be, the connection is closed, and the next one is as it should be.
+// release resets synchronous to FULL, which all other transactions need, and
+// returns the connection. If the reset fails, it closes the connection, and the
+// pool opens a new one with the right setting.
 func (t *liteTx) release() error {
 	conn := t.conn
 	defer func() { t.conn = nil }()
@@ -93,8 +94,8 @@ func (t *liteTx) release() error {
 	return conn.Close()
 }
 
-// setSynchronous is for between transactions. SQLite obeys when it prepares the
-// statement, so it is not one to be kept.
+// setSynchronous must run between transactions. The pragma takes effect when
+// SQLite prepares it, so it must not be a kept prepared statement.
 func (t *liteTx) setSynchronous(level string) error {
 	return t.conn.Raw(func(driverConn any) error {
 		execer, ok := driverConn.(driver.ExecerContext)
@@ -129,8 +130,8 @@ func (t *liteTx) send(b *Batch) error {
 	})
 }
 
-// liteConn finds what is kept for the connection. The pool may have replaced
-// it by another; then the statements of the old one went with it.
+// liteConn returns the liteConn of the writer's connection. If the pool has
+// replaced the connection, the statements of the old one are closed already.
 func (db *DB) liteConn(driverConn any) (*liteConn, error) {
 	conn, ok := driverConn.(driver.Conn)
 	if !ok {
@@ -142,10 +143,10 @@ func (db *DB) liteConn(driverConn any) (*liteConn, error) {
 	return db.lite, nil
 }
 
-// closeLite closes the statements that are kept for the writer's connection, if
-// the pool still has it. One whose last statement was interrupted (a vacuum, as
-// the server stops) it has closed, and a statement of a closed connection must
-// not be touched: SQLite would read freed memory.
+// closeLite closes the prepared statements of the writer's connection, if the pool
+// still has it. The pool closes a connection whose last statement was interrupted
+// (a vacuum while the server stops), and closing a statement of a closed
+// connection would make SQLite read freed memory.
 func (db *DB) closeLite() error {
 	if db.lite == nil {
 		return nil
@@ -155,7 +156,7 @@ func (db *DB) closeLite() error {
 		return fmt.Errorf("close statements: %w", err)
 	}
 	err = conn.Raw(func(driverConn any) error {
-		c, err := db.liteConn(driverConn) // a new one, without statements, if it is another
+		c, err := db.liteConn(driverConn) // without statements if the connection is a new one
 		if err != nil {
 			return err
 		}
@@ -222,7 +223,7 @@ func (c *liteConn) setArgs(args []any) error {
 	return nil
 }
 
-// fit makes room for the columns of a row.
+// fit resizes the row to the number of columns.
 func (c *liteConn) fit(rows driver.Rows) {
 	if n := len(rows.Columns()); cap(c.row.values) < n {
 		c.row.values = make([]driver.Value, n)
@@ -250,7 +251,7 @@ func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
 // liteRow is a row of the driver.
 type liteRow struct{ values []driver.Value }
 
-// Scan takes the values over. They were made for this row alone.
+// Scan hands over the values without a copy: the driver made them for this row.
 func (r *liteRow) Scan(dest ...any) error {
 	if len(dest) != len(r.values) {
 		return fmt.Errorf("scan: %d columns into %d destinations", len(r.values), len(dest))

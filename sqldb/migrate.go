@@ -38,8 +38,8 @@ func (db *DB) migrate(ctx context.Context) error {
 	return nil
 }
 
-// migrateSQLite needs no lock: the transactions are immediate, and each looks
-// again at what has been done.
+// migrateSQLite needs no lock: its transactions are immediate, and each reads again
+// which steps have run.
 func (db *DB) migrateSQLite(ctx context.Context, steps []schema.Migration) error {
 	if _, err := db.writer.ExecContext(ctx, createMigrationsSQLite); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (db *DB) migrateSQLite(ctx context.Context, steps []schema.Migration) error
 	return db.runSteps(ctx, steps)
 }
 
-// migratePostgres holds the advisory lock on one connection while it works on
-// it, so that the lock goes when the connection does.
+// migratePostgres holds the advisory lock on one connection while the steps run,
+// so that the lock ends with the connection.
 func (db *DB) migratePostgres(ctx context.Context, steps []schema.Migration) error {
 	conn, err := db.writePool.Acquire(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func unlock(conn *pgxpool.Conn) {
 	}
 }
 
-// runSteps runs what is pending, one transaction each.
+// runSteps runs the pending steps, each in its own transaction.
 func (db *DB) runSteps(ctx context.Context, steps []schema.Migration) error {
 	for {
 		left := 0
@@ -101,8 +101,8 @@ func apply(ctx context.Context, tx *sql.Tx, step schema.Migration) error {
 	return nil
 }
 
-// pending returns the steps that have not run, and refuses a database that this
-// program does not know.
+// pending returns the steps that have not run. It fails if the database has steps
+// that this program does not know.
 func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schema.Migration, error) {
 	rows, err := tx.QueryContext(ctx, listMigrations)
 	if err != nil {

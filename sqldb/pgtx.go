@@ -8,17 +8,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// beginPostgres goes with the first batch of a transaction. Asking the server by
-// itself would cost every transaction a round trip, and there is nothing to learn.
+// beginPostgres is sent with the first batch of a transaction: sent alone, it
+// would cost every transaction a round trip.
 const beginPostgres = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// rollbackTimeout is how long to wait for PostgreSQL before the connection is
-// given up, which rolls back as well.
+// rollbackTimeout is how long a rollback waits for PostgreSQL before it closes the
+// connection, which rolls back as well.
 const rollbackTimeout = 5 * time.Second
 
 // pgTx is a write transaction on PostgreSQL.
 type pgTx struct {
-	conn  *pgxpool.Conn // nil: it has ended
+	conn  *pgxpool.Conn // nil after the end of the transaction
 	begun bool
 }
 
@@ -82,8 +82,8 @@ func (t *pgTx) commit(ctx context.Context) error {
 	return err
 }
 
-// rollback does not tell of an error: the connection is gone then, and the
-// transaction with it.
+// rollback ignores errors: after one the connection is closed, and the transaction
+// with it.
 func (t *pgTx) rollback() {
 	if t.conn == nil {
 		return
@@ -96,7 +96,7 @@ func (t *pgTx) rollback() {
 	}
 }
 
-// end gives the connection back. The pool closes one that is still in a
+// end returns the connection. The pool closes a connection that is still in a
 // transaction.
 func (t *pgTx) end() {
 	t.conn.Release()

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Readers and writers have pools of their own, so that slow readers cannot keep
-// a writer waiting for a connection. pool_max_conns in the URL is for readers.
+// Readers and writers have separate pools, so that a writer never waits for a
+// connection that slow readers hold. pool_max_conns in the URL is for readers.
 const (
 	postgresReaders = 16
 	postgresWriters = 8
@@ -53,8 +53,8 @@ func (db *DB) connectPostgres(ctx context.Context, database string) error {
 }
 
 // noJIT: our statements take well under a millisecond, and compiling one takes
-// tens. The planner compiles what it believes to be expensive, and with old
-// statistics it believes anything.
+// tens. The planner compiles statements that it estimates as expensive, and with
+// old statistics its estimates are wrong.
 const noJIT = "SET jit = off"
 
 func afterConnect(settings string) func(context.Context, *pgx.Conn) error {
@@ -71,15 +71,15 @@ func hasParameter(database, name string) bool {
 
 // Listen calls fn with the payload of each notification on a channel, and once
 // with an empty payload when it has begun to listen. It returns when ctx ends
-// or the connection breaks: listen again, and assume that something was missed.
-// On SQLite it only waits for ctx to end. While it listens, this process counts
-// as there: see presence.go.
+// or the connection breaks: then call it again, and assume that notifications were
+// missed. On SQLite it only waits for ctx to end. While it listens, this process
+// counts as alive: see presence.go.
 func (db *DB) Listen(ctx context.Context, channel string, fn func(payload string)) error {
 	if db.engine != Postgres {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	// A connection of its own, not one of the pool's: it is held for good.
+	// Not a connection of the pool: it is held until ctx ends.
 	conn, err := pgx.ConnectConfig(ctx, db.writePool.Config().ConnConfig)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

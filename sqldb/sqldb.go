@@ -1,10 +1,10 @@
-// Package sqldb opens SQLite or PostgreSQL, brings the schema up to date, and
-// gives both the same face: statements with $n placeholders, reads from a
-// read-only pool, and write transactions that can send many statements at once.
+// Package sqldb opens SQLite or PostgreSQL, migrates the schema, and gives both
+// the same interface: statements with $n placeholders, reads from a read-only
+// pool, and write transactions that can send many statements at once.
 //
 // On SQLite there is exactly one writing connection, so write transactions run
-// one after the other; a second one waits. On PostgreSQL they run concurrently,
-// and whoever needs an order takes a lock. Start at [Open].
+// one after the other. On PostgreSQL they run concurrently, and a transaction
+// that needs an order takes a lock. Start at [Open].
 package sqldb
 
 import (
@@ -38,11 +38,11 @@ type DB struct {
 
 	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
 
-	lite  *liteConn   // SQLite only; owned by whoever has the writer's connection
+	lite  *liteConn   // SQLite only; owned by the holder of the writer's connection
 	rows  *rowReaders // SQLite only
 	flush flusher     // SQLite only
 
-	holder holder // this process, as its tokens name it
+	holder holder // this process
 
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
@@ -71,7 +71,7 @@ func isPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }
 
-// named is the file, for errors. A URL may have a password.
+// named is the file for error texts. A URL is left out: it may have a password.
 func (db *DB) named() string {
 	if db.path == "" {
 		return ""
@@ -160,14 +160,14 @@ func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) {
 }
 
 // Write runs fn in a write transaction and commits it when fn returns nil. On
-// SQLite the transaction keeps all others waiting: it must be short and must
-// not wait for anything.
+// SQLite all other write transactions wait for it: it must be short and must not
+// wait for anything.
 func (db *DB) Write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	tx, err := db.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	// Without effect after a commit.
+	// Does nothing after a commit.
 	defer func() { _ = tx.Rollback() }()
 	if err := fn(tx); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (db *DB) Write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// prepared finds or makes a prepared statement. It is made outside the lock, so
-// that a slow connection keeps nobody waiting.
+// prepared finds or makes a prepared statement. It prepares outside the lock, so
+// that other statements do not wait for a slow connection.
 func (db *DB) prepared(ctx context.Context, statement string) (*sql.Stmt, error) {
 	db.mu.Lock()
 	stmt := db.stmts[statement]

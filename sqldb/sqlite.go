@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// sqliteReaders bounds the reads of a kind (Row; all others) that run at
-	// once; more wait.
+	// sqliteReaders is the size of each of the two pools for reads: that of Row,
+	// and that of all other reads.
 	sqliteReaders = 8
-	// sqliteBusy is how long to wait for another process that writes.
+	// sqliteBusy is how long a statement waits for another process that writes.
 	sqliteBusy = 10 * time.Second
 	// sqliteBusyCode is SQLITE_BUSY.
 	sqliteBusyCode = 5
 )
 
 // writerPragmas are in order: auto_vacuum only takes effect before the first
-// table is made. Every commit is synced (synchronous 2). The write-ahead log is
-// copied back every 4,000 pages, while others wait: with 16,000 pushes were a
-// little faster, but the slowest requests beside a cascade took 100 ms and more.
-// It is cut to 64 MiB when it has been longer.
+// table is created. Every commit is synced (synchronous 2). A checkpoint copies
+// the write-ahead log back every 4,000 pages, while other writers wait: with
+// 16,000, pushes were a little faster, but the slowest requests during a cascade
+// took 100 ms and more. A longer log is truncated to 64 MiB.
 var writerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "auto_vacuum(2)", "journal_mode(WAL)",
 	"synchronous(2)", "foreign_keys(1)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
 	"cache_size(-4096)", "temp_store(2)",
 }
 
-// Readers need small caches: what is read often is kept by the store.
+// Readers need small caches, because the store caches what is read often.
 var readerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-512)", "temp_store(2)",
 }
@@ -55,7 +55,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	// Made here and not by SQLite, because secrets will be in it.
+	// Created here and not by SQLite, with mode 0600: it will contain secrets.
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -70,8 +70,8 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	return db, nil
 }
 
-// connectSQLite opens the writer first: it makes the file a database in WAL
-// mode, which readers could not.
+// connectSQLite opens the writer first: it creates the database in WAL mode, which
+// readers cannot.
 func (db *DB) connectSQLite(ctx context.Context) error {
 	var err error
 	if db.writer, err = sql.Open("sqlite", sqliteName(db.path, "rw", "immediate", writerPragmas)); err != nil {
@@ -92,8 +92,8 @@ func (db *DB) connectSQLite(ctx context.Context) error {
 	return pingSQLite(ctx, db.reader)
 }
 
-// pingSQLite waits as long as other statements would for another process that
-// is just opening the file: SQLite itself does not wait to enter WAL mode.
+// pingSQLite waits up to sqliteBusy for another process that is opening the file:
+// SQLite itself does not wait when it enters WAL mode.
 func pingSQLite(ctx context.Context, pool *sql.DB) error {
 	deadline := time.Now().Add(sqliteBusy)
 	for {
@@ -113,10 +113,9 @@ func sqliteName(path, mode, lock string, pragmas []string) string {
 	return "file:" + escaped + "?" + query.Encode()
 }
 
-// Vacuum gives up to pages unused pages of an SQLite file back to the file
-// system, but leaves a tenth of the file, for the writes to come. It reports
-// whether there was anything to give. On PostgreSQL it does nothing: autovacuum
-// does.
+// Vacuum returns up to pages unused pages of an SQLite file to the file system,
+// but keeps a tenth of the file free for later writes. It reports whether it
+// returned any. On PostgreSQL it does nothing: autovacuum does.
 func (db *DB) Vacuum(ctx context.Context, pages int) (bool, error) {
 	if db.engine != SQLite {
 		return false, nil
@@ -132,7 +131,7 @@ func (db *DB) Vacuum(ctx context.Context, pages int) (bool, error) {
 	if free <= spare {
 		return false, nil
 	}
-	// The driver steps to the end, which is what frees all the pages.
+	// The driver steps to the end of the result, which frees all the pages.
 	statement := fmt.Sprintf("PRAGMA incremental_vacuum(%d)", min(pages, free-spare))
 	if _, err := db.writer.ExecContext(ctx, statement); err != nil {
 		return false, fmt.Errorf("vacuum: %w", err)
@@ -140,8 +139,8 @@ func (db *DB) Vacuum(ctx context.Context, pages int) (bool, error) {
 	return true, nil
 }
 
-// Checkpoint copies the write-ahead log of SQLite back into the file and cuts
-// it to nothing, unless a reader still needs it. On PostgreSQL it does nothing.
+// Checkpoint copies the write-ahead log of SQLite back into the file and truncates
+// it to 0 bytes, unless a reader still needs it. On PostgreSQL it does nothing.
 func (db *DB) Checkpoint(ctx context.Context) error {
 	if db.engine != SQLite {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Batch is a list of statements to be sent together: on PostgreSQL in one round
+// Batch is a list of statements that are sent together: on PostgreSQL in one round
 // trip, on SQLite one after the other. The zero value is empty.
 type Batch struct {
 	items []item
@@ -14,17 +14,17 @@ type Batch struct {
 type item struct {
 	statement string
 	args      []any
-	row       func(Row) error // nil: no rows are wanted
+	row       func(Row) error // nil: rows are ignored
 }
 
-// Row is the row a query is at. Destinations are *int64, *string, *bool and
+// Row is the current row of a query. Destinations are *int64, *string, *bool and
 // *[]byte, and for SQLite also *int and sql.Scanner; NULL can only go to *[]byte
 // and to a sql.Scanner.
 type Row interface {
 	Scan(dest ...any) error
 }
 
-// Exec adds a statement whose rows do not matter.
+// Exec adds a statement whose rows are ignored.
 func (b *Batch) Exec(statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args})
 }
@@ -34,20 +34,20 @@ func (b *Batch) Query(row func(Row) error, statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args, row: row})
 }
 
-// Tx is a write transaction that is sent batches. It is for one goroutine. It
-// ends with Commit or Rollback.
+// Tx is a write transaction that runs batches. It is for one goroutine. It ends
+// with Commit or Rollback.
 type Tx struct {
 	lite     *liteTx // either this
 	postgres *pgTx   // or this
 }
 
-// Begin begins a write transaction. On SQLite it waits until the one before it
-// has ended.
+// Begin begins a write transaction. On SQLite it waits until the previous one has
+// ended.
 func (db *DB) Begin(ctx context.Context) (*Tx, error) {
 	return db.begin(ctx, false)
 }
 
-// Transact runs fn in a transaction of Begin's and commits it when fn returns nil.
+// Transact runs fn in a write transaction and commits it when fn returns nil.
 func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -60,8 +60,7 @@ func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return tx.Commit(ctx)
 }
 
-// Waited is how often a transaction had to wait, until now, for the one writer
-// that SQLite has.
+// Waited is how often a transaction has waited for SQLite's one writer since Open.
 func (db *DB) Waited() int64 { return db.writer.Stats().WaitCount }
 
 func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
@@ -80,8 +79,8 @@ func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
 
 // Send runs the statements of a batch in order and stops at the first error.
 // After an error the transaction can only be rolled back. Statements are
-// prepared once and kept: they must be constants. On SQLite ctx is not looked
-// at: statements are short.
+// prepared once and kept: they must be constants. On SQLite ctx is ignored:
+// statements are short.
 func (t *Tx) Send(ctx context.Context, b *Batch) error {
 	if len(b.items) == 0 {
 		return nil
@@ -92,8 +91,8 @@ func (t *Tx) Send(ctx context.Context, b *Batch) error {
 	return t.postgres.send(ctx, b)
 }
 
-// Commit makes the transaction last. After an error it is not known whether it
-// does.
+// Commit makes the transaction durable. After an error it is unknown whether the
+// transaction was committed.
 func (t *Tx) Commit(ctx context.Context) error {
 	var err error
 	if t.lite != nil {

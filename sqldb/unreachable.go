@@ -11,11 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Unreachable says whether an error is the database's absence and not its
-// answer: no connection, one that broke, a server that starts, stops or has no
-// connections left, a file that another process holds locked. The same
-// statement may work a moment later. It says nothing about whether a commit
-// that broke off took place.
+// Unreachable says whether an error means that the database could not be reached:
+// no connection, a broken connection, a server that starts, stops or has no
+// connections left, a file that another process has locked. A retry may succeed.
+// It does not say whether a commit that failed this way took place.
 func Unreachable(err error) bool {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {

@@ -9,15 +9,15 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Appear lets a database's user be there, as a process that listens is, until
-// the function that it returns is called: then it is gone as one that was killed.
+// Appear simulates a live process that uses the database, until leave is called.
+// After that the process counts as killed.
 func Appear(t testing.TB, db *sqldb.DB) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	there, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(gone)
-		_ = db.Listen(ctx, "appear", func(string) { close(there) }) // it ends when it is told to
+		_ = db.Listen(ctx, "appear", func(string) { close(there) }) // ends with ctx
 	}()
 	end := func() {
 		cancel()
@@ -40,8 +40,8 @@ func Appear(t testing.TB, db *sqldb.DB) (leave func()) {
 	}
 }
 
-// awaitGone waits until the server has noticed: it gives the lock back when it
-// finds that the connection is closed, a moment later.
+// awaitGone waits until the server has released the lock: it does so a moment after
+// the connection is closed.
 func awaitGone(t testing.TB, db *sqldb.DB, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -55,8 +55,8 @@ func Each(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
 	}
 }
 
-// OpenDB opens a fresh, migrated database for the time of a test: a copy of one
-// that was migrated once.
+// OpenDB opens a fresh, migrated database for the time of a test: a copy of a
+// template that is migrated once.
 func OpenDB(t testing.TB, engine sqldb.Engine) *sqldb.DB {
 	t.Helper()
 	return Connect(t, Migrated(t, engine))
@@ -127,7 +127,7 @@ func inServer(admin, name string) (string, error) {
 	return u.String(), nil
 }
 
-// serverURL starts the private server when it is the first to need it.
+// serverURL is the server to use. The first call starts the private server.
 func serverURL(t testing.TB) string {
 	t.Helper()
 	if given := os.Getenv(environment); given != "" {

@@ -7,11 +7,10 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Fill leaves no space for an SQLite database, as a full disk does; Empty gives
-// it space again.
+// Fill simulates a full disk for an SQLite database, until Empty is called.
 func Fill(t testing.TB, db *sqldb.DB) {
 	t.Helper()
-	// Pages that are free, migrations leave some, would be space.
+	// Remove free pages, which migrations leave: they would be space.
 	err := db.Write(t.Context(), func(tx *sql.Tx) error {
 		_, err := tx.Exec("PRAGMA incremental_vacuum")
 		return err
@@ -19,7 +18,7 @@ func Fill(t testing.TB, db *sqldb.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit(t, db, "PRAGMA max_page_count = 1") // as many as there are
+	limit(t, db, "PRAGMA max_page_count = 1") // SQLite raises it to the current number
 }
 
 // Empty undoes Fill.

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// unprivileged says how to start PostgreSQL: it refuses to run as root, so root
-// hands it and its directory to the user postgres. It is stopped when the tests
-// die without stopping it.
+// unprivileged returns the attributes to start PostgreSQL with. PostgreSQL refuses
+// to run as root, so root gives the process and dir to the user postgres. The
+// kernel stops the process when the tests die.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Geteuid() != 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// server is a private PostgreSQL. It listens on a socket in its own directory
-// only, and does not sync: what it holds dies with the tests.
+// server is a private PostgreSQL. It listens only on a socket in its own directory,
+// and does not sync: its data is removed after the tests.
 type server struct {
 	dir  string
 	url  string
@@ -49,7 +49,8 @@ func start() (*server, error) {
 	return s, nil
 }
 
-// findBinaries looks in PATH and where Debian puts them, newest version first.
+// findBinaries finds PostgreSQL's programs in PATH, or else the newest version in
+// Debian's directory.
 func findBinaries() (dir string, err error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -78,7 +79,7 @@ func (s *server) launch(bin string, attributes *syscall.SysProcAttr) error {
 	s.cmd.Stdout, s.cmd.Stderr = &output, &output
 	launched := make(chan error)
 	go func() {
-		// The signal at the parent's death is bound to this thread.
+		// Pdeathsig is bound to the thread that starts the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := s.cmd.Start()
@@ -114,7 +115,7 @@ func (s *server) wait(output *bytes.Buffer) error {
 	}
 }
 
-// stop ends the server at once and removes what it left.
+// stop ends the server at once and removes its directory.
 func (s *server) stop() {
 	if s.cmd != nil {
 		// SIGQUIT is PostgreSQL's immediate shutdown.

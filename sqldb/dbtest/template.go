@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// template is a migrated database that tests get copies of. Migrating takes
-// longer than most tests; a copy is exact.
+// template is a migrated database. Tests get copies of it, because migrating takes
+// longer than most tests.
 type template struct {
 	made  sync.Once
 	err   error
@@ -27,7 +27,7 @@ var sqliteTemplate, postgresTemplate template
 // string that [sqldb.Open] takes.
 func Migrated(t testing.TB, engine sqldb.Engine) (database string) {
 	t.Helper()
-	if !inMain.Load() { // nobody would remove the template
+	if !inMain.Load() { // without Main, the template is never removed
 		return Open(t, engine)
 	}
 	switch engine {
@@ -93,7 +93,7 @@ func migrate(database string) error {
 	return db.Close()
 }
 
-// removeTemplates is for when all tests are over.
+// removeTemplates must be called after the last test.
 func removeTemplates() {
 	if postgresTemplate.drop == nil {
 		return

@@ -12,9 +12,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Way is a way to a PostgreSQL database that can be cut and opened again.
+// Way is a TCP proxy to a PostgreSQL database that a test can close and reopen.
 type Way struct {
-	// Database is the string that [sqldb.Open] takes to go along the way.
+	// Database is the string that [sqldb.Open] takes to connect through the proxy.
 	Database string
 
 	t               testing.TB
@@ -26,7 +26,7 @@ type Way struct {
 	conns    []net.Conn   // guarded by mu
 }
 
-// NewWay makes a fresh database and opens a way to it for the time of a test.
+// NewWay makes a fresh database and opens a proxy to it for the time of a test.
 func NewWay(t testing.TB) *Way {
 	t.Helper()
 	server, err := pgconn.ParseConfig(Open(t, sqldb.Postgres))
@@ -41,7 +41,7 @@ func NewWay(t testing.TB) *Way {
 	return w
 }
 
-// Open lets callers in, at the same address each time.
+// Open accepts connections, at the same address each time.
 func (w *Way) Open() {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", w.address)
@@ -62,21 +62,21 @@ func (w *Way) Open() {
 	}()
 }
 
-// join connects a caller that has been accepted.
-func (w *Way) join(listener net.Listener, caller net.Conn) {
+// join connects an accepted client to the server.
+func (w *Way) join(listener net.Listener, client net.Conn) {
 	server, err := net.Dial(w.network, w.target)
 	if err != nil {
-		_ = caller.Close()
+		_ = client.Close()
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listener != listener { // closed meanwhile
-		_, _ = caller.Close(), server.Close()
+		_, _ = client.Close(), server.Close()
 		return
 	}
-	w.conns = append(w.conns, caller, server)
-	for _, pair := range [][2]net.Conn{{caller, server}, {server, caller}} {
+	w.conns = append(w.conns, client, server)
+	for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
 		go func() {
 			_, _ = io.Copy(pair[0], pair[1])
 			_, _ = pair[0].Close(), pair[1].Close()
@@ -84,7 +84,7 @@ func (w *Way) join(listener net.Listener, caller net.Conn) {
 	}
 }
 
-// Close breaks what goes along the way and lets nobody in.
+// Close breaks all connections and accepts no more.
 func (w *Way) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
