@@ -23,7 +23,7 @@ import (
 func serve(t *testing.T, id *Identity) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, ok := (&Authenticator{}).Caller(req)
+		caller, ok := (&Authenticator{}).User(req)
 		if !ok {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -170,7 +170,7 @@ func TestCallerNeedsAName(t *testing.T) {
 		"verified, no name": {VerifiedChains: [][]*x509.Certificate{{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if caller, ok := (&Authenticator{}).Caller(&http.Request{TLS: state}); ok {
+			if caller, ok := (&Authenticator{}).User(&http.Request{TLS: state}); ok {
 				t.Errorf("taken for %v", caller)
 			}
 		})

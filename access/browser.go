@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// FromPage says why a request is refused that a web page made a browser send to
-// this server; empty: it is not such a request. Nothing here is for pages of
-// other origins, but a browser carries what a page does not have: a place on
-// this machine's loopback, and client certificates.
+// FromPage returns why a request is refused that a web page of another origin made
+// a browser send, or "" for any other request. This server has nothing for such
+// pages, but the browser has what the page lacks: access to this machine's
+// loopback, and client certificates.
 //
-// Browsers set Sec-Fetch-Site, and pages cannot: it decides where it is sent.
-// Browsers that do not know it send Origin with all but plain reads. Programs
-// send neither.
+// Browsers set Sec-Fetch-Site, and pages cannot change it: if present, it decides.
+// Older browsers send Origin with every request that is not a plain read. Other
+// programs send neither.
 func FromPage(req *http.Request) string {
 	switch site := req.Header.Get("Sec-Fetch-Site"); site {
 	case "same-origin", "none": // a page of ours, or the address bar
@@ -33,15 +33,14 @@ func FromPage(req *http.Request) string {
 	return "requests from web pages of other origins are refused (Origin: " + printable(origin) + ")"
 }
 
-// Hosts are the names that a listener on loopback is called by.
+// Hosts are the host names of a listener on loopback.
 type Hosts []string
 
-// Foreign says why a request is refused whose Host is none of the names;
-// empty: it is one of them. A listener that does not authenticate and trusts
-// all of loopback needs this: a web page can have its own name point at
-// 127.0.0.1 (DNS rebinding), and the browser then takes both for one origin.
-// Only the Host header tells. The addresses of loopback need no entry: a page
-// is never loaded from them.
+// Foreign returns why a request is refused whose Host header is none of the names,
+// or "". A listener that trusts all clients on loopback needs this check: a web
+// page can make its own name resolve to 127.0.0.1 (DNS rebinding), and the browser
+// then treats page and listener as one origin. Only the Host header shows it. The
+// loopback addresses are always allowed: a page is never loaded from them.
 func (names Hosts) Foreign(req *http.Request) string {
 	host := req.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -59,7 +58,8 @@ func (names Hosts) Foreign(req *http.Request) string {
 	return "this listener is not called " + printable(host)
 }
 
-// printable is a text from outside, cut to what fits into an answer.
+// printable replaces characters that are not printable ASCII and cuts the text to
+// 100 bytes.
 func printable(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {

@@ -25,26 +25,26 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	certLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is replaced.
+	// renewBefore is how long before its expiry a certificate is replaced.
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// Identity is what the server proves itself with, and what it knows its
-// callers by.
+// Identity holds the server's certificate and the authority that signs the
+// certificates of its clients.
 type Identity struct {
-	Authority *x509.Certificate // set once
-	authority pair              // set once
-	dir       string            // set once
-	hosts     []string          // set once: names and addresses of the serving certificate
+	Authority *x509.Certificate // constant after Open
+	authority pair              // constant after Open
+	dir       string            // constant after Open
+	hosts     []string          // constant after Open: names and addresses of the serving certificate
 	serving   atomic.Pointer[tls.Certificate]
 }
 
-// pair is a certificate and its key, as files hold them.
+// pair is a certificate and its key, both PEM.
 type pair struct{ cert, key []byte }
 
-// Open reads the identity kept in dir, and makes what is missing, ends soon,
-// or does not cover hosts. Replicas that share the authority's two files
-// (ca.crt, ca.key) accept each other's callers.
+// Open reads the identity in dir. It issues a certificate that is missing, expires
+// within renewBefore, or does not cover hosts. Replicas that share the authority's
+// two files (ca.crt, ca.key) accept each other's clients.
 func Open(dir string, hosts []string, now time.Time) (*Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make certificate directory: %w", err)
@@ -59,11 +59,10 @@ func Open(dir string, hosts []string, now time.Time) (*Identity, error) {
 	return id, nil
 }
 
-// Renew replaces the serving certificate if it ends soon, and reports whether it
-// did. Handshakes from then on show the new one; connections that are open are
-// not touched.
+// Renew replaces the serving certificate if it expires soon, and reports whether it
+// did. New handshakes use the new certificate; open connections stay.
 func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
-	p, renewed, err := id.issued("serving", &x509.Certificate{
+	p, renewed, err := id.readOrIssue("serving", &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "exeunt"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, id.hosts, now)
@@ -74,30 +73,31 @@ func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read serving certificate: %w", err)
 	}
-	// Clients that know the authority by its fingerprint only find it here.
+	// Clients that know only the authority's fingerprint need its certificate.
 	serving.Certificate = append(serving.Certificate, id.Authority.Raw)
 	id.serving.Store(&serving)
 	return renewed, nil
 }
 
-// TLSConfig is how the server listens, with the serving certificate of the
-// moment. A client certificate is optional, so that anonymous callers can ask for
-// the server's health, but one that is shown must be ours.
+// TLSConfig returns the configuration of the listener; it always uses the current
+// serving certificate. A client certificate is optional, so that anonymous clients
+// can read the health checks. A certificate that is sent must be signed by our
+// authority.
 func (id *Identity) TLSConfig() *tls.Config {
-	callers := x509.NewCertPool()
-	callers.AddCert(id.Authority)
+	clients := x509.NewCertPool()
+	clients.AddCert(id.Authority)
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return id.serving.Load(), nil },
 		ClientAuth:     tls.VerifyClientCertIfGiven,
-		ClientCAs:      callers,
+		ClientCAs:      clients,
 		NextProtos:     []string{"h2", "http/1.1"},
 	}
 }
 
-// openAuthority reads the authority, or makes one where there is none. One
-// that is there and no good is never replaced: every caller would be locked
-// out, and a person has to know.
+// openAuthority reads the authority, or creates it if both files are missing. It
+// never replaces an invalid authority: that would lock out all clients, so the
+// operator must decide.
 func (id *Identity) openAuthority(now time.Time) error {
 	p, err := id.read("ca")
 	if errors.Is(err, fs.ErrNotExist) && !id.has("ca.crt") {
@@ -114,7 +114,7 @@ func (id *Identity) openAuthority(now time.Time) error {
 		return fmt.Errorf("read certificate authority: %s: %w", filepath.Join(id.dir, "ca.key"), err)
 	}
 	if now.After(cert.NotAfter) {
-		return fmt.Errorf("the certificate authority ended on %s: move ca.crt and ca.key out of %s to have a new one made, and give callers new credentials",
+		return fmt.Errorf("the certificate authority ended on %s: move ca.crt and ca.key out of %s to have a new one made, and give clients new credentials",
 			cert.NotAfter.Format(time.DateOnly), id.dir)
 	}
 	id.authority, id.Authority = p, cert
@@ -143,10 +143,10 @@ func (id *Identity) newAuthority(now time.Time) (pair, error) {
 	return id.sign("ca", template, template, key, key)
 }
 
-// issued reads the certificate called name, or issues one and says so.
-func (id *Identity) issued(name string, template *x509.Certificate, hosts []string, now time.Time) (p pair, renewed bool, err error) {
+// readOrIssue reads the certificate called name, or issues one and sets renewed.
+func (id *Identity) readOrIssue(name string, template *x509.Certificate, hosts []string, now time.Time) (p pair, renewed bool, err error) {
 	p, err = id.read(name)
-	if err == nil && id.fits(p, hosts, now) {
+	if err == nil && id.isValid(p, hosts, now) {
 		return p, false, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -175,9 +175,10 @@ func (id *Identity) issued(name string, template *x509.Certificate, hosts []stri
 	return p, err == nil, err
 }
 
-// fits says whether a kept certificate is ours, lasts, covers the hosts, and
-// has its key: a crash while it was replaced leaves the next one's key.
-func (id *Identity) fits(p pair, hosts []string, now time.Time) bool {
+// isValid says whether a stored certificate is signed by our authority, does not
+// expire soon, covers the hosts, and matches its key: a crash during a renewal
+// leaves the new key with the old certificate.
+func (id *Identity) isValid(p pair, hosts []string, now time.Time) bool {
 	if _, err := tls.X509KeyPair(p.cert, p.key); err != nil {
 		return false
 	}
@@ -186,7 +187,7 @@ func (id *Identity) fits(p pair, hosts []string, now time.Time) bool {
 		return false
 	}
 	for _, host := range hosts {
-		// A name with a wildcard matches others, and not itself.
+		// VerifyHostname does not match a wildcard name with itself.
 		if !slices.Contains(cert.DNSNames, host) && cert.VerifyHostname(host) != nil {
 			return false
 		}
@@ -207,7 +208,7 @@ func (id *Identity) sign(name string, template, parent *x509.Certificate, key *e
 		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}
-	// The key first: a certificate without its key would be kept for ever.
+	// Write the key first: openAuthority never replaces a ca.crt without its key.
 	if err := writePrivate(filepath.Join(id.dir, name+".key"), p.key); err != nil {
 		return pair{}, err
 	}
@@ -226,7 +227,7 @@ func (id *Identity) read(name string) (pair, error) {
 	return pair{cert, key}, nil
 }
 
-// writePrivate replaces a file whole, readable by its owner only.
+// writePrivate replaces a file atomically, with mode 0600.
 func writePrivate(path string, data []byte) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
@@ -249,7 +250,7 @@ func parseCert(data []byte) (*x509.Certificate, error) {
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		panic(err) // the system's randomness is gone
+		panic(err) // the system has no randomness
 	}
 	return n
 }

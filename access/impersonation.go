@@ -10,14 +10,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// impersonation is what the headers of impersonation begin with.
+// impersonation is the prefix of the impersonation headers.
 const impersonation = "Impersonate-"
 
-// Impersonation is the first permission that a request needs to act as another
-// user: the one that Kubernetes would check first. ok is false for a request
-// without impersonation headers. A header that Kubernetes does not know, or
-// ignores because it is empty, counts too: a client that sends it does not want
-// to act as itself.
+// Impersonation returns the first permission that Kubernetes would check for a
+// request that acts as another user. ok is false for a request without
+// impersonation headers. Headers that Kubernetes does not know, or ignores because
+// they are empty, count too: a client that sends them does not want to act as
+// itself.
 func Impersonation(h http.Header, caller user.Info) (needed *authorizer.AttributesRecord, ok bool) {
 	for name := range h {
 		ok = ok || strings.HasPrefix(name, impersonation)

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// WriteKubeconfig writes a kubeconfig for the administrator, readable by its
-// owner only.
+// WriteKubeconfig writes a kubeconfig for the administrator, with mode 0600.
 func (id *Identity) WriteKubeconfig(path, server string, now time.Time) error {
 	admin, _, err := id.administrator(now)
 	if err != nil {
@@ -19,10 +18,10 @@ func (id *Identity) WriteKubeconfig(path, server string, now time.Time) error {
 	return id.writeKubeconfig(path, server, admin)
 }
 
-// RenewKubeconfig replaces the administrator's certificate if it ends soon, and
-// the kubeconfig with it, and reports whether it did. Otherwise the file stays
-// as it is: its owner may have changed it. A crash before the file is written is
-// mended by the next start, which writes it in any case.
+// RenewKubeconfig replaces the administrator's certificate and the kubeconfig if the
+// certificate expires soon, and reports whether it did. Otherwise it leaves the
+// file, which its owner may have changed. After a crash between the two, the next
+// start writes the kubeconfig.
 func (id *Identity) RenewKubeconfig(path, server string, now time.Time) (renewed bool, err error) {
 	admin, renewed, err := id.administrator(now)
 	if err != nil || !renewed {
@@ -31,14 +30,14 @@ func (id *Identity) RenewKubeconfig(path, server string, now time.Time) (renewed
 	return true, id.writeKubeconfig(path, server, admin)
 }
 
-// AdminFiles are where the administrator's certificate and key are. They are
-// replaced before the certificate ends.
+// AdminFiles returns the paths of the administrator's certificate and key. The files
+// are replaced before the certificate expires.
 func (id *Identity) AdminFiles() (cert, key string) {
 	return filepath.Join(id.dir, "admin.crt"), filepath.Join(id.dir, "admin.key")
 }
 
 func (id *Identity) administrator(now time.Time) (admin pair, renewed bool, err error) {
-	return id.issued("admin", &x509.Certificate{
+	return id.readOrIssue("admin", &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "exeunt-admin", Organization: []string{"system:masters"}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, nil, now)

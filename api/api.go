@@ -3,14 +3,13 @@
 //
 // A request passes the filters (filter.go), is routed to an endpoint
 // (route.go, endpoint.go) and ends in a verb of a resource (create.go,
-// get.go, …), which puts together a kind's strategy, the lifecycle's rules and
-// the store. Decoding, patching, server-side apply and encoding are the
-// Kubernetes library's handlers; plain JSON reads and common writes go past
-// them and are served from stored bytes (get.go, list.go, watch_json.go,
-// write_json.go).
+// get.go, …). A verb combines the kind's strategy, the rules of the lifecycle
+// and the store. The handlers of the Kubernetes library decode, patch, apply
+// and encode. Plain JSON reads and common writes bypass those handlers and are
+// served from stored bytes (get.go, list.go, watch_json.go, write_json.go).
 //
-// Begin reading with ServeHTTP below. Only status.go knows which HTTP status a
-// refusal becomes.
+// Begin reading with ServeHTTP below. Only status.go maps errors to HTTP
+// status codes.
 package api
 
 import (
@@ -31,38 +30,38 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Config is what an API stands on.
+// Config holds the dependencies and settings of an API.
 type Config struct {
 	Store    *store.Store
 	Kinds    *kind.Registry
 	Access   *access.Authenticator
 	OpenAPI  http.Handler // serves /openapi/
 	Metrics  http.Handler // serves /metrics
-	Extra    http.Handler // serves /exeunt/: what no Kubernetes server has; nil: nothing
-	Open     http.Handler // serves OpenPath and finds out by itself who calls; nil: nothing
-	Observer Observer     // is told of every request
+	Extra    http.Handler // serves /exeunt/, which Kubernetes does not have; nil: 404
+	Open     http.Handler // serves OpenPath and authenticates its clients itself; nil: the path is not served
+	Observer Observer     // is called after every request
 	Logger   *slog.Logger
-	Version  string           // this program's, for /version
-	Ready    func() error     // why the server is not ready, or nil
+	Version  string           // version of this program, for /version
+	Ready    func() error     // returns why the server is not ready, or nil
 	Now      func() time.Time // nil: time.Now
 
-	// MaxCascade is the guard's limit where a Namespace has none of its own: the
-	// most objects that a delete may take without confirmation. 0: any number.
+	// MaxCascade is the guard's limit for namespaces that set none of their own: the
+	// most objects that a delete may remove without confirmation. 0: no limit.
 	MaxCascade int64
-	// Foresee says what the guard will make of a delete, for the person who
-	// asked for it; empty: nothing. Nil: nobody looks ahead.
-	Foresee func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
+	// GuardWarning returns a warning for the client if the guard will hold the delete,
+	// or "". Nil: no warnings.
+	GuardWarning func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
 }
 
-// Observer is told of every request when it is answered. Resource is empty for
+// Observer is called after every request with its result. Resource is empty for
 // requests outside the API.
 type Observer func(verb, resource string, code int, took time.Duration)
 
-// OpenPath is where callers are let through that this server does not know: they
-// prove themselves to what is there, by means of its own (nodes of the mesh).
+// OpenPath is the prefix below which unauthenticated clients are admitted. The
+// handler behind it authenticates them by its own means (nodes of the mesh).
 const OpenPath = "/exeunt/mesh/node/"
 
-// MaxBody is the size of the largest request body that is read.
+// MaxBody is the largest request body that the server reads, in bytes.
 const MaxBody = 3 << 20
 
 // API serves the Kubernetes API. It is safe for concurrent use.
@@ -80,12 +79,12 @@ type API struct {
 	ready   func() error
 	now     func() time.Time
 
-	maxCascade int64
-	foresee    func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
+	maxCascade   int64
+	guardWarning func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
 
-	bookmarkEvery time.Duration // set once
+	bookmarkEvery time.Duration // constant after New
 
-	closing context.Context // ends when watches must
+	closing context.Context // ends when all watches must end
 	close   context.CancelFunc
 	watches sync.WaitGroup
 
@@ -94,19 +93,19 @@ type API struct {
 	discovery discoveryCache
 
 	resolver genericrequest.RequestInfoResolver
-	inFlight chan struct{} // one token for each short request being served
-	bodies   atomic.Int64  // bytes of the bodies in memory
-	scale    *kind.Wire    // how Scale objects are read and written
+	inFlight chan struct{} // one element for each short request being served
+	bodies   atomic.Int64  // bytes of request bodies in memory
+	scale    *kind.Wire    // codecs for Scale objects
 	handler  http.Handler
 }
 
-// New puts an API together. It does no I/O.
+// New builds an API. It does no I/O.
 func New(c Config) *API {
 	limitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
-		maxCascade: c.MaxCascade, foresee: c.Foresee,
+		maxCascade: c.MaxCascade, guardWarning: c.GuardWarning,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),
@@ -127,8 +126,8 @@ func New(c Config) *API {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) { a.handler.ServeHTTP(w, req) }
 
-// Close ends all watches and waits, until the context ends, for them to say
-// goodbye. It reports whether they have.
+// Close ends all watches and waits for them until ctx ends. It reports whether
+// all watches have ended.
 func (a *API) Close(ctx context.Context) bool {
 	a.close()
 	ended := make(chan struct{})

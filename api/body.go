@@ -22,15 +22,16 @@ import (
 )
 
 const (
-	// maxBodies bounds the bodies that are in memory at once, in bytes: those that
-	// are being received and those of requests being served.
+	// maxBodies limits the bytes of all bodies in memory: bodies being received and
+	// bodies of requests being served.
 	maxBodies = 256 << 20
-	// firstRead is how much memory a body gets before anything of it has come.
-	// More comes as the body does, so a client cannot claim what it does not send.
+	// firstRead is the memory, in bytes, that a body gets before its first byte
+	// arrives. The buffer grows with the bytes received, so a client cannot
+	// reserve memory that it does not fill.
 	firstRead = 16 << 10
 )
 
-// sendsBody says whether the body of such a request means something.
+// sendsBody says whether requests of this verb have a body.
 func sendsBody(info *genericrequest.RequestInfo) bool {
 	switch info.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -39,9 +40,9 @@ func sendsBody(info *genericrequest.RequestInfo) bool {
 	return false
 }
 
-// refuseUnread is why a request is refused by its headers alone, before its body
-// is received.
-func (a *API) refuseUnread(req *http.Request, info *genericrequest.RequestInfo, v *kind.Version) error {
+// checkHeaders checks the headers and returns an error for a request that must
+// be refused before the server receives its body.
+func (a *API) checkHeaders(req *http.Request, info *genericrequest.RequestInfo, v *kind.Version) error {
 	if !sendsBody(info) {
 		return nil
 	}
@@ -68,16 +69,15 @@ func (a *API) refuseUnread(req *http.Request, info *genericrequest.RequestInfo, 
 	return nil
 }
 
-// received is a request whose body has come.
+// received is a request whose body is complete in memory.
 type received struct {
 	*http.Request
 	body []byte
-	held int64
+	held int64 // bytes counted in API.bodies
 }
 
-// receive reads the body and checks it. The request that is returned has the
-// body to be read once more, by the library. The caller gives it back with
-// a.release.
+// receive reads the body and checks it. The body of the returned request can be
+// read once more, by the library. The memory is counted until a.release.
 func (a *API) receive(req *http.Request, info *genericrequest.RequestInfo) (r received, err error) {
 	r.Request = req
 	if !sendsBody(info) || req.ContentLength == 0 || req.Body == nil {
@@ -100,12 +100,12 @@ func (a *API) receive(req *http.Request, info *genericrequest.RequestInfo) (r re
 
 func (a *API) release(r received) { a.bodies.Add(-r.held) }
 
-// readBody reads a body of at most MaxBody bytes, and counts the memory that it
-// takes.
+// readBody reads a body of at most MaxBody bytes. held is the memory that it
+// counted in inMemory, also when it fails.
 func readBody(req *http.Request, inMemory *atomic.Int64) (body []byte, held int64, err error) {
 	size := int64(firstRead)
 	if req.ContentLength > 0 {
-		size = min(size, req.ContentLength+1) // one more, to see the end
+		size = min(size, req.ContentLength+1) // one byte more, to read io.EOF
 	}
 	for {
 		if inMemory.Add(size) > maxBodies {
@@ -122,10 +122,10 @@ func readBody(req *http.Request, inMemory *atomic.Int64) (body []byte, held int6
 			case len(body) > MaxBody:
 				return nil, held, errBodySize()
 			case err != nil:
-				return nil, held, errUnread(err)
+				return nil, held, errReadBody(err)
 			}
 		}
-		size = min(held, MaxBody+1-held) // twice as much each time
+		size = min(held, MaxBody+1-held) // double the buffer
 	}
 }
 
@@ -137,9 +137,9 @@ func errBusy() error {
 	return apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", retryAfter)
 }
 
-// errUnread is why a body did not come. It has no Retry-After: the connection
-// that was too slow for the body would be so again.
-func errUnread(err error) error {
+// errReadBody says why a body could not be read. It has no Retry-After: a
+// connection that is too slow for the body would be too slow again.
+func errReadBody(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -147,13 +147,13 @@ func errUnread(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusRequestTimeout, Reason: metav1.StatusReasonTimeout,
-			Message: "the body of the request did not come in time",
+			Message: "the body of the request did not arrive in time",
 		}}
 	}
 	return apierrors.NewBadRequest("the body of the request ended before it was complete")
 }
 
-// documentStatus turns a refusal of a document into a Status.
+// documentStatus turns an error about a document into a Status.
 func documentStatus(err error) error {
 	var refused *object.Error
 	if !errors.As(err, &refused) {

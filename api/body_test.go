@@ -46,7 +46,7 @@ func TestReadBodyRefuses(t *testing.T) {
 		"too large":       {large, 0, "limit is 3145728"},
 		"no memory left":  {strings.NewReader("x"), maxBodies, "please try again"},
 		"it breaks off":   {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF)), 0, "ended before it was complete"},
-		"it is too slow":  {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(fmt.Errorf("read: %w", os.ErrDeadlineExceeded))), 0, "did not come in time"},
+		"it is too slow":  {io.MultiReader(strings.NewReader("x"), iotest.ErrReader(fmt.Errorf("read: %w", os.ErrDeadlineExceeded))), 0, "did not arrive in time"},
 		"memory runs out": {strings.NewReader(strings.Repeat("x", 1<<20)), maxBodies - 100_000, "please try again"},
 	} {
 		var memory atomic.Int64

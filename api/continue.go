@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// position is where a paged list goes on: after this object, in the snapshot
-// of this revision.
+// position is the content of a continue token: the list continues after this
+// object, in the snapshot of this revision.
 type position struct {
 	Version   string `json:"v"`
 	Revision  int64  `json:"rv"`
@@ -26,8 +26,8 @@ func (p position) String() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// parsePosition reads a continue token. Tokens come back from clients, so a
-// forged one must be harmless: it can only name a revision and a key.
+// parsePosition reads a continue token. A client may send a forged token. That
+// is harmless: a token contains only a revision and a key.
 func parsePosition(token string) (position, error) {
 	var p position
 	bad := object.BadRequestf("continue key is not valid: it must be a token that an earlier page of this list returned")

@@ -19,10 +19,10 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// definitions is what CustomResourceDefinitions are stored under.
+// definitions is the storage name of CustomResourceDefinitions.
 const definitions = "customresourcedefinitions.apiextensions.k8s.io"
 
-// generateAttempts is how often a generated name that is taken is drawn anew.
+// generateAttempts limits how many names generateName tries when a name is taken.
 const generateAttempts = 8
 
 // Create passes a new object through the lifecycle and stores it.
@@ -34,7 +34,7 @@ func (r *resource) Create(ctx context.Context, obj runtime.Object, validate rest
 	return withVersion(obj, o)
 }
 
-// create leaves obj as it was stored.
+// create stores obj and leaves in obj what it stored.
 func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -59,7 +59,7 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 
 func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor metav1.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
 	var warnings []string
-	err := r.attempt(func() (err error) {
+	err := r.recovering(func() (err error) {
 		warnings, err = lifecycle.BeforeCreate(ctx, r.strategy, obj, lifecycle.Creation{
 			Namespace: genericrequest.NamespaceValue(ctx),
 			Now:       r.api.now(),
@@ -104,7 +104,7 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor 
 	return r.api.store.Create(ctx, request)
 }
 
-// withVersion gives a written object the version that the store assigned.
+// withVersion sets the resourceVersion that the store assigned.
 func withVersion(obj runtime.Object, o object.Object) (runtime.Object, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -116,7 +116,7 @@ func withVersion(obj runtime.Object, o object.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-// objectMeta copies out what the store keeps in columns.
+// objectMeta copies the metadata that the store keeps in columns.
 func objectMeta(m metav1.Object) metav1.ObjectMeta {
 	if typed, ok := m.(*metav1.ObjectMeta); ok {
 		return *typed
@@ -136,7 +136,8 @@ func objectMeta(m metav1.Object) metav1.ObjectMeta {
 	}
 }
 
-// nameSuffix is what generateName appends: five characters that spell no word.
+// nameSuffix returns what generateName appends: five random characters. The
+// alphabet has no vowels, so a suffix is never a word.
 func nameSuffix() string {
 	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
 	var s [5]byte

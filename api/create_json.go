@@ -10,21 +10,21 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// create is the POST of an object. It says false, with nothing done, if the
-// library must answer.
+// create serves the POST of an object. It returns false, and has done nothing, if
+// the library must serve the request.
 func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
-	how, ok := j.readOptions(req)
+	opts, ok := j.readOptions(req)
 	if !ok {
 		return false
 	}
-	s, ok := j.decode(how, info, body)
+	s, ok := j.decode(opts, info, body)
 	if !ok || len(s.meta.GetManagedFields()) > 0 {
 		return false
 	}
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
-	err := j.r.attempt(func() error {
-		j.owners.created(s.obj, s.meta, how.manager, j.r.api.now())
+	err := j.r.recovering(func() error {
+		j.owners.created(s.obj, s.meta, opts.manager, j.r.api.now())
 		return nil
 	})
 	if err == nil {

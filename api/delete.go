@@ -21,11 +21,11 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// deleteBatch is how many objects a collection delete reads at a time.
+// deleteBatch is how many objects DeleteCollection reads at a time.
 const deleteBatch = 500
 
-// Delete asks for the end of an object. The answer is the object while it
-// lingers (grace or finalizers), and a Status with its uid once it is gone.
+// Delete deletes an object. The answer is the object while it still exists
+// (grace period or finalizers), and a Status with its uid once it is removed.
 func (r *resource) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	result, err := r.delete(ctx, r.key(ctx, name), options, "")
 	if err != nil {
@@ -39,9 +39,9 @@ func (r *resource) Delete(ctx context.Context, name string, validate rest.Valida
 	return obj, gone, err
 }
 
-// GetCorruptObjDeleter serves the option that removes what can no longer be
-// read. A delete here decides from metadata alone and works on such an object
-// too, so nothing is left for the option to do.
+// GetCorruptObjDeleter serves the option that deletes objects that cannot be
+// decoded. Here every delete decides from metadata alone and also removes such
+// objects, so the option is refused as in Kubernetes for a sound object.
 func (r *resource) GetCorruptObjDeleter() rest.GracefulDeleter { return refuseUnsafe{} }
 
 type refuseUnsafe struct{}
@@ -53,7 +53,7 @@ func (refuseUnsafe) Delete(_ context.Context, name string, _ rest.ValidateObject
 	})
 }
 
-// delete asks the store. An empty cascade is one of the object's own.
+// delete calls the store. With an empty cascade the object starts its own.
 func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.DeleteOptions, cascade string) (store.DeleteResult, error) {
 	if options == nil {
 		options = metav1.NewDeleteOptions(0)
@@ -66,7 +66,7 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		Options: *options,
 		Rules:   r.v.Kind.Rules,
 		DryRun:  dryrun.IsDryRun(options.DryRun),
-		Actor:   callerName(ctx),
+		Actor:   clientName(ctx),
 		Cascade: cascade,
 
 		Guarded: true, MaxCascade: r.api.maxCascade,
@@ -77,17 +77,17 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 	return result, r.statusError(err, key)
 }
 
-var held = []byte(`"` + lifecycle.HeldAbove + `":`)
+var heldKey = []byte(`"` + lifecycle.HeldAbove + `":`)
 
-// warnHeld tells the caller when the guard will hold the deletion, or would if
-// this were no dry run. The collector decides; this is a look ahead.
+// warnHeld warns the client if the guard will hold the deletion, or would hold it
+// without the dry run. It is a forecast; the collector decides.
 func (r *resource) warnHeld(ctx context.Context, o object.Object, options *metav1.DeleteOptions) {
-	if r.api.foresee == nil || !bytes.Contains(o.Body, held) {
+	if r.api.guardWarning == nil || !bytes.Contains(o.Body, heldKey) {
 		return
 	}
-	text, err := r.api.foresee(ctx, o, options)
+	text, err := r.api.guardWarning(ctx, o, options)
 	if err != nil {
-		r.api.log.Warn("cascade cannot be foreseen", "object", o.Key.String(), "error", err)
+		r.api.log.Warn("preview of the cascade failed", "object", o.Key.String(), "error", err)
 		return
 	}
 	if text != "" {
@@ -95,8 +95,8 @@ func (r *resource) warnHeld(ctx context.Context, o object.Object, options *metav
 	}
 }
 
-// callerName is who asks, for the archive.
-func callerName(ctx context.Context) string {
+// clientName returns the name of the client, for the archive.
+func clientName(ctx context.Context) string {
 	if caller, ok := genericrequest.UserFrom(ctx); ok {
 		return caller.GetName()
 	}
@@ -107,14 +107,13 @@ func (r *resource) deletedStatus(o object.Object) *metav1.Status {
 	gr := r.v.Resource().GroupResource()
 	return &metav1.Status{
 		Status: metav1.StatusSuccess,
-		// Kind is the resource's name here: that is what clients have come to expect.
+		// Kind holds the resource's name: clients rely on that.
 		Details: &metav1.StatusDetails{Name: o.Name, Group: gr.Group, Kind: gr.Resource, UID: o.UID},
 	}
 }
 
-// DeleteCollection deletes what a list selects, in batches, each object on its
-// own: never one giant transaction. They are one cascade. It answers with what
-// it deleted.
+// DeleteCollection deletes the objects that a list selects, in batches, with one
+// transaction per object. All belong to one cascade. The answer lists them.
 func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternal.ListOptions) (runtime.Object, error) {
 	page := *list
 	if page.Limit == 0 {
@@ -147,8 +146,8 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	}
 }
 
-// deleteListed deletes one object of a collection. One that is gone already is
-// no error; the options' preconditions hold for each.
+// deleteListed deletes one object of a collection. It ignores an object that is
+// already gone. The preconditions of the options apply to each object.
 func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string) error {
 	_, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
 	if apierrors.IsNotFound(err) {

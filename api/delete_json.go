@@ -14,8 +14,8 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// delete is the DELETE of one object. It says false, with nothing done, if the
-// library must answer.
+// delete serves the DELETE of one object. It returns false, and has done nothing,
+// if the library must serve the request.
 func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	options, ok := readDeleteOptions(req, body)
 	if !ok {
@@ -34,8 +34,8 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 		return true
 	}
 	code := http.StatusOK
-	// 202 would be right whenever the object lingers; only those who asked in
-	// the old words get it, as in Kubernetes.
+	// As in Kubernetes, 202 (the object still exists) is sent only to clients that
+	// set the deprecated option orphanDependents.
 	if orphan := options.OrphanDependents; !gone && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
@@ -43,8 +43,8 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 	return true
 }
 
-// readDeleteOptions reads the options of the body or, if there is none, of the
-// query. It says no to all that the library would have something to say about.
+// readDeleteOptions reads the options from the body or, without a body, from the
+// query. It returns false for options that the library would refuse.
 func readDeleteOptions(req *http.Request, body []byte) (*metav1.DeleteOptions, bool) {
 	options := &metav1.DeleteOptions{}
 	switch {
@@ -65,7 +65,7 @@ func readDeleteOptions(req *http.Request, body []byte) (*metav1.DeleteOptions, b
 	return options, true
 }
 
-// deleteOptionsDecoder knows the DeleteOptions of every group.
+// deleteOptionsDecoder decodes the DeleteOptions of every group.
 var deleteOptionsDecoder = func() runtime.Decoder {
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON) // every scheme has JSON

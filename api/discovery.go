@@ -22,10 +22,10 @@ import (
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-var partVerbs = metav1.Verbs{"get", "patch", "update"}
+var subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 
-// serveDiscovery tells clients which kinds there are: all at once for those
-// that ask for the aggregated form, group by group for the others.
+// serveDiscovery lists the served kinds: all in one document for clients that
+// ask for the aggregated form, one document per group for the others.
 func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -60,8 +60,8 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 	responsewriters.WriteObjectNegotiated(builtin.Codecs(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, req, http.StatusOK, doc, false)
 }
 
-// wantsAggregated says whether the caller prefers the aggregated form: clients
-// list it first, with the plain form behind it.
+// wantsAggregated says whether the client prefers the aggregated form. Such
+// clients list it before the plain form.
 func wantsAggregated(req *http.Request) bool {
 	for _, accept := range strings.Split(req.Header.Get("Accept"), ",") {
 		params := strings.Split(strings.ReplaceAll(accept, " ", ""), ";")
@@ -84,11 +84,11 @@ func wantsAggregated(req *http.Request) bool {
 	return false
 }
 
-// discoveryCache keeps the aggregated documents of one snapshot.
+// discoveryCache keeps the aggregated documents of one snapshot of the kinds.
 type discoveryCache struct {
 	mu    sync.Mutex
 	kinds *kind.Snapshot
-	docs  map[bool]document // by whether it is the core group's
+	docs  map[bool]document // true: core group
 }
 
 type document struct {
@@ -99,8 +99,8 @@ type document struct {
 func (a *API) serveAggregated(w http.ResponseWriter, req *http.Request, kinds *kind.Snapshot, core bool) {
 	doc, err := a.discovery.get(kinds, core)
 	if err != nil {
-		a.log.Error("discovery broke", "error", err)
-		http.Error(w, "discovery broke; the log says why", http.StatusInternalServerError)
+		a.log.Error("discovery failed", "error", err)
+		http.Error(w, "discovery failed; the server's log says why", http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
@@ -163,11 +163,11 @@ func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidisc
 		}
 		r := apidiscoveryv2.APIResourceDiscovery{
 			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: v.Kind.Verbs(),
-			// Kubernetes leaves group and version empty when they are the document's.
+			// Kubernetes leaves group and version empty if they equal the document's.
 			ResponseKind: &metav1.GroupVersionKind{Kind: v.GVK.Kind},
 			ShortNames:   v.Kind.ShortNames, Categories: v.Kind.Categories,
 		}
-		for _, part := range partsOf(v) {
+		for _, part := range subresourcesOf(v) {
 			sub := apidiscoveryv2.APISubresourceDiscovery{Subresource: part.name, Verbs: part.verbs}
 			responseKind := metav1.GroupVersionKind{Kind: part.gvk.Kind}
 			if part.gvk != v.GVK {
@@ -181,23 +181,23 @@ func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidisc
 	return out
 }
 
-// part is a subresource as discovery shows it.
-type part struct {
+// subresourceInfo is a subresource as discovery shows it.
+type subresourceInfo struct {
 	name  string
 	gvk   schema.GroupVersionKind
 	verbs metav1.Verbs
 }
 
-func partsOf(v *kind.Version) []part {
-	var parts []part
+func subresourcesOf(v *kind.Version) []subresourceInfo {
+	var parts []subresourceInfo
 	if v.Kind.IsNamespace() {
-		parts = append(parts, part{"finalize", v.GVK, metav1.Verbs{"update"}})
+		parts = append(parts, subresourceInfo{"finalize", v.GVK, metav1.Verbs{"update"}})
 	}
 	if v.Scale != nil {
-		parts = append(parts, part{"scale", scaleKind, partVerbs})
+		parts = append(parts, subresourceInfo{"scale", scaleKind, subresourceVerbs})
 	}
 	if v.Status != nil {
-		parts = append(parts, part{"status", v.GVK, partVerbs})
+		parts = append(parts, subresourceInfo{"status", v.GVK, subresourceVerbs})
 	}
 	return parts
 }
@@ -236,7 +236,7 @@ func apiGroup(kinds *kind.Snapshot, name string) *metav1.APIGroup {
 	return g
 }
 
-// group is nil, not a typed nil, when there is no such group.
+// group returns nil, not a typed nil, if there is no such group.
 func group(kinds *kind.Snapshot, name string) runtime.Object {
 	if g := apiGroup(kinds, name); name != "" && len(g.Versions) > 0 {
 		g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
@@ -255,7 +255,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 			Name: v.Kind.Plural, SingularName: v.Kind.Singular, Namespaced: v.Kind.Namespaced, Kind: v.GVK.Kind,
 			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories,
 		})
-		for _, part := range partsOf(v) {
+		for _, part := range subresourcesOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}
 			if part.gvk != v.GVK {
 				r.Group, r.Version = part.gvk.Group, part.gvk.Version

@@ -12,10 +12,10 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// checkDocument refuses a body that a decoder, or what works on the decoded
-// value, would spend far more on than its size lets expect: one that nests
-// deeper than object.MaxDepth, or YAML whose aliases expand beyond bounds. A body
-// that is broken in other ways passes: its decoder says what is wrong.
+// checkDocument refuses a body that costs a decoder far more than its size
+// suggests: one that nests deeper than object.MaxDepth, or YAML whose aliases
+// expand beyond maxExpanded. It passes bodies with other errors: the decoder
+// reports those.
 func checkDocument(contentType string, body []byte) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch strings.TrimSpace(mediaType) {
@@ -27,12 +27,12 @@ func checkDocument(contentType string, body []byte) error {
 	return object.CheckDepth(body)
 }
 
-// maxExpanded bounds the texts of a YAML document with its aliases expanded.
-// Without aliases they are smaller than the body.
+// maxExpanded limits the bytes of all texts of a YAML document after its aliases
+// are expanded. Without aliases the texts are smaller than the body.
 const maxExpanded = 2 * MaxBody
 
-// checkYAML decodes YAML that is not JSON, which the library then does again.
-// That is cheap for what is sent as YAML: clients that apply send JSON.
+// checkYAML decodes YAML that is not JSON; the library then decodes it again.
+// That is affordable, since most clients, kubectl apply included, send JSON.
 func checkYAML(body []byte) error {
 	if json.Valid(body) {
 		return object.CheckDepth(body)
@@ -75,11 +75,12 @@ func checkValue(value any, depth int, left *int) error {
 	return nil
 }
 
-// checkProtobuf takes each field that could be a message for one, and each that
-// could be JSON too: the wire does not tell them from texts and bytes. Real texts
-// do not look like hundreds of messages inside each other.
+// checkProtobuf treats each field that parses as a message as a message, and
+// each that starts like JSON also as JSON: the wire format does not distinguish
+// them from texts and bytes. Real texts do not parse as hundreds of nested
+// messages.
 func checkProtobuf(body []byte) error {
-	const magic = 4 // bytes before the message
+	const magic = 4 // length in bytes of the prefix before the message
 	if len(body) > magic && deepMessage(body[magic:], 0) {
 		return object.TooDeep()
 	}

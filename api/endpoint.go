@@ -22,31 +22,31 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// endpoint is everything that serves one version of a kind: for the object
-// and each subresource, a handler per verb.
+// endpoint serves one version of a kind. It has one handler per verb, for the
+// object and for each subresource.
 type endpoint struct {
 	main  *resource
-	json  *jsonWrites                            // nil: the library writes
+	json  *jsonWrites                            // nil: the library serves all writes
 	verbs map[string]map[string]http.HandlerFunc // by subresource, then verb
 }
 
-// handler finds the handler for a request. found is false when there is no
-// such subresource; the handler is nil when it does not know the verb.
+// handler finds the handler for a request. found is false if the subresource
+// does not exist; h is nil if the subresource does not support the verb.
 func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h http.HandlerFunc, found bool) {
 	verbs, found := e.verbs[info.Subresource]
 	if !found || len(info.Parts) > 3 || len(info.Parts) == 3 && info.Subresource == "" {
 		return nil, false
 	}
-	if method == http.MethodHead || !e.fits(info) || info.Subresource == "" && !e.main.v.Kind.Allows(info.Verb) {
+	if method == http.MethodHead || !e.pathSuitsVerb(info) || info.Subresource == "" && !e.main.v.Kind.Allows(info.Verb) {
 		return nil, true
 	}
 	return verbs[info.Verb], true
 }
 
-// fits says whether the path is one that the verb is for: a name is not
-// created but put, a collection is not put, and what is created goes into a
-// namespace. A collection is deleted in one namespace, never in all of them.
-func (e *endpoint) fits(info *genericrequest.RequestInfo) bool {
+// pathSuitsVerb says whether the path suits the verb. A create names no object and, for a
+// namespaced kind, one namespace. An update or a patch names an object. A
+// deletecollection is limited to one namespace.
+func (e *endpoint) pathSuitsVerb(info *genericrequest.RequestInfo) bool {
 	switch info.Verb {
 	case "create":
 		return info.Subresource != "" || info.Name == "" && e.oneNamespace(info)
@@ -58,19 +58,19 @@ func (e *endpoint) fits(info *genericrequest.RequestInfo) bool {
 	return true
 }
 
-// oneNamespace says whether the path is of one namespace, or the kind has none.
+// oneNamespace says whether the path has a namespace or the kind needs none.
 func (e *endpoint) oneNamespace(info *genericrequest.RequestInfo) bool {
 	return info.Namespace != "" || !e.main.v.Kind.Namespaced
 }
 
-// endpoint returns what serves a version, made on first use.
+// endpoint returns the endpoint of a version and builds it on first use.
 func (a *API) endpoint(v *kind.Version) (*endpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e, ok := a.endpoints[v]; ok {
 		return e, nil
 	}
-	a.forgetReplaced()
+	a.dropReplaced()
 	e, err := a.newEndpoint(v)
 	if err != nil {
 		return nil, err
@@ -79,9 +79,9 @@ func (a *API) endpoint(v *kind.Version) (*endpoint, error) {
 	return e, nil
 }
 
-// forgetReplaced drops endpoints of versions that a changed definition has
-// replaced. The caller holds mu.
-func (a *API) forgetReplaced() {
+// dropReplaced drops the endpoints of versions that a changed definition has
+// replaced. The caller holds a.mu.
+func (a *API) dropReplaced() {
 	kinds := a.kinds.Snapshot()
 	for v := range a.endpoints {
 		if current, ok := kinds.Lookup(v.Resource()); !ok || current != v {
@@ -98,27 +98,27 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		return nil, err
 	}
 	if v.Kind.Ephemeral {
-		e.verbs[""] = map[string]http.HandlerFunc{"create": fresh(func() http.HandlerFunc { return handlers.CreateResource(&review{main}, scope, nil) })}
+		e.verbs[""] = map[string]http.HandlerFunc{"create": perRequest(func() http.HandlerFunc { return handlers.CreateResource(&review{main}, scope, nil) })}
 		return e, nil
 	}
 	if v.Kind.Source != nil {
 		s := &sourced{main}
 		e.verbs[""] = map[string]http.HandlerFunc{
 			"get":    handlers.GetResource(s, scope),
-			"list":   handlers.ListResource(s, nil, scope, false, watchAtLeast),
-			"delete": fresh(func() http.HandlerFunc { return handlers.DeleteResource(s, true, scope, nil) }),
+			"list":   handlers.ListResource(s, nil, scope, false, minWatchTime),
+			"delete": perRequest(func() http.HandlerFunc { return handlers.DeleteResource(s, true, scope, nil) }),
 		}
 		return e, nil
 	}
 	e.verbs[""] = map[string]http.HandlerFunc{
 		"get":              handlers.GetResource(main, scope),
-		"list":             boundTimeout(handlers.ListResource(main, main, scope, false, watchAtLeast)),
-		"watch":            boundTimeout(handlers.ListResource(main, main, scope, true, watchAtLeast)),
-		"create":           fresh(func() http.HandlerFunc { return handlers.CreateResource(main, scope, nil) }),
-		"update":           fresh(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, nil) }),
-		"patch":            fresh(func() http.HandlerFunc { return handlers.PatchResource(main, scope, nil, patchTypes(v)) }),
-		"delete":           fresh(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
-		"deletecollection": fresh(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
+		"list":             boundTimeout(handlers.ListResource(main, main, scope, false, minWatchTime)),
+		"watch":            boundTimeout(handlers.ListResource(main, main, scope, true, minWatchTime)),
+		"create":           perRequest(func() http.HandlerFunc { return handlers.CreateResource(main, scope, nil) }),
+		"update":           perRequest(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, nil) }),
+		"patch":            perRequest(func() http.HandlerFunc { return handlers.PatchResource(main, scope, nil, patchTypes(v)) }),
+		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
+		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
 	}
 	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager))
 	if v.Status != nil {
@@ -139,7 +139,8 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 	return e, nil
 }
 
-// addSubresource serves a view of the object that differs by strategy only.
+// addSubresource serves a subresource that has the same fields as the object and
+// another strategy.
 func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecycle.Strategy, reset map[fieldpath.APIVersion]*fieldpath.Set) error {
 	scope, err := a.newScope(v, name, reset)
 	if err != nil {
@@ -153,15 +154,15 @@ func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecy
 func readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"get":    handlers.GetResource(r, scope),
-		"update": fresh(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, nil) }),
-		"patch":  fresh(func() http.HandlerFunc { return handlers.PatchResource(r, scope, nil, patchTypes(v)) }),
+		"update": perRequest(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, nil) }),
+		"patch":  perRequest(func() http.HandlerFunc { return handlers.PatchResource(r, scope, nil, patchTypes(v)) }),
 	}
 }
 
-// fresh makes a handler for each request. The library's handlers for writes
-// write a variable that they keep between requests (what admits, wrapped once
-// more each time): shared, they race.
-func fresh(handler func() http.HandlerFunc) http.HandlerFunc {
+// perRequest builds a handler for each request. The library's write handlers keep a
+// variable between requests (the admission, which they wrap again each time), so
+// a shared handler has a data race.
+func perRequest(handler func() http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { handler()(w, req) }
 }
 
@@ -177,7 +178,7 @@ func patchTypes(v *kind.Version) []string {
 	return append(supported, string(types.ApplyYAMLPatchType))
 }
 
-// newScope tells the library's handlers about a version.
+// newScope describes a version to the library's handlers.
 func (a *API) newScope(v *kind.Version, subresource string, reset map[fieldpath.APIVersion]*fieldpath.Set) (*handlers.RequestScope, error) {
 	scope := a.baseScope(v, v.Wire)
 	scope.Subresource = subresource
@@ -203,7 +204,7 @@ func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope
 		Defaulter:                wire.Defaulter,
 		Typer:                    wire.Typer,
 		EquivalentResourceMapper: equivalent,
-		Authorizer:               authorizerfactory.NewAlwaysAllowAuthorizer(), // every known caller is an administrator
+		Authorizer:               authorizerfactory.NewAlwaysAllowAuthorizer(), // every authenticated client is an administrator
 		Resource:                 v.Resource(),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
 		MaxRequestBodyBytes:      MaxBody,
@@ -219,8 +220,8 @@ func newFieldManager(wire *kind.Wire, gvk schema.GroupVersionKind, subresource s
 }
 
 const (
-	// requestTimeout is how long a request that is not a watch may take.
+	// requestTimeout limits every request except watch and deletecollection.
 	requestTimeout = 60 * time.Second
-	// writeTimeout is how long a write may take; the library's is the same.
+	// writeTimeout limits a write; the library has the same limit.
 	writeTimeout = 34 * time.Second
 )

@@ -21,26 +21,27 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// maxInFlight is how many short requests are served at once; further ones are
-// asked to come back (429). Watches do not count: they cost little.
+// maxInFlight is how many short requests are served at once. Further requests
+// get 429. Watches are cheap and do not count.
 const maxInFlight = 600
 
-// filters wraps the router in what every request passes, outermost first.
+// filters wraps the router in the filters; the last one added runs first.
 func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
 	next = a.authenticate(next)
-	next = a.notFromPages(next)
+	next = a.refuseWebPages(next)
 	next = a.parse(next)
 	return a.observed(next)
 }
 
-// observed recovers from panics, counts the request and names it in a header.
+// observed recovers from panics, reports the request to the observer and sets the
+// Audit-Id header.
 func (a *API) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		start := time.Now()
 		seen := &observedWriter{ResponseWriter: w}
 		seen.Header()["Audit-Id"] = []string{auditID(req)}
-		seen.Header()["Cache-Control"] = noCache // unless the answer knows better
+		seen.Header()["Cache-Control"] = noCache // a handler may replace it
 		defer func() {
 			if p := recover(); p != nil {
 				if p == http.ErrAbortHandler {
@@ -59,7 +60,7 @@ func (a *API) observed(next http.Handler) http.Handler {
 	})
 }
 
-// auditID is the caller's, when it sent a sane one.
+// auditID returns the client's Audit-Id if it has at most 64 bytes, or a new one.
 func auditID(req *http.Request) string {
 	if id := req.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
 		return id
@@ -67,7 +68,7 @@ func auditID(req *http.Request) string {
 	return uuid.NewString()
 }
 
-// observedWriter remembers what was answered, for the observer.
+// observedWriter remembers status code, verb and resource for the observer.
 type observedWriter struct {
 	http.ResponseWriter
 	code           int
@@ -88,18 +89,18 @@ func (w *observedWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController looks for.
+// FlushError implements what http.ResponseController looks for.
 func (w *observedWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Flush is what the library's watch handler looks for.
+// Flush implements what the library's watch handler looks for.
 func (w *observedWriter) Flush() { _ = w.FlushError() }
 
 func (w *observedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// parse puts the request's verb, resource and name into its context, and ends
-// requests that take too long.
+// parse puts the request's verb, resource and name into its context, and sets
+// the time limit of the request.
 func (a *API) parse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, err := a.resolver.NewRequestInfo(req)
@@ -109,7 +110,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 		}
 		if seen, ok := w.(*observedWriter); ok {
 			seen.verb = knownVerb(info.Verb)
-			// A name that callers make up is not worth a time series.
+			// Unknown names get no time series of their own.
 			gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 			if _, ok := a.kinds.Snapshot().Lookup(gvr); ok {
 				seen.resource = info.Resource
@@ -127,14 +128,14 @@ func (a *API) parse(next http.Handler) http.Handler {
 			defer cancel()
 		}
 		if info.Verb == "patch" {
-			ctx = audit.WithAuditContext(ctx) // the library's patch handler cannot do without
+			ctx = audit.WithAuditContext(ctx) // the library's patch handler requires it
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})
 }
 
-// knownVerb is a verb as the observer is told of it: methods that callers make
-// up are all one.
+// knownVerb returns the verb for the observer. All unknown methods become
+// "other", so that clients cannot create time series.
 func knownVerb(verb string) string {
 	switch verb {
 	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options":
@@ -143,9 +144,10 @@ func knownVerb(verb string) string {
 	return "other"
 }
 
-// notFromPages refuses what a web page of another origin made a browser send: a
-// browser may have a client certificate, or stand where others cannot.
-func (a *API) notFromPages(next http.Handler) http.Handler {
+// refuseWebPages refuses requests that a web page of another origin made a browser
+// send: the browser may have a client certificate, or access to an internal
+// network.
+func (a *API) refuseWebPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if why := access.FromPage(req); why != "" {
 			a.fail(w, req, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(why)))
@@ -155,13 +157,13 @@ func (a *API) notFromPages(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate finds out who calls. Unknown callers get the public paths only.
-// No caller acts as another user.
+// authenticate identifies the client. Unknown clients reach only the public
+// paths. Impersonation is refused for all clients.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, known := a.access.Caller(req)
+		caller, known := a.access.User(req)
 		open := a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath)
-		// Credentials that are no good are refused everywhere.
+		// Invalid credentials are refused on public paths too.
 		public := isPublic(req.URL.Path) && isRead(req.Method) && req.Header.Get("Authorization") == ""
 		if !known && !open && !public {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
@@ -176,7 +178,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if open {
-			a.open.ServeHTTP(w, req) // from here nothing else can be reached
+			a.open.ServeHTTP(w, req) // this client reaches no other handler
 			return
 		}
 		if !known {
@@ -188,16 +190,16 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// noImpersonation is why a request to act as another user is refused: without
-// roles, acting as the caller instead would do what the caller ruled out.
+// noImpersonation is the reason in the refusal. Without roles, the server would
+// have to run the request as the client itself, which the client did not ask for.
 const noImpersonation = "this server does not support impersonation"
 
 func isRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// limited serves a short request, or refuses it beyond maxInFlight instead of
-// queueing it. The request's body has come: a client that sends slowly holds
-// none of the places.
-func (a *API) limited(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, serve func()) {
+// limitInFlight serves a short request, or refuses it if maxInFlight requests are being
+// served. It does not queue. The body is already received, so a slow sender does
+// not occupy a place.
+func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, serve func()) {
 	if info.Verb == "watch" {
 		serve()
 		return

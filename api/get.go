@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Get reads one object. Every read is of the newest version, which satisfies
-// whatever resourceVersion the caller can have seen.
+// Get reads one object. It always reads the newest version, which satisfies every
+// resourceVersion that the client can have seen.
 func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	o, err := r.get(ctx, name, options.ResourceVersion)
 	if err != nil {
@@ -22,7 +22,7 @@ func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOpti
 
 func (r *resource) get(ctx context.Context, name, version string) (object.Object, error) {
 	key := r.key(ctx, name)
-	least, err := object.ParseResourceVersion(version)
+	minRevision, err := object.ParseResourceVersion(version)
 	if err != nil {
 		return object.Object{}, r.statusError(err, key)
 	}
@@ -30,8 +30,8 @@ func (r *resource) get(ctx context.Context, name, version string) (object.Object
 	if err != nil {
 		return object.Object{}, r.statusError(err, key)
 	}
-	if current := r.api.store.Revision(); least > o.Revision && least > current {
-		return object.Object{}, versionFromTheFuture(tooLargeMessage(least, current))
+	if current := r.api.store.Revision(); minRevision > o.Revision && minRevision > current {
+		return object.Object{}, versionTooLarge(tooLargeMessage(minRevision, current))
 	}
 	return o, nil
 }
@@ -46,7 +46,7 @@ func (r *resource) serveGet(w http.ResponseWriter, req *http.Request, name strin
 	r.writeObject(w, http.StatusOK, o)
 }
 
-// writeObject puts a stored object on the wire as JSON.
+// writeObject answers with a stored object as JSON.
 func (r *resource) writeObject(w http.ResponseWriter, code int, o object.Object) {
 	buf := getBuffer()
 	defer putBuffer(buf)

@@ -35,7 +35,7 @@ func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) 
 	return builder.finish(listed)
 }
 
-// listed is a page of stored objects.
+// listed is one page of stored objects.
 type listed struct {
 	objects  []object.Object
 	revision int64
@@ -66,15 +66,14 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 	return out, nil
 }
 
-// listRequest reads the options: what to select, from which snapshot, from
-// where on.
+// listRequest reads the options: selectors, snapshot, and start position.
 func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOptions) (store.ListRequest, error) {
 	match, name := newMatcher(options)
 	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: max(0, int(options.Limit))}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
 	}
-	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) { // PostgreSQL cannot be asked for it
+	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) { // PostgreSQL rejects such a text
 		return request, r.statusError(object.BadRequestf("the field selector names an object %q, which is not a name", name), object.Key{})
 	}
 	if !match.all() {
@@ -95,7 +94,7 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 	if err != nil {
 		return request, r.statusError(err, object.Key{})
 	}
-	// Without a match rule, a limited list from a version means that version.
+	// Without resourceVersionMatch, a limited list reads exactly the given version.
 	exact := options.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		options.ResourceVersionMatch == "" && options.Limit > 0
 	if exact {
@@ -104,22 +103,22 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 	return request, nil
 }
 
-// openListing opens the snapshot and holds it against the version that the
-// caller has seen: a list from the future is answered so that clients retry.
+// openListing opens the snapshot. It refuses a resourceVersion newer than the
+// snapshot with an error that makes clients retry.
 func (r *resource) openListing(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions) (*store.Listing, error) {
 	listing, err := r.api.store.List(ctx, request)
 	if err != nil {
 		return nil, r.statusError(err, object.Key{})
 	}
-	least, err := object.ParseResourceVersion(options.ResourceVersion)
-	if err == nil && options.Continue == "" && least > listing.Revision() {
-		return nil, versionFromTheFuture(tooLargeMessage(least, listing.Revision()))
+	minRevision, err := object.ParseResourceVersion(options.ResourceVersion)
+	if err == nil && options.Continue == "" && minRevision > listing.Revision() {
+		return nil, versionTooLarge(tooLargeMessage(minRevision, listing.Revision()))
 	}
 	return listing, nil
 }
 
-// serveList answers a plain JSON LIST with stored bytes, object by object as
-// the database yields them.
+// serveList answers a plain JSON LIST with stored bytes. It streams object by
+// object as the database returns them.
 func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *metainternal.ListOptions) {
 	ctx := req.Context()
 	request, err := r.listRequest(ctx, options)
@@ -136,18 +135,18 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 	defer out.release()
 	out.header(http.StatusOK)
 	if err := r.streamList(out, listing, options.Limit > 0); err != nil {
-		// The answer has begun: the only honest end is to cut it off. So it is
-		// for a list that compaction overtakes: its client sees a broken answer,
-		// not a short list, and lists again.
+		// The answer has begun, so only a broken connection can report the error.
+		// A client whose list is overtaken by compaction sees a broken answer, not
+		// a short list, and lists again.
 		if !errors.Is(err, errSinkClosed) {
-			r.api.log.Error("list broke off", "resource", r.v.Resource().String(), "error", err)
+			r.api.log.Error("list failed while it was sent", "resource", r.v.Resource().String(), "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// streamList writes the list. The metadata stands first as people expect it,
-// except for a limited list, whose continue token is known only at the end.
+// streamList writes the list. The metadata comes first, except in a limited list,
+// whose continue token is known only at the end.
 func (r *resource) streamList(out *stream, listing *store.Listing, limited bool) error {
 	out.buf = append(out.buf, `{"kind":"`...)
 	out.buf = append(out.buf, r.v.Kind.ListName...)
@@ -195,7 +194,7 @@ func appendListMeta(buf []byte, revision int64, next string) []byte {
 	return append(buf, '"', '}')
 }
 
-// listBuilder fills a list object of the library's.
+// listBuilder fills a list object of the Kubernetes library.
 type listBuilder struct {
 	list  runtime.Object
 	items []runtime.Object

@@ -23,11 +23,12 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// fieldOwners says who owns which fields of the objects of one version. It is
-// the library's field manager for the common cases, without its detours over
-// copies, conversions and names: an object that did not exist before, all of
-// which is its creator's, and one whose few owners all wrote this version. The
-// rest is the library's. TestFieldOwnersAgree holds the two against each other.
+// fieldOwners computes managedFields (who owns which fields) for the objects of
+// one version. It replaces the library's field manager in two common cases, and
+// saves its copies and conversions: a new object, which its creator owns
+// entirely, and an update of an object whose fewer than maxOwners owners all
+// wrote this version. Other cases go to the library. TestFieldOwnersAgree
+// compares the two.
 type fieldOwners struct {
 	v       *kind.Version
 	library *managedfields.FieldManager
@@ -35,7 +36,7 @@ type fieldOwners struct {
 	reset   fieldpath.Filter // nil: none
 }
 
-// neverOwned are the fields that belong to the server.
+// neverOwned are the fields that only the server sets; no manager owns them.
 var neverOwned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"),
 	fieldpath.MakePathOrDie("kind"),
@@ -67,8 +68,8 @@ func newFieldOwners(v *kind.Version, library *managedfields.FieldManager) *field
 	}
 }
 
-// created records the manager as the owner of everything in obj. Like the
-// library, it leaves an object alone whose fields cannot be told.
+// created records the manager as the owner of all fields of obj. Like the
+// library, it records no owner if the fields cannot be determined.
 func (c *fieldOwners) created(obj runtime.Object, m metav1.Object, manager string, now time.Time) {
 	m.SetManagedFields(nil)
 	obj.GetObjectKind().SetGroupVersionKind(c.v.GVK)
@@ -93,24 +94,24 @@ func (c *fieldOwners) created(obj runtime.Object, m metav1.Object, manager strin
 	}
 }
 
-// updated records the manager as the owner of what obj has and live has not,
-// and takes it from all others. It may change obj, and never live.
+// updated records the manager as the owner of the fields that obj adds to or
+// changes in live, and removes them from other owners. It may change obj, but
+// never live.
 func (c *fieldOwners) updated(live, obj runtime.Object, manager string, now time.Time) runtime.Object {
-	entries, err := c.successors(live, obj, manager, now)
+	entries, err := c.ownersAfterUpdate(live, obj, manager, now)
 	if err != nil {
 		return c.library.UpdateNoErrors(live, obj, manager)
 	}
-	m, _ := meta.Accessor(obj) // successors has read it
+	m, _ := meta.Accessor(obj) // ownersAfterUpdate has read it
 	m.SetManagedFields(entries)
 	return obj
 }
 
-// errUncommon is an update that is left to the library.
+// errUncommon marks an update that the library must handle.
 var errUncommon = errors.New("not a common update")
 
-// successors computes the owners after an update. With an error, obj is as it
-// was.
-func (c *fieldOwners) successors(live, obj runtime.Object, manager string, now time.Time) ([]metav1.ManagedFieldsEntry, error) {
+// ownersAfterUpdate computes the owners after an update. If it fails, obj is unchanged.
+func (c *fieldOwners) ownersAfterUpdate(live, obj runtime.Object, manager string, now time.Time) ([]metav1.ManagedFieldsEntry, error) {
 	before, err := c.commonOwners(live, obj)
 	if err != nil {
 		return nil, err
@@ -152,8 +153,8 @@ func (c *fieldOwners) successors(live, obj runtime.Object, manager string, now t
 	return after, nil
 }
 
-// commonOwners are the owners that an update starts from: those that the client
-// sent, or else those that the object has.
+// commonOwners returns the owners before the update: those that the client sent,
+// or else those of the stored object.
 func (c *fieldOwners) commonOwners(live, obj runtime.Object) ([]metav1.ManagedFieldsEntry, error) {
 	was, err := meta.Accessor(live)
 	if err != nil {
@@ -184,8 +185,8 @@ func (c *fieldOwners) commonOwners(live, obj runtime.Object) ([]metav1.ManagedFi
 	return entries, nil
 }
 
-// compare compares the fields of two objects. The owners of the new one are no
-// part of it. It returns the old object's fields too.
+// compare compares the fields of two objects without the managedFields of obj. It
+// also returns the typed value of live.
 func (c *fieldOwners) compare(live, obj runtime.Object) (*typed.Comparison, *typed.TypedValue, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -207,8 +208,8 @@ func (c *fieldOwners) compare(live, obj runtime.Object) (*typed.Comparison, *typ
 	return change, old, err
 }
 
-// typed is an object with the types of its fields. Objects of Go types have no
-// others, so only those without are validated.
+// typed returns an object as a typed value. Objects of Go types match their
+// schema, so only unstructured objects are validated.
 func (c *fieldOwners) typed(obj runtime.Object) (*typed.TypedValue, error) {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return c.v.Wire.TypeConverter.ObjectToTyped(obj, typed.AllowDuplicates)
@@ -224,7 +225,7 @@ func (c *fieldOwners) typed(obj runtime.Object) (*typed.TypedValue, error) {
 	return typed.AsTypedUnvalidated(v, empty.Schema(), empty.TypeRef()), nil
 }
 
-// ownable is what a change makes its manager's.
+// ownable returns the fields that the manager owns after a change.
 func (c *fieldOwners) ownable(change *typed.Comparison) *fieldpath.Set {
 	owned := change.Added.Union(change.Modified)
 	if c.reset != nil {
@@ -247,8 +248,8 @@ func withFields(e metav1.ManagedFieldsEntry, set *fieldpath.Set) (metav1.Managed
 	return e, err
 }
 
-// ownedFields reads an owner's fields. They may have been written when a list
-// had no keys, or had some: then they are brought up to date.
+// ownedFields reads the fields of an owner. It adapts them if the schema of a list
+// (with or without keys) has changed since they were written.
 func ownedFields(e metav1.ManagedFieldsEntry, live *typed.TypedValue) (*fieldpath.Set, error) {
 	set := &fieldpath.Set{}
 	if err := set.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
@@ -261,12 +262,12 @@ func ownedFields(e metav1.ManagedFieldsEntry, live *typed.TypedValue) (*fieldpat
 	return set, err
 }
 
-// sameOwner is for two of the same version.
+// sameOwner compares two entries of the same version.
 func sameOwner(a, b metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 }
 
-// compareOwners is the order in which owners are kept.
+// compareOwners defines the stored order of the owners.
 func compareOwners(a, b metav1.ManagedFieldsEntry) int {
 	seconds := func(t *metav1.Time) int64 {
 		if t == nil {
@@ -282,11 +283,11 @@ func compareOwners(a, b metav1.ManagedFieldsEntry) int {
 	)
 }
 
-// maxOwners is from how many owners on the library merges the oldest.
+// maxOwners is the number of owners from which the library merges the oldest.
 const maxOwners = 10
 
-// managerName is who writes: what the caller says, or the beginning of its
-// User-Agent.
+// managerName returns the field manager: the client's option, or the User-Agent up
+// to the first slash.
 func managerName(option, userAgent string) string {
 	if option != "" {
 		return option

@@ -69,16 +69,16 @@ func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 			next = random(t, v, fill)
 		case 1: // nothing new
 		default: // some of its metadata is new
-			fresh := accessor(t, random(t, v, fill))
-			accessor(t, next).SetAnnotations(fresh.GetAnnotations())
-			accessor(t, next).SetFinalizers(fresh.GetFinalizers())
+			perRequest := accessor(t, random(t, v, fill))
+			accessor(t, next).SetAnnotations(perRequest.GetAnnotations())
+			accessor(t, next).SetFinalizers(perRequest.GetFinalizers())
 		}
 		if chance.Intn(2) == 0 {
 			accessor(t, next).SetManagedFields(nil)
 		}
 		manager := fmt.Sprintf("m%d", chance.Intn(3))
 		want := library.UpdateNoErrors(live.DeepCopyObject(), next.DeepCopyObject(), manager)
-		entries, err := ours.successors(live, next, manager, now)
+		entries, err := ours.ownersAfterUpdate(live, next, manager, now)
 		if err != nil && len(accessor(t, live).GetManagedFields()) > 0 && len(accessor(t, next).GetManagedFields()) > 0 {
 			t.Fatalf("seed %d, turn %d: left to the library: %v", seed, turn, err)
 		}

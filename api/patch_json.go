@@ -14,22 +14,22 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// patch is the JSON merge patch of an object. It says false, with nothing done,
-// if the library must answer: also when that shows only when the patch meets
-// the object.
+// patch serves the JSON merge patch of an object. It returns false, and has done
+// nothing, if the library must serve the request. It may find that out only when
+// it applies the patch.
 func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
-	how, ok := j.readOptions(req)
-	if !ok || how.lenient || !soundPatch(body) {
+	opts, ok := j.readOptions(req)
+	if !ok || opts.lenient || !hasUniqueKeys(body) {
 		return false
 	}
 	uncommon := false
 	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
-		merged, err := j.merge(how, info, live, body)
+		merged, err := j.merge(opts, info, live, body)
 		if err != nil {
 			uncommon = true
 			return nil, err
 		}
-		return j.owners.updated(live, merged, how.manager, j.r.api.now()), nil
+		return j.owners.updated(live, merged, opts.manager, j.r.api.now()), nil
 	}
 	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
 	switch {
@@ -43,8 +43,8 @@ func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	return true
 }
 
-// merge applies the patch to an object that is there.
-func (j *jsonWrites) merge(how writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
+// merge applies the patch to an existing object.
+func (j *jsonWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
 	m, err := meta.Accessor(live)
 	if err != nil || m.GetUID() == "" {
 		return nil, errUncommon
@@ -61,15 +61,15 @@ func (j *jsonWrites) merge(how writeOptions, info *genericrequest.RequestInfo, l
 	if err != nil {
 		return nil, err
 	}
-	s, ok := j.decode(how, info, merged)
+	s, ok := j.decode(opts, info, merged)
 	if !ok || s.meta.GetName() != info.Name {
 		return nil, errUncommon
 	}
 	return s.obj, nil
 }
 
-// soundPatch says whether a patch is an object that names nothing twice.
-func soundPatch(patch []byte) bool {
+// hasUniqueKeys says whether a patch is a JSON object without duplicate keys.
+func hasUniqueKeys(patch []byte) bool {
 	twice, err := json.UnmarshalStrict(patch, &map[string]any{})
 	return err == nil && len(twice) == 0
 }

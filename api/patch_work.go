@@ -17,34 +17,33 @@ const (
 	// maxOperations is how many operations a JSON patch may have, as in
 	// Kubernetes.
 	maxOperations = 10000
-	// maxPatchWork bounds what a patch may cost, in units of some 15 ns. A library
-	// applies it in one go, which the end of the request does not interrupt, so it
-	// is bounded before: two seconds of one processor.
+	// maxPatchWork limits the cost of a patch, in units of about 15 ns: two seconds
+	// of one processor. It is checked before the patch is applied, because the
+	// library cannot be interrupted when the request ends.
 	maxPatchWork = 128 << 20
-	// mergeCost is what a level of a merge patch costs for each byte: the library
-	// copies, decodes and encodes all that is below it.
+	// mergeCost is the cost of one level of a merge patch per byte: the library
+	// copies, decodes and encodes everything below that level.
 	mergeCost = 2
-	// searchCost is what it costs to look at one element of a list by its key.
+	// searchCost is the cost of comparing one element of a list by its key.
 	searchCost = 4
 )
 
-// limitCopies bounds how much the copy operations of one JSON patch may add, for
-// every patch of this process: the library has no other way.
+// limitCopies limits the bytes that the copy operations of one JSON patch add. The
+// limit is global to the process: the library offers no other way.
 var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxBody })
 
-// patchWork is what it costs to apply a patch to an object: so much for each
-// byte of the object, and of what the patch adds, and so much for each element of
-// their lists.
+// patchWork is the cost of applying a patch: perByte for each byte of the object
+// and of the patch, and perElement for each element of their lists.
 type patchWork struct {
 	perByte, perElement int64
-	bytes, elements     int64 // that the patch adds
+	bytes, elements     int64 // of the patch itself
 }
 
 type patchWorkKey struct{}
 
-// measurePatch puts the work of a patch into the request's context, for update.
-// It refuses a JSON patch of too many operations, or one that could nest the
-// object too deeply.
+// measurePatch puts the cost of a patch into the request's context, for update. It
+// refuses a JSON patch that has too many operations or could nest the object too
+// deeply.
 func measurePatch(req *http.Request, body []byte) (*http.Request, error) {
 	mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
 	shape := object.Measure(body)
@@ -59,20 +58,20 @@ func measurePatch(req *http.Request, body []byte) (*http.Request, error) {
 	case types.MergePatchType:
 		work = patchWork{perByte: mergeCost * int64(shape.Depth), bytes: int64(len(body))}
 	case types.StrategicMergePatchType:
-		// Each element of a list is looked for among all that are there.
+		// The library searches each element among all elements of the stored list.
 		work.perElement = searchCost * int64(shape.Elements)
 	}
 	return req.WithContext(context.WithValue(req.Context(), patchWorkKey{}, work)), nil
 }
 
-// measureOperations is the work of a JSON patch. Each operation may move all
+// measureOperations returns the cost of a JSON patch. Each operation may move all
 // elements of a list, and a test reads the value that it compares.
 //
-// A copy or move to a deeper place makes the document deeper, and many of them as
-// deep as they like: together they may add object.MaxDepth levels. What cannot be
-// read is left to the library to refuse.
+// A copy or a move to a deeper path makes the document deeper. All operations
+// together may add object.MaxDepth levels. A body that cannot be parsed passes:
+// the library refuses it.
 func measureOperations(body []byte) (work patchWork, err error) {
-	var operations []map[string]json.RawMessage // not a struct: names are exact, as for the library
+	var operations []map[string]json.RawMessage // not a struct: keys are case-sensitive, as in the library
 	if err := json.Unmarshal(body, &operations); err != nil {
 		return work, nil
 	}
@@ -100,13 +99,13 @@ func measureOperations(body []byte) (work patchWork, err error) {
 	return work, nil
 }
 
-// text is what a JSON string says; empty for anything else.
+// text returns the value of a JSON string, and "" for any other value.
 func text(value json.RawMessage) (s string) {
 	_ = json.Unmarshal(value, &s)
 	return s
 }
 
-// checkPatchWork refuses a patch that would take long on an object.
+// checkPatchWork refuses a patch that costs too much on the object with this body.
 func checkPatchWork(ctx context.Context, body []byte) error {
 	work, ok := ctx.Value(patchWorkKey{}).(patchWork)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A probe asks this server how it is: alive while it answers, ready while its
-// database does too and nobody has told it to stop.
+// The server is alive while it answers. It is ready while its database answers
+// and it is not shutting down.
 var (
 	probes      = []string{"/healthz", "/livez", "/readyz"}
 	aliveChecks = []string{"ping"}
@@ -21,11 +21,11 @@ func isProbe(path string) bool {
 	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
 }
 
-// isPublic says whether a path answers callers that nobody knows.
+// isPublic says whether unauthenticated clients may read the path.
 func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
 
 // serveProbe answers for all checks of a probe, or for the one that the path
-// goes on with. Why a check fails is for the log: anybody may ask.
+// names. The reason of a failure goes to the log only, since the path is public.
 func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) {
 	probe, check, one := strings.Cut(path[1:], "/")
 	checks := readyChecks

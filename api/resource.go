@@ -14,9 +14,8 @@ import (
 )
 
 // resource is one endpoint of one version of a kind: the object itself or its
-// /status. It is what the library's handlers call, and it does no more than
-// put together a kind's strategy, the lifecycle's rules and the store. Each
-// verb has a file of its own.
+// /status. The library's handlers call it. It combines the kind's strategy, the
+// rules of the lifecycle and the store. Each verb has its own file.
 type resource struct {
 	api      *API
 	v        *kind.Version
@@ -38,7 +37,7 @@ func (r *resource) NewList() runtime.Object { return r.v.NewList() }
 // Destroy has nothing to release.
 func (r *resource) Destroy() {}
 
-// ConvertToTable makes the columns that kubectl shows.
+// ConvertToTable builds the columns that kubectl shows.
 func (r *resource) ConvertToTable(ctx context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
 	return r.v.Table.ConvertToTable(ctx, obj, options)
 }
@@ -51,8 +50,8 @@ func (r *resource) key(ctx context.Context, name string) object.Key {
 	return key
 }
 
-// decode reads a stored object; what the store holds can always be read, so an
-// error here is ours.
+// decode decodes a stored object. Every stored object can be decoded, so an error
+// is an internal error.
 func (r *resource) decode(o object.Object) (runtime.Object, error) {
 	obj, err := r.v.Decode(o.Body, o.ResourceVersion())
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// review answers the kinds that are questions: who am I, may I. Nothing is
-// stored. The answers are what the filters enforce: see decide.
+// review answers the kinds that are questions ("who am I", "may I"). Nothing is
+// stored. The answers equal what the filters enforce: see decide.
 type review struct{ *resource }
 
 // Create answers the question.
 func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	caller, ok := genericrequest.UserFrom(ctx)
 	if !ok {
-		return nil, apierrors.NewUnauthorized("no caller is known for this request")
+		return nil, apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
 		out, err := answer(ctx, obj, kind.Call{
@@ -43,7 +43,7 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		if q.Spec.Token == "" {
 			return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 		}
-		q.Status = authenticationv1.TokenReviewStatus{Error: "this server issues no tokens; its callers have certificates"}
+		q.Status = authenticationv1.TokenReviewStatus{Error: "this server issues no tokens; its clients use certificates"}
 	case *authorizationv1.SelfSubjectAccessReview:
 		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
 			return nil, err
@@ -77,15 +77,15 @@ func checkAttributes(resource, other bool) error {
 	return apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
 }
 
-// servedVerbs are the verbs of requests. "*" would promise impersonation too.
+// servedVerbs are the supported verbs. "*" would include impersonation.
 var servedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 // decide says what the filters would do with a request of the subject. There is
-// one role: a client that shows a certificate of this server's authority is an
-// administrator. A subject is known to be one if it is the caller itself, or has
-// the group of administrators. Of any other name the server cannot tell whether
-// such a certificate exists, so the answer is no: a program that asks has
-// authenticated the subject by other means, which this server does not accept.
+// one role: a client with a certificate of this server's authority is an
+// administrator. The subject is known to be one if it is the client itself or has
+// the group of administrators. For other names the server does not know whether
+// such a certificate exists and answers no: the program that asks has
+// authenticated the subject by means that this server does not accept.
 func decide(caller, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	switch {
 	case path != nil && isPublic(path.Path) && (path.Verb == "get" || path.Verb == "head"):
@@ -100,7 +100,7 @@ func decide(caller, subject user.Info, resource *authorizationv1.ResourceAttribu
 	}
 }
 
-// subject is the user that a review asks about.
+// subject returns the user that a review asks about.
 func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 	return &user.DefaultInfo{Name: spec.User, Groups: spec.Groups}
 }

@@ -25,11 +25,11 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
-// KubernetesMinor is the Kubernetes release whose behaviour this API has.
+// KubernetesMinor is the Kubernetes release that this API behaves like.
 const KubernetesMinor = "37"
 
-// route sends a request to what answers it. The filters have put the caller
-// and the parsed request into its context.
+// route calls the handler of a request. The filters have put the client and the
+// parsed request into its context.
 func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
 	if info.IsResourceRequest {
@@ -71,8 +71,7 @@ func (a *API) serveVersion(w http.ResponseWriter, req *http.Request) {
 	})
 }
 
-// serveProfile shows where this process spends its time and memory, to those
-// who may see everything else too.
+// serveProfile serves the profiles of this process. Only administrators reach it.
 func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 	switch path {
 	case "/debug/pprof/profile":
@@ -103,7 +102,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 // routeResource finds the kind, then the endpoint, then the verb.
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
-	if problem := oddPath(req); problem != "" {
+	if problem := pathProblem(req); problem != "" {
 		a.fail(w, req, noSuchPath(problem))
 		return
 	}
@@ -133,10 +132,10 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	}
 }
 
-// serveResource receives the body and has the request answered: by the fast
-// paths, or by the library's handler.
+// serveResource receives the body. Then a fast path answers, or the library's
+// handler.
 func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, e *endpoint, handler http.HandlerFunc) {
-	if err := a.refuseUnread(req, info, e.main.v); err != nil {
+	if err := a.checkHeaders(req, info, e.main.v); err != nil {
 		a.fail(w, req, err)
 		return
 	}
@@ -146,22 +145,22 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 		return
 	}
 	defer a.release(r)
-	a.limited(w, r.Request, info, func() {
+	a.limitInFlight(w, r.Request, info, func() {
 		if info.Subresource != "" || !a.serveFast(w, r, info, e) {
 			handler(w, r.Request)
 		}
 	})
 }
 
-// namesNamespace says whether the path is that of one Namespace, which the
-// library takes for something in that namespace. Namespaces in a namespace
-// there are none: a DELETE of them must not be one of all namespaces.
+// namesNamespace says whether the path is /namespaces/NAME, which the library
+// parses as a resource inside the namespace NAME. Namespaces are never namespaced:
+// a DELETE of /namespaces/NAME/namespaces must not delete all namespaces.
 func namesNamespace(info *genericrequest.RequestInfo) bool {
 	return info.Resource == "namespaces" && info.Name == info.Namespace
 }
 
-// sendsProtobuf says whether the body is protobuf, which custom kinds have no
-// form for.
+// sendsProtobuf says whether the body is protobuf, which custom kinds do not
+// support.
 func sendsProtobuf(req *http.Request) bool {
 	return strings.HasPrefix(req.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf")
 }
@@ -174,10 +173,11 @@ func notFoundRoute() *apierrors.StatusError {
 	}}
 }
 
-// oddPath is what is wrong with the path of a resource: names and namespaces are
-// never empty and have no slash. The library drops empty segments, which would
-// make a delete of "" a delete of the collection.
-func oddPath(req *http.Request) string {
+// pathProblem returns what is wrong with the path of a resource, or "". Names and
+// namespaces are never empty and have no slash. The library drops empty segments,
+// which would turn the delete of an object with an empty name into a
+// deletecollection.
+func pathProblem(req *http.Request) string {
 	path := req.URL.Path
 	switch {
 	case strings.Contains(path, "//"), req.Method == http.MethodDelete && strings.HasSuffix(path, "/"):
@@ -198,8 +198,8 @@ func noSuchPath(problem string) error {
 	return err
 }
 
-// noSubresource names what is missing: kubectl shows no more than the message
-// (logs, exec and debug need something that runs containers).
+// noSubresource names the missing subresource, because kubectl shows only the
+// message (logs, exec and debug need a node that runs containers).
 func noSubresource(info *genericrequest.RequestInfo) error {
 	err := notFoundRoute()
 	if info.Subresource != "" {
@@ -217,8 +217,8 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 	r.api.fail(w, req, err)
 }
 
-// serveFast answers plain JSON reads and writes. It says false, with nothing written,
-// when the request needs the library: another format, a Table, pretty
+// serveFast answers plain JSON reads and writes. It returns false, and has written
+// nothing, if the request needs the library: another format, a Table, pretty
 // printing, or options that it cannot read.
 func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.RequestInfo, e *endpoint) bool {
 	req := r.Request
@@ -252,8 +252,8 @@ func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.
 	return true
 }
 
-// readListOptions reads the query; whatever is wrong with it is left to the
-// library's handler to say.
+// readListOptions reads the query. It returns false for invalid options: the
+// library's handler reports the error.
 func readListOptions(req *http.Request, info *genericrequest.RequestInfo, e *endpoint) (*metainternal.ListOptions, bool) {
 	options := &metainternal.ListOptions{}
 	if req.URL.RawQuery != "" {
@@ -280,7 +280,7 @@ func readListOptions(req *http.Request, info *genericrequest.RequestInfo, e *end
 	return options, true
 }
 
-// wantsJSON says whether the caller's first choice is plain JSON.
+// wantsJSON says whether the client's first choice is plain JSON.
 func wantsJSON(req *http.Request) bool {
 	accept, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
 	switch strings.TrimSpace(accept) {
@@ -291,7 +291,7 @@ func wantsJSON(req *http.Request) bool {
 	if strings.Contains(req.URL.RawQuery, "pretty") {
 		return false
 	}
-	// These are people; they get indented JSON from the library.
+	// These agents are used by people, who get indented JSON from the library.
 	agent := req.UserAgent()
 	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
 }

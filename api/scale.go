@@ -22,11 +22,11 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
-// scaleKind is what /scale speaks, whatever the object is.
+// scaleKind is the kind of /scale for every resource.
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// scaleWire is how Scale objects are read and written. The apply schemas of
-// the built-in kinds leave Scale out; its few fields are deduced.
+// scaleWire returns the codecs for Scale objects. The apply schemas of the
+// built-in kinds do not include Scale, so its field types are deduced.
 func scaleWire() *kind.Wire {
 	wire := *builtin.Wire()
 	wire.TypeConverter = managedfields.NewDeducedTypeConverter()
@@ -63,8 +63,8 @@ func (s *scaled) Get(ctx context.Context, name string, options *metav1.GetOption
 	return s.show(obj)
 }
 
-// Update changes the number of replicas by updating the object itself, so
-// that every rule of an update holds.
+// Update changes the number of replicas by an update of the object itself, so that
+// all rules of an update apply.
 func (s *scaled) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	parent := *s.main
 	parent.strategy = neverCreate{s.main.strategy}
@@ -76,7 +76,7 @@ func (s *scaled) Update(ctx context.Context, name string, info rest.UpdatedObjec
 	return scale, false, err
 }
 
-// show makes the Scale of an object.
+// show builds the Scale of an object.
 func (s *scaled) show(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -121,7 +121,7 @@ func selectorText(value gjson.Result, isObject bool) (string, error) {
 	return parsed.String(), nil
 }
 
-// scaleInfo turns a change of the Scale into a change of the object.
+// scaleInfo turns an update of the Scale into an update of the object.
 type scaleInfo struct {
 	s    *scaled
 	info rest.UpdatedObjectInfo
@@ -154,7 +154,7 @@ func (i *scaleInfo) UpdatedObject(ctx context.Context, existing runtime.Object) 
 	if err := validateScale(scale); err != nil {
 		return nil, err
 	}
-	if scale.ResourceVersion != "" { // who names no version scales whatever is there
+	if scale.ResourceVersion != "" { // without a version the update is unconditional
 		accessor.SetResourceVersion(scale.ResourceVersion)
 	}
 	entries, err := owners.ToParent(scale.ManagedFields)
@@ -182,7 +182,7 @@ func validateScale(scale *autoscalingv1.Scale) error {
 	})
 }
 
-// setReplicas writes the number at its path, in a typed or a generic object.
+// setReplicas writes the number at its path, in a typed or unstructured object.
 func setReplicas(obj runtime.Object, path string, replicas int64) (runtime.Object, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u, unstructured.SetNestedField(u.Object, replicas, strings.Split(path, ".")...)

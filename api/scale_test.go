@@ -130,7 +130,7 @@ func TestReviews(t *testing.T) {
 		{"may an anonymous client", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"system:anonymous","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
 		{"may a user in another namespace than the review's", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"spec":{"user":"jane","resourceAttributes":{"namespace":"other"}}}`, 400, nil},
 		{"what may I", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"shop"}}`, 201, map[string]string{"status.resourceRules.0.verbs.#": "8", "status.resourceRules.0.verbs.0": "get", "status.resourceRules.0.resources.0": "*", "status.incomplete": "false"}},
-		{"whose token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"abc"}}`, 201, map[string]string{"status.authenticated": "", "status.error": "this server issues no tokens; its callers have certificates"}},
+		{"whose token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"abc"}}`, 201, map[string]string{"status.authenticated": "", "status.error": "this server issues no tokens; its clients use certificates"}},
 		{"no token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{}}`, 400, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

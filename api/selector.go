@@ -10,15 +10,15 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// matcher applies selectors to stored bodies without decoding them. The zero
-// value matches everything.
+// matcher applies selectors to stored bodies without decoding them. The zero value
+// matches all objects.
 type matcher struct {
 	labels labels.Selector // nil: any
 	fields fields.Selector // nil: any
 }
 
-// newMatcher takes over a request's selectors. A field selector that pins
-// metadata.name is returned as a name instead, since the store can look that up.
+// newMatcher builds a matcher from the selectors of a request. A field selector for
+// an exact metadata.name is returned as name instead, since the store looks it up.
 func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
 		m.labels = options.LabelSelector
@@ -37,7 +37,7 @@ func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 
 func (m matcher) all() bool { return m.labels == nil && m.fields == nil }
 
-// match judges one version of an object.
+// match says whether one version of an object matches.
 func (m matcher) match(key object.Key, body []byte) bool {
 	if m.labels != nil && !m.labels.Matches(bodyLabels(body)) {
 		return false
@@ -57,15 +57,15 @@ func bodyLabels(body []byte) labels.Set {
 	return set
 }
 
-// bodyFields reads field labels out of a stored body: a label is the path of
-// the field, but for the few that Kubernetes names differently.
+// bodyFields reads field labels from a stored body. A label is the path of the
+// field, except for those in renamedFields.
 type bodyFields struct {
 	key  object.Key
 	body []byte
 }
 
-// absentFields are what a field that is left out of the JSON counts as, where
-// that is not the empty string.
+// absentFields are the default values of fields that the JSON omits, where the
+// default is not the empty string.
 var absentFields = map[string]string{
 	"spec.hostNetwork":   "false",
 	"spec.unschedulable": "false",
@@ -73,7 +73,7 @@ var absentFields = map[string]string{
 	"status.successful":  "0",
 }
 
-// renamedFields are labels that are not the path of what they show.
+// renamedFields maps labels to the path of their field, where the two differ.
 var renamedFields = map[string]string{
 	"source":            "source.component",
 	"status.successful": "status.succeeded",
@@ -92,7 +92,7 @@ func (f bodyFields) Get(field string) string {
 	}
 	value := gjson.GetBytes(f.body, path)
 	if !value.Exists() {
-		if field == "source" { // events.k8s.io wrote it
+		if field == "source" { // the event was written through events.k8s.io
 			return gjson.GetBytes(f.body, "reportingComponent").String()
 		}
 		return absentFields[field]

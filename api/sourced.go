@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// sourced serves the kinds whose objects are not in the store.
+// sourced serves the kinds whose objects come from a kind.Source, not the store.
 type sourced struct{ *resource }
 
 // Get reads one object from the source.
@@ -32,7 +32,7 @@ func (s *sourced) List(ctx context.Context, o *metainternal.ListOptions) (runtim
 	return list, s.statusError(err, s.key(ctx, ""))
 }
 
-// Delete removes an object from the source at once.
+// Delete removes an object from the source immediately.
 func (s *sourced) Delete(ctx context.Context, name string, _ rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	dry := o != nil && dryrun.IsDryRun(o.DryRun)
 	obj, err := s.v.Kind.Source.Delete(ctx, genericrequest.NamespaceValue(ctx), name, dry)

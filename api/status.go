@@ -15,9 +15,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// statusError turns a refusal into the Status that Kubernetes answers for it.
-// Errors that are no refusal are ours: their text goes to the log, and the
-// caller learns only that something broke.
+// statusError turns an object.Error into the Status that Kubernetes answers. Other
+// errors are internal: their text goes to the log, and the client gets a general
+// message.
 func (r *resource) statusError(err error, key object.Key) error {
 	if err == nil {
 		return nil
@@ -58,16 +58,16 @@ func (r *resource) refusal(known *object.Error, key object.Key) error {
 	case object.TooLarge:
 		return apierrors.NewRequestEntityTooLargeError(known.Message)
 	case object.TooLargeVersion:
-		return versionFromTheFuture(known.Message)
+		return versionTooLarge(known.Message)
 	default:
 		return apierrors.NewBadRequest(known.Message)
 	}
 }
 
-// withoutName takes the empty name out of a message. A question (DeletionPreview,
-// Restore) usually has no name, and Kubernetes' texts quote it all the same:
-// DeletionPreview.lifecycle.exeunt.dev "" is invalid. kubectl makes such a text
-// itself when the details have a kind.
+// withoutName removes the empty name from a message. A question (DeletionPreview,
+// Restore) usually has no name, but the texts of Kubernetes quote it:
+// DeletionPreview.lifecycle.exeunt.dev "" is invalid. kubectl builds the same text
+// itself if the details have a kind, so the kind is removed too.
 func withoutName(err error) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		status.ErrStatus.Message = strings.Replace(status.ErrStatus.Message, ` ""`, "", 1)
@@ -84,8 +84,8 @@ func (r *resource) internalError(err error) error {
 	case errors.As(err, &status):
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		// Not with Retry-After: clients would send the request again by
-		// themselves, and a write may have been done, or may yet be.
+		// Without Retry-After: clients would retry by themselves, but the write may
+		// have been committed, or may still be.
 		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 	case store.Full(err):
 		r.api.log.Error("the database is full", "resource", r.v.Resource().String(), "error", err)
@@ -97,7 +97,7 @@ func (r *resource) internalError(err error) error {
 		r.api.log.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
 		return unavailable("the server is stopping, or its database does not answer; please try again")
 	}
-	r.api.log.Error("request broke", "resource", r.v.Resource().String(), "error", err)
+	r.api.log.Error("request failed", "resource", r.v.Resource().String(), "error", err)
 	return apierrors.NewInternalError(errors.New("the server could not complete the request; its log says why"))
 }
 
@@ -111,27 +111,26 @@ func namespaceTerminating(gr schema.GroupResource, key object.Key) error {
 	return status
 }
 
-// retryAfter is how many seconds a client should wait that is asked to come
-// back.
+// retryAfter is how long a refused client should wait, in seconds.
 const retryAfter = 1
 
-// unavailable is a 503 for a request that was not begun, or not done: clients
-// may send it again, and client-go does so by itself because of Retry-After.
+// unavailable is a 503 for a request that changed nothing. Clients may retry it,
+// and client-go does so because of Retry-After.
 func unavailable(message string) error {
 	status := apierrors.NewServiceUnavailable(message)
 	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
 	return status
 }
 
-// full is a 507. It has no Retry-After: space does not come back in seconds.
+// full is a 507. It has no Retry-After: space is not freed within seconds.
 func full(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage", Message: message,
 	}}
 }
 
-// versionFromTheFuture is the answer that makes client-go wait and try again.
-func versionFromTheFuture(message string) error {
+// versionTooLarge is the error that makes client-go wait and retry.
+func versionTooLarge(message string) error {
 	status := apierrors.NewTimeoutError(message, retryAfter)
 	status.ErrStatus.Code = http.StatusGatewayTimeout
 	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

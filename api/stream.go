@@ -16,9 +16,9 @@ var (
 )
 
 const (
-	// spillAt is how much of an answer is gathered before it is written.
+	// spillAt is how many bytes of an answer are buffered before they are written.
 	spillAt = 64 << 10
-	// gzipAt is the size from which compressing an answer is worth its cost.
+	// gzipAt is the size, in bytes, from which an answer is compressed.
 	gzipAt = 128 << 10
 )
 
@@ -26,7 +26,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b
 
 func getBuffer() *[]byte { return buffers.Get().(*[]byte) }
 
-// putBuffer keeps small buffers only: one huge list must not stay in memory.
+// putBuffer keeps buffers of at most 256 KiB, so that a huge list is freed.
 func putBuffer(b *[]byte) {
 	if cap(*b) <= 256<<10 {
 		*b = (*b)[:0]
@@ -39,12 +39,12 @@ var gzips = sync.Pool{New: func() any {
 	return w
 }}
 
-// stream is an answer whose size is not known when it begins: it is gathered
-// up to gzipAt, and compressed from there on if the client can read that.
+// stream is an answer of unknown size. It is buffered up to gzipAt bytes, and
+// compressed from there on if the client accepts gzip.
 type stream struct {
 	w       http.ResponseWriter
 	shared  *[]byte
-	buf     []byte // what is not written yet; callers append
+	buf     []byte // not written yet; users append to it
 	canGzip bool
 	gz      *gzip.Writer // set once the answer is compressed
 	begun   bool
@@ -61,7 +61,7 @@ func newStream(w http.ResponseWriter, req *http.Request) *stream {
 
 func (s *stream) header(code int) { s.code = code }
 
-// spill writes what has gathered when it is enough.
+// spill writes the buffer if it is large enough.
 func (s *stream) spill() error {
 	limit := spillAt
 	if !s.begun && s.canGzip {
@@ -100,7 +100,7 @@ func (s *stream) flush(compress bool) error {
 	return nil
 }
 
-// close writes the rest.
+// close writes the rest of the buffer.
 func (s *stream) close() error {
 	if err := s.flush(s.canGzip && len(s.buf) >= gzipAt); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// patchOnly is a subresource such as /status: it reads and changes an object
-// that exists, and never creates one, whatever the kind allows elsewhere.
+// patchOnly is a subresource such as /status: it reads and changes an existing
+// object and never creates one, even if the kind allows create on update.
 type patchOnly struct{ *resource }
 
 func (p *patchOnly) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {

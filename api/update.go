@@ -22,10 +22,10 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Update computes the new object from the stored one and swaps them. PUT,
-// PATCH and apply all end here. The computation runs outside the write
-// transaction and is repeated when another write came between: the store's
-// compare-and-swap on the revision makes that equal to one transaction.
+// Update computes the new object from the stored one and replaces it. PUT, PATCH
+// and apply all end here. The computation runs outside the write transaction and
+// is repeated if another write came first: the store's compare-and-swap on the
+// revision makes this equal to one transaction.
 func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidate rest.ValidateObjectFunc, updateValidate rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	w, created, err := r.update(ctx, r.key(ctx, name), updating{
 		UpdatedObjectInfo: info,
@@ -39,16 +39,16 @@ func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObj
 	return obj, created, err
 }
 
-// updating is an update to be done.
+// updating is an update to perform.
 type updating struct {
 	rest.UpdatedObjectInfo
-	createValidate rest.ValidateObjectFunc       // nil: all is valid
-	updateValidate rest.ValidateObjectUpdateFunc // nil: all is valid
-	forceCreate    bool                          // an object that is not there is created, whatever its kind
+	createValidate rest.ValidateObjectFunc       // nil: no check
+	updateValidate rest.ValidateObjectUpdateFunc // nil: no check
+	forceCreate    bool                          // a missing object is created, for every kind
 	dryRun         bool
 }
 
-// written is what a write leaves behind: the object, and how it is stored.
+// written is the result of a write: the object and its stored form.
 type written struct {
 	obj    runtime.Object
 	stored object.Object
@@ -60,7 +60,7 @@ func (r *resource) update(ctx context.Context, key object.Key, u updating) (w wr
 		if object.Is(err, object.NotFound) && (u.forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
 			w, err := r.createByUpdate(ctx, key, u)
 			if apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-				continue // somebody created it meanwhile: it is an update after all
+				continue // another client created it meanwhile: now it is an update
 			}
 			return w, true, err
 		}
@@ -70,14 +70,14 @@ func (r *resource) update(ctx context.Context, key object.Key, u updating) (w wr
 		w, err := r.updateOnce(ctx, key, current, u)
 		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound)
 		if overtaken && ctx.Err() == nil {
-			continue // against what is there now; if that is nothing, it may be a create
+			continue // with the current object; if it is gone, the update may become a create
 		}
 		return w, false, r.statusError(err, key)
 	}
 }
 
-// staleError is a conflict that repeating cannot mend: the caller named a
-// version or a uid that is not the object's.
+// staleError is a conflict that a retry cannot solve: the client named a version or
+// a uid that is not the object's.
 type staleError struct{ cause *object.Error }
 
 func (e staleError) Error() string { return e.cause.Error() }
@@ -109,7 +109,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	}
 	obj, err := r.change(ctx, u, existing)
 	if err != nil {
-		return written{}, badChange(err)
+		return written{}, changeError(err)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		return written{}, stale(err)
 	}
 	var updated lifecycle.Updated
-	err = r.attempt(func() error {
+	err = r.recovering(func() error {
 		updated, err = lifecycle.BeforeUpdate(ctx, r.strategy, obj, existing, lifecycle.Change{Namespace: genericrequest.NamespaceValue(ctx)})
 		return err
 	})
@@ -129,7 +129,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	for _, w := range updated.Warnings {
 		warning.AddWarning(ctx, "", w)
 	}
-	// A change of nothing but a managed field's time is no change.
+	// A write that changes only the time of a managed field is no change.
 	if obj, err = fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, existing); err != nil {
 		return written{}, err
 	}
@@ -143,17 +143,17 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 
 // change computes the new object.
 func (r *resource) change(ctx context.Context, info rest.UpdatedObjectInfo, existing runtime.Object) (obj runtime.Object, err error) {
-	err = r.attempt(func() error {
+	err = r.recovering(func() error {
 		obj, err = info.UpdatedObject(ctx, existing)
 		return err
 	})
 	return obj, err
 }
 
-// badChange is why a change cannot be computed. The library words most of it;
-// what it leaves bare (an unknown directive in a patch) is the caller's fault
-// too: the object that it was to be applied to is sound.
-func badChange(err error) error {
+// changeError turns an error of the computation into a client error. The library
+// reports most errors as a Status. The others (an unknown directive in a patch)
+// are the client's fault too, because the stored object is valid.
+func changeError(err error) error {
 	var status apierrors.APIStatus
 	var refused *object.Error
 	if errors.As(err, &status) || errors.As(err, &refused) {
@@ -171,8 +171,8 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 	if err != nil {
 		return written{}, err
 	}
-	// An object that was stored before there was a bound can still be changed: it
-	// must be able to lose its finalizers.
+	// An object that was stored before the depth limit existed can still be
+	// updated: otherwise its finalizers could not be removed.
 	if err := object.CheckDepth(body); err != nil && object.CheckDepth(current.Body) == nil {
 		return written{}, err
 	}
@@ -189,7 +189,7 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 		Body:       body,
 		Remove:     remove,
 		DryRun:     dryRun,
-		Actor:      callerName(ctx),
+		Actor:      clientName(ctx),
 	})
 	return written{obj, o}, err
 }
@@ -200,14 +200,14 @@ func (r *resource) createByUpdate(ctx context.Context, key object.Key, u updatin
 	}
 	obj, err := r.change(ctx, u, r.v.New())
 	if err != nil {
-		return written{}, r.statusError(badChange(err), key)
+		return written{}, r.statusError(changeError(err), key)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return written{}, r.internalError(err)
 	}
 	if version := accessor.GetResourceVersion(); version != "" && version != "0" {
-		// The caller updates a version of something that is gone.
+		// The client updates a version of an object that is gone.
 		return written{}, r.statusError(object.Errorf(object.NotFound, "%s not found", key), key)
 	}
 	accessor.SetResourceVersion("")

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// update is the PUT of an object. It says false, with nothing done, if the
-// library must answer.
+// update serves the PUT of an object. It returns false, and has done nothing, if
+// the library must serve the request.
 func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
-	how, ok := j.readOptions(req)
+	opts, ok := j.readOptions(req)
 	if !ok {
 		return false
 	}
-	s, ok := j.decode(how, info, body)
+	s, ok := j.decode(opts, info, body)
 	if !ok || s.meta.GetName() != info.Name {
 		return false
 	}
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
-		return j.owners.updated(live, obj, how.manager, j.r.api.now()), nil
+		return j.owners.updated(live, obj, opts.manager, j.r.api.now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
 	if err != nil {

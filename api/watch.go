@@ -18,39 +18,39 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watcher that asked for bookmarks is told
-	// the version it has reached, if that moved.
+	// bookmarkEvery is how often a watcher that asked for bookmarks gets one, if the
+	// revision has advanced.
 	bookmarkEvery = 10 * time.Second
-	// watchAtLeast is how long a watch without timeoutSeconds lasts; up to
-	// twice that, so that clients do not all come back at once.
-	watchAtLeast = 30 * time.Minute
+	// minWatchTime is how long a watch without timeoutSeconds lasts. The limit is
+	// random, up to twice that, so that clients do not reconnect all at once.
+	minWatchTime = 30 * time.Minute
 )
 
-// sink receives a watch: decoded objects for the library, frames for the wire.
-// Bodies are valid during the call only.
+// sink receives the events of a watch: as decoded objects for the library, or as
+// JSON frames for the response. Bodies are valid during the call only.
 type sink interface {
-	// added is an object of the initial state.
+	// added receives an object of the initial state.
 	added(o object.Object) error
-	// changed is an event; o is the state to show for it.
+	// changed receives an event; o is the state to show for it.
 	changed(t watch.EventType, e *store.Event, o object.Object) error
-	// bookmark says that everything up to the revision was sent; initial marks
+	// bookmark marks that everything up to the revision was sent; initial marks
 	// the end of the initial state.
 	bookmark(revision int64, initial bool) error
-	// flush says that nothing more is ready to be sent.
+	// flush is called when no more events are ready.
 	flush() error
 }
 
-// watchPlan is what a watch request's options amount to.
+// watchPlan is the meaning of the options of a watch.
 type watchPlan struct {
-	from      int64 // events after this revision
-	state     bool  // begin with the present state as ADDED events
-	marked    bool  // close that state with an annotated bookmark
-	bookmarks bool
-	least     int64 // the state must be at least this new
+	from        int64 // send the events after this revision
+	state       bool  // begin with the present state as ADDED events
+	marked      bool  // end that state with an annotated bookmark
+	bookmarks   bool
+	minRevision int64 // minimum revision of the state
 }
 
-// planWatch reads the options as Kubernetes does: a version means "after it";
-// none, or "0", means "the state first", unless sendInitialEvents says otherwise.
+// planWatch reads the options as Kubernetes does: with a version, events after it;
+// without, or with "0", the state first, unless sendInitialEvents says otherwise.
 func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, error) {
 	plan := watchPlan{bookmarks: options.AllowWatchBookmarks}
 	if r.api.closing.Err() != nil {
@@ -63,7 +63,7 @@ func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, erro
 	initial := options.SendInitialEvents
 	switch {
 	case initial != nil && *initial:
-		plan.state, plan.marked, plan.least = true, options.AllowWatchBookmarks, version
+		plan.state, plan.marked, plan.minRevision = true, options.AllowWatchBookmarks, version
 	case initial != nil:
 		plan.from = version
 		if version == 0 {
@@ -75,8 +75,8 @@ func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, erro
 	return plan, nil
 }
 
-// openState opens the state that a watch begins with, or nil. It is called before the
-// client hears that the watch has begun: what happens after that is told as
+// openState opens the state that a watch begins with, or returns nil. It runs
+// before the client gets the response header: changes after that are sent as
 // events, not as part of the state.
 func (r *resource) openState(ctx context.Context, options *metainternal.ListOptions, plan watchPlan) (*store.Listing, error) {
 	if !plan.state {
@@ -90,15 +90,14 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 	if err != nil {
 		return nil, r.statusError(err, object.Key{})
 	}
-	if revision := listing.Revision(); plan.least > revision {
-		return nil, versionFromTheFuture(tooLargeMessage(plan.least, revision))
+	if revision := listing.Revision(); plan.minRevision > revision {
+		return nil, versionTooLarge(tooLargeMessage(plan.minRevision, revision))
 	}
 	return listing, nil
 }
 
-// runWatch sends the state, if there is one, and what happens from then on, until
-// the context ends. It returns nil then, and an error that the client should be
-// told otherwise.
+// runWatch sends the state, if there is one, and then the events, until the context
+// ends. It returns nil then. Any other end is an error for the client.
 func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, state *store.Listing, out sink) error {
 	match, name := newMatcher(options)
 	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from}
@@ -108,22 +107,22 @@ func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptio
 	if state != nil {
 		request.From = state.Revision()
 		if err := r.sendState(plan, state, out); err != nil {
-			return quiet(ctx, err)
+			return unlessEnded(ctx, err)
 		}
 	}
 	if err := out.flush(); err != nil {
-		return quiet(ctx, err)
+		return unlessEnded(ctx, err)
 	}
 	watcher, err := r.api.store.Watch(ctx, request)
 	if err != nil {
-		return quiet(ctx, r.statusError(err, object.Key{}))
+		return unlessEnded(ctx, r.statusError(err, object.Key{}))
 	}
 	defer watcher.Close()
-	return quiet(ctx, r.follow(ctx, watcher, match, plan, request.From, out))
+	return unlessEnded(ctx, r.follow(ctx, watcher, match, plan, request.From, out))
 }
 
-// quiet drops errors that only say that the watch is over.
-func quiet(ctx context.Context, err error) error {
+// unlessEnded drops errors that only mean that the watch is over.
+func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, errSinkClosed) {
 		return nil
 	}
@@ -147,7 +146,7 @@ func (r *resource) sendState(plan watchPlan, state *store.Listing, out sink) err
 	return nil
 }
 
-func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, told int64, out sink) error {
+func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, reported int64, out sink) error {
 	due := time.Now().Add(r.api.bookmarkEvery)
 	for {
 		events, upTo, err := watcher.Next(ctx)
@@ -158,13 +157,13 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match mat
 			if err := send(e, match, out); err != nil {
 				return err
 			}
-			told = e.Object.Revision
+			reported = e.Object.Revision
 		}
-		if plan.bookmarks && upTo > told && time.Now().After(due) {
+		if plan.bookmarks && upTo > reported && time.Now().After(due) {
 			if err := out.bookmark(upTo, false); err != nil {
 				return err
 			}
-			told, due = upTo, time.Now().Add(r.api.bookmarkEvery)
+			reported, due = upTo, time.Now().Add(r.api.bookmarkEvery)
 		}
 		if err := out.flush(); err != nil {
 			return err
@@ -172,8 +171,8 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match mat
 	}
 }
 
-// send translates a change into what the watcher's selection sees: an object
-// that begins to match is added to it, one that ceases to match leaves it.
+// send translates a change for the watcher's selectors: an object that begins to
+// match is ADDED, and one that no longer matches is DELETED.
 func send(e *store.Event, match matcher, out sink) error {
 	now := match.all() || match.match(e.Object.Key, e.Object.Body)
 	switch e.Type {
@@ -201,24 +200,24 @@ func send(e *store.Event, match matcher, out sink) error {
 	return nil
 }
 
-// watchTimeout is how long the watch may last.
+// watchTimeout returns how long the watch may last.
 func watchTimeout(options *metainternal.ListOptions) time.Duration {
 	if options.TimeoutSeconds != nil && *options.TimeoutSeconds > 0 {
-		return time.Duration(min(*options.TimeoutSeconds, mostSeconds)) * time.Second
+		return time.Duration(min(*options.TimeoutSeconds, maxSeconds)) * time.Second
 	}
-	return watchAtLeast + rand.N(watchAtLeast)
+	return minWatchTime + rand.N(minWatchTime)
 }
 
-// mostSeconds is the longest time in seconds that a time.Duration can hold.
-const mostSeconds = math.MaxInt64 / int64(time.Second)
+// maxSeconds is the largest number of seconds that a time.Duration can hold.
+const maxSeconds = math.MaxInt64 / int64(time.Second)
 
-// boundTimeout lowers timeoutSeconds to mostSeconds: the library multiplies it
-// without a check, and a watch whose time overflows ends at once.
+// boundTimeout lowers timeoutSeconds to maxSeconds. The library does not check for
+// overflow, and a watch whose timeout overflows would end immediately.
 func boundTimeout(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		query := req.URL.Query()
-		if n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64); err == nil && n > mostSeconds {
-			query.Set("timeoutSeconds", strconv.FormatInt(mostSeconds, 10))
+		if n, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64); err == nil && n > maxSeconds {
+			query.Set("timeoutSeconds", strconv.FormatInt(maxSeconds, 10))
 			req = req.Clone(req.Context())
 			req.URL.RawQuery = query.Encode()
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// serveWatch answers a plain JSON WATCH with frames made of stored bytes. A
-// frame is made once and shared by all watchers that see the event alike.
+// serveWatch answers a plain JSON WATCH with frames built from stored bytes. A frame
+// is built once and shared by all watchers that see the event in the same way.
 func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options *metainternal.ListOptions) {
 	plan, err := r.planWatch(options)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	ctx, cancel := context.WithTimeout(req.Context(), watchTimeout(options))
 	defer cancel()
 	defer context.AfterFunc(r.api.closing, cancel)()
-	defer cutWith(ctx)()
+	defer setDeadlineAfter(ctx)()
 	state, err := r.openState(ctx, options, plan)
 	if err != nil {
 		r.fail(w, req, err)
@@ -40,7 +40,7 @@ func (r *resource) serveWatch(w http.ResponseWriter, req *http.Request, options 
 	h["Cache-Control"] = noCache
 	w.WriteHeader(http.StatusOK)
 	out := &jsonWatch{r: r, w: w, flusher: http.NewResponseController(w)}
-	_ = out.flusher.Flush() // a client that has gone is noticed when there is something to tell it
+	_ = out.flusher.Flush() // the next write detects a client that has disconnected
 	if err := r.runWatch(ctx, options, plan, state, out); err != nil {
 		out.fail(err)
 	}
@@ -54,8 +54,8 @@ type jsonWatch struct {
 	buf     []byte
 }
 
-// frameKey names a shared frame: what the same event looks like differs by
-// version and by how it strikes the watcher's selection.
+// frameKey identifies a shared frame. Frames of one event differ by version and by
+// event type: an update is ADDED or DELETED for some selectors.
 type frameKey struct {
 	version *kind.Version
 	event   watch.EventType
@@ -124,7 +124,7 @@ func (j *jsonWatch) flush() error {
 	return nil
 }
 
-// fail tells the client what ended the watch, as an ERROR event.
+// fail sends the error that ended the watch, as an ERROR event.
 func (j *jsonWatch) fail(err error) {
 	data, marshalErr := json.Marshal(struct {
 		Type   watch.EventType `json:"type"`

@@ -16,13 +16,12 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// decodedEvents is how many decoded objects wait for the library to write them.
-// A client that does not read keeps all of them in memory, and each may have a
-// megabyte.
+// decodedEvents is how many decoded objects wait for the library to write them. If a
+// client does not read, all of them stay in memory, up to a megabyte each.
 const decodedEvents = 4
 
-// Watch gives the library a watch of decoded objects, for protobuf, Tables and
-// partial metadata. Plain JSON goes past it (watch_json.go).
+// Watch returns a watch of decoded objects to the library, for protobuf, Tables and
+// partial metadata. Plain JSON bypasses it (watch_json.go).
 func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions) (watch.Interface, error) {
 	plan, err := r.planWatch(options)
 	if err != nil {
@@ -36,7 +35,7 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 	}
 	w := &objectWatch{r: r, ctx: ctx, cancel: cancel, events: make(chan watch.Event, decodedEvents)}
 	stop := context.AfterFunc(r.api.closing, cancel)
-	cutWith(ctx)
+	setDeadlineAfter(ctx)
 	r.api.watches.Add(1)
 	go func() {
 		defer r.api.watches.Done()
@@ -97,11 +96,11 @@ func (w *objectWatch) bookmark(revision int64, initial bool) error {
 
 func (w *objectWatch) flush() error { return nil }
 
-// statusOf is an error as the object of an ERROR event.
+// statusOf converts an error to the object of an ERROR event.
 func statusOf(err error) runtime.Object {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		status = apierrors.NewInternalError(errors.New("the watch broke; the server's log says why"))
+		status = apierrors.NewInternalError(errors.New("the watch failed; the server's log says why"))
 	}
 	s := status.Status()
 	s.Kind, s.APIVersion = "Status", "v1"

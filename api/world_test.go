@@ -43,7 +43,7 @@ const (
 	patience = 20 * time.Second
 )
 
-// world is a whole API on a fresh database: all filters, and definitions that
+// world is a whole API on a perRequest database: all filters, and definitions that
 // are followed. Its requests come from a caller with a certificate.
 type world struct {
 	t    testing.TB

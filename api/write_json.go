@@ -15,13 +15,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// jsonWrites are the paths of the common writes, one file for each: JSON in,
-// stored bytes out.
-// They do what the library's handlers do for such requests, with the same
-// decoders, the same lifecycle and the same store, and leave everything else to
-// them: whatever is unusual or wrong is handed over, body and all, before
-// anything was done. So there is one place that words the errors, and
-// TestWritePathsAgree holds the two against each other.
+// jsonWrites serves the common writes, one file for each: JSON in, stored bytes out.
+// It does the same as the library's handlers, with the same decoders, lifecycle and
+// store. Every unusual or invalid request goes to the library, with its body, before
+// anything is written. So error messages come from one place.
+// TestWritePathsAgree compares the two paths.
 type jsonWrites struct {
 	r       *resource
 	lenient runtime.Decoder
@@ -29,7 +27,7 @@ type jsonWrites struct {
 	owners  *fieldOwners
 }
 
-// newJSONWrites is nil for a kind that the library writes.
+// newJSONWrites returns nil for a kind that only the library writes.
 func newJSONWrites(r *resource, owners *fieldOwners) *jsonWrites {
 	v := r.v
 	info, ok := runtime.SerializerInfoForMediaType(v.Wire.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -45,18 +43,18 @@ func newJSONWrites(r *resource, owners *fieldOwners) *jsonWrites {
 	}
 }
 
-// expected spares the strict decoder to read every body twice, the first time
-// for its kind only: it takes each to be what is expected here, which decode
-// checks when the body has been read. A body that says its kind twice, or in
-// other letters, is not decoded strictly.
+// expected makes the strict decoder assume the expected kind, so that it does not
+// parse every body twice, first for the kind alone. decode checks the kind after
+// parsing. A body with a duplicate or differently capitalised kind fails the strict
+// decoding.
 type expected struct{}
 
 func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
 	return &schema.GroupVersionKind{}, nil
 }
 
-// serve answers the request, or says false, with nothing done, if it is not one
-// of the common ones or if the library must answer.
+// serve answers a common request. It returns false, and has done nothing, if the
+// library must serve the request.
 func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
 	switch {
@@ -82,7 +80,7 @@ func sendsType(req *http.Request, contentType string) bool {
 	return req.Header.Get("Content-Type") == contentType
 }
 
-// knownQuery says whether readOptions knows all options.
+// knownQuery says whether readOptions supports all options of the query.
 func knownQuery(req *http.Request) bool {
 	for name := range req.URL.Query() {
 		if name != "fieldManager" && name != "fieldValidation" {
@@ -92,14 +90,13 @@ func knownQuery(req *http.Request) bool {
 	return true
 }
 
-// writeOptions are how a write is meant.
+// writeOptions are the options of a write.
 type writeOptions struct {
-	manager string // who writes
-	lenient bool   // unknown fields are ignored
+	manager string // field manager
+	lenient bool   // ignore unknown fields
 }
 
-// readOptions says no to all that the library would have something to say
-// about.
+// readOptions returns false for options that the library would refuse.
 func (j *jsonWrites) readOptions(req *http.Request) (writeOptions, bool) {
 	query := req.URL.Query()
 	manager, validate := query.Get("fieldManager"), query.Get("fieldValidation")
@@ -114,22 +111,22 @@ func (j *jsonWrites) readOptions(req *http.Request) (writeOptions, bool) {
 	return writeOptions{managerName(manager, req.UserAgent()), validate == metav1.FieldValidationIgnore}, true
 }
 
-// sent is an object as a client wants it.
+// sent is an object as the client sent it.
 type sent struct {
 	obj  runtime.Object
 	meta metav1.Object
 }
 
-// decode reads an object. It says no to all that the library would have
-// something to say about.
-func (j *jsonWrites) decode(how writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
+// decode decodes an object. It returns false for a body that the library would
+// refuse or warn about.
+func (j *jsonWrites) decode(opts writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
 	decoder := j.strict
-	if how.lenient {
+	if opts.lenient {
 		decoder = j.lenient
 	}
 	gvk := j.r.v.GVK
 	obj, got, err := decoder.Decode(body, &gvk, j.r.v.New())
-	if err != nil || *got != gvk || !saysKind(obj, gvk) {
+	if err != nil || *got != gvk || !hasKind(obj, gvk) {
 		return sent{}, false
 	}
 	accessor, err := meta.Accessor(obj)
@@ -142,9 +139,9 @@ func (j *jsonWrites) decode(how writeOptions, info *genericrequest.RequestInfo, 
 	return sent{obj, accessor}, true
 }
 
-// saysKind says whether an object is of a kind by its own words, or says
-// nothing. One that has no Go type was read by its kind.
-func saysKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
+// hasKind says whether the object's own apiVersion and kind, where set, are gvk. An
+// unstructured object was already decoded by its kind.
+func hasKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 	said, ok := obj.GetObjectKind().(*metav1.TypeMeta)
 	return !ok || (said.Kind == "" || said.Kind == gvk.Kind) && (said.APIVersion == "" || said.APIVersion == gvk.GroupVersion().String())
 }

@@ -6,74 +6,74 @@ import (
 	"time"
 )
 
-// bodyLimits bound how long a client may take to send a request's body. They work
-// for HTTP/1 and HTTP/2 alike.
+// bodyLimits limit how long a client may take to send a request's body, over HTTP/1
+// and HTTP/2.
 type bodyLimits struct {
-	total time.Duration // for all of it; 0: any
-	stall time.Duration // without a byte; 0: any
-	rate  int64         // bytes a second, on average, that total grows by; 0: it does not
+	total time.Duration // for the whole body
+	stall time.Duration // between two reads with data; 0: no limit
+	rate  int64         // total grows by one second per rate bytes received; 0: it is fixed
 }
 
 var (
-	// apiBodies are of at most 3 MiB: that is 1.3 Mbit/s.
+	// apiBodies: at most 3 MiB in 20 seconds, which needs 1.3 Mbit/s.
 	apiBodies = bodyLimits{total: 20 * time.Second}
-	// registryBodies may be of any size, and take as long as they make progress.
+	// registryBodies have any size and may take as long as they make progress.
 	registryBodies = bodyLimits{total: time.Minute, stall: 30 * time.Second, rate: 4 << 10}
 )
 
-// drainFor is how long the rest of a body is waited for when the answer does not
-// need it. A client that has sent all of it keeps its connection; for others it is
+// drainTimeout is how long the server waits for the rest of a body that the answer does
+// not need. If the rest arrives in time, the connection is kept; otherwise it is
 // closed.
-const drainFor = 200 * time.Millisecond
+const drainTimeout = 200 * time.Millisecond
 
-// boundBodies holds the clients of a handler to limits.
-func boundBodies(limits bodyLimits, next http.Handler) http.Handler {
+// limitBodies applies limits to the request bodies of a handler.
+func limitBodies(limits bodyLimits, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ContentLength == 0 || req.Body == nil {
 			next.ServeHTTP(w, req)
 			return
 		}
 		now := time.Now()
-		body := &boundBody{ReadCloser: req.Body, limits: limits, connection: http.NewResponseController(w), began: now}
-		body.allow(now)
+		body := &limitedBody{ReadCloser: req.Body, limits: limits, connection: http.NewResponseController(w), began: now}
+		body.extendDeadline(now)
 		req.Body = body
 		defer body.abandon()
-		next.ServeHTTP(&answerToBody{w, body}, req)
+		next.ServeHTTP(&bodyResponse{w, body}, req)
 	})
 }
 
-// boundBody is a body whose reads end with a timeout when the client is too
-// slow. It is for one goroutine.
-type boundBody struct {
+// limitedBody is a body whose reads time out if the client is too slow. It is not safe
+// for concurrent use.
+type limitedBody struct {
 	io.ReadCloser
-	limits     bodyLimits
-	connection *http.ResponseController
-	began      time.Time
-	allowed    time.Time // when the deadline was set
-	received   int64
-	over       bool // all of it has come, or the rest is not wanted
+	limits      bodyLimits
+	connection  *http.ResponseController
+	began       time.Time
+	deadlineSet time.Time // when the deadline was last set
+	received    int64
+	finished    bool // the body is complete, or the rest is not needed
 }
 
-// refresh is how often the deadline of a body that makes progress is set again.
-const refresh = time.Second
+// refreshEvery is the minimum time between two updates of the deadline.
+const refreshEvery = time.Second
 
-func (b *boundBody) Read(p []byte) (int, error) {
+func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.received += int64(n)
 	switch now := time.Now(); {
-	case b.over:
+	case b.finished:
 	case err == io.EOF:
-		b.over = true
-		b.setDeadline(time.Time{}) // else it would end the request
-	case n > 0 && b.limits.stall > 0 && now.Sub(b.allowed) > refresh:
-		b.allow(now)
+		b.finished = true
+		b.setDeadline(time.Time{}) // otherwise the deadline would end the request
+	case n > 0 && b.limits.stall > 0 && now.Sub(b.deadlineSet) > refreshEvery:
+		b.extendDeadline(now)
 	}
 	return n, err
 }
 
-// allow sets the deadline.
-func (b *boundBody) allow(now time.Time) {
-	b.allowed = now
+// extendDeadline sets the read deadline from the limits and the bytes received.
+func (b *limitedBody) extendDeadline(now time.Time) {
+	b.deadlineSet = now
 	end := b.began.Add(b.limits.total)
 	if b.limits.rate > 0 {
 		end = end.Add(time.Duration(b.received/b.limits.rate) * time.Second)
@@ -84,38 +84,38 @@ func (b *boundBody) allow(now time.Time) {
 	b.setDeadline(end)
 }
 
-// abandon gives up on what has not come. The server would wait for it, before it
-// sends the answer and again before it closes the connection.
-func (b *boundBody) abandon() {
-	if !b.over {
-		b.over = true
-		b.setDeadline(time.Now().Add(drainFor))
+// abandon gives the rest of the body drainTimeout to arrive. Without it, net/http would
+// wait for the rest before it sends the answer and before it closes the connection.
+func (b *limitedBody) abandon() {
+	if !b.finished {
+		b.finished = true
+		b.setDeadline(time.Now().Add(drainTimeout))
 	}
 }
 
-// setDeadline fails only if the connection has gone, which the next read tells.
-func (b *boundBody) setDeadline(end time.Time) { _ = b.connection.SetReadDeadline(end) }
+// setDeadline fails only if the connection is closed; the next read reports that.
+func (b *limitedBody) setDeadline(end time.Time) { _ = b.connection.SetReadDeadline(end) }
 
-// answerToBody is the answer to a request with a body. When it begins, the rest
-// of the body is not wanted any more.
-type answerToBody struct {
+// bodyResponse is the response to a request with a body. When the response begins,
+// the rest of the body is no longer needed.
+type bodyResponse struct {
 	http.ResponseWriter
-	body *boundBody
+	body *limitedBody
 }
 
-func (w *answerToBody) WriteHeader(code int) {
+func (w *bodyResponse) WriteHeader(code int) {
 	if code >= http.StatusOK {
 		w.body.abandon()
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *answerToBody) Write(b []byte) (int, error) {
+func (w *bodyResponse) Write(b []byte) (int, error) {
 	w.body.abandon()
 	return w.ResponseWriter.Write(b)
 }
 
-// Flush is what the library's watch handler looks for.
-func (w *answerToBody) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+// Flush implements what the library's watch handler looks for.
+func (w *bodyResponse) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-func (w *answerToBody) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *bodyResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }

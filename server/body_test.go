@@ -42,7 +42,7 @@ func reader(w http.ResponseWriter, req *http.Request) {
 
 func startReader(t *testing.T, limits bodyLimits) *httptest.Server {
 	t.Helper()
-	s := httptest.NewUnstartedServer(boundBodies(limits, http.HandlerFunc(reader)))
+	s := httptest.NewUnstartedServer(limitBodies(limits, http.HandlerFunc(reader)))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)

@@ -28,8 +28,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// keepers are the parts of this server that hold objects while they are not done
-// with them, and can say why.
+// keepers maps the finalizers of this server's own components to functions that
+// explain why an object still has them.
 func keepers() map[string]preview.Keeper {
 	return map[string]preview.Keeper{
 		provisioning.TeardownFinalizer: {Name: "the broker", Explain: provisioning.Explain, Review: provisioning.ReviewByUID},
@@ -38,11 +38,11 @@ func keepers() map[string]preview.Keeper {
 	}
 }
 
-// brokerLoops is how many batches of rounds go on at once, so that a cluster
-// that does not answer for one does not hold up all.
+// brokerLoops is how many batches of rounds run at once, so that a cluster that
+// does not answer delays only one of them.
 const brokerLoops = 2
 
-// provisioner is the broker, put together.
+// provisioner holds the parts of the broker.
 type provisioner struct {
 	store           *store.Store
 	api             *provisioning.API
@@ -52,8 +52,8 @@ type provisioner struct {
 	loop, publisher *review.Engine
 }
 
-// openBroker puts the broker together and adds its kinds. The kubeconfig of this
-// server has been written; nothing is asked of any cluster yet.
+// openBroker builds the broker and registers its kinds. The kubeconfig of this
+// server must exist. It sends no request to a cluster.
 func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*provisioner, error) {
 	cluster, err := connect(c, identity, l)
 	if err != nil {
@@ -92,7 +92,7 @@ func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*
 	return b, nil
 }
 
-// connect makes the client of the management cluster: by default of this server
+// connect creates the client of the management cluster. The default is this server
 // itself, as its administrator.
 func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.Cluster, error) {
 	if u, err := url.Parse(c.EventsWebhook); c.EventsWebhook != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
@@ -106,9 +106,9 @@ func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.C
 	if c.EnrolURL != "" {
 		enrolment.Server = c.EnrolURL
 	}
-	// The certificate in memory would end while the server runs; the files are
-	// renewed, and the client reads them again. Loopback is there whatever
-	// becomes of the address in the kubeconfig.
+	// A certificate in memory would expire while the server runs. The files are
+	// renewed, and the client reads them again. The loopback address works even if
+	// the address in the kubeconfig does not.
 	own.CertFile, own.KeyFile = identity.AdminFiles()
 	own.CertData, own.KeyData = nil, nil
 	own.Host = localURL(c.Listen, l)
@@ -121,12 +121,12 @@ func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.C
 	return crossplane.Connect(management, enrolment)
 }
 
-// meters are the figures of its queues.
+// meters returns the metrics of its queues.
 func (b *provisioner) meters() []prometheus.Collector {
 	return []prometheus.Collector{b.loop, b.publisher}
 }
 
-// run works until the context ends.
+// run runs the broker until the context ends.
 func (b *provisioner) run(ctx context.Context) error {
 	defer b.cluster.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -143,8 +143,8 @@ func (b *provisioner) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// follow wakes the loop when a declaration has changed, on whichever replica
-// that happened. The queue is looked at every second in any case.
+// follow wakes the loop when a declaration has changed on any replica. The loop also
+// checks the queue every second.
 func (b *provisioner) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		w, err := b.store.Watch(ctx, store.WatchRequest{Kind: provisioning.ResourceStorage, From: b.store.Revision()})

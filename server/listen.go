@@ -15,9 +15,8 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// listen opens the listener, makes certificates for where it listens, and
-// writes the administrator's kubeconfig: all of it is there once the server
-// answers.
+// listen opens the listener, issues certificates for its names, and writes the
+// administrator's kubeconfig, before the server answers the first request.
 func listen(c Config) (net.Listener, *access.Identity, error) {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -34,16 +33,16 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
-	if err := identity.WriteKubeconfig(kubeconfig(c), "https://"+reachable(c.Listen, listener), time.Now()); err != nil {
+	if err := identity.WriteKubeconfig(kubeconfig(c), "https://"+clientAddress(c.Listen, listener), time.Now()); err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
 	return listener, identity, nil
 }
 
-// kubeconfig is where the administrator's is written.
+// kubeconfig returns the path of the administrator's kubeconfig.
 func kubeconfig(c Config) string { return filepath.Join(c.Data, "kubeconfig") }
 
-// checkNames refuses what no certificate can have.
+// checkNames refuses names that a certificate cannot contain.
 func checkNames(names []string) error {
 	for _, name := range names {
 		lower := strings.ToLower(name)
@@ -54,9 +53,9 @@ func checkNames(names []string) error {
 	return nil
 }
 
-// certificateNames are the names and addresses that clients may use for this
-// server: loopback's, the ones that were given, the machine's name and, if the
-// API or the registry listens on all of them, its addresses.
+// certificateNames returns the names and addresses that clients may use for this
+// server: loopback, the configured names, the machine's name and, if the API or the
+// registry listens on all addresses, the machine's addresses.
 func certificateNames(c Config, host string) []string {
 	names := append(hostNames(host), registryNames(c)...)
 	names = append(names, c.TLSNames...)
@@ -75,7 +74,7 @@ func certificateNames(c Config, host string) []string {
 	return unique
 }
 
-// hostNames are the names that every certificate has, and the host of --listen.
+// hostNames returns the names in every certificate, and the host of --listen.
 func hostNames(host string) []string {
 	names := []string{"localhost", "127.0.0.1", "::1"}
 	if !unspecified(host) && !loopback(host) {
@@ -87,18 +86,18 @@ func hostNames(host string) []string {
 	return names
 }
 
-// unspecified says whether a host stands for all addresses of the machine.
+// unspecified says whether a host means all addresses of the machine.
 func unspecified(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// machineAddresses are the addresses by which other machines can reach this one,
-// IPv4 first: those of its interfaces, without loopback and link-local ones.
+// machineAddresses returns the addresses at which other machines reach this one, IPv4
+// first: those of its interfaces, without loopback and link-local addresses.
 func machineAddresses() []net.IP {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // the names remain
+		return nil // clients can still use the names
 	}
 	var four, six []net.IP
 	for _, address := range addresses {
@@ -114,9 +113,9 @@ func machineAddresses() []net.IP {
 	return append(four, six...)
 }
 
-// reachable is HOST:PORT for clients of a listener. One that listens on all
-// addresses is reached at the first that other machines can use too.
-func reachable(listen string, l net.Listener) string {
+// clientAddress returns the HOST:PORT of a listener for its clients. For a listener on
+// all addresses, this is the first that other machines can use.
+func clientAddress(listen string, l net.Listener) string {
 	host, _, _ := net.SplitHostPort(listen)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	if unspecified(host) {
@@ -128,7 +127,7 @@ func reachable(listen string, l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// localURL is where this process reaches its own API.
+// localURL returns the URL at which this process reaches its own API.
 func localURL(listen string, l net.Listener) string {
 	host, _, _ := net.SplitHostPort(listen)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -138,12 +137,12 @@ func localURL(listen string, l net.Listener) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-func announce(c Config, l net.Listener, registry string) {
+func printAddresses(c Config, l net.Listener, registry string) {
 	path := kubeconfig(c)
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, reachable(c.Listen, l), path)
+	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, clientAddress(c.Listen, l), path)
 	if registry != "" {
 		fmt.Fprintf(c.Out, "The OCI registry is at %s\n\n", registry)
 	}

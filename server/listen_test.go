@@ -84,7 +84,7 @@ func TestListenEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "https://" + reachable(c.Listen, l); config.Host != want {
+	if want := "https://" + clientAddress(c.Listen, l); config.Host != want {
 		t.Errorf("the kubeconfig names %s, not %s", config.Host, want)
 	}
 	roots := x509.NewCertPool()
@@ -119,24 +119,24 @@ func TestRenewal(t *testing.T) {
 	}
 	before := fileOf(t, path)
 	now = now.Add(300 * 24 * time.Hour)
-	if err := r.runOne(); err != nil || fileOf(t, path) != before {
+	if err := r.renewOnce(); err != nil || fileOf(t, path) != before {
 		t.Errorf("renewed two months before the end: %v", err)
 	}
 	now = now.Add(40 * 24 * time.Hour)
 	if err := os.Rename(filepath.Dir(path), filepath.Join(data, "aside")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.runOne(); err == nil {
+	if err := r.renewOnce(); err == nil {
 		t.Error("a kubeconfig was written nowhere")
 	}
 	if err := os.Rename(filepath.Join(data, "aside"), filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.runOne(); err != nil || fileOf(t, path) == before {
+	if err := r.renewOnce(); err != nil || fileOf(t, path) == before {
 		t.Errorf("the kubeconfig was not made up for: %v", err)
 	}
 	again := fileOf(t, path)
-	if err := r.runOne(); err != nil || fileOf(t, path) != again {
+	if err := r.renewOnce(); err != nil || fileOf(t, path) != again {
 		t.Errorf("the kubeconfig was written without need: %v", err)
 	}
 }

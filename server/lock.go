@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// lockData makes the data directory, if need be, and keeps a second server out
-// of it. The lock goes with the process, however it ends.
+// lockData creates the data directory, if needed, and locks it against a second
+// server. The kernel releases the lock when the process ends.
 func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w", err)
 	}
-	if err := closeToOthers(dir, log); err != nil {
+	if err := restrictDirectory(dir, log); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -32,9 +32,9 @@ func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// closeToOthers takes a data directory away from other users of the machine: it
-// holds keys. One that belongs to another user cannot be closed, and is refused.
-func closeToOthers(dir string, log *slog.Logger) error {
+// restrictDirectory removes the permissions of other users from the data directory,
+// which holds keys. It refuses a directory that belongs to another user.
+func restrictDirectory(dir string, log *slog.Logger) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("look at data directory: %w", err)

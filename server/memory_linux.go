@@ -8,14 +8,13 @@ import (
 	"syscall"
 )
 
-// forgetImage gives back the parts of the program's own file that are mapped
-// into memory. Starting touches most of it, once: every package prepares itself,
-// and the kernel maps sixteen pages for each that is touched. What serving
-// needs comes back by itself, from the page cache.
+// releaseImagePages releases the resident pages of the program's own file. The start
+// touches most of the file once: every package initializes itself, and the kernel
+// maps sixteen pages for each page touched. Pages that are needed again come back
+// from the page cache.
 //
-// Only mappings that cannot be written are given back: they hold what the file
-// holds.
-func forgetImage() error {
+// Only read-only mappings are released: their content equals the file.
+func releaseImagePages() error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -36,7 +35,7 @@ func forgetImage() error {
 			return fmt.Errorf("read mapping %q: %w", fields[0], err)
 		}
 		if _, _, errno := syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED); errno != 0 {
-			return fmt.Errorf("give back %s: %w", fields[0], errno)
+			return fmt.Errorf("release mapping %s: %w", fields[0], errno)
 		}
 	}
 	return nil

@@ -2,5 +2,5 @@
 
 package server
 
-// forgetImage is for Linux.
-func forgetImage() error { return nil }
+// releaseImagePages does nothing on systems other than Linux.
+func releaseImagePages() error { return nil }

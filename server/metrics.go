@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// metrics is what /metrics shows.
+// metrics holds the metrics of /metrics.
 type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec

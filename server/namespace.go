@@ -21,12 +21,12 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// systemNamespaces are there in every cluster: clients take them for granted.
-// All but the last may not be deleted (kind/builtin).
+// systemNamespaces exist in every cluster, and clients rely on them. All but the last
+// cannot be deleted (kind/builtin).
 var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease"}
 
-// ensureNamespaces makes the system namespaces that are missing. One that is
-// being deleted is left alone: its name is taken until it is gone.
+// ensureNamespaces creates the missing system namespaces. It leaves one that is being
+// deleted: its name is taken until it is removed.
 func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry) error {
 	for _, name := range systemNamespaces {
 		if _, err := st.Get(ctx, object.Key{Kind: "namespaces", Name: name}); err == nil {
@@ -41,12 +41,11 @@ func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry
 	return nil
 }
 
-// keepNamespaces makes a system namespace again when it is gone, whichever
-// replica removed it, until the context ends. Every replica does this; the
-// second to come finds that it exists.
+// keepNamespaces creates a system namespace again after any replica removed it, until
+// the context ends. Every replica runs this; the create is idempotent.
 //
-// The watch begins at a revision from before ensureNamespaces looks. So a
-// removal is either seen by that look, or delivered by the watch.
+// The watch begins at a revision before ensureNamespaces reads. So either that read
+// or the watch sees a removal.
 func keepNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		from := st.Revision()
@@ -66,7 +65,7 @@ func keepNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry, 
 	return nil
 }
 
-// awaitRemoval returns nil once a system namespace was removed after a revision.
+// awaitRemoval returns nil once a system namespace is removed after revision from.
 func awaitRemoval(ctx context.Context, st *store.Store, from int64) error {
 	w, err := st.Watch(ctx, store.WatchRequest{Kind: "namespaces", From: from})
 	for err == nil {
@@ -80,7 +79,7 @@ func awaitRemoval(ctx context.Context, st *store.Store, from int64) error {
 	return err
 }
 
-// createNamespace makes a namespace, unless it exists.
+// createNamespace creates a namespace, unless it exists.
 func createNamespace(ctx context.Context, st *store.Store, kinds *kind.Registry, name string) error {
 	v, ok := kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// parts is what stands on the store and serves nobody yet.
+// parts holds the components that use the store, before anything is served.
 type parts struct {
 	db          *sqldb.DB
 	store       *store.Store
@@ -31,8 +31,8 @@ type parts struct {
 	nodes        *mesh.Mesh
 }
 
-// assemble makes the parts and gathers the kinds that they bring. It does no
-// I/O; what can fail is a kind that contradicts itself.
+// assemble builds the parts and registers their kinds. It does no I/O. It fails if
+// a kind is inconsistent.
 func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
@@ -60,7 +60,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	return p, nil
 }
 
-// extra serves what no Kubernetes server has, under /exeunt/.
+// extra serves the paths below /exeunt/, which Kubernetes does not have.
 func (p parts) extra(images *registryServer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(registry.ControlPath+"/", images.control())

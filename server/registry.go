@@ -20,8 +20,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// registryServer serves the OCI registry, at an address of its own: clients
-// expect it at the root of a host. A nil one is a registry that is off.
+// registryServer serves the OCI registry at its own address, because clients expect
+// it at the root of a host. Nil: the registry is off.
 type registryServer struct {
 	config   Config
 	listener net.Listener
@@ -31,8 +31,8 @@ type registryServer struct {
 	garbage  *registry.Collector
 }
 
-// openRegistry opens the address and the bytes. The address comes first: it is
-// what may be taken, and then nothing has been written yet.
+// openRegistry opens the listener and the blob store. The listener comes first: if the
+// address is in use, nothing has been written yet.
 func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, error) {
 	if c.RegistryListen == "" {
 		return nil, nil
@@ -50,7 +50,7 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	}
 	blobs, err := openBlobs(ctx, c)
 	if err == nil {
-		err = belong(ctx, c, p.db, blobs)
+		err = checkBlobStore(ctx, c, p.db, blobs)
 	}
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -73,18 +73,18 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	}
 	if !s.plain {
 		settings.Known = func(req *http.Request) bool {
-			_, known := new(access.Authenticator).Caller(req)
+			_, known := new(access.Authenticator).User(req)
 			return known
 		}
 	}
 	if !loopback(host) && s.plain {
-		c.Logger.Warn("the registry is plain HTTP, and whoever reaches it can push and delete", "listen", c.RegistryListen)
+		c.Logger.Warn("the registry serves plain HTTP: every client that reaches it can push and delete", "listen", c.RegistryListen)
 	}
 	s.images = registry.New(settings)
 	return s, nil
 }
 
-// openBlobs opens the store of the bytes.
+// openBlobs opens the blob store.
 func openBlobs(ctx context.Context, c Config) (blobstore.Store, error) {
 	blobs, err := blobstore.Open(ctx, c.RegistryStorage)
 	if err != nil {
@@ -96,8 +96,8 @@ func openBlobs(ctx context.Context, c Config) (blobstore.Store, error) {
 	return blobs, nil
 }
 
-// belong makes sure that the blob store is the one of the database.
-func belong(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore.Store) error {
+// checkBlobStore checks that the blob store belongs to the database.
+func checkBlobStore(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore.Store) error {
 	marked, ok := blobs.(blobstore.Marked)
 	if !ok {
 		return fmt.Errorf("--registry-storage %s: this kind of storage cannot have an id", c.RegistryStorage)
@@ -110,8 +110,8 @@ func belong(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore.Store) 
 	return nil
 }
 
-// refuse says which requests the registry refuses without looking at them. On
-// loopback it knows no clients, so a name that is not its own is refused too.
+// refuse returns a function that says why a request is refused by its headers, or "".
+// On loopback clients are not authenticated, so foreign host names are refused too.
 func (s *registryServer) refuse(host string) func(*http.Request) string {
 	names := access.Hosts(append(slices.Clone(s.config.RegistryHosts), host))
 	return func(req *http.Request) string {
@@ -130,7 +130,7 @@ func (s *registryServer) refuse(host string) func(*http.Request) string {
 	}
 }
 
-// control steers the collection.
+// control serves the endpoints that control the collection.
 func (s *registryServer) control() http.Handler {
 	if s == nil {
 		return http.NotFoundHandler()
@@ -138,8 +138,8 @@ func (s *registryServer) control() http.Handler {
 	return registry.NewControl(s.images, s.garbage)
 }
 
-// newRepositories makes the kind Repository, which is there without the registry
-// too: its objects can be in the database.
+// newRepositories creates the kind Repository. It exists also without the registry,
+// since its objects may be in the database.
 func newRepositories(c Config, db *sqldb.DB, st *store.Store, kinds *kind.Registry) (*repository.Repositories, error) {
 	o := repository.Options{DeclaredOnly: c.RegistryDeclared, Logger: c.Logger}
 	if !c.RegistryNoNamespaces {
@@ -148,8 +148,8 @@ func newRepositories(c Config, db *sqldb.DB, st *store.Store, kinds *kind.Regist
 	return repository.New(db, st, o)
 }
 
-// keep keeps the status of repositories up to date, until the context ends.
-func (s *registryServer) keep(ctx context.Context) error {
+// updateStatuses updates the status of Repository objects until the context ends.
+func (s *registryServer) updateStatuses(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
@@ -157,13 +157,13 @@ func (s *registryServer) keep(ctx context.Context) error {
 }
 
 // loopback says whether only this machine can reach a host. A name other than
-// localhost may mean anything.
+// localhost may resolve to any address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// meters are the figures of its collector.
+// meters returns the metrics of its collector.
 func (s *registryServer) meters() []prometheus.Collector {
 	if s == nil {
 		return nil
@@ -171,7 +171,7 @@ func (s *registryServer) meters() []prometheus.Collector {
 	return []prometheus.Collector{s.garbage}
 }
 
-// collect removes what nothing uses any more, until the context ends.
+// collect removes garbage until the context ends.
 func (s *registryServer) collect(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -179,15 +179,14 @@ func (s *registryServer) collect(ctx context.Context) error {
 	return s.garbage.Run(ctx)
 }
 
-// run serves until the context ends. On loopback it is plain HTTP and for
-// everybody, as clients expect of a registry on localhost. Anywhere else it is
-// TLS, and only for callers that the server knows, unless it was told that
-// somebody before it sees to both.
+// run serves until the context ends. On loopback it serves plain HTTP to all clients,
+// as they expect of a registry on localhost. Elsewhere it serves TLS to known clients,
+// unless RegistryPlainHTTP says that a proxy in front of it does both.
 func (s *registryServer) run(ctx context.Context, identity *access.Identity) error {
 	if s == nil {
 		return nil
 	}
-	web := newWeb(boundBodies(registryBodies, s.images), identity, s.config)
+	web := newHTTPServer(limitBodies(registryBodies, s.images), identity, s.config)
 	listener := stallListener{s.listener, s.config.StallTimeout}
 	ended := make(chan error, 1)
 	go func() {
@@ -206,7 +205,7 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	defer cancel()
 	err := web.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		// Uploads can take hours; they are resumed.
+		// Uploads can take hours; clients resume them.
 		err = web.Close()
 	}
 	<-ended
@@ -216,26 +215,25 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	return nil
 }
 
-// close gives the address free when run will not.
+// close closes the listener if run is never called.
 func (s *registryServer) close() {
 	if s != nil {
 		_ = s.listener.Close() // run may have closed it
 	}
 }
 
-// url is where clients find the registry; empty: nowhere.
+// url returns the address for clients, or "" without a registry.
 func (s *registryServer) url() string {
 	switch {
 	case s == nil:
 		return ""
 	case s.plain:
-		return "http://" + reachable(s.config.RegistryListen, s.listener)
+		return "http://" + clientAddress(s.config.RegistryListen, s.listener)
 	}
-	return "https://" + reachable(s.config.RegistryListen, s.listener)
+	return "https://" + clientAddress(s.config.RegistryListen, s.listener)
 }
 
-// registryNames are names that the serving certificate has to have for the
-// registry.
+// registryNames returns the names that the serving certificate needs for the registry.
 func registryNames(c Config) []string {
 	host, _, err := net.SplitHostPort(c.RegistryListen)
 	if ip := net.ParseIP(host); err != nil || host == "" || loopback(host) || ip != nil && ip.IsUnspecified() {

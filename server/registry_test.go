@@ -114,7 +114,7 @@ func TestRegistryPlainHTTP(t *testing.T) {
 		t.Errorf("a catalog by plain HTTP: %d", status)
 	}
 	r.stop()
-	if !strings.Contains(log.String(), "whoever reaches it can push and delete") {
+	if !strings.Contains(log.String(), "every client that reaches it can push and delete") {
 		t.Errorf("no warning in the log:\n%s", log.String())
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// renewEvery is how often the certificates are looked at. They are replaced 30
-// days before they end, so a few failures do no harm.
+// renewEvery is how often the certificates are checked. They are replaced 30 days
+// before they expire, so a few failures are harmless.
 const renewEvery = time.Hour
 
 // renewal keeps the serving and the administrator's certificate valid while the
@@ -23,17 +23,17 @@ type renewal struct {
 	every           time.Duration
 	log             *slog.Logger
 
-	owed bool // the kubeconfig could not be written; owned by run
+	writePending bool // the kubeconfig must still be written; owned by run
 }
 
 func newRenewal(c Config, identity *access.Identity, l net.Listener) *renewal {
 	return &renewal{
-		identity: identity, kubeconfig: kubeconfig(c), url: "https://" + reachable(c.Listen, l),
+		identity: identity, kubeconfig: kubeconfig(c), url: "https://" + clientAddress(c.Listen, l),
 		now: time.Now, every: renewEvery, log: c.Logger,
 	}
 }
 
-// run renews until the context ends. A failure is logged, and tried again.
+// run renews until the context ends. It logs a failure and retries after every.
 func (r *renewal) run(ctx context.Context) error {
 	ticker := time.NewTicker(r.every)
 	defer ticker.Stop()
@@ -43,22 +43,22 @@ func (r *renewal) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := r.runOne(); err != nil {
+		if err := r.renewOnce(); err != nil {
 			r.log.Error("certificates could not be renewed; the next try is in "+r.every.String(), "error", err)
 		}
 	}
 }
 
-func (r *renewal) runOne() error {
+func (r *renewal) renewOnce() error {
 	serving, servingErr := r.identity.Renew(r.now())
 	if serving {
 		r.log.Info("the serving certificate was renewed")
 	}
 	admin, err := r.identity.RenewKubeconfig(r.kubeconfig, r.url, r.now())
-	if r.owed && err == nil && !admin {
+	if r.writePending && err == nil && !admin {
 		admin, err = true, r.identity.WriteKubeconfig(r.kubeconfig, r.url, r.now())
 	}
-	r.owed = err != nil
+	r.writePending = err != nil
 	if admin && err == nil {
 		r.log.Info("the administrator's certificate was renewed; copies of the kubeconfig end with the old one", "kubeconfig", r.kubeconfig)
 	}

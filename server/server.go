@@ -1,7 +1,7 @@
 // Package server assembles Exeunt: database, store, kinds, API, listeners.
 // Start reading here: Run is the whole program in order. It opens the database,
-// assembles what stands on it (parts.go), opens what the world sees (open), and
-// runs all of that until it is told to stop.
+// builds the components that use it (parts.go), opens the listeners (open), and
+// runs all of them until the context ends.
 package server
 
 import (
@@ -29,13 +29,13 @@ import (
 // shutdownGrace is how long requests may take to finish when the server stops.
 const shutdownGrace = 10 * time.Second
 
-// Run serves until the context ends, then stops in order: watches are told,
-// requests finish, the last writes are committed.
+// Run serves until the context ends, then stops in order: watches end, requests
+// finish, the last writes are committed.
 func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
-	quietLibraries(ctx, c.Logger)
-	collectSooner()
-	defer forgetStart(c.Logger)()
+	redirectKlog(ctx, c.Logger)
+	lowerGCPercent()
+	defer releaseStartMemory(c.Logger)()
 	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
 		return err
@@ -56,8 +56,8 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 
-	// The store must outlive the API: requests that are being answered while
-	// the server stops still write.
+	// The store must outlive the API: requests that finish during the shutdown
+	// still write.
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
@@ -66,8 +66,8 @@ func Run(ctx context.Context, c Config) error {
 	return errors.Join(err, stores.Wait())
 }
 
-// serve opens and runs everything that needs a running store. It ends when ctx
-// does or when the store has failed.
+// serve opens and runs everything that needs a running store. It ends when ctx ends
+// or the store fails.
 func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	f, err := open(ctx, c, p)
 	if err != nil {
@@ -78,9 +78,9 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) error {
 	return f.run(ctx, storeCtx)
 }
 
-// front is the server as the world sees it: addresses, and what answers there
-// or works on its own.
-type front struct {
+// frontend is the running server: its listeners, their handlers, and the background
+// tasks.
+type frontend struct {
 	parts
 	config      Config
 	controller  *definition.Controller
@@ -91,10 +91,10 @@ type front struct {
 	api         *api.API
 }
 
-// open reads the stored definitions, makes the namespaces that everybody
-// expects, and opens the addresses. Nothing is answered there yet.
-func open(ctx context.Context, c Config, p parts) (f *front, err error) {
-	f = &front{parts: p, config: c, controller: definition.New(p.store, p.kinds, p.definitions, c.Logger)}
+// open reads the stored definitions, creates the system namespaces, and opens the
+// listeners. It does not serve yet.
+func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
+	f = &frontend{parts: p, config: c, controller: definition.New(p.store, p.kinds, p.definitions, c.Logger)}
 	if err := f.controller.Load(ctx); err != nil {
 		return nil, err
 	}
@@ -115,13 +115,13 @@ func open(ctx context.Context, c Config, p parts) (f *front, err error) {
 	return f, nil
 }
 
-func (f *front) newAPI(storeCtx context.Context) *api.API {
+func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine()}
 	meters := newMetrics(f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
-		MaxCascade: f.config.MaxCascade, Foresee: f.questions.Held,
+		MaxCascade: f.config.MaxCascade, GuardWarning: f.questions.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
@@ -131,10 +131,10 @@ func (f *front) newAPI(storeCtx context.Context) *api.API {
 	})
 }
 
-// run answers and works until ctx ends, the store ends or one of the tasks
-// fails; then all of them end.
-func (f *front) run(ctx, storeCtx context.Context) error {
-	web := newWeb(boundBodies(apiBodies, f.api), f.identity, f.config)
+// run serves and runs the tasks until ctx ends, the store ends or one task fails;
+// then all of them end.
+func (f *frontend) run(ctx, storeCtx context.Context) error {
+	web := newHTTPServer(limitBodies(apiBodies, f.api), f.identity, f.config)
 	web.MaxHeaderBytes = 1 << 20
 	web.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -155,18 +155,18 @@ func (f *front) run(ctx, storeCtx context.Context) error {
 		}
 		return shutdown(web, f.api, f.config.Logger)
 	})
-	announce(f.config, f.listener, f.images.url())
+	printAddresses(f.config, f.listener, f.images.url())
 	return group.Wait()
 }
 
-// tasks are what works beside the API, each until its context ends.
-func (f *front) tasks() []func(context.Context) error {
+// tasks returns the background tasks; each runs until its context ends.
+func (f *frontend) tasks() []func(context.Context) error {
 	tasks := []func(context.Context) error{
 		f.controller.Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
-		f.images.keep,
+		f.images.updateStatuses,
 		f.images.collect,
 		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
 		newRenewal(f.config, f.identity, f.listener).run,
@@ -177,9 +177,8 @@ func (f *front) tasks() []func(context.Context) error {
 	return tasks
 }
 
-// newWeb makes a server with the limits that keep slow and idle clients from
-// holding it.
-func newWeb(handler http.Handler, identity *access.Identity, c Config) *http.Server {
+// newHTTPServer creates an HTTP server with time limits for slow and idle clients.
+func newHTTPServer(handler http.Handler, identity *access.Identity, c Config) *http.Server {
 	return &http.Server{
 		Handler: stallHandler(handler, c.StallTimeout), TLSConfig: identity.TLSConfig(),
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
@@ -187,10 +186,9 @@ func newWeb(handler http.Handler, identity *access.Identity, c Config) *http.Ser
 	}
 }
 
-// shutdown ends watches first: they would hold the server up to its grace. Half of
-// the grace is theirs, so that requests that write have the other half. Clients
-// that do not read cannot make it longer: after the grace every connection is
-// closed.
+// shutdown ends watches first, because they would last for the whole grace. They get
+// half of it, so that writing requests have the other half. After the grace every
+// connection is closed, even if its client does not read.
 func shutdown(web *http.Server, a *api.API, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
@@ -210,9 +208,9 @@ func shutdown(web *http.Server, a *api.API, log *slog.Logger) error {
 	return nil
 }
 
-// quietLibraries sends what the Kubernetes libraries log to our log, for those
-// who debug. What matters of it reaches callers, or us as an error.
-func quietLibraries(ctx context.Context, log *slog.Logger) {
+// redirectKlog sends the log of the Kubernetes libraries to our debug log. Errors
+// that matter are returned by the libraries anyway.
+func redirectKlog(ctx context.Context, log *slog.Logger) {
 	if log.Enabled(ctx, slog.LevelDebug) {
 		klog.SetSlogLogger(log.With("from", "kubernetes libraries"))
 		return

@@ -336,8 +336,8 @@ func TestReachable(t *testing.T) {
 		"": outside, "0.0.0.0": outside, "::": outside, "::1": "::1", "127.0.0.1": "127.0.0.1", "db.example": "db.example",
 	} {
 		listen := net.JoinHostPort(host, "0")
-		if got := reachable(listen, l); got != net.JoinHostPort(want, port) {
-			t.Errorf("reachable(%q) = %s", listen, got)
+		if got := clientAddress(listen, l); got != net.JoinHostPort(want, port) {
+			t.Errorf("clientAddress(%q) = %s", listen, got)
 		}
 		if unspecified(host) {
 			want = "127.0.0.1"

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// A client that stops reading would hold the goroutine that answers it for ever.
-// Two guards cut it off when it has taken nothing for the stall timeout. A slow
-// client that takes something is kept.
+// A client that stops reading would block the goroutine that answers it forever. Two
+// guards disconnect it when it has read nothing for the stall timeout. A slow client
+// that still reads is kept.
 //
 //   - stallListener gives every write to a connection a deadline: HTTP/1.1 and
 //     TLS, and HTTP/2 when the client does not read from the socket.
-//   - stallHandler watches the writes to one HTTP/2 stream: the client may read
+//   - stallHandler watches the writes to one HTTP/2 stream: the client may read from
 //     its connection and never open the stream's flow-control window.
 
-// stallListener makes connections whose writes have deadlines.
+// stallListener accepts connections whose writes have deadlines.
 type stallListener struct {
 	net.Listener
 	timeout time.Duration
@@ -34,15 +34,15 @@ func (l stallListener) Accept() (net.Conn, error) {
 	return &stallConn{Conn: conn, timeout: l.timeout}, nil
 }
 
-// stallConn gives each write the earlier of two deadlines: that of
-// SetWriteDeadline, and timeout from now. After a write that timed out all
-// others fail at once: what closes the connection must not wait again.
+// stallConn gives each write the earlier of two deadlines: that of SetWriteDeadline,
+// and timeout from now. After a write has timed out, all others fail immediately, so
+// that closing the connection does not wait again.
 type stallConn struct {
 	net.Conn
 	timeout time.Duration
 
 	mu       sync.Mutex
-	explicit time.Time // of SetWriteDeadline; guarded by mu
+	explicit time.Time // set by SetWriteDeadline; guarded by mu
 	broken   error     // guarded by mu
 }
 
@@ -50,7 +50,7 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetWriteDeadline also ends a write that runs.
+// SetWriteDeadline also applies to a pending write.
 func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(c.next())
 }
 
-// next is for the holder of mu.
+// next returns the deadline of the next write. The caller holds c.mu.
 func (c *stallConn) next() time.Time {
 	deadline := time.Now().Add(c.timeout)
 	if !c.explicit.IsZero() && c.explicit.Before(deadline) {
@@ -93,8 +93,8 @@ func (c *stallConn) Write(b []byte) (int, error) {
 	return n, c.end(err)
 }
 
-// CloseWrite is what net/http calls so that a client can read a refusal before
-// the connection ends.
+// CloseWrite is called by net/http so that a client can read an error response before
+// the connection closes.
 func (c *stallConn) CloseWrite() error {
 	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return conn.CloseWrite()
@@ -102,12 +102,11 @@ func (c *stallConn) CloseWrite() error {
 	return nil
 }
 
-// stallChunk is what a client of ReadFrom must take within the timeout.
+// stallChunk is how many bytes a client of ReadFrom must read within the timeout.
 const stallChunk = 256 << 10
 
-// ReadFrom lets the kernel send a file, in chunks that have a deadline each. The
-// kernel can if the source is a file, or an io.LimitedReader of one; net/http
-// passes the latter.
+// ReadFrom lets the kernel send a file (sendfile), in chunks with a deadline each. This
+// works if the source is a file, or an io.LimitedReader of one, which net/http passes.
 func (c *stallConn) ReadFrom(r io.Reader) (total int64, err error) {
 	limited, ok := r.(*io.LimitedReader)
 	if !ok {
@@ -115,7 +114,7 @@ func (c *stallConn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 	to, ok := c.Conn.(io.ReaderFrom)
 	if _, file := limited.R.(*os.File); !file || !ok {
-		// A source that is slow must not count against the client.
+		// The time of a slow source must not count against the client.
 		return io.Copy(struct{ io.Writer }{c}, r)
 	}
 	for limited.N > 0 && err == nil {
@@ -130,13 +129,13 @@ func (c *stallConn) ReadFrom(r io.Reader) (total int64, err error) {
 		limited.N -= n
 		err = c.end(err)
 		if n < size {
-			break // the source has ended
+			break // end of the source
 		}
 	}
 	return total, err
 }
 
-// stallHandler resets HTTP/2 streams whose client takes nothing for the timeout.
+// stallHandler resets HTTP/2 streams whose client reads nothing for the timeout.
 func stallHandler(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.ProtoMajor < 2 {
@@ -145,21 +144,20 @@ func stallHandler(next http.Handler, timeout time.Duration) http.Handler {
 		}
 		s := &stallWriter{ResponseWriter: w, controller: http.NewResponseController(w), timeout: timeout}
 		next.ServeHTTP(s, req)
-		// What is still buffered is written after this handler. A stream that
-		// ends in time drops the deadline.
+		// Buffered data is written after this handler. A stream that ends in time
+		// drops the deadline.
 		_ = s.controller.SetWriteDeadline(time.Now().Add(timeout))
 	})
 }
 
-// stallWriter resets its stream when a write or flush takes longer than the
-// timeout. A timer is cheaper than a deadline, which the stream's connection
-// would be told of twice for each write: an HTTP/2 deadline that passes between
-// two writes resets the stream, too.
+// stallWriter resets its stream when a write or flush takes longer than the timeout. It
+// uses a timer, because an HTTP/2 deadline that passes between two writes resets the
+// stream too, so it would have to be set and cleared for each write.
 type stallWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController
 	timeout    time.Duration
-	timer      *time.Timer // made by the first write
+	timer      *time.Timer // created by the first write
 
 	mu      sync.Mutex
 	writing bool // guarded by mu
@@ -180,12 +178,12 @@ func (s *stallWriter) begin() {
 
 func (s *stallWriter) end() {
 	s.timer.Stop()
-	s.mu.Lock() // waits for reset: the stream must not be used after its handler
+	s.mu.Lock() // waits for reset: the stream must not be used after its handler returns
 	s.writing = false
 	s.mu.Unlock()
 }
 
-// reset makes the write that runs fail.
+// reset makes the pending write fail.
 func (s *stallWriter) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,12 +198,12 @@ func (s *stallWriter) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController looks for.
+// FlushError implements what http.ResponseController looks for.
 func (s *stallWriter) FlushError() error {
 	s.begin()
 	defer s.end()
 	return s.controller.Flush()
 }
 
-// Flush is what the library's watch handler looks for.
+// Flush implements what the library's watch handler looks for.
 func (s *stallWriter) Flush() { _ = s.FlushError() }

@@ -13,9 +13,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// openStore opens the store with the keys of its Secrets.
+// openStore opens the store with the keys for its Secrets.
 func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error) {
-	keys, made, err := openKeys(ctx, c, db)
+	keys, created, err := openKeys(ctx, c, db)
 	if err != nil {
 		return nil, err
 	}
@@ -23,17 +23,17 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		DB: db, Logger: c.Logger, Keys: keys, EventTTL: c.EventTTL,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
-	if wrong := (*store.WrongKeysError)(nil); made && errors.As(err, &wrong) {
-		// Another replica made its key first. This one has sealed nothing, and would
-		// be in the way of the right one.
+	if wrong := (*store.WrongKeysError)(nil); created && errors.As(err, &wrong) {
+		// Another replica created its key first. This one has encrypted nothing, and its
+		// file would block the right one.
 		err = errors.Join(err, os.Remove(keys.Source()))
 	}
 	return st, err
 }
 
-// openKeys reads the keys. The first start on a database makes one; on a
-// database that has been sealed, a key that is missing is never replaced.
-func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, made bool, err error) {
+// openKeys reads the keys. The first start on a database creates one. On a database
+// with encrypted Secrets a missing key is never replaced.
+func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, created bool, err error) {
 	path := c.EncryptionConfig
 	if path == "" {
 		path = filepath.Join(c.Data, "encryption.yaml")
@@ -55,7 +55,7 @@ func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, mad
 	}
 	keys, err = seal.Create(path)
 	if err == nil {
-		c.Logger.Info("made the key that seals Secrets: keep a copy, apart from the database", "file", path, "key", keys.Names()[0])
+		c.Logger.Info("created the key that seals Secrets: keep a copy, apart from the database", "file", path, "key", keys.Names()[0])
 	}
 	return keys, true, err
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// VerifyRegistry looks through the registry of a data directory, a database and
-// a blob store, whether a server is running there or not. It makes none of
-// them.
+// VerifyRegistry checks the registry in a database and a blob store, with or without a
+// running server. It creates neither of them.
 func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (sum registry.Verified, err error) {
 	c = c.withDefaults()
 	for what, place := range map[string]string{"--database": c.Database, "--registry-storage": c.RegistryStorage} {

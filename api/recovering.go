@@ -8,12 +8,12 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// attempt runs what a caller's input decides: computing a change, preparing an
-// object, judging it. The libraries that do it stumble over some inputs that
-// make no sense (a JSON patch that tests the whole document against nothing).
-// Nothing has been done at that point, so the caller is told that the input is
-// no good, and the log has the rest.
-func (r *resource) attempt(f func() error) (err error) {
+// recovering runs f and turns a panic into a Bad Request error. f works on the
+// client's input: it computes a change, or prepares or validates an object. The
+// libraries panic on some senseless inputs (a JSON patch that tests the whole
+// document against null). Nothing is written at that point, so the client gets
+// an error and the log gets the panic with its stack.
+func (r *resource) recovering(f func() error) (err error) {
 	defer func() {
 		p := recover()
 		if p == nil {
