@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ReportsGeneration says whether objects of the kind have, by their schema, a
-// status.observedGeneration: the generation that their controller has seen.
+// ReportsGeneration says whether the schema of the kind has a
+// status.observedGeneration: the generation that its controller has seen.
 func (k *Kind) ReportsGeneration() bool {
 	for _, v := range k.Versions {
 		if v.reportsGeneration() {
@@ -16,7 +16,8 @@ func (k *Kind) ReportsGeneration() bool {
 	return false
 }
 
-// reportsGeneration asks the schema of a custom kind, the Go type of a built-in one.
+// reportsGeneration reads the schema of a custom kind, or the Go type of a built-in
+// one.
 func (v *Version) reportsGeneration() bool {
 	if v.Schema != nil {
 		_, found := v.Schema.Properties["status"].Properties["observedGeneration"]
@@ -33,7 +34,7 @@ func (v *Version) reportsGeneration() bool {
 	return found
 }
 
-// fieldOf is the type of a struct's field by its JSON name.
+// fieldOf returns the type of a struct's field by its JSON name.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

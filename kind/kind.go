@@ -1,8 +1,7 @@
-// Package kind says which kinds exist and what each is like: names, versions,
-// strategies, columns, and how its objects are read from and written to the
-// wire. Built-in kinds are in kind/builtin; kinds that a
-// CustomResourceDefinition declares are made by kind/custom. The package knows
-// no store and serves no request.
+// Package kind describes the kinds that exist: their names, versions, strategies,
+// columns, and codecs. kind/builtin holds the built-in kinds. kind/custom builds
+// the kinds that a CustomResourceDefinition declares. The package does not use the
+// store and serves no requests.
 package kind
 
 import (
@@ -30,8 +29,8 @@ type Kind struct {
 	Categories []string
 	Namespaced bool
 
-	// Storage is the name objects are stored under: "deployments.apps". Two
-	// kinds may share it when they are two views of the same objects (Events).
+	// Storage is the name that objects are stored under: "deployments.apps". Two
+	// kinds share it if they are two views of the same objects (Events).
 	Storage string
 
 	// Versions are the served versions, the preferred one first.
@@ -44,29 +43,29 @@ type Kind struct {
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules
 
-	// ReturnsDeleted says that a delete answers with the object it removed
-	// instead of a Status (Pods and a few more).
+	// ReturnsDeleted makes a delete answer with the removed object instead of a
+	// Status (Pods and a few more).
 	ReturnsDeleted bool
 
-	// OrphanWarning is sent with a delete that names no policy, for a kind
-	// whose DefaultPolicy orphans and surprises people. Empty: none.
+	// OrphanWarning is sent with a delete that names no policy, for a kind whose
+	// DefaultPolicy orphans its dependents. Empty: no warning.
 	OrphanWarning string
 
-	// Refuse, when set, is why no object of this kind can be created now (its
-	// CustomResourceDefinition is being deleted). Answered with 403.
+	// Refuse, if set, is the reason why objects of this kind cannot be created now (its
+	// CustomResourceDefinition is being deleted). The client gets a 403.
 	Refuse string
 
-	// Admit, when set, checks a new object against what no Strategy may ask:
-	// other objects, other servers. An *object.Error is answered as one.
+	// Admit, if set, checks a new object against other objects or other servers, which a
+	// Strategy must not do. An *object.Error goes to the client.
 	Admit func(ctx context.Context, obj runtime.Object) error
 
-	// Ephemeral kinds are answered and never stored (the review kinds): only
-	// create works. Answer makes the reply; nil leaves it to the api package.
+	// Ephemeral kinds (the review kinds) are answered and never stored: only create
+	// works. Answer computes the reply; nil: the api package answers.
 	Ephemeral bool
 	Answer    Answer
 
-	// Source, when set, is where the objects are, instead of the store: get,
-	// list and delete work, and nothing else.
+	// Source, if set, provides the objects instead of the store. Only get, list and
+	// delete work.
 	Source Source
 }
 
@@ -78,28 +77,28 @@ type Version struct {
 	New     func() runtime.Object
 	NewList func() runtime.Object
 
-	// Decode reads a stored body into an object of this version, with its
-	// apiVersion, kind and resourceVersion set. Encode is its inverse and
-	// yields the stored form (object.Encode).
+	// Decode decodes a stored body into an object of this version, with its
+	// apiVersion, kind and resourceVersion set. Encode is its inverse and returns the
+	// stored form (object.Encode).
 	Decode func(body []byte, resourceVersion string) (runtime.Object, error)
 	Encode func(obj runtime.Object) ([]byte, error)
 
-	// Raw says that the stored JSON is this version's JSON, so that reads can
-	// be served from stored bytes.
+	// Raw says that the stored JSON equals this version's JSON, so that reads are
+	// served from stored bytes.
 	Raw bool
 
 	Strategy lifecycle.Strategy // for the object itself
 	Status   lifecycle.Strategy // for /status; nil: no such subresource
 	Scale    *Scale             // for /scale; nil: no such subresource
 
-	// ResetFields are the fields that a strategy resets, which no manager can
-	// own through that endpoint. Keyed by apiVersion.
+	// ResetFields are the fields that a strategy resets, so no manager can own them
+	// through that endpoint. The key is the apiVersion.
 	ResetFields       map[fieldpath.APIVersion]*fieldpath.Set
 	StatusResetFields map[fieldpath.APIVersion]*fieldpath.Set
 
-	// SelectableFields are the field labels a fieldSelector may name besides
-	// metadata.name and metadata.namespace. Each is the dotted JSON path of a
-	// scalar in the stored body: "spec.nodeName".
+	// SelectableFields are the field labels that a fieldSelector may name besides
+	// metadata.name and metadata.namespace. Each is the dotted JSON path of a scalar
+	// in the stored body: "spec.nodeName".
 	SelectableFields []string
 
 	Table rest.TableConvertor
@@ -108,22 +107,21 @@ type Version struct {
 	// Warning is sent with every answer (a deprecated version). Empty: none.
 	Warning string
 
-	// Schema is the OpenAPI v3 schema of the object, for kinds that are not
-	// in the built-in definitions. Nil otherwise.
+	// Schema is the OpenAPI v3 schema of the object, for kinds that are not in the
+	// built-in definitions. Nil otherwise.
 	Schema *spec.Schema
 }
 
-// Scale says where a kind keeps what its /scale subresource shows, as dotted
-// JSON paths. LabelSelectorPath may be empty; if SelectorIsObject it names a
-// metav1.LabelSelector (or, for ReplicationController, a map), otherwise a
-// string.
+// Scale holds the dotted JSON paths of the fields that /scale shows.
+// LabelSelectorPath may be empty. It points to a metav1.LabelSelector (or, for
+// ReplicationController, a map) if SelectorIsObject, and to a string otherwise.
 type Scale struct {
 	SpecReplicasPath, StatusReplicasPath, LabelSelectorPath string
 	SelectorIsObject                                        bool
 }
 
-// Wire is how objects of a version are read from and written to requests: what
-// the library's handlers need of a scheme, for typed and for custom kinds.
+// Wire holds the codecs of a version: what the library's handlers need of a scheme,
+// for typed and for custom kinds.
 type Wire struct {
 	Serializer          runtime.NegotiatedSerializer
 	StandardSerializers []runtime.SerializerInfo // nil: all of Serializer's
@@ -134,16 +132,16 @@ type Wire struct {
 	Defaulter           runtime.ObjectDefaulter
 	Typer               runtime.ObjectTyper
 	TypeConverter       managedfields.TypeConverter
-	// Custom kinds use the field manager for CRDs, and refuse strategic patches.
+	// Custom kinds use the field manager for CRDs and refuse strategic merge patches.
 	Custom bool
 }
 
-// Resource is the version's group, version and plural.
+// Resource returns the version's group, version and plural.
 func (v *Version) Resource() schema.GroupVersionResource {
 	return v.GVK.GroupVersion().WithResource(v.Kind.Plural)
 }
 
-// StorageName is the name a group's plural is stored under.
+// StorageName returns the name under which objects of a group and plural are stored.
 func StorageName(group, plural string) string {
 	if group == "" {
 		return plural

@@ -15,22 +15,21 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Call is what an answer may have to know of the request besides its object.
+// Call is the part of a request, besides its object, that an Answer may need.
 type Call struct {
-	Caller string // the name of who asks
-	DryRun bool   // nothing may be changed
-	// Warn sends the client a warning beside the answer. Nil: it takes none.
+	Caller string // name of the client
+	DryRun bool   // the answer must change nothing
+	// Warn sends the client a warning with the answer. Nil: warnings are dropped.
 	Warn func(text string)
 }
 
-// Answer makes the reply to an object of an ephemeral kind. It may change the
+// Answer computes the reply to an object of an ephemeral kind. It may change the
 // object and return it.
 type Answer func(ctx context.Context, obj runtime.Object, call Call) (runtime.Object, error)
 
-// NewQuestion makes an ephemeral kind of a Go type that a scheme knows: a create
-// is answered, and nothing is stored. It lives in no namespace, like the review
-// kinds of Kubernetes: what a question is about is in its spec, and may live in
-// one.
+// NewQuestion creates an ephemeral kind from a Go type of the scheme: a create is
+// answered, and nothing is stored. Like the review kinds of Kubernetes it is
+// cluster-scoped; its spec names the object, which may be namespaced.
 func NewQuestion(scheme *runtime.Scheme, example runtime.Object, plural string, described *spec.Schema, answer Answer) *Kind {
 	gvks, _, err := scheme.ObjectKinds(example)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Registry is the set of kinds that exist now. Reads take a snapshot without
-// locking; a change replaces the snapshot and wakes those who follow it.
+// Registry is the current set of kinds. Reads take a snapshot without a lock. A
+// change replaces the snapshot and closes the channel of Changed.
 type Registry struct {
-	mu       sync.Mutex // guards writing
+	mu       sync.Mutex // serializes changes
 	current  atomic.Pointer[Snapshot]
 	followMu sync.Mutex
 	changed  chan struct{} // guarded by followMu; closed when the snapshot changes
@@ -22,13 +22,13 @@ type Registry struct {
 
 // Snapshot is an immutable set of kinds.
 type Snapshot struct {
-	Kinds     []*Kind // by group, then plural
+	Kinds     []*Kind // sorted by group, then plural
 	resources map[schema.GroupVersionResource]*Version
 	storage   map[string]*Kind
 	named     map[schema.GroupKind]*Kind
 }
 
-// NewRegistry starts with these kinds.
+// NewRegistry creates a registry with these kinds.
 func NewRegistry(kinds []*Kind) *Registry {
 	r := &Registry{changed: make(chan struct{})}
 	r.current.Store(newSnapshot(kinds))
@@ -57,26 +57,24 @@ func newSnapshot(kinds []*Kind) *Snapshot {
 	return s
 }
 
-// Snapshot returns the kinds as they are now.
+// Snapshot returns the current kinds.
 func (r *Registry) Snapshot() *Snapshot { return r.current.Load() }
 
-// Changed returns the kinds as they are now and a channel that is closed when
-// they are no longer.
+// Changed returns the current kinds and a channel that is closed when they change.
 func (r *Registry) Changed() (*Snapshot, <-chan struct{}) {
 	r.followMu.Lock()
 	defer r.followMu.Unlock()
 	return r.current.Load(), r.changed
 }
 
-// Put adds kinds, each in the place of one with the same storage name and
-// group.
+// Put adds kinds. Each replaces the kind with the same storage name and group.
 func (r *Registry) Put(kinds ...*Kind) {
 	r.change(func(old *Kind) bool {
 		return !slices.ContainsFunc(kinds, func(k *Kind) bool { return old.Storage == k.Storage && old.Group == k.Group })
 	}, kinds...)
 }
 
-// Remove forgets the kind with this storage name.
+// Remove removes the kind with this storage name.
 func (r *Registry) Remove(storage string) {
 	r.change(func(old *Kind) bool { return old.Storage != storage })
 }
@@ -110,13 +108,13 @@ func (s *Snapshot) Stored(storage string) (*Kind, bool) {
 	return k, ok
 }
 
-// OfGroupKind finds a kind by the name that clients use, in any version.
+// OfGroupKind finds a kind by group and kind name, in any version.
 func (s *Snapshot) OfGroupKind(gk schema.GroupKind) (*Kind, bool) {
 	k, ok := s.named[gk]
 	return k, ok
 }
 
-// Named finds a kind by the name that clients use; nil: there is none.
+// Named finds a kind by group, version and kind name; nil: not found.
 func (s *Snapshot) Named(gvk schema.GroupVersionKind) *Kind {
 	for _, k := range s.Kinds {
 		if k.Group != gvk.Group || k.Name != gvk.Kind {
@@ -131,8 +129,8 @@ func (s *Snapshot) Named(gvk schema.GroupVersionKind) *Kind {
 	return nil
 }
 
-// Names is what clients call the kind with this storage name. One that nobody
-// serves any more is called by its plural and group.
+// Names returns the kind and apiVersion that clients use for a storage name. For a
+// kind that is no longer served, it returns plural and group.
 func (s *Snapshot) Names(storage string) (kind, apiVersion string) {
 	if k, ok := s.storage[storage]; ok && len(k.Versions) > 0 {
 		return k.Name, k.Versions[0].GVK.GroupVersion().String()
@@ -141,8 +139,8 @@ func (s *Snapshot) Names(storage string) (kind, apiVersion string) {
 	return kind, apiVersion
 }
 
-// GroupVersions lists the served versions of a group, the preferred one first,
-// in the order in which Kubernetes ranks version names.
+// GroupVersions lists the served versions of a group in the order that Kubernetes
+// gives version names, the preferred one first.
 func (s *Snapshot) GroupVersions(group string) []string {
 	seen := map[string]bool{}
 	var out []string

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// NewTable is what a Version's Table makes of an object or of a list: a row for
-// each. Rows carry their object; the library's handler drops it or reduces it to
-// metadata. options says whether the columns are wanted too.
+// NewTable converts an object or a list to a Table with one row per object. Rows carry
+// their object; the library's handler drops it or reduces it to metadata. options says
+// whether to include the column definitions.
 func NewTable(obj, options runtime.Object, columns []metav1.TableColumnDefinition, row func(runtime.Object) (metav1.TableRow, error)) (*metav1.Table, error) {
 	t := &metav1.Table{Rows: []metav1.TableRow{}}
 	if o, ok := options.(*metav1.TableOptions); !ok || o == nil || !o.NoHeaders {
@@ -36,7 +36,7 @@ func NewTable(obj, options runtime.Object, columns []metav1.TableColumnDefinitio
 	return t, meta.EachListItem(obj, add)
 }
 
-// Cells makes the row function of NewTable for objects of one Go type.
+// Cells returns the row function of NewTable for objects of one Go type.
 func Cells[P any](cells func(P) []any) func(runtime.Object) (metav1.TableRow, error) {
 	return func(item runtime.Object) (metav1.TableRow, error) {
 		p, ok := item.(P)

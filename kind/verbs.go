@@ -2,8 +2,7 @@ package kind
 
 import "slices"
 
-// The verbs of the API by what they may be used on; alphabetical, as discovery
-// shows them.
+// The verbs by type of kind, in alphabetical order, as discovery shows them.
 var (
 	allVerbs       = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	namespaceVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
@@ -11,7 +10,7 @@ var (
 	answerVerbs    = []string{"create"}
 )
 
-// Verbs are what can be done with objects of the kind.
+// Verbs returns the verbs that the kind supports.
 func (k *Kind) Verbs() []string {
 	switch {
 	case k.Ephemeral:
@@ -19,14 +18,14 @@ func (k *Kind) Verbs() []string {
 	case k.Source != nil:
 		return sourceVerbs
 	case k.IsNamespace():
-		// One request that empties the whole server is always a mistake.
+		// A request that deletes all namespaces is always a mistake.
 		return namespaceVerbs
 	}
 	return allVerbs
 }
 
-// Allows says whether the verb is one of the kind's.
+// Allows says whether the kind supports the verb.
 func (k *Kind) Allows(verb string) bool { return slices.Contains(k.Verbs(), verb) }
 
-// IsNamespace says whether this is the kind Namespace, which others live in.
+// IsNamespace says whether this is the kind Namespace.
 func (k *Kind) IsNamespace() bool { return k.Group == "" && k.Name == "Namespace" }

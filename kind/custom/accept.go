@@ -15,20 +15,20 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// Accept decides which status a definition should have now, given the others,
-// and whether that differs from the one it has. Others of other groups and the
-// definition itself may be among them; see [Reserve] for built-in kinds.
+// Accept decides which status a definition should have, given the others, and
+// whether it differs from the present one. others may include the definition itself
+// and definitions of other groups; see [Reserve] for built-in kinds.
 //
-// Names are held by whoever had them accepted first. A definition gets each
-// name that is free, and is established once it has had all of them; it stays
-// so if it later asks for a name that is taken. Changing one definition may
-// free names for others: after a status differed, or a definition has gone, ask
-// again for the others of its group.
+// The definition that had a name accepted first holds it. A definition gets each
+// name that is free. It is established once it has all its names, and stays
+// established if it later asks for a name that is taken. A change or removal of one
+// definition may free names for others: call Accept again for the others of its
+// group.
 //
-// A definition that is being deleted is given nothing new.
+// A definition that is being deleted gets no new names.
 func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition, now time.Time) (apiextensionsv1.CustomResourceDefinitionStatus, bool) {
 	status := *crd.Status.DeepCopy()
-	at := metav1.NewTime(now).Rfc3339Copy() // as it will be read again
+	at := metav1.NewTime(now).Rfc3339Copy() // the precision of the stored form
 	if crd.DeletionTimestamp != nil {
 		acceptDeletion(&status, at)
 		return status, !equality.Semantic.DeepEqual(status, crd.Status)
@@ -45,8 +45,7 @@ func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 	return status, !equality.Semantic.DeepEqual(status, crd.Status)
 }
 
-// acceptDeletion says that the kind's objects are being deleted, unless
-// something more exact has been said already.
+// acceptDeletion sets the condition Terminating, unless it is already set.
 func acceptDeletion(status *apiextensionsv1.CustomResourceDefinitionStatus, at metav1.Time) {
 	if condition(status.Conditions, apiextensionsv1.Terminating) != nil {
 		return
@@ -59,8 +58,8 @@ func acceptDeletion(status *apiextensionsv1.CustomResourceDefinitionStatus, at m
 	}, at)
 }
 
-// taken are the names that others in the group hold. Plurals, singulars and
-// short names are one space, since clients may use any of them in one place.
+// taken are the names that other definitions of the group hold. Plurals, singulars and
+// short names share one namespace, since clients may use any of them.
 type taken struct{ resources, kinds sets.Set[string] }
 
 func takenBy(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) taken {
@@ -77,9 +76,9 @@ func takenBy(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensi
 	return t
 }
 
-// acceptNames moves every wanted name that is free, or already held, into
-// names. The condition tells of one conflict; where there are several, of the
-// last in the order of the fields, as Kubernetes does.
+// acceptNames copies every wanted name that is free, or already held, into names. The
+// condition reports one conflict; of several, the last in the order of the fields, as
+// in Kubernetes.
 func acceptNames(names *apiextensionsv1.CustomResourceDefinitionNames, wanted apiextensionsv1.CustomResourceDefinitionNames, t taken) apiextensionsv1.CustomResourceDefinitionCondition {
 	verdict := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type:    apiextensionsv1.NamesAccepted,
@@ -118,7 +117,7 @@ func acceptNames(names *apiextensionsv1.CustomResourceDefinitionNames, wanted ap
 
 func inUse(name string) error { return fmt.Errorf("%q is already in use", name) }
 
-// establish is the Established condition of a definition that is not yet.
+// establish returns the Established condition of a definition without one.
 func establish(names apiextensionsv1.CustomResourceDefinitionCondition) apiextensionsv1.CustomResourceDefinitionCondition {
 	out := apiextensionsv1.CustomResourceDefinitionCondition{
 		Type:    apiextensionsv1.Established,
@@ -134,8 +133,8 @@ func establish(names apiextensionsv1.CustomResourceDefinitionCondition) apiexten
 	return out
 }
 
-// approval is the condition of definitions in Kubernetes' own groups, and nil
-// for all others.
+// approval returns the condition of definitions in Kubernetes' own groups, and nil for
+// all others.
 func approval(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionCondition {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return nil
@@ -159,8 +158,7 @@ func approval(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cu
 	return out
 }
 
-// set puts a condition in its place. Its time is that of its last change of
-// status.
+// set replaces or adds a condition. LastTransitionTime changes only with the status.
 func set(status *apiextensionsv1.CustomResourceDefinitionStatus, c apiextensionsv1.CustomResourceDefinitionCondition, at metav1.Time) {
 	c.LastTransitionTime = at
 	old := condition(status.Conditions, c.Type)
@@ -175,7 +173,7 @@ func set(status *apiextensionsv1.CustomResourceDefinitionStatus, c apiextensions
 	*old = c
 }
 
-// condition finds a condition, or nil.
+// condition finds a condition; nil: not found.
 func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
 	for i := range list {
 		if list[i].Type == t {
@@ -185,15 +183,15 @@ func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiex
 	return nil
 }
 
-// Established says whether a definition's kind is to be served: it has been
-// established. A definition that is being deleted is served until it is gone.
+// Established says whether a definition's kind is served. A definition that is being
+// deleted is served until it is gone.
 func Established(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	c := condition(crd.Status.Conditions, apiextensionsv1.Established)
 	return c != nil && c.Status == apiextensionsv1.ConditionTrue
 }
 
-// Reserve stands for a built-in kind among the others of [Accept], so that no
-// definition takes its names.
+// Reserve represents a built-in kind in the others of [Accept], so that no definition
+// takes its names.
 func Reserve(k *kind.Kind) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	crd.Name = "built-in " + k.Storage // no definition can have this name

@@ -9,9 +9,9 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// BuiltIn makes a kind of our own from the text of a definition, YAML: it is
-// pruned, validated, shown and applied as custom kinds are, but nobody stores
-// the definition, so nobody can delete it. The text needs no more than a spec.
+// BuiltIn creates a built-in kind from the YAML of a definition. Its objects are
+// pruned, validated, shown and applied as those of custom kinds. The definition itself
+// is not stored, so it cannot be deleted. The text needs only a spec.
 func BuiltIn(definition []byte) (*kind.Kind, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(definition, crd); err != nil {

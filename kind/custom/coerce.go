@@ -9,22 +9,22 @@ import (
 	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// coercer does for generic objects what decoding into a Go struct does for
-// typed ones: metadata gets its types, unknown fields go, and so do nulls where
-// the schema allows none.
+// coercer does for unstructured objects what decoding into a Go struct does for typed
+// ones: it types the metadata, and removes unknown fields and nulls that the schema
+// does not allow.
 type coercer struct {
 	kind    runtimeschema.GroupKind
 	schemas schemas
 
-	// lenient drops malformed metadata instead of refusing the object. It is
-	// for stored bodies: whatever is stored has to stay readable.
+	// lenient drops malformed metadata instead of refusing the object. It is for stored
+	// bodies, which must stay readable.
 	lenient bool
-	// track lists the fields that go, for strict field validation.
+	// track returns the removed fields, for strict field validation.
 	track bool
 }
 
-// apply changes u in place. Objects of other kinds (options pass here too) get
-// their metadata typed and are otherwise left alone.
+// apply changes u in place. For objects of other kinds (options, for example) it only
+// types the metadata.
 func (c coercer) apply(u *unstructured.Unstructured) (unknown []string, err error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
@@ -51,7 +51,7 @@ func (c coercer) apply(u *unstructured.Unstructured) (unknown []string, err erro
 		}
 		unknown = append(unknown, more...)
 	}
-	// The schema may speak of these three, and must not have touched them.
+	// Restore these three: the schema may mention them, but must not change them.
 	if hasKind {
 		u.SetKind(kind)
 	}
@@ -64,14 +64,14 @@ func (c coercer) apply(u *unstructured.Unstructured) (unknown []string, err erro
 	return unknown, nil
 }
 
-// fit prunes u to the schema, and types the metadata of objects embedded in it.
+// fit prunes u to the schema, and types the metadata of embedded objects.
 func (c coercer) fit(u *unstructured.Unstructured, s *schema.Structural) ([]string, error) {
 	unknown := pruning.PruneWithOptions(u.Object, s, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: c.track})
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
 	fieldErr, more := objectmeta.CoerceWithOptions(nil, u.Object, s, false, objectmeta.CoerceOptions{
 		DropInvalidFields: c.lenient, ReturnUnknownFieldPaths: c.track,
 	})
-	if fieldErr != nil { // a *field.Error: must not become a non-nil error by itself
+	if fieldErr != nil { // a nil *field.Error in an error would not be nil
 		return nil, fieldErr
 	}
 	return append(unknown, more...), nil

@@ -13,14 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// converter is conversion strategy None: an object becomes another version's by
-// a change of its apiVersion. Its methods change the object they are given;
-// safely does not.
+// converter implements the conversion strategy None: only the apiVersion changes. Its
+// methods change the given object; those of copyingConverter do not.
 type converter struct {
 	group      string
 	namespaced bool
-	selectable map[string][]string // field labels by version; a key for each version
-	scale      bool                // some version has /scale, so Scale objects pass here
+	selectable map[string][]string // field labels by version; has a key for every version
+	scale      bool                // some version has /scale, so Scale objects are converted too
 }
 
 var _ runtime.ObjectConvertor = (*converter)(nil)
@@ -38,7 +37,7 @@ func newConverter(crd *apiextensionsv1.CustomResourceDefinition) *converter {
 	return c
 }
 
-// selectableFields are a version's field labels: ".spec.color" is "spec.color".
+// selectableFields returns a version's field labels: ".spec.color" is "spec.color".
 func selectableFields(v apiextensionsv1.CustomResourceDefinitionVersion) []string {
 	var out []string
 	for _, f := range v.SelectableFields {
@@ -47,7 +46,7 @@ func selectableFields(v apiextensionsv1.CustomResourceDefinitionVersion) []strin
 	return out
 }
 
-// ConvertFieldLabel accepts the labels that a field selector may name.
+// ConvertFieldLabel accepts the supported labels of a field selector.
 func (c *converter) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
 	switch {
 	case label == "metadata.name",
@@ -58,7 +57,7 @@ func (c *converter) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value 
 	return "", "", fmt.Errorf("field label not supported: %s", label)
 }
 
-// Convert makes in the content of out, in the version that out says it is of.
+// Convert copies the content of in to out, in the version of out.
 func (c *converter) Convert(in, out, context any) error {
 	_, scaleIn := in.(*autoscalingv1.Scale)
 	_, scaleOut := out.(*autoscalingv1.Scale)
@@ -120,11 +119,11 @@ func (c *converter) check(versions ...schema.GroupVersion) error {
 	return nil
 }
 
-// safely converts a copy and leaves what it is given as it was.
-type safely struct{ *converter }
+// copyingConverter converts a copy and leaves its input unchanged.
+type copyingConverter struct{ *converter }
 
-// Convert is like converter.Convert.
-func (s safely) Convert(in, out, context any) error {
+// Convert is converter.Convert on a copy.
+func (s copyingConverter) Convert(in, out, context any) error {
 	obj, ok := in.(runtime.Object)
 	if !ok {
 		return fmt.Errorf("convert %T: not an object", in)
@@ -132,7 +131,7 @@ func (s safely) Convert(in, out, context any) error {
 	return s.converter.Convert(obj.DeepCopyObject(), out, context)
 }
 
-// ConvertToVersion is like converter.ConvertToVersion.
-func (s safely) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+// ConvertToVersion is converter.ConvertToVersion on a copy.
+func (s copyingConverter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	return s.converter.ConvertToVersion(in.DeepCopyObject(), target)
 }

@@ -1,12 +1,11 @@
-// Package custom holds CustomResourceDefinition as a kind, and makes the kinds
-// that CustomResourceDefinitions declare.
+// Package custom holds the kind CustomResourceDefinition, and builds the kinds that
+// CustomResourceDefinitions declare.
 //
-// It promises that a definition is judged by Kubernetes' own rules
-// ([Definition]), that one is accepted or refused without side effects
-// ([Accept]), and that an accepted one becomes a kind whose objects are pruned,
-// defaulted, validated and shown as Kubernetes does it ([New]). It knows no
-// store: who watches the definitions and registers the kinds is the server's
-// business. Start reading at New.
+// [Definition] validates definitions by Kubernetes' own rules. [Accept] accepts or
+// refuses one without side effects. [New] turns an accepted one into a kind whose
+// objects are pruned, defaulted, validated and shown as in Kubernetes. The package does
+// not use the store: kind/definition watches the definitions and registers the kinds.
+// Start reading at New.
 package custom
 
 import (
@@ -24,14 +23,14 @@ import (
 // terminating is the answer to a create while the definition is being deleted.
 const terminating = "create not allowed while custom resource definition is terminating"
 
-// New makes the kind that an established definition declares, with one version
-// for each served one. A definition that serves no version gives a kind without
-// versions: its objects cannot be reached but can still be collected.
+// New builds the kind that an established definition declares, with all its served
+// versions. A definition that serves no version gives a kind without versions: clients
+// cannot reach its objects, but they can still be collected.
 //
-// New is cheap: rules are compiled and the model for server-side apply is built
-// when a version is first written to.
+// New is cheap: the first write to a version compiles its rules and builds its model
+// for server-side apply.
 func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
-	crd = crd.DeepCopy() // the kind must not change when the caller's value does
+	crd = crd.DeepCopy() // the kind must not change with the caller's value
 	if err := checkServable(crd); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
 	}
@@ -71,8 +70,8 @@ func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
 	return k, nil
 }
 
-// checkServable refuses what validation would never have let in, so that the
-// code behind it need not think of it.
+// checkServable refuses definitions that validation never accepts, so that later code
+// does not have to handle them.
 func checkServable(crd *apiextensionsv1.CustomResourceDefinition) error {
 	names := crd.Status.AcceptedNames
 	if names.Plural == "" || names.Singular == "" || names.Kind == "" || names.ListKind == "" {
@@ -121,5 +120,5 @@ func newFamily(crd *apiextensionsv1.CustomResourceDefinition) (*family, error) {
 	return f, nil
 }
 
-// gvk is the family's kind in one of its versions.
+// gvk returns the family's kind in one of its versions.
 func (f *family) gvk(version string) schema.GroupVersionKind { return f.kind.WithVersion(version) }

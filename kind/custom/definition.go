@@ -17,8 +17,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Definition is the kind CustomResourceDefinition itself. A definition that is
-// deleted keeps a finalizer until all objects of its kind are gone.
+// Definition returns the kind CustomResourceDefinition itself. A deleted definition
+// keeps a finalizer until all objects of its kind are gone.
 func Definition() *kind.Kind {
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	k := &kind.Kind{
@@ -50,27 +50,27 @@ func Definition() *kind.Kind {
 		Raw:               true,
 		Strategy:          definitionStrategy{},
 		Status:            definitionStatusStrategy{},
-		ResetFields:       resets(gvk, "status"),
-		StatusResetFields: resets(gvk, "spec"),
+		ResetFields:       resetFields(gvk, "status"),
+		StatusResetFields: resetFields(gvk, "spec"),
 		Table:             definitionTable{},
 		Wire:              definitionWire(),
 	}}
 	return k
 }
 
-func resets(gvk schema.GroupVersionKind, name string) map[fieldpath.APIVersion]*fieldpath.Set {
+func resetFields(gvk schema.GroupVersionKind, name string) map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		apiVersion(gvk.GroupVersion().String()): fieldpath.NewSet(fieldpath.MakePathOrDie(name)),
 	}
 }
 
-// definitionScheme knows apiextensions.k8s.io/v1 with its defaults, and what a
-// server says besides objects. It has no internal types: v1 is what is served
-// and stored.
+// definitionScheme holds apiextensions.k8s.io/v1 with its defaults, and the types of
+// responses that are not objects (Status, for example). It has no internal types: v1
+// is served and stored.
 var definitionScheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(s); err != nil {
-		panic(fmt.Sprintf("definition scheme: %v", err)) // constants only: one call in a test is proof
+		panic(fmt.Sprintf("definition scheme: %v", err)) // the input is constant, so every test run would fail
 	}
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s

@@ -20,8 +20,8 @@ var (
 	_ lifecycle.Strategy = definitionStatusStrategy{}
 )
 
-// definitionStrategy prepares definitions as v1 and has the library judge them,
-// which it does in its internal version.
+// definitionStrategy prepares definitions as v1, and lets the library validate them in
+// its internal version.
 type definitionStrategy struct{}
 
 func (definitionStrategy) NamespaceScoped() bool { return false }
@@ -50,8 +50,8 @@ func (definitionStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 	crd.Status.StoredVersions = withStorage(crd)
 }
 
-// withStorage is status.storedVersions with the storage version in it: from the
-// moment a version is declared the storage version, objects may be stored in it.
+// withStorage returns status.storedVersions including the storage version: objects may
+// be stored in it as soon as it is declared.
 func withStorage(crd *apiextensionsv1.CustomResourceDefinition) []string {
 	stored := crd.Status.StoredVersions
 	for _, v := range crd.Spec.Versions {
@@ -91,13 +91,13 @@ func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.O
 		return errs
 	}
 	if equality.Semantic.DeepEqual(crd.Spec, before.Spec) {
-		return nil // it must be possible to let go of what another release let in
+		return nil // an invalid spec from another release must stay updatable (finalizers)
 	}
 	return servable(obj)
 }
 
-// selectable refuses selectable fields of a version whose schema is missing or
-// not structural: the library looks them up in it and does not ask first.
+// selectable refuses selectable fields of a version whose schema is missing or not
+// structural: the library would use that schema without a check.
 func selectable(obj runtime.Object) (errs field.ErrorList) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -117,8 +117,8 @@ func selectable(obj runtime.Object) (errs field.ErrorList) {
 	return errs
 }
 
-// servable refuses what the library lets in and nobody could serve: a kind
-// would be established and then missing.
+// servable refuses definitions that the library accepts but this server cannot serve:
+// their kind would be established and then missing.
 func servable(obj runtime.Object) (errs field.ErrorList) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -143,7 +143,7 @@ func servable(obj runtime.Object) (errs field.ErrorList) {
 	return nil
 }
 
-// supported refuses what Kubernetes has and this server does not.
+// supported refuses features of Kubernetes that this server does not have.
 func supported(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensions.WebhookConverter {
 		return field.ErrorList{field.Invalid(field.NewPath("spec", "conversion", "strategy"), c.Strategy,
@@ -174,8 +174,8 @@ func (definitionStrategy) AllowCreateOnUpdate(context.Context) bool { return fal
 
 func (definitionStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
 
-// definitionStatusStrategy is for /status: only the spec is out of reach there.
-// Kubernetes lets metadata be written through it too.
+// definitionStatusStrategy is the strategy of /status: it keeps the spec. As in
+// Kubernetes, metadata can be changed.
 type definitionStatusStrategy struct{ definitionStrategy }
 
 func (definitionStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -200,18 +200,18 @@ func (definitionStatusStrategy) WarningsOnUpdate(context.Context, runtime.Object
 	return nil
 }
 
-// judge is what is taken from the library's strategy for definitions.
-type judge interface {
+// definitionValidator is the part of the library's strategy for definitions that is used here.
+type definitionValidator interface {
 	Validate(ctx context.Context, obj runtime.Object) field.ErrorList
 	ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	WarningsOnCreate(ctx context.Context, obj runtime.Object) []string
 	WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string
 }
 
-func library() judge { return customresourcedefinition.NewStrategy(definitionScheme()) }
+func library() definitionValidator { return customresourcedefinition.NewStrategy(definitionScheme()) }
 
-// internal converts a definition for the library. The copy is there because the
-// two versions would otherwise share memory.
+// internal converts a definition to the library's internal version. It copies it,
+// because the two versions would otherwise share memory.
 func internal(obj runtime.Object) (*apiextensions.CustomResourceDefinition, field.ErrorList) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 // definitionTable shows definitions with the columns of Kubernetes 1.37.
 type definitionTable struct{}
 
-// ConvertToTable is for rest.TableConvertor.
+// ConvertToTable implements rest.TableConvertor.
 func (definitionTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return kind.NewTable(obj, options, definitionColumns(), kind.Cells(definitionCells))
 }

@@ -22,15 +22,14 @@ const (
 	gvkKey    = "x-kubernetes-group-version-kind"
 )
 
-// openAPI is the schema of the objects of a version, as it is published: with
-// apiVersion, kind and metadata, and with the name of the kind. References go
-// to the published ObjectMeta.
+// openAPI returns the published schema of a version: with apiVersion, kind, metadata
+// and the group, version and kind. References point to the published ObjectMeta.
 func (f *family) openAPI(version string) *spec.Schema {
 	gvk := f.gvk(version)
-	// Unfolding repeats in each part of the schema what its allOf, anyOf and
-	// the like say of it, for readers that do not combine them.
+	// Unfold repeats in each part of the schema what its allOf, anyOf etc. say, for
+	// readers that do not combine them.
 	s := f.schemas[version].Unfold().ToKubeOpenAPI()
-	addHead(s)
+	addObjectFields(s)
 	addEmbedded(s)
 	s.AddExtension(gvkKey, []any{map[string]any{
 		"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind,
@@ -38,8 +37,8 @@ func (f *family) openAPI(version string) *spec.Schema {
 	return s
 }
 
-// addHead adds what every object has.
-func addHead(s *spec.Schema) {
+// addObjectFields adds apiVersion, kind and metadata.
+func addObjectFields(s *spec.Schema) {
 	docs := metav1.TypeMeta{}.SwaggerDoc()
 	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
@@ -47,7 +46,7 @@ func addHead(s *spec.Schema) {
 		WithDescription(metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"]))
 }
 
-// addEmbedded adds it to the objects inside the object as well.
+// addEmbedded does the same for embedded objects.
 func addEmbedded(s *spec.Schema) {
 	if s == nil {
 		return
@@ -65,7 +64,7 @@ func addEmbedded(s *spec.Schema) {
 	if embedded, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !embedded {
 		return
 	}
-	addHead(s)
+	addObjectFields(s)
 	for _, name := range []string{"kind", "apiVersion"} {
 		if !slices.Contains(s.Required, name) {
 			s.Required = append(s.Required, name)
@@ -73,15 +72,15 @@ func addEmbedded(s *spec.Schema) {
 	}
 }
 
-// modelName is the name a kind is published under: "com.example.v1.Widget".
+// modelName returns the published name of a kind: "com.example.v1.Widget".
 func modelName(gvk schema.GroupVersionKind) string {
 	parts := strings.Split(gvk.Group, ".")
 	slices.Reverse(parts)
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// models are the schemas of all versions, served or not (a manager's fields may
-// be kept in a version that is no longer served), and what they refer to.
+// models returns the schemas of all versions and the schemas that they refer to.
+// Versions that are not served are included, since managed fields may be in one.
 func (f *family) models() (map[string]*spec.Schema, error) {
 	out, err := generated(runtime.NewScheme(), metav1.ObjectMeta{}.OpenAPIModelName())
 	if err != nil {
@@ -93,8 +92,8 @@ func (f *family) models() (map[string]*spec.Schema, error) {
 	return out, nil
 }
 
-// generated are the named models of the library, and what they refer to. Types
-// that the scheme knows carry the name of their kind.
+// generated returns the named models of the library and the models that they refer to.
+// Types of the scheme carry their group, version and kind.
 func generated(s *runtime.Scheme, names ...string) (map[string]*spec.Schema, error) {
 	return builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
 		GetDefinitions:    openapi.GetOpenAPIDefinitions,
@@ -102,15 +101,15 @@ func generated(s *runtime.Scheme, names ...string) (map[string]*spec.Schema, err
 	}, names...)
 }
 
-// lazyTypes is a managedfields.TypeConverter that is made when the first object
-// is written.
+// lazyTypes is a managedfields.TypeConverter that is built when the first object is
+// written.
 type lazyTypes struct {
 	get func() managedfields.TypeConverter // once
 }
 
-// newLazyTypes makes one from models. If they cannot be built, objects are
-// typed by their own content, as those of a kind without a schema are: apply
-// then takes lists as a whole, which is better than refusing every write.
+// newLazyTypes builds one from models. If that fails, field types are deduced from each
+// object, as for a kind without a schema: server-side apply then replaces lists as a
+// whole, which is better than refusing every write.
 func newLazyTypes(models func() (map[string]*spec.Schema, error)) *lazyTypes {
 	return &lazyTypes{get: sync.OnceValue(func() managedfields.TypeConverter {
 		if m, err := models(); err == nil {
@@ -122,12 +121,12 @@ func newLazyTypes(models func() (map[string]*spec.Schema, error)) *lazyTypes {
 	})}
 }
 
-// ObjectToTyped is for managedfields.TypeConverter.
+// ObjectToTyped implements managedfields.TypeConverter.
 func (l *lazyTypes) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	return l.get().ObjectToTyped(obj, opts...)
 }
 
-// TypedToObject is for managedfields.TypeConverter.
+// TypedToObject implements managedfields.TypeConverter.
 func (l *lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	return l.get().TypedToObject(value)
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// schemas are the structural schemas of a kind by version, with defaults that
-// hold only fields the schema knows.
+// schemas are the structural schemas of a kind by version. Their defaults contain only
+// fields of the schema.
 type schemas map[string]*schema.Structural
 
 func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (schemas, error) {
@@ -32,7 +32,7 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (schemas, error) 
 	return out, nil
 }
 
-// structural is a version's schema in the form that pruning and defaulting take.
+// structural returns a version's schema in the form for pruning and defaulting.
 func structural(v apiextensionsv1.CustomResourceDefinitionVersion) (*schema.Structural, error) {
 	props, err := schemaProps(v)
 	if err != nil {
@@ -45,7 +45,7 @@ func structural(v apiextensionsv1.CustomResourceDefinitionVersion) (*schema.Stru
 	return s.DeepCopy(), nil // defaults are shared with props until here
 }
 
-// schemaProps is a version's schema in the form the validators take.
+// schemaProps returns a version's schema in the form for the validators.
 func schemaProps(v apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return nil, fmt.Errorf("version %s has no schema", v.Name)
@@ -57,15 +57,14 @@ func schemaProps(v apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensi
 	return out.OpenAPIV3Schema, nil
 }
 
-// raw says whether a stored body can be shown as it is in every version.
+// raw says whether stored bodies can be served unchanged in every version.
 //
-// A read has to do two things to a body: fill in the storage version's
-// defaults, and prune what the version asked for does not know. Nothing is left
-// to fill in if no schema has a default. Nothing is left to prune if the body
-// was pruned by an equal schema when it was written, that is, if all versions
-// have the same schema and the definition is still the one it was created as.
-// After its first change (generation 2) a body may hold fields that are gone
-// from the schema, and reads have to look.
+// A read must do two things to a body: fill in the storage version's defaults, and
+// prune fields that the requested version does not have. There is nothing to fill in
+// if no schema has defaults. There is nothing to prune if the body was pruned by an
+// equal schema when it was written, that is, if all versions have the same schema and
+// the definition was never changed. After the first change (generation 2) a body may
+// contain fields that were removed from the schema, so reads must prune.
 func (s schemas) raw(generation int64) bool {
 	if generation > 1 {
 		return false

@@ -14,18 +14,18 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// strategies are the library's strategies for one version. They are made at
-// their first use, because that compiles every CEL rule of the schema: a server
-// with a thousand definitions would otherwise compile for minutes at its start.
+// strategies are the library's strategies for one version. They are built at their
+// first use, because that compiles every CEL rule of the schema: a server with a
+// thousand definitions would otherwise need minutes to start.
 type strategies struct {
 	namespaced bool
-	build      func() built // once
+	build      func() built // cached by sync.OnceValue
 }
 
 type built struct{ object, status lifecycle.Strategy }
 
-// strategies prepares the strategies of a version. What can be wrong with the
-// schema is found here; only compiling is left for later.
+// strategies prepares the strategies of a version. It reports all errors of the schema;
+// only the compiling is left for later.
 func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (*strategies, error) {
 	props, err := schemaProps(v)
 	if err != nil {
@@ -36,7 +36,7 @@ func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (
 		return nil, err
 	}
 	var (
-		statusOnly validation.SchemaValidator // nil: nothing to hold the status to
+		statusOnly validation.SchemaValidator // nil: the schema has no status
 		status     *apiextensions.CustomResourceSubresourceStatus
 		scale      *apiextensions.CustomResourceSubresourceScale
 	)
@@ -71,8 +71,8 @@ func (s *strategies) status() lifecycle.Strategy {
 	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().status }}
 }
 
-// lazy is a lifecycle.Strategy that is made when it is first asked for more
-// than the kind's scope.
+// lazy is a lifecycle.Strategy that is built when a method other than NamespaceScoped
+// is first called.
 type lazy struct {
 	namespaced bool
 	get        func() lifecycle.Strategy

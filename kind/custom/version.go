@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// version makes one served version of the family.
+// version builds one served version of the family.
 func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion) (*kind.Version, error) {
 	gvk := f.gvk(v.Name)
 	rules, err := f.strategies(*v)
@@ -63,10 +63,9 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 
 type apiVersion = fieldpath.APIVersion
 
-// decode reads a stored body in a version. Bodies do not say which version's
-// schema they were written under, so nothing is pruned by the storage version
-// here: what an older storage version stored stays visible to clients of the
-// version that still knows it.
+// decode decodes a stored body into a version. Bodies do not record the version they were
+// written in, so decode does not prune by the storage version: fields that an older
+// storage version stored stay visible in the versions that have them.
 func (f *family) decode(version string, body []byte, resourceVersion string) (runtime.Object, error) {
 	u, err := object.DecodeUnstructured(body, resourceVersion, f.gvk(version))
 	if err != nil {
@@ -79,8 +78,8 @@ func (f *family) decode(version string, body []byte, resourceVersion string) (ru
 	return u, nil
 }
 
-// encode brings an object of any version into its stored form, which has no
-// more fields than the storage version knows.
+// encode converts an object of any version to its stored form, which has only the
+// fields of the storage version.
 func (f *family) encode(obj runtime.Object) ([]byte, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -94,7 +93,7 @@ func (f *family) encode(obj runtime.Object) ([]byte, error) {
 	return object.Encode(stored)
 }
 
-// columns are the declared ones; a version that declares none shows the age.
+// columns returns the declared columns, or the age for a version without any.
 func columns(v apiextensionsv1.CustomResourceDefinitionVersion) []apiextensionsv1.CustomResourceColumnDefinition {
 	if len(v.AdditionalPrinterColumns) > 0 {
 		return v.AdditionalPrinterColumns
@@ -116,8 +115,8 @@ func scalePaths(s *apiextensionsv1.CustomResourceSubresourceScale) *kind.Scale {
 	return out
 }
 
-// statusResetFields are what a write to /status leaves alone, in every version
-// that has it: a manager's fields are kept in the version it wrote them in.
+// statusResetFields are the fields that a write to /status keeps, in every version that
+// has it: managed fields are kept in the version in which they were written.
 func (f *family) statusResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	out := map[fieldpath.APIVersion]*fieldpath.Set{}
 	for _, v := range f.crd.Spec.Versions {
@@ -129,8 +128,8 @@ func (f *family) statusResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return out
 }
 
-// deprecation is the warning that comes with every answer of a deprecated
-// version: its own, or one that names the newest version to go to.
+// deprecation returns the warning of a deprecated version: its own text, or one that
+// names the newest version to use.
 func (f *family) deprecation(v apiextensionsv1.CustomResourceDefinitionVersion) string {
 	if !v.Deprecated {
 		return ""

@@ -18,10 +18,10 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// wire is how one version of the family travels.
+// wire returns the codecs of one version of the family.
 func (f *family) wire(v apiextensionsv1.CustomResourceDefinitionVersion) *kind.Wire {
-	// Options objects arrive under the version's own name and are no custom
-	// objects: this scheme knows them, and nothing else.
+	// Options objects arrive under the version's own name, but are not custom objects.
+	// This scheme contains only them.
 	options := runtime.NewScheme()
 	options.AddUnversionedTypes(schema.GroupVersion{Group: f.kind.Group, Version: v.Name},
 		&metav1.ListOptions{}, &metav1.GetOptions{}, &metav1.DeleteOptions{})
@@ -29,10 +29,10 @@ func (f *family) wire(v apiextensionsv1.CustomResourceDefinitionVersion) *kind.W
 	s := &serializer{family: f, scheme: messages(), media: mediaTypes(typer)}
 	return &kind.Wire{
 		Serializer:          s,
-		StandardSerializers: s.media[:2:2], // protobuf is for Status, Table and the like
+		StandardSerializers: s.media[:2:2], // without protobuf, which is only for Status, Table etc.
 		ParameterCodec:      runtime.NewParameterCodec(options),
 		Creater:             creater{},
-		Convertor:           safely{f.convert},
+		Convertor:           copyingConverter{f.convert},
 		UnsafeConvertor:     f.convert,
 		Defaulter:           defaulter{delegate: options, family: f},
 		Typer:               typer,
@@ -41,8 +41,8 @@ func (f *family) wire(v apiextensionsv1.CustomResourceDefinitionVersion) *kind.W
 	}
 }
 
-// messages is the scheme of what a server says besides objects: Status, watch
-// events, options. It is made once and not changed afterwards.
+// messages is the scheme of responses and requests that are not objects: Status, watch
+// events, options. It is built once and never changed.
 var messages = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
@@ -52,8 +52,8 @@ var messages = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// mediaTypes are JSON and YAML, for everything, and protobuf last, for answers
-// that are no custom objects.
+// mediaTypes are JSON and YAML, for everything, and protobuf, last, for responses that
+// are not custom objects.
 func mediaTypes(t typer) []runtime.SerializerInfo {
 	text := func(o json.SerializerOptions) *json.Serializer {
 		return json.NewSerializerWithOptions(json.DefaultMetaFactory, creater{}, t, o)
@@ -82,8 +82,8 @@ func mediaTypes(t typer) []runtime.SerializerInfo {
 	}}
 }
 
-// serializer is the family's runtime.NegotiatedSerializer. What it decodes is
-// pruned and defaulted.
+// serializer is the family's runtime.NegotiatedSerializer. Its decoders prune objects
+// and set defaults.
 type serializer struct {
 	family *family
 	scheme *runtime.Scheme
@@ -93,12 +93,12 @@ type serializer struct {
 // SupportedMediaTypes lists JSON, YAML and protobuf.
 func (s *serializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.media }
 
-// EncoderForVersion writes objects in a version, and messages as they are.
+// EncoderForVersion encodes objects in a version, and messages unchanged.
 func (s *serializer) EncoderForVersion(e runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
-	return versioning.NewCodec(e, nil, safely{s.family.convert}, s.scheme, s.scheme, s.scheme, gv, nil, "custom")
+	return versioning.NewCodec(e, nil, copyingConverter{s.family.convert}, s.scheme, s.scheme, s.scheme, gv, nil, "custom")
 }
 
-// DecoderToVersion reads objects. A strict decoder reports unknown fields too.
+// DecoderToVersion decodes objects. A strict decoder also reports unknown fields.
 func (s *serializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	strict := false
 	if text, ok := d.(*json.Serializer); ok {
@@ -109,7 +109,7 @@ func (s *serializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersion
 	return versioning.NewCodec(nil, fitting, runtime.UnsafeObjectConvertor(s.scheme), s.scheme, s.scheme, defaults, nil, gv, "custom")
 }
 
-// decoder coerces what its delegate decodes.
+// decoder coerces the objects that its delegate decodes.
 type decoder struct {
 	delegate runtime.Decoder
 	coercer  coercer
@@ -141,10 +141,10 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return obj, gvk, nil
 }
 
-// typer knows custom objects by what they say they are, and options by type.
+// typer reads the kind of custom objects from their content, and of options by Go type.
 type typer struct{ options *runtime.Scheme }
 
-// ObjectKinds is for runtime.ObjectTyper.
+// ObjectKinds implements runtime.ObjectTyper.
 func (t typer) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return crdserverscheme.NewUnstructuredObjectTyper().ObjectKinds(obj)
@@ -152,26 +152,26 @@ func (t typer) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool,
 	return t.options.ObjectKinds(obj)
 }
 
-// Recognizes is for runtime.ObjectTyper.
+// Recognizes implements runtime.ObjectTyper.
 func (t typer) Recognizes(gvk schema.GroupVersionKind) bool { return t.options.Recognizes(gvk) }
 
-// creater makes generic objects of any kind.
+// creater creates unstructured objects of any kind.
 type creater struct{}
 
-// New is for runtime.ObjectCreater.
+// New implements runtime.ObjectCreater.
 func (creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
 	return u, nil
 }
 
-// defaulter fills in the defaults of the version an object says it is of.
+// defaulter sets the defaults of the object's own version.
 type defaulter struct {
-	delegate runtime.ObjectDefaulter // for everything that is not of the family
+	delegate runtime.ObjectDefaulter // for all types outside the family
 	family   *family
 }
 
-// Default is for runtime.ObjectDefaulter.
+// Default implements runtime.ObjectDefaulter.
 func (d defaulter) Default(obj runtime.Object) {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok || u.GetObjectKind().GroupVersionKind().GroupKind() != d.family.kind {

@@ -14,19 +14,19 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// cleanupFinalizer holds a definition until its objects are gone.
+// cleanupFinalizer keeps a definition until its objects are gone.
 const cleanupFinalizer = apiextensionsv1.CustomResourceCleanupFinalizer
 
 func hasFinalizer(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return slices.Contains(crd.Finalizers, cleanupFinalizer)
 }
 
-// clean deletes the objects of a definition that is being deleted, waits until
-// their own finalizers have let them go, and then lets the definition go.
-// A crash anywhere is harmless: the finalizer stays, and the next start cleans
-// again. New objects cannot appear meanwhile: creates are refused from the
-// moment the definition is seen to be terminating, and the last look and the
-// removal of the finalizer are repeated if the definition changed in between.
+// clean deletes the objects of a definition that is being deleted, waits until their
+// finalizers are removed, and then removes the definition's own finalizer. A crash is
+// harmless: the finalizer stays, and the next start cleans again. New objects cannot
+// appear meanwhile: creates are refused as soon as a replica sees that the definition
+// is terminating, and the last check and the removal of the finalizer are repeated if
+// the definition changed in between.
 func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) {
 	defer c.cleaning.Done()
 	wait := 10 * time.Millisecond
@@ -38,7 +38,7 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 				return
 			}
 		}
-		if err != nil && !errors.Is(err, errAgain) && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, errChanged) && ctx.Err() == nil {
 			c.log.Error("definition cannot be emptied yet", "name", crd.Name, "error", err)
 		}
 		select {
@@ -50,9 +50,9 @@ func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResou
 	}
 }
 
-// deleteInstances deletes every object, in the definition's cascade, and
-// says how many there were. A definition that bears a built-in kind's name was
-// never served: the objects under that name are not its own.
+// deleteInstances deletes every object, in the definition's cascade, and returns how
+// many it found. A definition with the name of a built-in kind is never served: the
+// objects under that name are not its own.
 func (c *Controller) deleteInstances(ctx context.Context, storage string, definition types.UID) (int, error) {
 	if c.builtin[storage] {
 		return 0, nil
@@ -86,7 +86,7 @@ func (c *Controller) deleteInstances(ctx context.Context, storage string, defini
 	return len(keys), err
 }
 
-// release removes our finalizer, and with the last one the definition.
+// release removes our finalizer. If no other is left, it removes the definition.
 func (c *Controller) release(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	o, err := c.store.Get(ctx, object.Key{Kind: c.crds.Kind.Storage, Name: crd.Name})
 	if object.Is(err, object.NotFound) || err == nil && o.UID != crd.UID {
@@ -103,7 +103,7 @@ func (c *Controller) release(ctx context.Context, crd *apiextensionsv1.CustomRes
 	current.Finalizers = slices.DeleteFunc(current.Finalizers, func(f string) bool { return f == cleanupFinalizer })
 	err = c.write(ctx, current, o.Revision, len(current.Finalizers) == 0)
 	if object.Is(err, object.Conflict) {
-		return errAgain // look again
+		return errChanged // the definition changed: check again
 	}
 	return err
 }

@@ -1,11 +1,12 @@
-// Package definition keeps the set of kinds in step with the stored
-// CustomResourceDefinitions: it accepts their names, establishes them, serves
-// what they declare, and empties a kind before its definition goes.
+// Package definition keeps the set of kinds up to date with the stored
+// CustomResourceDefinitions: it accepts their names, establishes them, serves the
+// kinds that they declare, and deletes all objects of a kind before its definition
+// is removed.
 //
-// What a definition's status should be is decided in kind/custom, purely; here
-// is only the following and the writing. Every replica follows on its own; all
-// writes are compare-and-swaps of the same decision, so it does not matter who
-// is first.
+// kind/custom decides the status of a definition, without I/O; this package follows
+// the definitions and writes the result. Every replica does so. All replicas write
+// the same decision by compare-and-swap, so the order of the replicas does not
+// matter.
 package definition
 
 import (
@@ -28,8 +29,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Controller follows the definitions. Make one with New, Load it before
-// serving, and Run it.
+// Controller follows the definitions. Create it with New, call Load before serving,
+// and then Run.
 type Controller struct {
 	store *store.Store
 	kinds *kind.Registry
@@ -37,9 +38,9 @@ type Controller struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	// reserved are the built-in kinds, whose names no definition can have, and
-	// builtin their storage names, so that no definition touches their objects
-	// either. Set once.
+	// reserved stand for the built-in kinds, whose names no definition may take.
+	// builtin are their storage names, so that no definition changes their objects.
+	// Both are constant after New.
 	reserved []*apiextensionsv1.CustomResourceDefinition
 	builtin  map[string]bool
 
@@ -50,7 +51,7 @@ type Controller struct {
 	cleaning sync.WaitGroup
 }
 
-// definition is a stored CustomResourceDefinition and what was made of it.
+// definition is a stored CustomResourceDefinition and the state of its kind.
 type definition struct {
 	crd      *apiextensionsv1.CustomResourceDefinition
 	object   object.Object
@@ -59,8 +60,8 @@ type definition struct {
 	cleaning bool
 }
 
-// servedAs tells whether a definition changed in a way that matters to what is
-// served; most changes are of its status.
+// servedAs holds what the served kind depends on. Most changes of a definition
+// change only its status and leave this equal.
 type servedAs struct {
 	uid         types.UID
 	generation  int64
@@ -69,11 +70,11 @@ type servedAs struct {
 	terminating bool
 }
 
-// settleAgain is how long after a failed write it is tried again.
-const settleAgain = time.Second
+// settleRetryDelay is the delay before a failed status write is retried.
+const settleRetryDelay = time.Second
 
-// New makes a controller. kinds holds the built-in kinds, and definitions is
-// the one among them that is called CustomResourceDefinition.
+// New creates a controller. kinds holds the built-in kinds; definitions is the kind
+// CustomResourceDefinition among them.
 func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog.Logger) *Controller {
 	c := &Controller{
 		store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
@@ -86,8 +87,8 @@ func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog
 	return c
 }
 
-// Load reads all definitions and serves what is established. What it knew
-// before and does not find has gone.
+// Load reads all definitions and serves the established ones. It drops known
+// definitions that are no longer stored.
 func (c *Controller) Load(ctx context.Context) error {
 	listing, err := c.store.List(ctx, store.ListRequest{Kind: c.crds.Kind.Storage})
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		} else if !object.Is(err, object.Expired) {
 			return err
 		}
-		// Compaction overtook us: begin again from the present state.
+		// Compaction overtook the watch: start again from the current state.
 		if err := c.Load(ctx); err != nil {
 			return err
 		}
@@ -152,13 +153,13 @@ func (c *Controller) follow(ctx context.Context) error {
 	}
 }
 
-// next waits for events, but not for long while something is left to settle:
-// nothing else would wake us to try again.
+// next waits for events. While something is left to settle, it waits at most
+// settleRetryDelay, so that the write is retried.
 func next(ctx context.Context, watcher *store.Watcher, settled bool) ([]*store.Event, int64, error) {
 	if settled {
 		return watcher.Next(ctx)
 	}
-	short, cancel := context.WithTimeout(ctx, settleAgain)
+	short, cancel := context.WithTimeout(ctx, settleRetryDelay)
 	defer cancel()
 	events, upTo, err := watcher.Next(short)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
@@ -167,7 +168,7 @@ func next(ctx context.Context, watcher *store.Watcher, settled bool) ([]*store.E
 	return events, upTo, err
 }
 
-// learn takes in a stored definition and serves it if it is established.
+// learn stores a definition in c.known and serves it if it is established.
 func (c *Controller) learn(o object.Object) {
 	decoded, err := c.crds.Decode(o.Body, o.ResourceVersion())
 	if err != nil {
@@ -181,7 +182,7 @@ func (c *Controller) learn(o object.Object) {
 	}
 	d := c.known[o.Name]
 	if d != nil && d.crd.UID != crd.UID {
-		c.forget(o.Name) // another one took the name while we did not look
+		c.forget(o.Name) // it was deleted and created again under this name
 		d = nil
 	}
 	if d == nil {
@@ -192,7 +193,7 @@ func (c *Controller) learn(o object.Object) {
 	c.serve(d)
 }
 
-// serve registers what the definition declares, if that changed.
+// serve registers the kind that the definition declares, if it changed.
 func (c *Controller) serve(d *definition) {
 	now := servedAs{
 		uid: d.crd.UID, generation: d.crd.Generation, names: fmt.Sprintf("%v", d.crd.Status.AcceptedNames),
@@ -215,8 +216,8 @@ func (c *Controller) serve(d *definition) {
 	d.kind = true
 }
 
-// withdraw stops serving a definition. One that was never served may bear the
-// name of a kind that is not its own.
+// withdraw stops serving a definition. It does nothing for a definition that was
+// never served: the kind with its name may belong to another.
 func (c *Controller) withdraw(d *definition) {
 	if d.kind {
 		c.kinds.Remove(storageName(d.crd))
@@ -231,13 +232,11 @@ func (c *Controller) forget(name string) {
 	}
 }
 
-// settle gives every definition the status it should have, and starts the
-// emptying of those that are being deleted. It says false when a status could
-// not be written.
+// settle writes the status of every definition whose status differs, and starts the
+// cleaning of those that are being deleted. It returns false if a write failed.
 //
-// The order matters when two definitions want one name: the one that was
-// written first gets it. Replicas see the same revisions in the same order, so
-// they cannot favour different ones and both win their swaps.
+// If two definitions want one name, the one with the lower revision gets it. All
+// replicas see the same revisions in the same order, so they decide alike.
 func (c *Controller) settle(ctx context.Context) bool {
 	all := slices.Clone(c.reserved)
 	var order []*definition
@@ -253,12 +252,12 @@ func (c *Controller) settle(ctx context.Context) bool {
 			before := d.crd.Status
 			if err := c.writeStatus(ctx, d, status); err != nil {
 				settled = false
-				defer func() { d.crd.Status = before }() // so that it differs again
+				defer func() { d.crd.Status = before }() // so that the next settle retries
 				if ctx.Err() == nil {
 					c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
 				}
 			}
-			// The next one is judged against names that this one has now.
+			// The following definitions are checked against the names of this one.
 			d.crd.Status = status
 		}
 		held := lifecycle.GuardOf(&d.crd.ObjectMeta).Held
@@ -271,8 +270,8 @@ func (c *Controller) settle(ctx context.Context) bool {
 	return settled
 }
 
-// writeStatus swaps in the status. Losing the swap is fine: whoever won caused
-// an event, and we look again then.
+// writeStatus swaps in the status. It ignores a lost swap: the other write causes an
+// event, and settle runs again.
 func (c *Controller) writeStatus(ctx context.Context, d *definition, status apiextensionsv1.CustomResourceDefinitionStatus) error {
 	changed := d.crd.DeepCopy()
 	changed.Status = status
@@ -299,5 +298,5 @@ func storageName(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural)
 }
 
-// errAgain says that something changed under our hands: look again.
-var errAgain = errors.New("changed meanwhile")
+// errChanged means that the definition changed meanwhile and must be read again.
+var errChanged = errors.New("changed meanwhile")
