@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// builder holds what documents are built from. It lives for one request.
+// builder holds the inputs of the documents. It lives for one request.
 type builder struct {
 	version    string
 	builtin    definitions
@@ -33,15 +33,15 @@ func newBuilder(version string) (*builder, error) {
 	return b, err
 }
 
-// part is what one group version adds to a document: its paths, in v2 form, and
-// the definitions they need, in v3 form.
+// part is the share of one group version in a document: its paths, in v2 form, and the
+// definitions that they need, in v3 form.
 type part struct {
 	gv      schema.GroupVersion
 	paths   map[string]spec.PathItem
 	schemas definitions
 }
 
-// part describes the kinds of a group version.
+// part builds the part of a group version.
 func (b *builder) part(gv schema.GroupVersion, versions []*kind.Version) (*part, error) {
 	p := &part{gv: gv, paths: map[string]spec.PathItem{}, schemas: definitions{}}
 	all := maps.Clone(b.builtin)
@@ -65,14 +65,14 @@ func (b *builder) part(gv schema.GroupVersion, versions []*kind.Version) (*part,
 	return p, nil
 }
 
-// model says which definitions describe a kind's objects.
+// model names the definitions of a kind's objects and lists.
 type model struct {
 	object, list string
 	custom       bool
 }
 
-// model finds the definitions of a kind. Those that are not built in are made,
-// and added to all.
+// model finds the definitions of a kind. It creates those that are not built in and
+// adds them to all.
 func (b *builder) model(v *kind.Version, all definitions) model {
 	object, builtin := b.names[v.GVK]
 	if !builtin || v.Schema != nil {
@@ -91,7 +91,7 @@ func (b *builder) model(v *kind.Version, all definitions) model {
 	return m
 }
 
-// documentV3 returns a group version's document, nil if there is none.
+// documentV3 returns a group version's document, or nil if there is none.
 func (s *Service) documentV3(gv schema.GroupVersion) (*document, error) {
 	if len(s.groups[gv]) == 0 || s.v3[gv] != nil {
 		return s.v3[gv], nil
@@ -120,7 +120,7 @@ func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error)
 	return d, nil
 }
 
-// documentIndex lists the v3 documents with their hashes, so all are built.
+// documentIndex lists the v3 documents with their hashes, so it builds all of them.
 func (s *Service) documentIndex() (*document, error) {
 	if s.index != nil {
 		return s.index, nil
@@ -151,7 +151,7 @@ func (s *Service) documentIndex() (*document, error) {
 	return s.index, err
 }
 
-// documentV2 returns the one document of all group versions.
+// documentV2 returns the single document of all group versions.
 func (s *Service) documentV2() (*document, error) {
 	if s.v2 != nil {
 		return s.v2, nil
@@ -178,8 +178,8 @@ func (s *Service) documentV2() (*document, error) {
 	return s.v2, err
 }
 
-// logBroken reports a group version that is left out: one kind with a schema
-// that cannot be published must not take the documents of all others with it.
+// logBroken logs a group version that is left out. A kind whose schema cannot be
+// published must not prevent the documents of the others.
 func logBroken(gv schema.GroupVersion, err error) {
 	slog.Error("group version has no OpenAPI", "groupVersion", gv.String(), "error", err)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// modelName names the definition of a kind that has no Go type: the group
-// backwards, the version and the kind.
+// modelName returns the definition name of a kind without a Go type: the reversed
+// group, the version and the kind.
 func modelName(gvk schema.GroupVersionKind) string {
 	if gvk.Group == "" {
 		return gvk.Version + "." + gvk.Kind
@@ -23,9 +23,9 @@ func modelName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// customObject makes the definition of a kind that is not built in, of the
-// schema that comes with it. A kind without a schema gets no properties at all:
-// kubectl takes a list of properties as complete, and would refuse the others.
+// customObject builds the definition of a kind that is not built in, from the kind's own
+// schema. A kind without a schema gets no properties: kubectl treats a list of
+// properties as complete and would refuse all other fields.
 func (b *builder) customObject(v *kind.Version) *spec.Schema {
 	s := new(spec.Schema).Typed("object", "")
 	if v.Schema != nil {
@@ -46,8 +46,8 @@ func (b *builder) customObject(v *kind.Version) *spec.Schema {
 	return s
 }
 
-// addObjectFields sets the fields that every object has, whatever the kind's
-// own schema says of them.
+// addObjectFields sets apiVersion, kind and metadata, even if the kind's own schema
+// describes them differently.
 func (b *builder) addObjectFields(s *spec.Schema) {
 	types := b.builtin[nameTypeMeta]
 	s.SetProperty("apiVersion", types.Properties["apiVersion"])
@@ -55,13 +55,13 @@ func (b *builder) addObjectFields(s *spec.Schema) {
 	s.SetProperty("metadata", b.metadata(nameObjectMeta))
 }
 
-// metadata is the metadata field of an object or a list.
+// metadata returns the metadata field of an object or a list.
 func (b *builder) metadata(name string) spec.Schema {
 	described := b.builtin[namePartial].Properties["metadata"].Description
 	return *refTo(prefixV3, name).WithDescription(described)
 }
 
-// customList makes the definition of the list of such a kind.
+// customList builds the definition of the list of such a kind.
 func (b *builder) customList(v *kind.Version, gvk schema.GroupVersionKind, object string) *spec.Schema {
 	types := b.builtin[nameTypeMeta]
 	items := spec.ArrayProperty(refTo(prefixV3, object)).WithDescription("The " + v.Kind.Plural + ".")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Extensions that we read or write.
+// The extensions that this package reads or writes.
 const (
 	extGVK        = "x-kubernetes-group-version-kind"
 	extAction     = "x-kubernetes-action"
@@ -20,7 +20,7 @@ const (
 	extSelectable = "x-kubernetes-selectable-fields"
 )
 
-// Names of definitions that paths and custom kinds refer to.
+// The names of definitions that paths and custom kinds refer to.
 const (
 	metaV1         = "io.k8s.apimachinery.pkg.apis.meta.v1."
 	nameObjectMeta = metaV1 + "ObjectMeta"
@@ -32,14 +32,14 @@ const (
 	nameScale      = "io.k8s.api.autoscaling.v1.Scale"
 )
 
-// Where a reference points, in each version of OpenAPI.
+// The prefix of references, in each version of OpenAPI.
 const (
 	prefixV2 = "#/definitions/"
 	prefixV3 = "#/components/schemas/"
 )
 
-// packed are the definitions of the built-in kinds and of what they refer to:
-// a JSON object of schemas by name, in v3 form, compressed.
+// packed are the definitions of the built-in kinds and of the types that they refer to:
+// a gzipped JSON object of schemas by name, in v3 form.
 //
 //go:embed builtin.json.gz
 var packed []byte
@@ -47,8 +47,8 @@ var packed []byte
 // definitions are schemas by name, in v3 form.
 type definitions map[string]*spec.Schema
 
-// loadBuiltin reads the embedded definitions. They take some ten megabytes:
-// callers drop them when their documents are built.
+// loadBuiltin reads the embedded definitions. They take about ten megabytes, so they
+// are dropped once the documents are built.
 func loadBuiltin() (definitions, error) {
 	text, err := unpack(packed)
 	if err != nil {
@@ -61,8 +61,8 @@ func loadBuiltin() (definitions, error) {
 	return d, nil
 }
 
-// names tells which definition describes a kind. The kinds that every group
-// has (DeleteOptions) are in it for each of their groups.
+// names maps each kind to the name of its definition. A kind that exists in every group
+// (DeleteOptions) has an entry for each group.
 func (d definitions) names() map[schema.GroupVersionKind]string {
 	names := map[schema.GroupVersionKind]string{}
 	for name, s := range d {
@@ -73,7 +73,7 @@ func (d definitions) names() map[schema.GroupVersionKind]string {
 	return names
 }
 
-// kindsOf reads the kinds that a schema says it describes.
+// kindsOf returns the kinds that a schema lists in its extension.
 func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 	list, _ := s.Extensions[extGVK].([]any)
 	var kinds []schema.GroupVersionKind
@@ -87,12 +87,12 @@ func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 	return kinds
 }
 
-// describeKind is a kind as an extension's value.
+// describeKind returns a kind as the value of an extension.
 func describeKind(gvk schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
-// reach copies the named definition from d to out, with all that it refers to.
+// reach copies the named definition, and all that it refers to, from d to out.
 func (d definitions) reach(name string, out definitions) error {
 	if _, done := out[name]; done {
 		return nil
@@ -119,16 +119,16 @@ func (d definitions) reach(name string, out definitions) error {
 	return nil
 }
 
-// refName is the name of the definition that a reference points to, in either
-// version of OpenAPI.
+// refName returns the definition that a reference points to, in both versions of
+// OpenAPI.
 func refName(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// refTo makes a schema that refers to a definition.
+// refTo returns a schema that refers to a definition.
 func refTo(prefix, name string) *spec.Schema {
 	return spec.RefSchema(prefix + name)
 }
 
-// without copies a schema's extensions, leaving one out.
+// without copies a schema's extensions except one.
 func without(extensions spec.Extensions, name string) spec.Extensions {
 	var out spec.Extensions
 	for k, v := range extensions {

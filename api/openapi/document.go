@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// document is one document as it is kept: compressed, since several megabytes
-// of JSON shrink to a tenth and most clients ask for gzip anyway.
+// document is a built document. It is kept compressed: several megabytes of JSON shrink
+// to a tenth, and most clients ask for gzip.
 type document struct {
-	url  string // its own, below the server
-	etag string // of the JSON, and so of every format
-	json []byte // compressed
-	// proto is the same in protobuf, compressed, made when first asked for:
-	// few clients want it. Guarded by Service.mu.
+	url  string // path of the document on this server
+	etag string // hash of the JSON; the same for every format
+	json []byte // gzipped
+	// proto is the same document in protobuf, gzipped. It is built at the first request,
+	// since few clients ask for it. Guarded by Service.mu.
 	proto   []byte
 	toProto func(json []byte) ([]byte, error)
 }
@@ -32,7 +32,7 @@ func newDocument(url string, json []byte, toProto func([]byte) ([]byte, error)) 
 	return &document{url: url, etag: fmt.Sprintf("%X", sha256.Sum256(json)), json: packed, toProto: toProto}, nil
 }
 
-// encoded returns the document's compressed bytes in a format.
+// encoded returns the document in a format, gzipped.
 func (d *document) encoded(f format) ([]byte, error) {
 	if !f.proto {
 		return d.json, nil
@@ -52,12 +52,12 @@ func (d *document) encoded(f format) ([]byte, error) {
 	return d.proto, err
 }
 
-// hashed is the document's address with its hash, under which clients may keep
-// it for as long as they like.
+// hashed returns the document's URL with its hash. Clients may cache that URL without a
+// time limit.
 func (d *document) hashed() string { return d.url + "?hash=" + d.etag }
 
-// write answers a request. A hash in the query that is not the document's is an
-// address from an old index: the client is sent to the new one.
+// write answers a request. If the hash in the query is that of an older document, it
+// redirects the client to the current one.
 func (d *document) write(w http.ResponseWriter, r *http.Request, f format, packed []byte) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")
@@ -97,9 +97,9 @@ func acceptsGzip(headers []string) bool {
 	return false
 }
 
-// writers keeps compressors, each of which takes a megabyte, from one document
-// of an index to the next. The first index builds every document while a client
-// waits: speed matters more than the last fifth of size.
+// writers pools compressors, which take a megabyte each. The first request of the index
+// builds every document while a client waits, so speed matters more than the last fifth
+// of the size.
 var writers = sync.Pool{New: func() any {
 	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	if err != nil {

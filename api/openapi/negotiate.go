@@ -2,15 +2,15 @@ package openapi
 
 import "github.com/munnerz/goautoneg"
 
-// format is a form in which a document can be had.
+// format is an encoding of a document.
 type format struct {
-	accept  string // the media type that asks for it
-	content string // the media type it is sent as
+	accept  string // the media type in the Accept header
+	content string // the media type in the Content-Type header
 	proto   bool
 }
 
-// Protobuf has two names: with "@" as it was first called, which is no valid
-// media type, and with "." as it is sent.
+// Protobuf has two names: the older one with "@", which is not a valid media type, and
+// the one with ".", which is sent.
 var (
 	formatsIndex = []format{jsonFormat}
 	formatsV2    = []format{jsonFormat, protoFormat("v2", "@"), protoFormat("v2", ".")}
@@ -24,7 +24,7 @@ func protoFormat(version, separator string) format {
 	return format{accept: name + separator + "v1.0+protobuf", content: name + ".v1.0+protobuf", proto: true}
 }
 
-// negotiate picks the format of the client's first choice that there is.
+// negotiate picks the first format in the client's order that is available.
 func negotiate(accept string, formats []format) (format, bool) {
 	if accept == "" {
 		return formats[0], true

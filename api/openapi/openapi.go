@@ -2,15 +2,15 @@
 //
 // kubectl reads these documents to explain kinds, to check manifests, to merge
 // lists by their keys and to learn which query parameters an operation takes.
-// The schemas of the built-in kinds are Kubernetes' own, generated once and
-// embedded (builtin.json.gz); those of custom kinds come with the kind. Paths
-// are the same for both and are made by one builder (paths.go).
+// The schemas of the built-in kinds are Kubernetes' own, generated once and embedded
+// (builtin.json.gz). Custom kinds bring their own schema. One builder makes the paths
+// of both (paths.go).
 //
-// Documents are built when they are asked for, never at start-up, and kept
-// compressed: what they are built from is large and is dropped afterwards. A
-// changed set of kinds rebuilds only the documents of the groups it touched.
+// Documents are built at the first request, never at start-up, and kept compressed: the
+// inputs are large and are dropped afterwards. A changed set of kinds rebuilds only the
+// documents of the changed groups.
 //
-// The package knows no store and no request but its own. Begin with ServeHTTP.
+// The package does not use the store. Begin with ServeHTTP.
 package openapi
 
 import (
@@ -30,17 +30,17 @@ import (
 // Service answers requests for OpenAPI documents.
 type Service struct {
 	registry *kind.Registry
-	version  string // of this server, shown in every document
+	version  string // of this server; part of every document
 
-	mu     sync.Mutex                              // guards all below
-	seen   *kind.Snapshot                          // what groups was read from
-	groups map[schema.GroupVersion][]*kind.Version // what each v3 document describes
-	v3     map[schema.GroupVersion]*document       // those built so far
+	mu     sync.Mutex                              // guards all fields below
+	seen   *kind.Snapshot                          // the snapshot that groups was built from
+	groups map[schema.GroupVersion][]*kind.Version // the kinds of each v3 document
+	v3     map[schema.GroupVersion]*document       // the documents built so far
 	index  *document                               // of v3; nil: not built
 	v2     *document                               // nil: not built
 }
 
-// New makes the service. It builds nothing yet.
+// New creates the service. It builds no document yet.
 func New(reg *kind.Registry, version string) *Service {
 	return &Service{registry: reg, version: version}
 }
@@ -68,7 +68,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer negotiates the format, has the document built and writes it.
+// answer negotiates the format, builds the document if needed and writes it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, formats []format, build func() (*document, error)) {
 	f, ok := negotiate(r.Header.Get("Accept"), formats)
 	if !ok {
@@ -88,9 +88,8 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, formats []forma
 	d.write(w, r, f, packed)
 }
 
-// prepare returns the document, nil if there is none, and its compressed bytes
-// in the format, building what is missing. Requests that arrive meanwhile wait,
-// and share the work.
+// prepare returns the document, or nil if there is none, and its compressed bytes in the
+// format. It builds what is missing. Concurrent requests wait and share the result.
 func (s *Service) prepare(f format, build func() (*document, error)) (*document, []byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +102,7 @@ func (s *Service) prepare(f format, build func() (*document, error)) (*document,
 	return d, packed, err
 }
 
-// refresh forgets the documents that the registry has outgrown.
+// refresh drops the documents of changed kinds.
 func (s *Service) refresh() {
 	now := s.registry.Snapshot()
 	if now == s.seen {
@@ -126,7 +125,7 @@ func (s *Service) refresh() {
 	s.index, s.v2 = nil, nil
 }
 
-// documentPath is where a group version's v3 document is, below /openapi/v3/.
+// documentPath returns the path of a group version's document below /openapi/v3/.
 func documentPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version

@@ -7,8 +7,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// options says which query parameters each verb takes: the fields of the
-// options types of Kubernetes, whose descriptions are theirs.
+// options lists the query parameters of each verb: fields of the options types of
+// Kubernetes, which also provide the descriptions.
 var options = map[string]map[string][]string{
 	"get":    {"GetOptions": {"resourceVersion"}},
 	"list":   {"ListOptions": append([]string{"allowWatchBookmarks", "watch"}, listFields...)},
@@ -30,7 +30,7 @@ var (
 	deleteFields = []string{"dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"}
 )
 
-// queryParameters makes the parameters of each verb, sorted by name.
+// queryParameters builds the parameters of each verb, sorted by name.
 func queryParameters(defs definitions) (map[string][]spec.Parameter, error) {
 	all := map[string][]spec.Parameter{}
 	for verb, types := range options {
@@ -52,8 +52,8 @@ func queryParameters(defs definitions) (map[string][]spec.Parameter, error) {
 	return all, nil
 }
 
-// queryParameter makes a parameter of a field. A list is published as a string,
-// since the parameter is repeated.
+// queryParameter builds a parameter from a field. A list is published as a string, since
+// the parameter can be repeated.
 func queryParameter(name string, s spec.Schema) spec.Parameter {
 	p := spec.Parameter{ParamProps: spec.ParamProps{Name: name, In: "query", Description: s.Description}}
 	p.Type = s.Type[0]
@@ -64,7 +64,7 @@ func queryParameter(name string, s spec.Schema) spec.Parameter {
 	return p
 }
 
-// pathParameters are those that all operations of a path share.
+// pathParameters returns the parameters that all operations of a path share.
 func pathParameters(kindName string, named, namespaced bool) []spec.Parameter {
 	var list []spec.Parameter
 	if named {
@@ -85,7 +85,7 @@ func pathParameter(name, description string) spec.Parameter {
 	return p
 }
 
-// bodyParameter is the body of a request, as v2 has it.
+// bodyParameter returns the body of a request, in v2 form.
 func bodyParameter(definition string, required bool) spec.Parameter {
 	return spec.Parameter{ParamProps: spec.ParamProps{
 		Name: "body", In: "body", Required: required, Schema: refTo(prefixV2, definition),

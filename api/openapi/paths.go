@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// Media types that requests and answers may have.
+// The media types of requests and responses.
 var (
 	anyType       = []string{"*/*"}
 	customTypes   = []string{"application/json", "application/yaml"}
@@ -22,18 +22,18 @@ var (
 	builtinPatches = append(customPatches[:3:3], "application/strategic-merge-patch+json")
 )
 
-// scaleGVK is the kind that /scale speaks, whatever is scaled.
+// scaleGVK is the kind of /scale for every resource.
 var scaleGVK = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
-// endpoint is a path of one kind, on the way to its operations.
+// endpoint holds what the operations of one path of a kind have in common.
 type endpoint struct {
 	b     *builder
 	v     *kind.Version
 	m     model
-	gvk   schema.GroupVersionKind // what the endpoint speaks
-	body  string                  // the definition of that
-	sub   string                  // the subresource; empty: the object itself
-	scope string                  // how operation ids say where it is: "Namespaced"
+	gvk   schema.GroupVersionKind // kind of the endpoint's objects
+	body  string                  // definition of that kind
+	sub   string                  // subresource; empty: the object itself
+	scope string                  // scope in operation ids, such as "Namespaced"
 }
 
 // addPaths adds all paths of a kind.
@@ -65,7 +65,7 @@ func (b *builder) addPaths(paths map[string]spec.PathItem, v *kind.Version, m mo
 	}
 }
 
-// everywhere lists the objects of all namespaces.
+// everywhere is the path that lists the objects of all namespaces.
 func (e endpoint) everywhere() spec.PathItem {
 	e.scope = ""
 	op := e.operation("list", "list", e.m.list, http.StatusOK)
@@ -107,7 +107,7 @@ func (e endpoint) subresource(name string, gvk schema.GroupVersionKind, body str
 	return e.path(e.readAndWrite(), true, e.v.Kind.Namespaced)
 }
 
-// readAndWrite are the operations that objects and subresources have in common.
+// readAndWrite returns the operations that objects and subresources share.
 func (e endpoint) readAndWrite() spec.PathItemProps {
 	return spec.PathItemProps{
 		Get:   e.operation("read", "get", e.body, http.StatusOK),
@@ -121,8 +121,8 @@ func (e endpoint) path(props spec.PathItemProps, named, namespaced bool) spec.Pa
 	return spec.PathItem{PathItemProps: props}
 }
 
-// operation makes one operation. The verb begins its id; the action is what
-// Kubernetes calls it, and decides which parameters it takes.
+// operation builds one operation. Its id starts with the verb; action is the name in
+// Kubernetes and selects the parameters.
 func (e endpoint) operation(verb, action, answer string, codes ...int) *spec.Operation {
 	op := &spec.Operation{OperationProps: spec.OperationProps{
 		ID:          e.operationID(verb, action),
@@ -153,7 +153,7 @@ func (e endpoint) operation(verb, action, answer string, codes ...int) *spec.Ope
 	return op
 }
 
-// withBody puts a body before the parameters, which other operations share.
+// withBody puts a body before shared parameters, without changing them.
 func withBody(shared []spec.Parameter, body spec.Parameter) []spec.Parameter {
 	return append([]spec.Parameter{body}, shared...)
 }
@@ -171,8 +171,8 @@ func responses(definition string, codes []int) *spec.Responses {
 	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: byCode}}
 }
 
-// operationID names an operation as Kubernetes does, since clients are generated
-// from it: listCoreV1NamespacedPod, deleteAppsV1CollectionNamespacedDeployment.
+// operationID names an operation as Kubernetes does, since client generators use it:
+// listCoreV1NamespacedPod, deleteAppsV1CollectionNamespacedDeployment.
 func (e endpoint) operationID(verb, action string) string {
 	id := verb + e.groupName(true) + camel(e.v.GVK.Version, true)
 	if action == "deletecollection" {
@@ -183,8 +183,8 @@ func (e endpoint) operationID(verb, action string) string {
 
 func (e endpoint) tag() string { return e.groupName(false) + "_" + camel(e.v.GVK.Version, false) }
 
-// groupName is the group as part of a name: rbac.authorization.k8s.io is
-// RbacAuthorization.
+// groupName returns the group as part of a name: RbacAuthorization for
+// rbac.authorization.k8s.io.
 func (e endpoint) groupName(capital bool) string {
 	group := strings.TrimSuffix(e.v.GVK.Group, ".k8s.io")
 	if group == "" {
@@ -193,7 +193,7 @@ func (e endpoint) groupName(capital bool) string {
 	return camel(group, capital)
 }
 
-// describe says in words what an operation does.
+// describe returns the description of an operation.
 func (e endpoint) describe(verb, action string) string {
 	what := e.v.Kind.Name
 	switch action {
@@ -212,7 +212,7 @@ func (e endpoint) describe(verb, action string) string {
 	return verb + " the specified " + what
 }
 
-// camel joins the words of a name: letters after anything else become capital.
+// camel joins the words of a name: a letter after a non-letter becomes a capital.
 func camel(s string, capital bool) string {
 	var out strings.Builder
 	for i, r := range s {

@@ -12,14 +12,13 @@ import (
 // chunk is how many paths or definitions protoV2 converts at a time.
 const chunk = 40
 
-// protoV2 turns a v2 document into protobuf, a chunk at a time.
+// protoV2 converts a v2 document to protobuf, chunk paths or definitions at a time.
 //
-// The converter needs some fifteen times the size of its input, so giving it
-// the whole document would take as much memory as the rest of the server. But
-// encoded protobuf messages that are joined read as one message with the fields
-// of all: lists are appended, messages inside are joined the same way. So each
-// chunk is converted as a document with a few paths or definitions, and the
-// results are put one after the other.
+// The converter needs about fifteen times the size of its input, so the whole document
+// would take as much memory as the rest of the server. Concatenated protobuf messages
+// parse as one message: lists are appended, and nested messages are merged in the same
+// way. So each chunk is converted as a document with a few paths or definitions, and
+// the results are concatenated.
 func protoV2(text []byte) ([]byte, error) {
 	var whole map[string]json.RawMessage
 	if err := json.Unmarshal(text, &whole); err != nil {
@@ -34,8 +33,8 @@ func protoV2(text []byte) ([]byte, error) {
 		large[field] = entries
 	}
 
-	// The first chunk is all but these two. Every chunk has the fields that a
-	// document must have, which later ones only repeat.
+	// The first chunk has everything but these two. Later chunks only repeat the
+	// required fields of a document.
 	delete(whole, "definitions")
 	whole["paths"] = json.RawMessage("{}")
 	out, err := appendProto(nil, whole)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// bearer names the way to authenticate that the documents mention.
+// bearer is the name of the authentication scheme in the documents.
 const bearer = "BearerToken"
 
 func bearerScheme() *spec.SecurityScheme {
@@ -22,7 +22,7 @@ func (b *builder) info() *spec.Info {
 	return &spec.Info{InfoProps: spec.InfoProps{Title: "Exeunt", Version: b.version}}
 }
 
-// swagger makes a v2 document without any path.
+// swagger returns a v2 document without paths.
 func (b *builder) swagger() *spec.Swagger {
 	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger:             "2.0",
@@ -34,8 +34,8 @@ func (b *builder) swagger() *spec.Swagger {
 	}}
 }
 
-// addPart adds a group version to a v2 document. Definitions that several
-// groups share are the same in each.
+// addPart adds a group version to a v2 document. Definitions that several groups share
+// are equal in each.
 func addPart(all *spec.Swagger, p *part) error {
 	for path, item := range p.paths {
 		all.Paths.Paths[path] = item
@@ -53,14 +53,14 @@ func addPart(all *spec.Swagger, p *part) error {
 	return nil
 }
 
-// schemaV2 finishes a definition for v2: it drops what v2 cannot say, and
-// defaults, which v2 clients were never given.
+// schemaV2 converts a definition to v2. It drops what v2 cannot express, and defaults,
+// which Kubernetes does not publish in v2.
 func schemaV2(s *spec.Schema) (*spec.Schema, error) {
 	if old, ok := s.Extensions[extV2Schema]; ok {
 		return decodeSchema(old)
 	}
 	if free, _ := s.Extensions.GetBool(extPreserve); free {
-		// kubectl would refuse the fields that are not listed.
+		// kubectl would refuse fields that are not listed.
 		out := new(spec.Schema).Typed("object", "").WithDescription(s.Description)
 		out.Extensions = s.Extensions
 		return out, nil
@@ -69,7 +69,7 @@ func schemaV2(s *spec.Schema) (*spec.Schema, error) {
 	return w.WalkSchema(s), nil
 }
 
-// decodeSchema reads a schema that came as an extension's value.
+// decodeSchema decodes a schema from the value of an extension.
 func decodeSchema(value any) (*spec.Schema, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -87,9 +87,9 @@ func refV2(ref *spec.Ref) *spec.Ref {
 	return &out
 }
 
-// narrow copies one schema without what v2 cannot express. A value that may be
-// null, or hold unknown fields, becomes a value of any type: v2 clients take a
-// type, items and properties as the whole truth.
+// narrow copies one schema without what v2 cannot express. A value that may be null or
+// have unknown fields becomes a value of any type: v2 clients treat type, items and
+// properties as complete.
 func narrow(s *spec.Schema) *spec.Schema {
 	out := *s
 	out.AllOf, out.OneOf, out.AnyOf, out.Not = nil, nil, nil, nil

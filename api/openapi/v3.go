@@ -10,7 +10,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openapi makes the v3 document of one group version.
+// openapi builds the v3 document of one group version.
 func (b *builder) openapi(p *part) *spec3.OpenAPI {
 	schemas := make(map[string]*spec.Schema, len(p.schemas))
 	for name, s := range p.schemas {
@@ -18,7 +18,7 @@ func (b *builder) openapi(p *part) *spec3.OpenAPI {
 	}
 	paths := openapiconv.ConvertPaths(&spec.Paths{Paths: p.paths})
 	for _, path := range paths.Paths {
-		// The conversion forgets that a body is required.
+		// The conversion drops that a body is required.
 		for _, op := range []*spec3.Operation{path.Post, path.Put, path.Patch} {
 			if op != nil && op.RequestBody != nil {
 				op.RequestBody.Required = true
@@ -38,8 +38,8 @@ func (b *builder) openapi(p *part) *spec3.OpenAPI {
 	}
 }
 
-// schemaV3 finishes a definition for v3, where a reference must stand alone: one
-// with a description or a default beside it moves into an allOf.
+// schemaV3 converts a definition to v3. There a reference must stand alone, so one with
+// a description or a default moves into an allOf.
 func schemaV3(s *spec.Schema, gv schema.GroupVersion) *spec.Schema {
 	out := *builderutil.WrapRefs(s)
 	out.Extensions = without(out.Extensions, extV2Schema)
@@ -55,8 +55,8 @@ func schemaV3(s *spec.Schema, gv schema.GroupVersion) *spec.Schema {
 	return &out
 }
 
-// registeredEverywhere says that a kind exists in every group. Each document
-// names only its own group's and the core group's, as Kubernetes does.
+// registeredEverywhere says whether a kind exists in every group. As in Kubernetes, each
+// document names only its own group's and the core group's.
 func registeredEverywhere(kind string) bool {
 	return slices.Contains([]string{"DeleteOptions", "WatchEvent"}, kind)
 }

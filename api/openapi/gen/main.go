@@ -1,9 +1,9 @@
 // Command gen writes the OpenAPI definitions of the built-in kinds.
 //
 // kube-openapi's generator turns the Go types of Kubernetes into Go source that
-// describes them. That source is several megabytes and useful once, so it is
-// written to a folder that is not committed, compiled into the program in dump,
-// and removed when dump has written the definitions as one compressed file.
+// describes them. That source has several megabytes and is needed once. So gen writes
+// it to a folder that is not committed, compiles it into the program dump, and removes
+// it when dump has written the definitions as one compressed file.
 package main
 
 import (
@@ -21,8 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/generators"
 )
 
-// packages are the Go packages whose types are described: those of the kinds we
-// serve, and those that they refer to.
+// packages are the Go packages of the served kinds and of the types that they refer to.
 var packages = []string{
 	"k8s.io/api/apps/v1",
 	"k8s.io/api/authentication/v1",
@@ -48,8 +47,8 @@ var packages = []string{
 	"k8s.io/apimachinery/pkg/version",
 }
 
-// generated is the folder of the throw-away source, in this module because it
-// has to be compiled with this module's requirements.
+// generated is the folder of the temporary source. It is in this module because it needs
+// this module's dependencies.
 const (
 	generated = "definitions"
 	source    = "generated.openapi.go"
@@ -65,7 +64,7 @@ func main() {
 }
 
 func run(out string) error {
-	// gengo logs every type it does not know; errors still reach us.
+	// gengo logs every type it does not know; errors are still returned.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 
@@ -82,16 +81,16 @@ func run(out string) error {
 	return nil
 }
 
-// generate writes the Go source. The linter's findings are dropped: Kubernetes
-// keeps a list of accepted ones, and none of them is ours to fix.
+// generate writes the Go source. It ignores the linter's findings: they are in
+// Kubernetes' own types, which has a list of accepted ones.
 func generate() error {
 	a := args.New()
 	a.OutputDir = generated
 	a.OutputPkg = "github.com/exeunt/exeunt/openapi/gen/" + generated
 	a.OutputFile = source
 	a.ReportFilename = os.DevNull
-	// The name accessors exist in the packages; naming the file makes the
-	// generator use them, and being read-only keeps it from writing them.
+	// The name accessors already exist in the packages. Naming the file makes the
+	// generator use them; read-only prevents that it writes them.
 	a.OutputModelNameFile = "zz_generated.model_name.go"
 	a.ReadOnlyPkgs = packages
 	targets := func(c *generator.Context) []generator.Target {

@@ -1,7 +1,7 @@
 //go:build dump
 
-// Command dump writes the generated definitions as compressed JSON. It compiles
-// only while gen runs: the package it reads exists only then.
+// Command dump writes the generated definitions as compressed JSON. It compiles only
+// while gen runs, because the package that it reads exists only then.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/exeunt/exeunt/openapi/gen/definitions"
 )
 
-// groups register the types that have a kind of their own.
+// groups register the types that have their own kind.
 var groups = runtime.NewSchemeBuilder(
 	appsv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 	autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme,
@@ -87,8 +87,8 @@ func run(out string) error {
 	return os.WriteFile(out, packed, 0o644)
 }
 
-// kindsByName lists under which kinds each definition is registered, sorted, so
-// that the file is the same each time.
+// kindsByName lists the kinds of each definition. They are sorted, so that the file is
+// reproducible.
 func kindsByName() (map[string][]any, error) {
 	scheme := runtime.NewScheme()
 	if err := groups.AddToScheme(scheme); err != nil {
