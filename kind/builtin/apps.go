@@ -24,7 +24,7 @@ func appsKinds() []*kind.Kind {
 	}
 }
 
-// replicaScale is /scale of the kinds that keep replicas of a pod.
+// replicaScale is /scale of the kinds that run replicas of a pod.
 func replicaScale() *kind.Scale {
 	return &kind.Scale{
 		SpecReplicasPath: "spec.replicas", StatusReplicasPath: "status.replicas",

@@ -12,8 +12,8 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// jobOrphanWarning is sent with the deletion of a Job whose options name no
-// policy. Its pods are then orphaned, which surprises people.
+// jobOrphanWarning is sent with the delete of a Job whose options name no policy: its
+// pods are then orphaned, which users do not expect.
 const jobOrphanWarning = "child pods are preserved by default when jobs are deleted; " +
 	"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
 
@@ -52,15 +52,14 @@ func jobDef() def[batchv1.Job, *batchv1.Job] {
 	}
 }
 
-// The labels that tie pods to their job, under their old names and the new.
+// The labels that connect pods to their job, under the old and the new names.
 const (
 	oldJobNameLabel = "job-name"
 	oldJobUIDLabel  = "controller-uid"
 )
 
-// selectOwnPods gives a job a selector that only its own pods match: its uid.
-// Name and uid must have been set before. Labels that the user has set stay,
-// and validation says so if they are wrong.
+// selectOwnPods gives a job a selector that only its own pods match, by its uid. Name and
+// uid must be set. Labels that the user has set stay; validation refuses wrong ones.
 func selectOwnPods(job *batchv1.Job) {
 	if deref(job.Spec.ManualSelector, false) {
 		return

@@ -2,16 +2,16 @@
 // CustomResourceDefinition: the Kubernetes kinds that clients and controllers
 // expect of every server. Begin with [Kinds].
 //
-// Each kind is one declaration ([def]) in the file of its API group, naming
-// what differs: defaults, rules, columns. Facts (names, defaults, which fields
-// may change, what `kubectl get` shows) are those of Kubernetes 1.37.
+// Each kind is one declaration ([def]) in the file of its API group. It names what differs
+// from the common case: defaults, rules, columns. Names, defaults, mutable fields and the
+// columns of `kubectl get` are those of Kubernetes 1.37.
 //
-// There are no internal types here. Every object is of the one version that is
-// served and stored, so the stored JSON is the JSON on the wire. The exception
-// is events.k8s.io, a second view of the stored core Events.
+// There are no internal types. Every object has the one version that is served and
+// stored, so the stored JSON is the JSON of the response. The exception is events.k8s.io,
+// a second view of the stored core Events.
 //
-// The package is pure: it knows no store, no request and, but for the ages in
-// tables, no clock.
+// The package is pure: it uses no store, no request and, except for the ages in tables,
+// no clock.
 package builtin
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// Kinds returns the built-in kinds. They are made once; the slice is the
-// caller's, the kinds are shared and must not be changed.
+// Kinds returns the built-in kinds. They are built once. The slice belongs to the caller;
+// the kinds are shared and must not be changed.
 func Kinds() []*kind.Kind {
 	return append([]*kind.Kind(nil), kinds()...)
 }

@@ -80,15 +80,15 @@ func serviceDef() def[corev1.Service, *corev1.Service] {
 	}
 }
 
-// mirrorClusterIP makes the list of addresses from the one address, which older
-// clients set alone.
+// mirrorClusterIP fills clusterIPs from clusterIP, which is the only one that older
+// clients set.
 func mirrorClusterIP(spec *corev1.ServiceSpec) {
 	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
 		spec.ClusterIPs = []string{spec.ClusterIP}
 	}
 }
 
-// keepClusterIP lets a client that leaves out the address keep it.
+// keepClusterIP keeps the stored address if the client omits it.
 func keepClusterIP(spec, old *corev1.ServiceSpec) {
 	if spec.Type == corev1.ServiceTypeExternalName || old.Type == corev1.ServiceTypeExternalName {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// coreStorageKinds are the core kinds about volumes and quotas.
+// coreStorageKinds are the core kinds for volumes and quotas.
 func coreStorageKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[corev1.PersistentVolume, *corev1.PersistentVolume]{

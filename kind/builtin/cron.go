@@ -12,7 +12,7 @@ import (
 type cronField struct {
 	name     string
 	min, max int
-	names    []string // names[i] stands for min+i
+	names    []string // names[i] means min+i
 }
 
 var cronFields = []cronField{
@@ -26,8 +26,8 @@ var cronFields = []cronField{
 
 var cronShortcuts = []string{"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"}
 
-// checkSchedule says what is wrong with a CronJob's schedule: five fields of
-// cron, a shortcut such as @daily, or "@every" and a duration.
+// checkSchedule returns what is wrong with a CronJob's schedule. Valid are five cron
+// fields, a shortcut such as @daily, or "@every" and a duration.
 func checkSchedule(schedule string) error {
 	if every, ok := strings.CutPrefix(schedule, "@every "); ok {
 		if _, err := time.ParseDuration(every); err != nil {
@@ -55,8 +55,7 @@ func checkSchedule(schedule string) error {
 	return nil
 }
 
-// check judges one part of a field: a value, a range or everything, and
-// perhaps a step.
+// check validates one part of a field: a value, a range or "*", with an optional step.
 func (f cronField) check(part string) error {
 	span, step, stepped := strings.Cut(part, "/")
 	if stepped {

@@ -42,15 +42,15 @@ type def[T any, P pointerTo[T]] struct {
 	createOnUpdate bool // a PUT may create
 	conditional    bool // an update must carry a resourceVersion
 
-	// parts point at the object's spec and status. A status is cleared on
-	// create and kept on update; /status keeps the spec. Either may be nil.
+	// parts point at the object's spec and status. The status is cleared on create and
+	// kept on update; /status keeps the spec. Either may be nil.
 	parts func(P) (spec, status any)
-	// noStatus leaves out /status although parts names a status.
+	// noStatus omits /status although parts has a status.
 	noStatus bool
-	// keepStatus leaves what a client sends as status on create (Nodes).
+	// keepStatus keeps the status that a client sends on create (Nodes).
 	keepStatus bool
-	// generation says that the object starts at 1 and moves with its spec;
-	// moves, when set, is asked instead whether it moves.
+	// generation starts at 1 and increases with each change of the spec; moves, if set,
+	// decides instead whether it increases.
 	generation bool
 	moves      func(obj, old P) bool
 
@@ -65,7 +65,7 @@ type def[T any, P pointerTo[T]] struct {
 
 	prepareStatus  func(obj, old P)
 	validateStatus func(obj, old P) field.ErrorList
-	// statusResets are metadata fields that /status keeps, besides the spec.
+	// statusResets are metadata fields that /status keeps, in addition to the spec.
 	statusResets []fieldpath.Path
 
 	scale *kind.Scale
@@ -78,7 +78,7 @@ type def[T any, P pointerTo[T]] struct {
 	encode  func(obj runtime.Object) ([]byte, error)
 }
 
-// kind makes the Kind that a def declares.
+// kind builds the Kind that a def declares.
 func (d def[T, P]) kind() *kind.Kind {
 	gvk := d.gvk()
 	k := &kind.Kind{
@@ -150,7 +150,7 @@ func (d def[T, P]) version(k *kind.Kind, gvk schema.GroupVersionKind) *kind.Vers
 	return v
 }
 
-// newList makes lists of the kind. It is nil for review kinds, which cannot be
+// newList returns a constructor of lists. It is nil for review kinds, which cannot be
 // listed.
 func (d def[T, P]) newList(gvk schema.GroupVersionKind) func() runtime.Object {
 	listKind := gvk.GroupVersion().WithKind(gvk.Kind + "List")
@@ -160,7 +160,7 @@ func (d def[T, P]) newList(gvk schema.GroupVersionKind) func() runtime.Object {
 	return func() runtime.Object {
 		list, err := Scheme().New(listKind)
 		if err != nil {
-			panic(err) // recognized above, so this cannot happen
+			panic(err) // cannot happen: the scheme recognizes the type
 		}
 		return list
 	}
@@ -176,7 +176,7 @@ func (d def[T, P]) convertor() rest.TableConvertor {
 	return newConvertor(d.gv.WithResource(d.plural).GroupResource(), nameAndAge[P]())
 }
 
-// gvk asks the scheme what T is called in the def's group and version.
+// gvk returns the kind of T in the def's group and version, from the scheme.
 func (d def[T, P]) gvk() schema.GroupVersionKind {
 	gvks, _, err := Scheme().ObjectKinds(P(new(T)))
 	if err != nil {

@@ -48,7 +48,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	fill(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	fill(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	for i := range spec.VolumeClaimTemplates {
-		// Kubernetes names the type of each template, so that they can be applied.
+		// As in Kubernetes, each template has its apiVersion and kind, so that it can be applied.
 		fill(&spec.VolumeClaimTemplates[i].APIVersion, "v1")
 		fill(&spec.VolumeClaimTemplates[i].Kind, "PersistentVolumeClaim")
 		defaultClaim(&spec.VolumeClaimTemplates[i])

@@ -16,7 +16,7 @@ func addBatchDefaults(s *runtime.Scheme) {
 
 func defaultJob(job *batchv1.Job) {
 	spec := &job.Spec
-	// Completions stay unset when only parallelism is given: a work queue.
+	// Completions stay unset if only parallelism is given: the job is a work queue.
 	if spec.Completions == nil && spec.Parallelism == nil {
 		fillPtr(&spec.Completions, 1)
 	}
@@ -38,7 +38,7 @@ func defaultJob(job *batchv1.Job) {
 	defaultJobSpec(spec)
 }
 
-// defaultJobSpec fills what a Job and a CronJob's template both get.
+// defaultJobSpec sets the defaults of a Job and of a CronJob's template.
 func defaultJobSpec(spec *batchv1.JobSpec) {
 	if spec.PodFailurePolicy != nil {
 		for i := range spec.PodFailurePolicy.Rules {

@@ -45,8 +45,8 @@ func defaultClaim(c *corev1.PersistentVolumeClaim) {
 	fillPtr(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 }
 
-// defaultNamespace labels a namespace with its name, for selectors. A name
-// still to be generated gets its label in Canonicalize.
+// defaultNamespace adds a label with the namespace's name, for selectors. Canonicalize adds
+// it if the name is still to be generated.
 func defaultNamespace(ns *corev1.Namespace) {
 	fill(&ns.Status.Phase, corev1.NamespaceActive)
 	labelNamespace(ns)
@@ -62,8 +62,8 @@ func labelNamespace(ns *corev1.Namespace) {
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
 }
 
-// defaultSecret moves stringData, which is for writing only, into data. This
-// is done before anything else sees the object, so it is never stored.
+// defaultSecret moves stringData, which is write-only, into data. It runs before all other
+// code, so stringData is never stored.
 func defaultSecret(s *corev1.Secret) {
 	fill(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
@@ -115,7 +115,7 @@ func externallyAccessible(spec *corev1.ServiceSpec) bool {
 		(spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0)
 }
 
-// defaultReplicationController takes selector and labels from the template.
+// defaultReplicationController copies selector and labels from the template.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	fillPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {
@@ -130,8 +130,8 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 	}
 }
 
-// defaultLimitRange derives a container's default limit from its maximum, and
-// its default request from that limit or else from its minimum.
+// defaultLimitRange sets a container's default limit to its maximum, and its default
+// request to that limit or else to its minimum.
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]

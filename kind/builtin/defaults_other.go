@@ -47,8 +47,8 @@ func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for _, rule := range p.Spec.Egress {
 		defaultPolicyPorts(rule.Ports)
 	}
-	// A policy without types is about what comes in, and about what goes out
-	// only if it says something about that.
+	// A policy without types applies to ingress, and to egress only if it has egress
+	// rules.
 	if len(p.Spec.PolicyTypes) == 0 {
 		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
 		if len(p.Spec.Egress) > 0 {

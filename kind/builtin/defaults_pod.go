@@ -12,8 +12,8 @@ func addPodDefaults(s *runtime.Scheme) {
 	defaults(s, func(t *corev1.PodTemplate) { defaultPodSpec(&t.Template.Spec) })
 }
 
-// defaultPod fills what only a Pod gets. Templates stay as short as their
-// authors wrote them: a controller compares them.
+// defaultPod sets the defaults of a Pod only. Templates stay as their authors wrote them,
+// because controllers compare them.
 func defaultPod(pod *corev1.Pod) {
 	defaultPodSpec(&pod.Spec)
 	spec := &pod.Spec
@@ -34,7 +34,7 @@ func defaultPod(pod *corev1.Pod) {
 	defaultPodIPs(&pod.Status)
 }
 
-// requestsFromLimits makes a limit without a request a request too.
+// requestsFromLimits sets a missing request to its limit.
 func requestsFromLimits(r *corev1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, set := r.Requests[name]; set {
@@ -47,7 +47,7 @@ func requestsFromLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// defaultPodIPs keeps podIP and podIPs[0] the same; podIP wins.
+// defaultPodIPs keeps podIP and podIPs[0] equal; podIP has priority.
 func defaultPodIPs(status *corev1.PodStatus) {
 	switch {
 	case status.PodIP == "" && len(status.PodIPs) > 0:
@@ -58,7 +58,7 @@ func defaultPodIPs(status *corev1.PodStatus) {
 }
 
 func defaultPodSpec(spec *corev1.PodSpec) {
-	// The old name of the field mirrors the new one; the new one wins.
+	// The old and the new name of the field are kept equal; the new one has priority.
 	fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -126,8 +126,8 @@ func defaultHTTPGet(get *corev1.HTTPGetAction) {
 	}
 }
 
-// pullPolicy is Always for the tag "latest", spelled out or implied, since
-// that tag moves. A digest without a tag does not move.
+// pullPolicy is Always for the tag "latest", explicit or implied, since that tag changes. A
+// digest without a tag does not change.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, hasDigest := strings.Cut(image, "@")
 	last := name[strings.LastIndex(name, "/")+1:]

@@ -12,8 +12,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// eventKinds are the two views of one kind of stored object. The core view is
-// the stored one.
+// eventKinds are the two views of the stored Events. The core view equals the stored form.
 func eventKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[corev1.Event, *corev1.Event]{
@@ -55,8 +54,8 @@ func encodeNewEvent(obj runtime.Object) ([]byte, error) {
 	return object.Encode(toCoreEvent(e))
 }
 
-// toNewEvent and toCoreEvent are each other's inverse. What they return shares
-// memory with what they are given.
+// toNewEvent and toCoreEvent are inverse to each other. Their results share memory with
+// their arguments.
 func toNewEvent(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta:               e.ObjectMeta,

@@ -10,11 +10,11 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// Wire is how built-in objects are read and written. Scale, which kinds of all
-// groups show as a subresource, is one of them.
+// Wire returns the codecs of built-in objects. They include Scale, the /scale subresource
+// of kinds in all groups.
 func Wire() *kind.Wire { return wire() }
 
-// ScaleTable shows the Scale of a resource.
+// ScaleTable returns the table of the Scale of a resource.
 func ScaleTable(resource schema.GroupResource) rest.TableConvertor {
 	return newConvertor(resource, table[*autoscalingv1.Scale]{
 		columns: columns(

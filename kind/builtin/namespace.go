@@ -13,8 +13,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// A namespace has finalizers in its spec besides those in its metadata. They
-// say who has yet to empty it; only /finalize takes them away.
+// A namespace has finalizers in its spec besides those in its metadata. They name who
+// must still empty it; only /finalize removes them.
 func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 	return def[corev1.Namespace, *corev1.Namespace]{
 		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
@@ -35,8 +35,8 @@ func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 	}
 }
 
-// NamespaceFinalizeStrategy is the strategy of a namespace's /finalize: the
-// spec's finalizers may change, the status may not.
+// NamespaceFinalizeStrategy is the strategy of a namespace's /finalize: it can change the
+// spec's finalizers, but not the status.
 func NamespaceFinalizeStrategy() lifecycle.Strategy {
 	d := namespaceDef()
 	d.prepareUpdate = nil
@@ -60,9 +60,8 @@ func withPhase(body []byte, phase corev1.NamespacePhase) ([]byte, error) {
 	return object.Encode(ns)
 }
 
-// keepNamespace refuses to delete the namespaces that Kubernetes refuses to
-// delete, in its words. kube-node-lease is not one of them; the server makes it
-// again.
+// keepNamespace refuses to delete the namespaces that Kubernetes refuses to delete, with
+// the same message. kube-node-lease can be deleted; the server creates it again.
 func keepNamespace(name string) error {
 	switch name {
 	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
@@ -71,8 +70,8 @@ func keepNamespace(name string) error {
 	return nil
 }
 
-// hasNoSpecFinalizers holds on to a body that cannot be read: better a
-// namespace too many than one whose contents were left behind.
+// hasNoSpecFinalizers returns false for a body that cannot be decoded: the namespace then
+// stays, which is safer than leaving its contents behind.
 func hasNoSpecFinalizers(body []byte) bool {
 	var ns struct {
 		Spec struct {

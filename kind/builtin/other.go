@@ -18,7 +18,7 @@ func coordinationKinds() []*kind.Kind {
 	return []*kind.Kind{def[coordinationv1.Lease, *coordinationv1.Lease]{
 		gv: coordinationv1.SchemeGroupVersion, plural: "leases",
 		createOnUpdate: true,
-		conditional:    true, // two candidates must not both believe they won
+		conditional:    true, // two candidates must not both win
 		validate:       validateLease,
 		table:          leaseTable,
 	}.kind()}
@@ -28,8 +28,8 @@ func discoveryKinds() []*kind.Kind {
 	return []*kind.Kind{def[discoveryv1.EndpointSlice, *discoveryv1.EndpointSlice]{
 		gv: discoveryv1.SchemeGroupVersion, plural: "endpointslices",
 		generation: true,
-		// There is no spec: everything but metadata counts, and the labels, which
-		// say what the slice is for.
+		// There is no spec: all fields except metadata count, and the labels, which name
+		// the slice's service.
 		moves: func(obj, old *discoveryv1.EndpointSlice) bool {
 			a, b := *obj, *old
 			a.ObjectMeta, b.ObjectMeta = metav1.ObjectMeta{Labels: obj.Labels}, metav1.ObjectMeta{Labels: old.Labels}

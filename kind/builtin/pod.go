@@ -46,8 +46,8 @@ func preparePod(pod *corev1.Pod) {
 	}
 }
 
-// preparePodStatus keeps owners out of a node's hands, and the quality
-// of service, which follows from the spec.
+// preparePodStatus keeps the owner references, which a node must not change, and the
+// quality of service, which follows from the spec.
 func preparePodStatus(obj, old *corev1.Pod) {
 	obj.OwnerReferences = old.OwnerReferences
 	obj.DeletionTimestamp = old.DeletionTimestamp
@@ -56,9 +56,9 @@ func preparePodStatus(obj, old *corev1.Pod) {
 	defaultPodIPs(&obj.Status)
 }
 
-// podGrace is the rule of graceful deletion. A pod that no node runs, or that
-// has ended, has nothing to wait for. A negative period is passed on: what it
-// means is the caller's rule, the same for all kinds.
+// podGrace returns the grace period of a delete. A pod that no node runs, or that has
+// ended, gets 0. A negative period is returned unchanged: the lifecycle handles it in
+// the same way for all kinds.
 func podGrace(body []byte, requested *int64) (seconds int64, graceful bool) {
 	var pod struct {
 		Spec struct {
@@ -69,7 +69,7 @@ func podGrace(body []byte, requested *int64) (seconds int64, graceful bool) {
 			Phase corev1.PodPhase `json:"phase"`
 		} `json:"status"`
 	}
-	// A body that cannot be read is one that no node runs.
+	// A body that cannot be decoded is treated as a pod that no node runs.
 	if err := json.Unmarshal(body, &pod); err != nil || pod.Spec.NodeName == "" ||
 		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return 0, true
@@ -80,9 +80,9 @@ func podGrace(body []byte, requested *int64) (seconds int64, graceful bool) {
 	return deref(pod.Spec.Grace, int64(corev1.DefaultTerminationGracePeriodSeconds)), true
 }
 
-// qosClass says how well a pod is protected when its node runs short: the pod
-// that asks for exactly what it is limited to, best; the one that asks for
-// nothing, least. Only cpu and memory count.
+// qosClass returns the pod's protection when its node runs out of memory: Guaranteed if
+// requests equal limits, BestEffort if there are none, Burstable otherwise. Only cpu and
+// memory count.
 func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	demands := make([]corev1.ResourceRequirements, 0, len(spec.Containers)+len(spec.InitContainers))
 	if spec.Resources != nil {
@@ -113,8 +113,8 @@ func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-// isGuaranteed holds if there is a limit and the request is the same, or left
-// out and so the same by default.
+// isGuaranteed says whether there is a limit and the request equals it or is absent, which
+// defaults to the limit.
 func isGuaranteed(limit, request resource.Quantity) bool {
 	return !limit.IsZero() && (request.IsZero() || request.Cmp(limit) == 0)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// rbacKinds have names that are any path segment ("system:node"), and can be
-// created by PUT: that is how their bootstrap tools write them.
+// rbacKinds accept any path segment as a name ("system:node"), and can be created by PUT:
+// bootstrap tools use both.
 func rbacKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[rbacv1.Role, *rbacv1.Role]{

@@ -8,8 +8,8 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// reviewKinds are questions in the form of objects. They are answered and
-// never stored, so they need no name.
+// reviewKinds are questions in the form of objects. They are answered and never stored, so
+// they need no name.
 func reviewKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[authenticationv1.TokenReview, *authenticationv1.TokenReview]{

@@ -26,12 +26,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// Scheme returns the one scheme of all built-in types: their external versions
-// only, with their defaults and field labels. It must not be changed.
+// Scheme returns the scheme of all built-in types: only their external versions, with
+// their defaults and field labels. It must not be changed.
 func Scheme() *runtime.Scheme { return scheme() }
 
-// Codecs returns the serializers of Scheme. Collections are streamed, so that
-// a list is never held twice in memory.
+// Codecs returns the serializers of Scheme. They stream collections, so that a list is
+// never in memory twice.
 func Codecs() serializer.CodecFactory { return codecs() }
 
 var scheme = sync.OnceValue(newScheme)
@@ -42,8 +42,8 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 		serializer.WithStreamingCollectionEncodingToProtobuf())
 })
 
-// newScheme panics if two types claim one name or a default has no type: the
-// inputs are constants of this package, so a test that calls it once is proof.
+// newScheme panics if two types have one name or a default has no type. The input is
+// constant, so one test that calls it is proof.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(
@@ -59,17 +59,17 @@ func newScheme() *runtime.Scheme {
 	if err := add.AddToScheme(s); err != nil {
 		panic(fmt.Sprintf("builtin scheme: %v", err))
 	}
-	// The options of every verb are found in group "", version "v1", and so are
-	// Status and the discovery documents, which have no version of their own.
+	// The options of all verbs, Status and the discovery documents are in group "",
+	// version "v1".
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	addDefaults(s)
 	return s
 }
 
-// fieldLabels are the labels that a fieldSelector may name, besides
-// metadata.name and metadata.namespace which every kind has, and what each is
-// called from then on. The empty string leaves its name. Values are not
-// touched: what an absent field counts as is for those to say who read bodies.
+// fieldLabels are the labels that a fieldSelector may name, besides metadata.name and
+// metadata.namespace, which every kind has. The value is the converted name; "" keeps the
+// name. The values of selectors are not changed: the reader of the body decides what an
+// absent field means.
 var fieldLabels = map[schema.GroupVersionKind]map[string]string{
 	corev1.SchemeGroupVersion.WithKind("Pod"): {
 		"spec.nodeName":            "",
@@ -135,7 +135,7 @@ func addFieldLabels(s *runtime.Scheme) error {
 	return nil
 }
 
-// selectableFields are the names that a kind's labels have once converted.
+// selectableFields returns a kind's field labels after conversion.
 func selectableFields(gvk schema.GroupVersionKind) []string {
 	var out []string
 	for label, renamed := range fieldLabels[gvk] {

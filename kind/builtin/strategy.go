@@ -16,11 +16,11 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// strategy is the lifecycle.Strategy of a def. What all kinds share is here:
-// the metadata rules, the status that clients cannot write, the generation.
+// strategy is the lifecycle.Strategy of a def. It implements what all kinds share: the
+// rules of metadata, the status that clients cannot write, the generation.
 //
-// Its methods are handed objects of the def's own type; another type is a
-// mistake in the caller's wiring, and panics.
+// Its methods expect objects of the def's own type and panic for another type, which is a
+// programming error.
 type strategy[T any, P pointerTo[T]] struct {
 	def def[T, P]
 }
@@ -69,8 +69,8 @@ func (s *strategy[T, P]) moved(p, o P) bool {
 	return !equality.Semantic.DeepEqual(spec, oldSpec)
 }
 
-// keep copies what old points at to what part points at. Both may be nil. The
-// copy is shallow: strategies never change old, and neither may the caller.
+// keep copies *old to *part. Both may be nil. The copy is shallow: strategies never change
+// old, and the caller must not change it either.
 func keep(part, old any) {
 	if part != nil {
 		reflect.ValueOf(part).Elem().Set(reflect.ValueOf(old).Elem())
@@ -80,7 +80,7 @@ func keep(part, old any) {
 func (s *strategy[T, P]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	p := obj.(P)
 	var errs field.ErrorList
-	if !s.def.ephemeral { // what is never stored needs no name
+	if !s.def.ephemeral { // objects that are never stored need no name
 		errs = apivalidation.ValidateObjectMetaAccessor(p, !s.def.cluster, s.nameRule(), field.NewPath("metadata"))
 		errs = append(errs, validateFinalizers(p.GetFinalizers(), nil)...)
 	}
@@ -107,9 +107,9 @@ func (s *strategy[T, P]) WarningsOnCreate(_ context.Context, obj runtime.Object)
 	return s.def.warn(obj.(P))
 }
 
-// ValidateUpdate judges the new object as if it were created, and then the
-// change. Names cannot change, so their grammar is not asked again: an object
-// that was stored under an older rule stays writable.
+// ValidateUpdate validates the new object as for a create, and then the change. It does not
+// validate the name, which cannot change: an object with a name from an older rule stays
+// writable.
 func (s *strategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	p, o := obj.(P), old.(P)
 	errs := validateMetaUpdate(p, o)
@@ -127,8 +127,7 @@ func validateMetaUpdate(p, o metav1.Object) field.ErrorList {
 	return append(errs, validateFinalizers(p.GetFinalizers(), o.GetFinalizers())...)
 }
 
-// validateFinalizers refuses a new finalizer that does not say whose it is: of
-// those without a domain, built-in kinds take the system's own only.
+// validateFinalizers refuses new finalizers without a domain, except the system's own.
 func validateFinalizers(finalizers, old []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range finalizers {
@@ -156,7 +155,7 @@ func (s *strategy[T, P]) AllowCreateOnUpdate(context.Context) bool { return s.de
 
 func (s *strategy[T, P]) AllowUnconditionalUpdate(context.Context) bool { return !s.def.conditional }
 
-// statusStrategy is the strategy of /status: the spec stays as it is.
+// statusStrategy is the strategy of /status: it keeps the spec.
 type statusStrategy[T any, P pointerTo[T]] struct {
 	*strategy[T, P]
 }
@@ -183,5 +182,5 @@ func (s *statusStrategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtim
 
 func (s *statusStrategy[T, P]) Canonicalize(runtime.Object) {}
 
-// AllowCreateOnUpdate is false: a status is of something.
+// AllowCreateOnUpdate is false: /status never creates an object.
 func (s *statusStrategy[T, P]) AllowCreateOnUpdate(context.Context) bool { return false }

@@ -17,23 +17,23 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// What a cell shows when there is nothing, or nothing known, to show.
+// The content of cells without a value or with an unknown value.
 const (
 	none    = "<none>"
 	unknown = "<unknown>"
 	unset   = "<unset>"
 )
 
-// table is what `kubectl get` shows of a kind. row yields one cell a column,
-// those of -o wide included: the client hides them.
+// table defines what `kubectl get` shows of a kind. row returns one cell per column,
+// including those of -o wide, which the client hides.
 type table[P any] struct {
 	columns []metav1.TableColumnDefinition
 	row     func(obj P, now time.Time) []any
-	// conditions mark a row that is over and done with. Nil: none.
+	// conditions mark the row of a finished object. Nil: none.
 	conditions func(obj P) []metav1.TableRowCondition
 }
 
-// convertor is a table as the library's handlers want it.
+// convertor adapts a table for the library's handlers.
 type convertor[P metav1.Object] struct {
 	resource schema.GroupResource
 	table    table[P]
@@ -44,7 +44,7 @@ func newConvertor[P metav1.Object](resource schema.GroupResource, t table[P]) re
 	return &convertor[P]{resource: resource, table: t, now: time.Now}
 }
 
-// ConvertToTable is for rest.TableConvertor.
+// ConvertToTable implements rest.TableConvertor.
 func (c *convertor[P]) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	now := c.now()
 	return kind.NewTable(obj, options, c.table.columns, func(item runtime.Object) (metav1.TableRow, error) { return c.row(item, now) })
@@ -67,7 +67,7 @@ func (c *convertor[P]) row(item runtime.Object, now time.Time) (metav1.TableRow,
 	return row, nil
 }
 
-// nameAndAge is the table of kinds that have no other.
+// nameAndAge is the default table.
 func nameAndAge[P metav1.Object]() table[P] {
 	return table[P]{
 		columns: columns(),
@@ -75,12 +75,12 @@ func nameAndAge[P metav1.Object]() table[P] {
 	}
 }
 
-// columns puts the name before and the age after what differs.
+// columns adds the name before, and the age after, the given columns.
 func columns(between ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	return append(append(named(), between...), ageColumn())
 }
 
-// named puts the name before what differs.
+// named adds the name before the given columns.
 func named(rest ...metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "The object's name, unique among its kind within its namespace."}
 	return append([]metav1.TableColumnDefinition{name}, rest...)
@@ -119,7 +119,7 @@ func since(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// or is s, or else what stands for nothing.
+// or returns s, or the placeholder if s is empty.
 func or(s, nothing string) string {
 	if s == "" {
 		return nothing
@@ -127,7 +127,7 @@ func or(s, nothing string) string {
 	return s
 }
 
-// shorten joins the first few of a list and counts the rest.
+// shorten joins the first elements of a list and counts the rest.
 func shorten(list []string, limit int, separator string) string {
 	if len(list) <= limit {
 		return strings.Join(list, separator)

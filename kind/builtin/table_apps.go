@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// workload adds the columns that -o wide shows of a pod template.
+// workload adds the -o wide columns of a pod template.
 func workload(cols []metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	return append(cols,
 		wide(text("Containers", "The names of the template's containers.")),
@@ -23,7 +23,7 @@ func workload(cols []metav1.TableColumnDefinition) []metav1.TableColumnDefinitio
 	)
 }
 
-// workloadCells are the cells of those columns.
+// workloadCells returns the cells of those columns.
 func workloadCells(spec *corev1.PodSpec, selector string) []any {
 	names, images := containerCells(spec)
 	return []any{names, images, selector}
@@ -53,7 +53,7 @@ func deploymentTable() table[*appsv1.Deployment] {
 	}
 }
 
-// replicaColumns are those of a ReplicaSet and a ReplicationController.
+// replicaColumns are the columns of a ReplicaSet and a ReplicationController.
 func replicaColumns() []metav1.TableColumnDefinition {
 	return workload(columns(
 		number("Desired", "How many replicas are wanted."),

@@ -55,7 +55,7 @@ func serviceTable() table[*corev1.Service] {
 			if len(s.Spec.ClusterIPs) > 0 {
 				ip = s.Spec.ClusterIPs[0]
 			}
-			// "None" is the address of a headless service, and is shown as it is.
+			// "None", the address of a headless service, is shown unchanged.
 			return []any{
 				s.Name, string(s.Spec.Type), or(ip, none), externalIP(s), or(servicePorts(s.Spec.Ports), none),
 				age(s, now), labels.FormatLabels(s.Spec.Selector),
@@ -80,7 +80,7 @@ func externalIP(s *corev1.Service) string {
 	return unknown
 }
 
-// distinct sorts, and drops doubles and empty strings.
+// distinct sorts, and removes duplicates and empty strings.
 func distinct(list []string) []string {
 	sort.Strings(list)
 	var out []string

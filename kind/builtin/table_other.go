@@ -38,7 +38,7 @@ func eventTable() table[*corev1.Event] {
 	return table[*corev1.Event]{columns: eventColumns(), row: eventRow}
 }
 
-// newEventTable is the table of the events.k8s.io view: the same one.
+// newEventTable is the table of the events.k8s.io view; it equals the core one.
 func newEventTable() table[*eventsv1.Event] {
 	return table[*eventsv1.Event]{
 		columns: eventColumns(),
@@ -239,8 +239,8 @@ func autoscalerTable() table[*autoscalingv2.HorizontalPodAutoscaler] {
 	}
 }
 
-// metricCell shows one metric as current/target. A source that is missing
-// from a spec or a status reads as zero values here, and is shown as unknown.
+// metricCell shows one metric as current/target. A source that the spec or the status
+// omits has zero values here and is shown as unknown.
 func metricCell(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
 	switch spec.Type {
 	case autoscalingv2.ResourceMetricSourceType:

@@ -77,16 +77,16 @@ func podCondition(pod *corev1.Pod, t corev1.PodConditionType) bool {
 	return false
 }
 
-// podSummary is a pod in the few words of a table.
+// podSummary holds a pod's cells.
 type podSummary struct {
 	ready, total, restarts int
 	lastRestart            time.Time
 	reason                 string
 }
 
-// summarize tells the story of a pod from its container statuses. Init
-// containers come first: while one of them is not done, it is the story. Those
-// that keep running (sidecars) count as containers.
+// summarize computes the cells from the container statuses. While an init container is not
+// done, its status is shown. Init containers that keep running (sidecars) count as
+// containers.
 func summarize(pod *corev1.Pod) podSummary {
 	s := podSummary{total: len(pod.Spec.Containers), reason: or(pod.Status.Reason, string(pod.Status.Phase))}
 	for _, c := range pod.Status.Conditions {
@@ -104,7 +104,7 @@ func summarize(pod *corev1.Pod) podSummary {
 	}
 	initializing, ofSidecars := s.initContainers(pod, sidecars)
 	if !initializing || podCondition(pod, corev1.PodInitialized) {
-		// Restarts while initializing are history now; those of sidecars are not.
+		// After initialization, only the restarts of sidecars and containers count.
 		s.restarts, s.lastRestart = ofSidecars.restarts, ofSidecars.lastRestart
 		s.containers(pod)
 	}
@@ -119,7 +119,7 @@ func summarize(pod *corev1.Pod) podSummary {
 	return s
 }
 
-// initContainers reads the init containers' statuses up to the first one that is not
+// initContainers reads the statuses of the init containers up to the first that is not
 // done, and says whether there is one.
 func (s *podSummary) initContainers(pod *corev1.Pod, sidecars map[string]bool) (initializing bool, ofSidecars podSummary) {
 	for i := range pod.Status.InitContainerStatuses {
@@ -149,8 +149,8 @@ func (s *podSummary) initContainers(pod *corev1.Pod, sidecars map[string]bool) (
 	return false, ofSidecars
 }
 
-// containers reads the containers' statuses. The first container's state is
-// the one that is shown, so they are read from the last to the first.
+// containers reads the containers' statuses from the last to the first, because the state of
+// the first container is shown.
 func (s *podSummary) containers(pod *corev1.Pod) {
 	running, failure := false, ""
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -172,7 +172,7 @@ func (s *podSummary) containers(pod *corev1.Pod) {
 	if s.reason != "Completed" {
 		return
 	}
-	// One container has completed; the others may still be at it.
+	// One container has completed; others may still run.
 	switch {
 	case running && podCondition(pod, corev1.PodReady):
 		s.reason = "Running"

@@ -11,7 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// accessModes in the short forms that everybody uses, in a fixed order.
+// accessModes returns the usual short forms, in a fixed order.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	short := []struct {
 		mode corev1.PersistentVolumeAccessMode

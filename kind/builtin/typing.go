@@ -19,35 +19,34 @@ import (
 
 //go:generate go test . -run TestTypesAreTheLibrarys -update
 
-// packedTypes say of every field of the built-in kinds who can own it: a map, a
-// list with keys, a whole. They are client-go's, for the kinds that we serve,
-// each type a YAML text of its own: a JSON object of texts by name, compressed.
+// packedTypes are the types of every field of the built-in kinds for server-side apply: a
+// map, a list with keys, or atomic. They are client-go's, for the kinds that we serve: a
+// gzipped JSON object with one YAML text per type.
 //
 //go:embed types.json.gz
 var packedTypes []byte
 
-// typeConverter types the objects of the built-in kinds for the owners of their
-// fields. client-go's own converter reads the types of all kinds there are,
-// which takes half a second and several megabytes. This one reads those of a
-// kind when an object of it is first written.
+// typeConverter types the objects of the built-in kinds for server-side apply. client-go's
+// own converter reads the types of all kinds, which takes half a second and several
+// megabytes. This one reads the types of a kind when an object of it is first written.
 //
-// The review kinds have no types there: their fields are deduced from the
-// values, which is enough for objects that are never stored.
+// The review kinds have no types there. Their types are deduced from the values, which is
+// enough for objects that are never stored.
 type typeConverter struct {
 	scheme  *runtime.Scheme
 	deduced managedfields.TypeConverter
 
-	kinds sync.Map // schema.GroupVersionKind to *typed.ParseableType; never changed once there
+	kinds sync.Map // schema.GroupVersionKind to *typed.ParseableType; entries never change
 
 	mu    sync.Mutex
-	types map[string]smd.TypeDef // guarded by mu: those read so far, which kinds share
+	types map[string]smd.TypeDef // types read so far, shared by kinds; guarded by mu
 }
 
 func newTypeConverter(s *runtime.Scheme) *typeConverter {
 	return &typeConverter{scheme: s, deduced: managedfields.NewDeducedTypeConverter(), types: map[string]smd.TypeDef{}}
 }
 
-// ObjectToTyped is for managedfields.TypeConverter.
+// ObjectToTyped implements managedfields.TypeConverter.
 func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	if noTypes[gvk.Group] {
@@ -63,12 +62,12 @@ func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.Validati
 	return t.FromStructured(obj, opts...)
 }
 
-// TypedToObject needs no types: the value carries its own.
+// TypedToObject needs no types: the value has its own.
 func (c *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	return c.deduced.TypedToObject(value)
 }
 
-// kind is the type of a kind, with all types that it is made of.
+// kind returns the type of a kind, with all types that it refers to.
 func (c *typeConverter) kind(gvk schema.GroupVersionKind) (*typed.ParseableType, error) {
 	if t, ok := c.kinds.Load(gvk); ok {
 		return t.(*typed.ParseableType), nil
@@ -91,7 +90,7 @@ func (c *typeConverter) kind(gvk schema.GroupVersionKind) (*typed.ParseableType,
 	return t.(*typed.ParseableType), nil
 }
 
-// reach adds the named type to s, and all that it refers to. The caller holds mu.
+// reach adds the named type, and all that it refers to, to s. The caller holds mu.
 func (c *typeConverter) reach(name string, texts map[string]string, done map[string]bool, s *smd.Schema) error {
 	if done[name] {
 		return nil
@@ -118,7 +117,7 @@ func (c *typeConverter) reach(name string, texts map[string]string, done map[str
 	return err
 }
 
-// namedTypes tells the types that an atom refers to.
+// namedTypes returns the types that an atom refers to.
 func namedTypes(a smd.Atom, tell func(string)) {
 	ref := func(r smd.TypeRef) {
 		if r.NamedType != nil {
@@ -150,5 +149,5 @@ func unpackTypes() (map[string]string, error) {
 	return texts, nil
 }
 
-// noTypes are the groups that client-go has no types for.
+// noTypes are the groups that have no types in client-go.
 var noTypes = map[string]bool{"authentication.k8s.io": true, "authorization.k8s.io": true}

@@ -18,10 +18,10 @@ import (
 
 var specPath = field.NewPath("spec")
 
-// The helpers below return a list, empty if the value is right, so that rules
-// read as one append each.
+// The helpers below return a list of errors, empty for a valid value, so that each rule is
+// one append.
 
-// invalids makes one Invalid of each message.
+// invalids returns one Invalid error per message.
 func invalids(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
@@ -30,7 +30,7 @@ func invalids(path *field.Path, value any, messages []string) field.ErrorList {
 	return errs
 }
 
-// requiredName demands a value, and that it has the grammar of check.
+// requiredName requires a value that passes check.
 func requiredName(path *field.Path, value string, check func(string) []string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -38,7 +38,7 @@ func requiredName(path *field.Path, value string, check func(string) []string) f
 	return invalids(path, value, check(value))
 }
 
-// required demands a value.
+// required requires a value.
 func required(path *field.Path, value string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -46,7 +46,7 @@ func required(path *field.Path, value string) field.ErrorList {
 	return nil
 }
 
-// oneOf demands one of a few values.
+// oneOf requires one of the given values.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -57,7 +57,7 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-// oneOfPtr is oneOf for a value that may be left out.
+// oneOfPtr is oneOf for an optional value.
 func oneOfPtr[T ~string](path *field.Path, value *T, allowed ...T) field.ErrorList {
 	if value == nil {
 		return nil
@@ -65,7 +65,7 @@ func oneOfPtr[T ~string](path *field.Path, value *T, allowed ...T) field.ErrorLi
 	return oneOf(path, *value, allowed...)
 }
 
-// notNegative judges an optional number.
+// notNegative validates an optional number.
 func notNegative[T int32 | int64](path *field.Path, value *T) field.ErrorList {
 	if value == nil {
 		return nil
@@ -73,7 +73,7 @@ func notNegative[T int32 | int64](path *field.Path, value *T) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(int64(*value), path)
 }
 
-// positive judges an optional number.
+// positive validates an optional number.
 func positive[T int32 | int64](path *field.Path, value *T) field.ErrorList {
 	if value == nil || *value > 0 {
 		return nil
@@ -81,12 +81,12 @@ func positive[T int32 | int64](path *field.Path, value *T) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *value, "must be greater than 0")}
 }
 
-// portNumber judges a port.
+// portNumber validates a port.
 func portNumber(path *field.Path, port int32) field.ErrorList {
 	return invalids(path, port, validation.IsValidPortNum(int(port)))
 }
 
-// portOrName judges a port that may be the name of one.
+// portOrName validates a port number or name.
 func portOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
 	if port.Type == intstr.Int {
 		return invalids(path, port.IntVal, validation.IsValidPortNum(port.IntValue()))
@@ -94,7 +94,7 @@ func portOrName(path *field.Path, port intstr.IntOrString) field.ErrorList {
 	return invalids(path, port.StrVal, validation.IsValidPortName(port.StrVal))
 }
 
-// quantityNotNegative judges one amount.
+// quantityNotNegative validates a quantity.
 func quantityNotNegative(path *field.Path, q resource.Quantity) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(path, q.String(), "must be greater than or equal to 0")}
@@ -102,7 +102,7 @@ func quantityNotNegative(path *field.Path, q resource.Quantity) field.ErrorList 
 	return nil
 }
 
-// amountOrPercent judges a number that may be a percentage.
+// amountOrPercent validates a number or a percentage.
 func amountOrPercent(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if value == nil {
 		return nil
@@ -116,7 +116,7 @@ func amountOrPercent(path *field.Path, value *intstr.IntOrString) field.ErrorLis
 	return nil
 }
 
-// percentAtMost100 judges a percentage that is a part of a whole.
+// percentAtMost100 refuses percentages above 100.
 func percentAtMost100(path *field.Path, value *intstr.IntOrString) field.ErrorList {
 	if value == nil || value.Type != intstr.String || len(validation.IsValidPercent(value.StrVal)) > 0 {
 		return nil
@@ -127,7 +127,7 @@ func percentAtMost100(path *field.Path, value *intstr.IntOrString) field.ErrorLi
 	return nil
 }
 
-// unchanged demands that a field is as it was.
+// unchanged requires that a field has its old value.
 func unchanged(path *field.Path, value, old any) field.ErrorList {
 	if equality.Semantic.DeepEqual(value, old) {
 		return nil
@@ -135,9 +135,8 @@ func unchanged(path *field.Path, value, old any) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, "field is immutable")}
 }
 
-// selectorOf judges a label selector that must be there and must not be empty,
-// and that must match the labels of the pods it is to find. what names the
-// kind in the message.
+// selectorOf validates a required, non-empty label selector that must match the labels of
+// its pods. what names the kind in the message.
 func selectorOf(path *field.Path, selector *metav1.LabelSelector, podLabels map[string]string, what string) field.ErrorList {
 	if selector == nil {
 		return field.ErrorList{field.Required(path.Child("selector"), "")}
@@ -159,13 +158,13 @@ func selectorOf(path *field.Path, selector *metav1.LabelSelector, podLabels map[
 	return nil
 }
 
-// labelSelector judges the grammar of an optional label selector.
+// labelSelector validates the syntax of an optional label selector.
 func labelSelector(path *field.Path, selector *metav1.LabelSelector) field.ErrorList {
 	return metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path)
 }
 
-// validateReplicaCounts judges the counts in a status: none is negative, none
-// greater than the number of replicas.
+// validateReplicaCounts validates the counts in a status: none is negative or greater than
+// the number of replicas.
 func validateReplicaCounts(replicas int32, counts map[string]int32) field.ErrorList {
 	path := field.NewPath("status")
 	errs := notNegative(path.Child("replicas"), &replicas)
@@ -179,7 +178,7 @@ func validateReplicaCounts(replicas int32, counts map[string]int32) field.ErrorL
 	return errs
 }
 
-// sortedKeys puts a map in an order, so that errors come in one.
+// sortedKeys returns the keys in a fixed order, so that errors are reproducible.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {
@@ -189,7 +188,7 @@ func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return keys
 }
 
-// tooLong is for a text with a limit.
+// tooLong refuses a text above a limit.
 func tooLong(path *field.Path, value string, limit int) field.ErrorList {
 	if len(value) <= limit {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateLongRunning judges the template of a controller that keeps pods
-// running: they must restart, and have no deadline.
+// validateLongRunning validates the template of a controller that keeps pods running: they
+// must restart, and must have no deadline.
 func validateLongRunning(path *field.Path, t *corev1.PodTemplateSpec, what string) field.ErrorList {
 	errs := validateTemplate(path, t)
 	if policy := t.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {
@@ -75,8 +75,8 @@ func validateReplicaSetUpdate(obj, old *appsv1.ReplicaSet) field.ErrorList {
 	return unchanged(specPath.Child("selector"), obj.Spec.Selector, old.Spec.Selector)
 }
 
-// validateReplicationController has a selector that is a mere map, and a
-// template that may be absent by its type alone.
+// validateReplicationController differs from ReplicaSet: the selector is a plain map, and
+// the template is a pointer.
 func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {
 	errs := notNegative(specPath.Child("replicas"), r.Spec.Replicas)
 	errs = append(errs, notNegative(specPath.Child("minReadySeconds"), &r.Spec.MinReadySeconds)...)
@@ -122,7 +122,7 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	}
 	template := spec.Template.DeepCopy()
 	for i := range spec.VolumeClaimTemplates {
-		// Claims become volumes of their pods, so mounts may name them.
+		// Claim templates become volumes of the pods, so mounts may name them.
 		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: spec.VolumeClaimTemplates[i].Name})
 	}
 	return append(errs, validateLongRunning(specPath.Child("template"), template, "StatefulSet")...)

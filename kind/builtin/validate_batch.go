@@ -27,8 +27,8 @@ func validateJob(job *batchv1.Job) field.ErrorList {
 	return append(errs, validateGeneratedSelector(job, selector)...)
 }
 
-// validateGeneratedSelector demands the labels that selectOwnPods sets: a user
-// who sets them differently would have the job adopt pods of another.
+// validateGeneratedSelector requires the labels that selectOwnPods sets: with other labels
+// the job would adopt the pods of another job.
 func validateGeneratedSelector(job *batchv1.Job, selector labels.Selector) field.ErrorList {
 	var errs field.ErrorList
 	if job.UID == "" {
@@ -53,7 +53,7 @@ func validateGeneratedSelector(job *batchv1.Job, selector labels.Selector) field
 	return errs
 }
 
-// validateJobSpec judges what a Job and a CronJob's template have in common.
+// validateJobSpec validates what a Job and a CronJob's template share.
 func validateJobSpec(path *field.Path, spec *batchv1.JobSpec) field.ErrorList {
 	errs := notNegative(path.Child("parallelism"), spec.Parallelism)
 	errs = append(errs, notNegative(path.Child("completions"), spec.Completions)...)
@@ -72,7 +72,7 @@ func validateJobSpec(path *field.Path, spec *batchv1.JobSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *spec.BackoffLimitPerIndex, "requires indexed completion mode"))
 	}
 	errs = append(errs, validateTemplate(path.Child("template"), &spec.Template)...)
-	// A job ends, so its pods must be able to.
+	// A job ends, so its pods must be able to end.
 	restart := spec.Template.Spec.RestartPolicy
 	if restart == "" || restart == corev1.RestartPolicyAlways {
 		errs = append(errs, field.Required(path.Child("template", "spec", "restartPolicy"), `valid values: "OnFailure", "Never"`))
@@ -82,8 +82,8 @@ func validateJobSpec(path *field.Path, spec *batchv1.JobSpec) field.ErrorList {
 	return errs
 }
 
-// validateJobUpdate keeps what decides which pods belong to a job and what
-// they are. A suspended job's pods may still be steered elsewhere.
+// validateJobUpdate keeps the selector and the template. The scheduling of a suspended job's
+// pods may change.
 func validateJobUpdate(job, old *batchv1.Job) field.ErrorList {
 	spec, was := &job.Spec, &old.Spec
 	errs := unchanged(specPath.Child("selector"), spec.Selector, was.Selector)
@@ -102,8 +102,8 @@ func validateJobUpdate(job, old *batchv1.Job) field.ErrorList {
 	return append(errs, unchanged(specPath.Child("template"), spec.Template, *template)...)
 }
 
-// validateCompletionsUpdate lets completions change only for an indexed job
-// that stays as parallel as it is long.
+// validateCompletionsUpdate lets completions change only for an indexed job whose
+// completions equal its parallelism.
 func validateCompletionsUpdate(spec, was *batchv1.JobSpec) field.ErrorList {
 	if deref(spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion &&
 		spec.Completions != nil && spec.Parallelism != nil && *spec.Completions == *spec.Parallelism {
@@ -142,7 +142,7 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	return append(errs, validateJobSpec(template, &spec.JobTemplate.Spec)...)
 }
 
-// validateCronJobName leaves room for the time that is added to a job's name.
+// validateCronJobName limits the name, because job names append the time to it.
 func validateCronJobName(c *batchv1.CronJob) field.ErrorList {
 	if len(c.Name) > 52 {
 		return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters")}

@@ -17,8 +17,8 @@ func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-// validateNamespaceStatus ties the phase to the deletion: it is not the
-// client's to decide.
+// validateNamespaceStatus requires the phase that follows from the deletion: a client cannot
+// choose it.
 func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "phase")
 	if ns.DeletionTimestamp.IsZero() {
@@ -31,7 +31,7 @@ func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-// frozen is what Kubernetes says of a ConfigMap or Secret that is immutable.
+// frozen is Kubernetes' message for an immutable ConfigMap or Secret.
 const frozen = "field is immutable when `immutable` is set"
 
 func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
@@ -86,8 +86,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(path, s)...)
 }
 
-// validateSecretType demands the keys that the readers of a well-known type
-// rely on.
+// validateSecretType requires the keys of a well-known type.
 func validateSecretType(path *field.Path, s *corev1.Secret) field.ErrorList {
 	switch s.Type {
 	case corev1.SecretTypeServiceAccountToken:
@@ -209,7 +208,7 @@ func validateServicePorts(path *field.Path, spec *corev1.ServiceSpec) field.Erro
 	return errs
 }
 
-// validateServiceUpdate keeps the address that clients have learned.
+// validateServiceUpdate keeps the cluster IP, which clients use.
 func validateServiceUpdate(obj, old *corev1.Service) field.ErrorList {
 	if obj.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil

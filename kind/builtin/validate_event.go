@@ -12,14 +12,14 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 	return validateEventAs(e, "reportingComponent")
 }
 
-// validateNewEvent judges an event of the other view by the rules of the stored
-// one, and so by its field names, as Kubernetes does.
+// validateNewEvent validates an events.k8s.io event by the rules and field names of the
+// stored form, as Kubernetes does.
 func validateNewEvent(e *eventsv1.Event) field.ErrorList {
 	return validateEventAs(toCoreEvent(e), "reportingController")
 }
 
-// validateEventAs tells old events from new ones by their eventTime. Old ones
-// need little more than to be in the namespace of what they are about.
+// validateEventAs distinguishes old from new events by their eventTime. Old ones only need
+// the namespace of the object they are about.
 func validateEventAs(e *corev1.Event, reporter string) field.ErrorList {
 	errs := eventNamespace(e)
 	if e.EventTime.IsZero() {
@@ -39,8 +39,8 @@ func validateEventAs(e *corev1.Event, reporter string) field.ErrorList {
 	return append(errs, tooLong(field.NewPath("message"), e.Message, 1024)...)
 }
 
-// eventNamespace demands that an event is where its object is. One about an
-// object without a namespace is kept with the system's own.
+// eventNamespace requires that an event is in the namespace of its object. Events about
+// cluster-scoped objects are in default or kube-system.
 func eventNamespace(e *corev1.Event) field.ErrorList {
 	about := e.InvolvedObject.Namespace
 	system := e.Namespace == metav1.NamespaceDefault || e.Namespace == metav1.NamespaceSystem
@@ -50,7 +50,7 @@ func eventNamespace(e *corev1.Event) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
 }
 
-// validateNewEventCreate keeps new events free of what only old ones have.
+// validateNewEventCreate refuses fields that only old events have.
 func validateNewEventCreate(e *eventsv1.Event) field.ErrorList {
 	errs := validateSeries(e)
 	if e.EventTime.IsZero() {
@@ -89,8 +89,7 @@ func validateSeries(e *eventsv1.Event) field.ErrorList {
 	return errs
 }
 
-// validateNewEventUpdate lets only the series of an event go on: what has
-// happened has happened.
+// validateNewEventUpdate lets only the series of an event change.
 func validateNewEventUpdate(obj, old *eventsv1.Event) field.ErrorList {
 	errs := validateSeries(obj)
 	a, b := toCoreEvent(obj), toCoreEvent(old)

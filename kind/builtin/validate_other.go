@@ -224,12 +224,11 @@ func validatePeers(at *field.Path, peers []networkingv1.NetworkPolicyPeer) field
 	return errs
 }
 
-// highestUserPriority is the greatest value of a class that is not the
-// system's.
+// highestUserPriority is the highest value of a class that is not a system class.
 const highestUserPriority = 1000000000
 
 func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
-	// The two classes that every cluster has, with the values they have there.
+	// The two system classes of every cluster, with their values.
 	system := map[string]int32{"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 	errs := oneOfPtr(field.NewPath("preemptionPolicy"), c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	if value, ok := system[c.Name]; ok && value == c.Value {
@@ -284,7 +283,7 @@ func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	return errs
 }
 
-// validateMetric demands that a metric has the source its type names.
+// validateMetric requires that a metric has the source that its type names.
 func validateMetric(at *field.Path, m *autoscalingv2.MetricSpec) field.ErrorList {
 	sources := map[autoscalingv2.MetricSourceType]struct {
 		name string

@@ -19,7 +19,7 @@ func validatePodTemplate(t *corev1.PodTemplate) field.ErrorList {
 	return validateTemplate(field.NewPath("template"), &t.Template)
 }
 
-// validateTemplate judges a template as the pods that will be made of it.
+// validateTemplate validates a template by the rules for its pods.
 func validateTemplate(path *field.Path, t *corev1.PodTemplateSpec) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, path.Child("metadata", "labels"))
 	return append(errs, validatePodSpec(path.Child("spec"), &t.Spec)...)
@@ -65,8 +65,8 @@ func validatePodSpec(path *field.Path, spec *corev1.PodSpec) field.ErrorList {
 	return append(errs, validateTolerations(path.Child("tolerations"), spec.Tolerations)...)
 }
 
-// validateContainer judges a container. Names are unique in a pod, over
-// containers and init containers: seen has those before it.
+// validateContainer validates a container. Names are unique among the containers and init
+// containers of a pod: seen holds the earlier names.
 func validateContainer(path *field.Path, c *corev1.Container, volumes, seen map[string]bool) field.ErrorList {
 	errs := requiredName(path.Child("name"), c.Name, validation.IsDNS1123Label)
 	if seen[c.Name] {
@@ -269,8 +269,8 @@ func validateTolerations(path *field.Path, tolerations []corev1.Toleration) fiel
 	return errs
 }
 
-// validatePodUpdate lets a pod change where a running pod can: its images, a
-// deadline that comes nearer, tolerations that are added, gates that open.
+// validatePodUpdate allows the changes that a running pod supports: images, a shorter
+// deadline, additional tolerations, removed scheduling gates.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateDeadlineUpdate(path.Child("activeDeadlineSeconds"), pod.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds)
@@ -312,8 +312,8 @@ func validateDeadlineUpdate(path *field.Path, seconds, old *int64) field.ErrorLi
 	return nil
 }
 
-// validateTolerationsUpdate demands that each old toleration is still there,
-// but for how long it tolerates.
+// validateTolerationsUpdate requires that each old toleration is still there; only its
+// duration may change.
 func validateTolerationsUpdate(path *field.Path, tolerations, old []corev1.Toleration) field.ErrorList {
 	for _, o := range old {
 		o.TolerationSeconds = nil

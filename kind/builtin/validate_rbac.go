@@ -69,8 +69,8 @@ func validateClusterRoleBindingUpdate(obj, old *rbacv1.ClusterRoleBinding) field
 	return sameRole(obj.RoleRef, old.RoleRef)
 }
 
-// sameRole holds a binding to its role: subjects that may be changed by those
-// who cannot grant the role must not come to hold another.
+// sameRole keeps a binding's role: users who may change subjects, but may not grant roles,
+// must not be able to change it.
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil

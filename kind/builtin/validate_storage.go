@@ -58,14 +58,14 @@ func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
 	return errs
 }
 
-// validateClaimUpdate lets a claim be bound once, and a bound claim grow.
+// validateClaimUpdate allows a claim to be bound once, and a bound claim to grow.
 func validateClaimUpdate(obj, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	rest := obj.Spec.DeepCopy()
 	if old.Spec.VolumeName == "" {
 		rest.VolumeName = ""
 	}
 	if old.Spec.StorageClassName == nil {
-		rest.StorageClassName = nil // a default class may be filled in later
+		rest.StorageClassName = nil // a default class may be set later
 	}
 	rest.VolumeAttributesClassName = old.Spec.VolumeAttributesClassName
 	size, was := obj.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]

@@ -8,7 +8,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// wire is shared by all built-in kinds.
+// wire returns the codecs that all built-in kinds share.
 var wire = sync.OnceValue(func() *kind.Wire {
 	s := Scheme()
 	return &kind.Wire{
