@@ -19,19 +19,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// serve listens as the identity does, and answers who it takes the caller for.
+// serve listens with the identity, and answers with the client's name and groups.
 func serve(t *testing.T, id *Identity) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, ok := (&Authenticator{}).User(req)
+		found, ok := (&Authenticator{}).User(req)
 		if !ok {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(user.DefaultInfo{Name: caller.GetName(), Groups: caller.GetGroups()})
+		_ = json.NewEncoder(w).Encode(user.DefaultInfo{Name: found.GetName(), Groups: found.GetGroups()})
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	config := id.TLSConfig() // as it is: httptest would add a certificate of its own
+	config := id.TLSConfig() // directly: httptest would add its own certificate
 	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config, nil }}
 	server.StartTLS()
 	t.Cleanup(server.Close)
@@ -71,15 +71,15 @@ func TestKubeconfigWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	var caller user.DefaultInfo
-	if err := json.NewDecoder(answer.Body).Decode(&caller); err != nil {
+	var found user.DefaultInfo
+	if err := json.NewDecoder(answer.Body).Decode(&found); err != nil {
 		t.Fatal(err)
 	}
-	if caller.Name != "exeunt-admin" || !slices.Equal(caller.Groups, []string{"system:masters", "system:authenticated"}) {
-		t.Errorf("caller is %+v", caller)
+	if found.Name != "exeunt-admin" || !slices.Equal(found.Groups, []string{"system:masters", "system:authenticated"}) {
+		t.Errorf("client is %+v", found)
 	}
 
-	// Written again, it holds the same credentials: a copy stays good.
+	// A second write has the same credentials: copies of the file stay valid.
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -117,11 +117,11 @@ func TestKubeconfigWithDamagedKeyIsIssuedAnew(t *testing.T) {
 	if err := id.WriteKubeconfig(path, "https://localhost:1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	client(t, path) // fails when the key is not the certificate's
+	client(t, path) // fails if key and certificate do not match
 }
 
-// TestForeignCertificateIsNoCaller: one that another authority signed ends the
-// handshake, whatever name it bears.
+// TestForeignCertificateIsNoCaller: a certificate of another authority fails the handshake,
+// whatever name it has.
 func TestForeignCertificateIsNoCaller(t *testing.T) {
 	id := open(t, t.TempDir(), hosts, time.Now())
 	server := serve(t, id)
@@ -137,7 +137,7 @@ func TestForeignCertificateIsNoCaller(t *testing.T) {
 	if code, err := get(server.URL, id, &cert); err == nil {
 		t.Errorf("the stranger was answered with %d", code)
 	}
-	// A serving certificate of our own is no client's.
+	// Our own serving certificate does not identify a client.
 	if code, err := get(server.URL, id, id.serving.Load()); err == nil {
 		t.Errorf("a serving certificate was answered with %d", code)
 	}
@@ -170,15 +170,15 @@ func TestCallerNeedsAName(t *testing.T) {
 		"verified, no name": {VerifiedChains: [][]*x509.Certificate{{{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if caller, ok := (&Authenticator{}).User(&http.Request{TLS: state}); ok {
-				t.Errorf("taken for %v", caller)
+			if found, ok := (&Authenticator{}).User(&http.Request{TLS: state}); ok {
+				t.Errorf("taken for %v", found)
 			}
 		})
 	}
 }
 
-// TestRenewWhileServing: a server that runs for years shows a certificate that is
-// valid, and its kubeconfig is replaced before its own ends.
+// TestRenewWhileServing: a server that runs for years always has a valid certificate, and its
+// kubeconfig is replaced before its certificate expires.
 func TestRenewWhileServing(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -223,10 +223,10 @@ func TestRenewWhileServing(t *testing.T) {
 		if next.Equal(first) || nextConfig == config {
 			t.Error("the old certificate is in use")
 		}
-		client(t, path) // fails when the key is not the certificate's
+		client(t, path) // fails if key and certificate do not match
 		first, config = next, nextConfig
 	}
-	// A kubeconfig that its owner has changed stays while its certificate does.
+	// A kubeconfig that its owner has changed stays as long as its certificate.
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -244,8 +244,8 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// TestWildcard: a name with a wildcard is in the certificate, and does not have it
-// issued again at each start.
+// TestWildcard: the certificate contains a wildcard name, and it is not issued again at each
+// start.
 func TestWildcard(t *testing.T) {
 	dir := t.TempDir()
 	names := append([]string{"*.exeunt.example"}, hosts...)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// start is when the tests begin: a fixed moment, so that ends are exact.
+// start is the fixed time at which the tests begin, so that expiry times are exact.
 var start = time.Date(2030, 6, 1, 12, 0, 0, 0, time.UTC)
 
 var hosts = []string{"localhost", "127.0.0.1"}
@@ -24,7 +24,7 @@ func open(t *testing.T, dir string, hosts []string, now time.Time) *Identity {
 	return id
 }
 
-// leaf is the certificate that the server shows.
+// leaf returns the serving certificate.
 func leaf(t *testing.T, id *Identity) *x509.Certificate {
 	t.Helper()
 	cert, err := x509.ParseCertificate(id.serving.Load().Certificate[0])
@@ -49,8 +49,8 @@ func TestOpenKeepsWhatFits(t *testing.T) {
 	}
 }
 
-// TestOpenRenews: what no longer fits is replaced, and the authority that
-// callers trust stays.
+// TestOpenRenews: certificates that are no longer valid are replaced; the authority that
+// clients trust stays.
 func TestOpenRenews(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -86,8 +86,8 @@ func TestOpenRenews(t *testing.T) {
 	}
 }
 
-// TestOpenIssuesAnewForAnotherAuthority: a replica that is given the fleet's
-// authority must not go on with a certificate of its own former one.
+// TestOpenIssuesAnewForAnotherAuthority: a replica that gets the shared authority must not keep
+// a certificate of its former one.
 func TestOpenIssuesAnewForAnotherAuthority(t *testing.T) {
 	mine, fleet := t.TempDir(), t.TempDir()
 	before := open(t, mine, hosts, start)
@@ -143,8 +143,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestDamagedAuthority: an authority that is no good is never replaced in
-// silence, since that would lock out every caller. The error names the file.
+// TestDamagedAuthority: an invalid authority is never replaced silently, since that would lock
+// out every client. The error names the file.
 func TestDamagedAuthority(t *testing.T) {
 	garbage := []byte("not a certificate\n")
 	tests := []struct {
@@ -184,8 +184,8 @@ func TestDamagedAuthority(t *testing.T) {
 	}
 }
 
-// TestDamagedCertificatesAreReplaced: what the authority can issue again is
-// issued again. One case is what a crash leaves in the middle of a renewal.
+// TestDamagedCertificatesAreReplaced: damaged certificates are issued again. One case is a
+// crash in the middle of a renewal.
 func TestDamagedCertificatesAreReplaced(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, dir string){
 		"certificate is garbage": replace("serving.crt", []byte("x")),
@@ -249,7 +249,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// contents is every file's name and bytes.
+// contents returns every file's name and bytes.
 func contents(t *testing.T, dir string) []byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

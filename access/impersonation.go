@@ -18,14 +18,14 @@ const impersonation = "Impersonate-"
 // impersonation headers. Headers that Kubernetes does not know, or ignores because
 // they are empty, count too: a client that sends them does not want to act as
 // itself.
-func Impersonation(h http.Header, caller user.Info) (needed *authorizer.AttributesRecord, ok bool) {
+func Impersonation(h http.Header, client user.Info) (needed *authorizer.AttributesRecord, ok bool) {
 	for name := range h {
 		ok = ok || strings.HasPrefix(name, impersonation)
 	}
 	if !ok {
 		return nil, false
 	}
-	needed = &authorizer.AttributesRecord{User: caller, Verb: "impersonate", APIVersion: "v1", ResourceRequest: true}
+	needed = &authorizer.AttributesRecord{User: client, Verb: "impersonate", APIVersion: "v1", ResourceRequest: true}
 	if _, sent := h[authenticationv1.ImpersonateUserHeader]; sent || len(h[authenticationv1.ImpersonateGroupHeader]) == 0 {
 		needed.Resource, needed.Name = "users", h.Get(authenticationv1.ImpersonateUserHeader)
 		if namespace, name, err := serviceaccount.SplitUsername(needed.Name); err == nil {

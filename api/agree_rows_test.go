@@ -7,8 +7,8 @@ import (
 
 // Rows of TestWritePathsAgree. NAME is a name that no other row uses.
 //
-// A row that says library is one that the fast path hands over: it is there to
-// show that it does so before it has done anything.
+// The fast path hands a row with library to the library. Such rows show that it does
+// nothing before.
 
 var createRows = []row{
 	{name: "plain", url: configMaps, body: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"NAME","labels":{"x":"y"},"annotations":{"k":"v"}},"data":{"b":"c"},"binaryData":{"d":"AQI="}}`},
@@ -79,10 +79,10 @@ const (
 	pods        = "/api/v1/namespaces/shop/pods"
 )
 
-// What updates and deletes begin with.
+// The objects that updates and deletes start with.
 var (
 	aConfigMap = []request{post(configMaps, `{"metadata":{"name":"NAME","labels":{"x":"y"}},"data":{"b":"c","d":"e"}}`)}
-	// An old one: somebody, long ago, took over its data.
+	// An old one: another manager took over its data long ago.
 	anOldConfigMap = append(aConfigMap[:1:1], request{"PUT", configMaps + "/NAME", `{"metadata":{"name":"NAME","labels":{"x":"y"},"managedFields":[
 		{"manager":"tester","operation":"Update","apiVersion":"v1","time":"2001-02-03T04:05:06Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:b":{}}}},
 		{"manager":"other","operation":"Apply","apiVersion":"v1","time":"2001-02-03T04:05:06Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:d":{}},"f:metadata":{"f:labels":{"f:x":{}}}}}]},

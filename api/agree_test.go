@@ -18,15 +18,15 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// row is a request that both paths must answer alike, and leave the same
-// behind. In it, NAME is a name of its own; $rv and $uid are those of the object
-// before it.
+// row is a request that both paths must answer in the same way and with the same effect.
+// NAME is replaced by a unique name; $rv and $uid are those of the object before the
+// request.
 type row struct {
 	name              string
-	given             []request // what comes before it
+	given             []request // requests sent before it
 	method, url, body string
 	headers           []string
-	library           bool   // the fast path hands it over
+	library           bool   // the fast path hands it to the library
 	object            string // set by named
 }
 
@@ -71,8 +71,8 @@ func TestWritePathsAgree(t *testing.T) {
 				r := r.named(fmt.Sprintf("row-%d-%d", i, attempt))
 				want := library.exchange(t, r, func() {})
 				got := fast.exchange(t, r, func() { handedOver = false })
-				// Managers are ordered by time, in whole seconds: what differs
-				// because a second ended meanwhile says nothing.
+				// Managers are ordered by time in whole seconds. A difference because a second
+				// has passed is ignored.
 				if diff = cmp.Diff(want, got); diff == "" || time.Now().Unix() == start {
 					break
 				}
@@ -87,7 +87,7 @@ func TestWritePathsAgree(t *testing.T) {
 	}
 }
 
-// eachEndpoint is for all that are written through the store.
+// eachEndpoint visits all endpoints that write through the store.
 func (w *world) eachEndpoint(do func(*endpoint)) {
 	w.t.Helper()
 	for _, k := range w.api.kinds.Snapshot().Kinds {
@@ -113,7 +113,7 @@ func (r row) named(name string) row {
 	return r
 }
 
-// answer is what is compared: what was said, and what was done.
+// answer is what is compared: the response and its effect.
 type answer struct {
 	Code   int
 	Header map[string][]string
@@ -148,8 +148,8 @@ func (w *world) exchange(t *testing.T, r row, begin func()) answer {
 	return out
 }
 
-// settled reads an object. A definition is waited for until its controller has
-// given it a status: what is compared must not change by itself.
+// settled reads an object. It waits until the controller has set the status of a
+// definition: the compared object must not change by itself.
 func (w *world) settled(path string) (r reply) {
 	w.t.Helper()
 	w.until(path+" has settled", func() error {
@@ -168,7 +168,7 @@ var (
 	anyRV   = regexp.MustCompile(`("resourceVersion":\s*"|in record \()[0-9]+`)
 )
 
-// neutral takes out what differs by its nature, and leaves whether it changed.
+// neutral replaces values that always differ, and keeps whether they changed.
 func neutral(t *testing.T, body string, before reply) any {
 	t.Helper()
 	if uid := before.get("metadata.uid"); uid != "" {
@@ -197,9 +197,8 @@ func neutral(t *testing.T, body string, before reply) any {
 	return parsed
 }
 
-// hideChance hides the end of a generated name, whether two owners came in the
-// same second, and what the controller of definitions writes when it comes to
-// it.
+// hideChance hides the suffix of a generated name, whether two owners wrote in the same
+// second, and what the controller of definitions writes at a later time.
 func hideChance(parsed any) {
 	obj, _ := parsed.(map[string]any)
 	m, _ := obj["metadata"].(map[string]any)

@@ -11,9 +11,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// BenchmarkWrites is each write of a ConfigMap of 1 KiB, by 32 clients, without
-// a network. cpu-µs/op is CPU time of this process, which tells more on a busy
-// machine than the clock does.
+// BenchmarkWrites runs each write of a 1 KiB ConfigMap with 32 clients, without a network.
+// cpu-µs/op is the CPU time of this process, which is more reliable than wall time on a
+// busy machine.
 func BenchmarkWrites(b *testing.B) {
 	text := strings.Repeat("some words of text = 4711; ", 38)
 	body := func(n int64, stamp string) string {
@@ -55,7 +55,7 @@ func BenchmarkWrites(b *testing.B) {
 	}
 }
 
-// cpu is the CPU time of this process so far.
+// cpu returns the CPU time of this process so far.
 func cpu(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {

@@ -63,8 +63,8 @@ func TestReadBodyRefuses(t *testing.T) {
 	}
 }
 
-// TestBodiesAreGivenBack: whatever becomes of a request, its body's memory is
-// counted out again.
+// TestBodiesAreGivenBack: after every request, whatever its result, the memory of its body
+// is no longer counted.
 func TestBodiesAreGivenBack(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"a"}}`)
@@ -78,7 +78,7 @@ func TestBodiesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestBodyIsReadBeforeItsPlace: clients that send slowly hold no place.
+// TestBodyIsReadBeforeItsPlace: clients that send slowly do not count as in flight.
 func TestBodyIsReadBeforeItsPlace(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	slow, end := io.Pipe()
@@ -136,8 +136,8 @@ func TestMeasureOperations(t *testing.T) {
 	}
 }
 
-// TestPatchWork: a patch that would take long is refused, the same patch of a
-// smaller object applied, and a long one of cheap steps too.
+// TestPatchWork: an expensive patch is refused. The same patch on a smaller object, and a
+// long patch of cheap operations, are applied.
 func TestPatchWork(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"small"},"data":{"k":"v"}}`)
@@ -177,7 +177,7 @@ const (
 	"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
 )
 
-// TestStoredDepth: what requests add up to is bound as what they send is.
+// TestStoredDepth: the depth limit applies to the result of a request, not only to its body.
 func TestStoredDepth(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.want(http.StatusCreated, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", sackDefinition)
@@ -200,8 +200,8 @@ func TestStoredDepth(t *testing.T) {
 		t.Errorf("refused with %s", r.body)
 	}
 	w.want(http.StatusBadRequest, "PUT", sacks+"/a", sack(object.MaxDepth))
-	// The owners of the fields are nested as the fields are, and deeper: what was
-	// stored can be read and sent back.
+	// managedFields nest as deep as the fields, and deeper: a stored object can still be
+	// read and sent back.
 	for n := 240; n < object.MaxDepth; n++ {
 		body := strings.Replace(sack(n), `"a"`, fmt.Sprintf(`"n%d"`, n), 1)
 		if r := w.send("POST", sacks, body); r.code == http.StatusCreated {

@@ -97,8 +97,8 @@ func (r *resource) warnHeld(ctx context.Context, o object.Object, options *metav
 
 // clientName returns the name of the client, for the archive.
 func clientName(ctx context.Context) string {
-	if caller, ok := genericrequest.UserFrom(ctx); ok {
-		return caller.GetName()
+	if client, ok := genericrequest.UserFrom(ctx); ok {
+		return client.GetName()
 	}
 	return ""
 }

@@ -42,7 +42,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 		}
 	}
 
-	// A new kind is a new document.
+	// A new kind changes the document.
 	w.define()
 	second := w.want(http.StatusOK, "GET", "/apis", "", asAggregated, "If-None-Match: "+etag)
 	if second.header.Get("ETag") == etag || !gjson.Get(second.body, `items.#(metadata.name=="test.dev")`).Exists() {
@@ -93,8 +93,7 @@ func TestPlainDiscovery(t *testing.T) {
 	}
 }
 
-// TestDiscoveryIsServed: every verb that discovery names is there, and no
-// other: what is not named answers 405.
+// TestDiscoveryIsServed: every verb in discovery works, and all others answer 405.
 func TestDiscoveryIsServed(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.define()
@@ -117,7 +116,7 @@ func TestDiscoveryIsServed(t *testing.T) {
 				path := base + "/" + plural + m[1]
 				if part != "" {
 					if m[1] == "" || verb == "get" && part == "finalize" {
-						continue // a part is of one object; finalize can be read, though nobody says so
+						continue // a subresource needs an object; finalize can be read, but discovery omits it
 					}
 					path += "/" + part
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// dryWrites are a dry run by each way that a write takes: the JSON path and the
-// library's handlers, single objects, subresources and collections.
+// dryWrites are dry runs on every write path: the JSON path and the library's handlers,
+// single objects, subresources and collections.
 var dryWrites = []struct {
 	name, method, path, body string
 	headers                  []string
@@ -46,9 +46,9 @@ var dryWrites = []struct {
 	{"delete a collection with grace", "DELETE", pods + "?dryRun=All", "", nil, 200},
 }
 
-// TestDryRunWritesNothing: a dry run answers as the write would, and moves no
-// revision: no object, no tombstone and no event is written. The same request
-// without its dry run does write, so the row would notice.
+// TestDryRunWritesNothing: a dry run answers as the write would, and the revision stays: no
+// object, tombstone or event is written. The same request without the dry run does write,
+// so the row would detect it.
 func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range dryWrites {

@@ -161,7 +161,7 @@ func (a *API) refuseWebPages(next http.Handler) http.Handler {
 // paths. Impersonation is refused for all clients.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, known := a.access.User(req)
+		client, known := a.access.User(req)
 		open := a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath)
 		// Invalid credentials are refused on public paths too.
 		public := isPublic(req.URL.Path) && isRead(req.Method) && req.Header.Get("Authorization") == ""
@@ -171,9 +171,9 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if !known {
-			caller = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+			client = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}
-		if needed, ok := access.Impersonation(req.Header, caller); ok {
+		if needed, ok := access.Impersonation(req.Header, client); ok {
 			a.fail(w, req, responsewriters.ForbiddenStatusError(needed, noImpersonation))
 			return
 		}
@@ -186,7 +186,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		req.Header.Del("Authorization")
-		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), caller)))
+		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// TestAuthentication: who is not known sees health and version, and nothing
-// else; who shows bad credentials sees nothing.
+// TestAuthentication: unauthenticated clients can read health and version only; clients with
+// invalid credentials can read nothing.
 func TestAuthentication(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	public := []string{"/healthz", "/livez", "/readyz", "/readyz/", "/livez/ping", "/version"}
@@ -47,12 +47,12 @@ func TestAuthentication(t *testing.T) {
 			}
 		}
 	}
-	// A certificate speaks for its owner, whatever else is sent along.
+	// The certificate decides, whatever other credentials are sent.
 	w.want(http.StatusOK, "GET", configMaps, "", "Authorization: Bearer abc")
 }
 
-// TestOpenPath: below it, and nowhere else, whoever calls reaches what finds out
-// for itself who that is, with the credentials that were sent.
+// TestOpenPath: below OpenPath, and only there, every client reaches the handler that
+// authenticates by itself, with the credentials that it sent.
 func TestOpenPath(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api.open = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -109,7 +109,7 @@ func TestRootPaths(t *testing.T) {
 	w.want(http.StatusNotFound, "GET", "/exeunt/anything", "")
 }
 
-// TestRefusedRoutes: paths and methods that nothing serves, each with a Status.
+// TestRefusedRoutes: each unknown path and method is answered with a Status.
 func TestRefusedRoutes(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.configMap("a", "")
@@ -151,7 +151,7 @@ func TestRefusedRoutes(t *testing.T) {
 	}
 }
 
-// TestMissingSubresourceIsNamed: kubectl shows nothing but the message.
+// TestMissingSubresourceIsNamed: kubectl shows only the message.
 func TestMissingSubresourceIsNamed(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	for path, want := range map[string]string{
@@ -166,8 +166,8 @@ func TestMissingSubresourceIsNamed(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests: beyond what is served at once, callers are asked to come
-// back; watches and probes are answered still.
+// TestTooManyRequests: above the limit of requests in flight, clients get 429; watches and
+// probes are still answered.
 func TestTooManyRequests(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	for range maxInFlight {
@@ -184,14 +184,14 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	<-w.api.inFlight
 	w.want(http.StatusOK, "GET", configMaps, "")
-	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the place is given back
+	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the slot is free again
 	for range maxInFlight - 1 {
 		<-w.api.inFlight
 	}
 }
 
-// TestPanicIsAnswered: a fault of ours is a 500 without details, is counted,
-// and does not take the server with it.
+// TestPanicIsAnswered: a panic becomes a 500 without details and is counted, and the server
+// continues.
 func TestPanicIsAnswered(t *testing.T) {
 	var mu sync.Mutex
 	var seen []int
@@ -222,7 +222,7 @@ func TestAuditID(t *testing.T) {
 	}
 }
 
-// TestGoneCaller: a request whose caller has gone is not our fault.
+// TestGoneCaller: a request whose client has disconnected is not an internal error.
 func TestGoneCaller(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -235,8 +235,8 @@ func TestGoneCaller(t *testing.T) {
 	}
 }
 
-// TestImpersonation: a request that asks to act as another user does nothing,
-// wherever it is sent; Kubernetes' words say why.
+// TestImpersonation: a request with impersonation headers is refused on every path, with the
+// message of Kubernetes.
 func TestImpersonation(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
@@ -275,8 +275,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestWebPages: a page of another origin reaches nothing, with the certificate of
-// the browser's owner or without.
+// TestWebPages: a page of another origin is refused, with or without the certificate of the
+// browser's owner.
 func TestWebPages(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
@@ -296,8 +296,8 @@ func TestWebPages(t *testing.T) {
 	w.want(http.StatusOK, "GET", configMaps, "", "Origin: https://example.com") // the tests' own Host
 }
 
-// TestNamespacesThatStay: Kubernetes refuses to delete these three, and so do we,
-// in its words, however the delete is asked for.
+// TestNamespacesThatStay: like Kubernetes, the server refuses every form of delete for these
+// three namespaces, with the same message.
 func TestNamespacesThatStay(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {

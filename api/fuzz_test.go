@@ -14,7 +14,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// seeds are requests that go down different roads: method, path with query,
+// seeds are requests that take different paths through the code: method, path with query,
 // Accept, Content-Type, body.
 var seeds = [][5]string{
 	{"GET", "/", "", "", ""},
@@ -59,15 +59,14 @@ var seeds = [][5]string{
 	{"HEAD", configMaps, "", "", ""},
 }
 
-// FuzzRequest puts any request through the whole handler: whatever a client
-// sends, the answer is neither a panic nor a fault of ours. The seeds are a
-// test of their own in every run.
+// FuzzRequest sends any request through the whole handler: the answer is never a panic or an
+// internal error. Every test run executes the seeds.
 func FuzzRequest(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(s[0], s[1], s[2], s[3], s[4])
 	}
 	w := newWorld(f, store.Options{})
-	var log bytes.Buffer // says why, when the answer does not
+	var log bytes.Buffer // has the reason of an internal error
 	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
 	w.define()
 	w.configMap("a", "")
@@ -80,7 +79,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		req.Header.Set("Accept", accept)
 		req.Header.Set("Content-Type", contentType)
-		// Watches would last for ever.
+		// Watches would never end.
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		recorder := httptest.NewRecorder()
@@ -97,8 +96,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// fuzzRequest is the request as a server would have read it, or nil when none
-// would. Profiles are left out: they take as long as they are told to.
+// fuzzRequest returns the request as a server would parse it, or nil if it would not.
+// Profiles are left out: the client chooses their duration.
 func fuzzRequest(method, target, body string) *http.Request {
 	u, err := url.ParseRequestURI(target)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "/debug/") {

@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// paths are the queries that choose between stored bytes and the library.
+// paths are queries that select the fast path or the library.
 var paths = []string{"", "&pretty=false"}
 
 func (r reply) names() (names []string) {
@@ -22,7 +22,7 @@ func (r reply) names() (names []string) {
 	return names
 }
 
-// TestListVersions: what each way of asking for a version brings.
+// TestListVersions: the result of each way to ask for a version.
 func TestListVersions(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	old := w.configMap("a", "")
@@ -63,14 +63,14 @@ func TestListVersions(t *testing.T) {
 			})
 		}
 	}
-	// The old state is really the old one.
+	// The old snapshot has the old content.
 	r := w.want(http.StatusOK, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+old, "")
 	if gjson.Get(r.body, "items.0.data").Exists() {
 		t.Errorf("the list shows a later state: %s", r.body)
 	}
 }
 
-// TestListPages: pages are of one snapshot, whatever is written between them.
+// TestListPages: all pages show one snapshot, whatever is written between them.
 func TestListPages(t *testing.T) {
 	for _, path := range paths {
 		t.Run("path"+path, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestListContinueRefused(t *testing.T) {
 			})
 		}
 	}
-	// A token that names another namespace shows nothing of it.
+	// A token that names another namespace shows no objects of it.
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/other/configmaps", `{"metadata":{"name":"secret"}}`)
 	now := gjsonInt(w.want(http.StatusOK, "GET", configMaps, "").get("metadata.resourceVersion"))

@@ -19,8 +19,8 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
-// TestFieldOwnersAgree lets several managers write random objects of every
-// built-in kind, through our field owners and through the library's.
+// TestFieldOwnersAgree: several managers write random objects of every built-in kind, with
+// our fieldOwners and with the library's field manager. The results are equal.
 func TestFieldOwnersAgree(t *testing.T) {
 	t.Parallel()
 	const seeds = 6
@@ -43,8 +43,8 @@ func TestFieldOwnersAgree(t *testing.T) {
 	}
 }
 
-// writeByTurns creates an object and updates it a few times. It returns how
-// many updates were not left to the library.
+// writeByTurns creates an object and updates it a few times. It returns how many updates
+// fieldOwners did itself.
 func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 	t.Helper()
 	library, err := newFieldManager(v.Wire, v.GVK, "", v.ResetFields)
@@ -65,10 +65,10 @@ func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 	for turn := range 6 {
 		next := live.DeepCopyObject()
 		switch chance.Intn(4) {
-		case 0: // another object altogether
+		case 0: // a completely different object
 			next = random(t, v, fill)
-		case 1: // nothing new
-		default: // some of its metadata is new
+		case 1: // no change
+		default: // some metadata changes
 			perRequest := accessor(t, random(t, v, fill))
 			accessor(t, next).SetAnnotations(perRequest.GetAnnotations())
 			accessor(t, next).SetFinalizers(perRequest.GetFinalizers())
@@ -83,7 +83,7 @@ func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 			t.Fatalf("seed %d, turn %d: left to the library: %v", seed, turn, err)
 		}
 		if err != nil {
-			return compared // nobody owns a field, or the object cannot be typed: the library's business
+			return compared // no manager owns a field, or the object cannot be typed: the library handles it
 		}
 		accessor(t, next).SetManagedFields(entries)
 		compareManaged(t, fmt.Sprintf("seed %d, turn %d", seed, turn), want, next)
@@ -111,8 +111,8 @@ func accessor(t *testing.T, obj runtime.Object) metav1.Object {
 	return m
 }
 
-// compareManaged compares the owners, except for when they became it, which
-// also orders them.
+// compareManaged compares the owners without their times and without the order, which
+// follows from the times.
 func compareManaged(t *testing.T, what string, want, got runtime.Object) {
 	t.Helper()
 	read := func(obj runtime.Object) (out []string) {

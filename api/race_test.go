@@ -20,11 +20,10 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// These tests force the races of docs/spec/objects.md through the front door: a
-// request is held at the point where it has read what it starts from and has
-// not been decided yet, and others act meanwhile.
+// These tests force the races of docs/spec/objects.md through HTTP: a request is stopped
+// after it has read its input and before it is decided, and other requests run in between.
 
-// race is a world whose requests can be overtaken. The others act in the world
+// race is a world in which other requests can overtake a request. They run in the world
 // rival: on PostgreSQL another replica, on SQLite the same process.
 type race struct {
 	*world
@@ -44,12 +43,12 @@ func eachRace(t *testing.T, test func(t *testing.T, r race)) {
 	})
 }
 
-// overtaken is a strategy that lets others act when a request passes it. What
-// they do is not overtaken itself.
+// overtaken is a strategy that runs other requests when a request passes it. Those are not
+// overtaken themselves.
 type overtaken struct {
 	lifecycle.Strategy
 	mu      sync.Mutex
-	acts    []func(name string) // one for each pass that is left; guarded by mu
+	acts    []func(name string) // one for each pass to come; guarded by mu
 	passes  int                 // guarded by mu
 	nesting bool                // guarded by mu
 }
@@ -90,9 +89,8 @@ func (o *overtaken) pass(obj runtime.Object) {
 	o.nesting = false
 }
 
-// overtake makes each next request for a resource be overtaken, once by each
-// act. The function that it returns says how often a request passed, which is
-// how often it was computed.
+// overtake makes the next passes of requests for a resource run one act each. The returned
+// function says how many passes there were, which is how often a request was computed.
 func (r race) overtake(gvr schema.GroupVersionResource, acts ...func(name string)) (passes func() int) {
 	r.t.Helper()
 	v, ok := r.api.kinds.Snapshot().Lookup(gvr)
@@ -123,8 +121,8 @@ var (
 
 const mergePatch = "Content-Type: application/merge-patch+json"
 
-// TestGeneratedNameIsDrawnAgain: the name that was drawn is taken, by a live
-// object and by one on its way out, before the create is decided.
+// TestGeneratedNameIsDrawnAgain: before the create is decided, the generated name is taken by
+// a live object or by one that is being deleted.
 func TestGeneratedNameIsDrawnAgain(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		var taken []string
@@ -140,7 +138,7 @@ func TestGeneratedNameIsDrawnAgain(t *testing.T) {
 			t.Errorf("created %q in %d passes, after %q", got, passes(), taken)
 		}
 
-		// Somebody who takes every name makes the caller come back, not wait.
+		// If every name is taken, the client gets an error and can retry.
 		passes = r.overtake(configMapResource, slices.Repeat([]func(string){take}, generateAttempts)...)
 		refused := r.want(http.StatusConflict, "POST", configMaps, `{"metadata":{"generateName":"b-"}}`)
 		if refused.get("reason") != "AlreadyExists" || passes() != generateAttempts {
@@ -149,8 +147,8 @@ func TestGeneratedNameIsDrawnAgain(t *testing.T) {
 	})
 }
 
-// TestCreateIsOvertaken: what happens to the name, to the namespace or to the
-// kind while a create is under way.
+// TestCreateIsOvertaken: the name, the namespace or the kind changes while a create is under
+// way.
 func TestCreateIsOvertaken(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		const body = `{"metadata":{"name":"a"}}`
@@ -207,8 +205,8 @@ func TestCreateIsOvertakenByItsDefinition(t *testing.T) {
 	})
 }
 
-// TestUpdateIsOvertaken by another update: nothing is lost, and who named a
-// version is told.
+// TestUpdateIsOvertaken by another update: no change is lost, and a client that named a
+// version gets a conflict.
 func TestUpdateIsOvertaken(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		r.configMap("a", "")
@@ -220,14 +218,14 @@ func TestUpdateIsOvertaken(t *testing.T) {
 			t.Errorf("after %d passes: %s", passes(), both.body)
 		}
 
-		// A PUT without a version replaces what is there when it is decided.
+		// A PUT without a version replaces the object as it is at the decision.
 		passes = r.overtake(configMapResource, func(string) { r.rival.patch(configMaps+"/a", `{"data":{"theirs":"2"}}`) })
 		replaced := r.want(http.StatusOK, "PUT", configMaps+"/a", `{"metadata":{"name":"a"},"data":{"ours":"2"}}`)
 		if got := gjson.Get(replaced.body, "data").Raw; got != `{"ours":"2"}` || passes() != 2 {
 			t.Errorf("after %d passes: %s", passes(), got)
 		}
 
-		// One with a version that was right when it came is refused.
+		// A PUT with a version that was current at its start gets a conflict.
 		version := replaced.get("metadata.resourceVersion")
 		passes = r.overtake(configMapResource, other)
 		refused := r.want(http.StatusConflict, "PUT", configMaps+"/a", fmt.Sprintf(`{"metadata":{"name":"a","resourceVersion":%q}}`, version))
@@ -240,8 +238,8 @@ func TestUpdateIsOvertaken(t *testing.T) {
 	})
 }
 
-// TestUpdateIsOvertakenByDelete: it is repeated against the object that is on
-// its way out, by the rules for such objects, or finds nothing.
+// TestUpdateIsOvertakenByDelete: the update is repeated on the object that is being deleted,
+// by the rules for such objects, or gets a 404.
 func TestUpdateIsOvertakenByDelete(t *testing.T) {
 	const path = configMaps + "/a"
 	for _, test := range []struct {
@@ -249,7 +247,7 @@ func TestUpdateIsOvertakenByDelete(t *testing.T) {
 		recreated        bool
 		method, body     string
 		code, passes     int
-		message          string // part of the refusal
+		message          string // part of the error message
 	}{
 		{"a change goes on", `"test.dev/hold"`, false, "PATCH", `{"data":{"k":"v"}}`, 200, 2, ""},
 		{"a finalizer may not come", `"test.dev/hold"`, false, "PATCH", `{"metadata":{"finalizers":["test.dev/hold","test.dev/late"]}}`, 422, 2, "no new finalizers can be added"},
@@ -288,8 +286,8 @@ func TestUpdateIsOvertakenByDelete(t *testing.T) {
 	}
 }
 
-// TestUpdateOfNothingIsAsOfItsRead: an update that changes nothing writes
-// nothing, so it stands where it read, before what overtook it.
+// TestUpdateOfNothingIsAsOfItsRead: an update without a change writes nothing, so it is
+// ordered at its read, before the write that overtook it.
 func TestUpdateOfNothingIsAsOfItsRead(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		version := r.configMap("a", "")
@@ -302,11 +300,11 @@ func TestUpdateOfNothingIsAsOfItsRead(t *testing.T) {
 	})
 }
 
-// TestLastFinalizersTwice: two controllers remove the last two finalizers, each
-// its own, at once. A third comes too late.
+// TestLastFinalizersTwice: two controllers concurrently remove the last two finalizers, each
+// its own. A third comes too late.
 func TestLastFinalizersTwice(t *testing.T) {
 	for name, without := range map[string]func(finalizer string) (body, contentType string){
-		// Each sends the list without its own, computed from the list as it is.
+		// Each sends the current list without its own finalizer.
 		"json patch": func(finalizer string) (string, string) {
 			at := map[string]int{"test.dev/one": 0, "test.dev/two": 1}[finalizer]
 			return fmt.Sprintf(`[{"op":"test","path":"/metadata/finalizers/%d","value":%q},{"op":"remove","path":"/metadata/finalizers/%d"}]`, at, finalizer, at), "application/json-patch+json"
@@ -325,8 +323,8 @@ func TestLastFinalizersTwice(t *testing.T) {
 					body, contentType := without(finalizer)
 					w.want(http.StatusOK, "PATCH", path, body, "Content-Type: "+contentType)
 				}
-				// The one that is overtaken removes the first of the list, so that
-				// its patch means the same on the shorter one.
+				// The overtaken request removes the first of the list, so that its patch means the
+				// same on the shorter list.
 				passes := r.overtake(configMapResource, func(string) { remove(r.rival, "test.dev/two") })
 				remove(r.world, "test.dev/one")
 				if passes() != 2 {
@@ -334,19 +332,19 @@ func TestLastFinalizersTwice(t *testing.T) {
 				}
 				r.want(http.StatusNotFound, "PATCH", path, `{"metadata":{"finalizers":null}}`, mergePatch)
 				r.configMap("b", "")
-				x.wants("MODIFIED a", "MODIFIED a", "DELETED a", "ADDED b") // it left once
+				x.wants("MODIFIED a", "MODIFIED a", "DELETED a", "ADDED b") // it was removed once
 			})
 		})
 	}
 }
 
-// TestPutThatCreatesIsOvertaken: a PUT of a kind that PUT creates finds the
-// name free and then taken, or taken and then free.
+// TestPutThatCreatesIsOvertaken: for a kind with create on update, the PUT finds the name free
+// and then taken, or taken and then free.
 func TestPutThatCreatesIsOvertaken(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		const path, body = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/l", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"%s"}}`
 		passes := r.overtake(leaseResource, func(string) { r.rival.want(http.StatusCreated, "PUT", path, fmt.Sprintf(body, "them")) })
-		// It is an update after all, and leases are not taken blindly.
+		// It becomes an update, and leases need a resourceVersion.
 		r.want(http.StatusUnprocessableEntity, "PUT", path, fmt.Sprintf(body, "us"))
 		if holder := r.want(http.StatusOK, "GET", path, ""); holder.get("spec.holderIdentity") != "them" || passes() != 1 {
 			t.Errorf("after %d passes: %s", passes(), holder.body)

@@ -25,20 +25,20 @@ type review struct{ *resource }
 
 // Create answers the question.
 func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	caller, ok := genericrequest.UserFrom(ctx)
+	client, ok := genericrequest.UserFrom(ctx)
 	if !ok {
 		return nil, apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
 		out, err := answer(ctx, obj, kind.Call{
-			Caller: caller.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
+			Caller: client.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
 			Warn: func(text string) { warning.AddWarning(ctx, "", text) },
 		})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
 	switch q := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
-		q.Status.UserInfo = userInfo(caller)
+		q.Status.UserInfo = userInfo(client)
 	case *authenticationv1.TokenReview:
 		if q.Spec.Token == "" {
 			return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
@@ -48,17 +48,17 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
 			return nil, err
 		}
-		q.Status = decide(caller, caller, q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status = decide(client, client, q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
 		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
 			return nil, err
 		}
-		q.Status = decide(caller, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status = decide(client, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != q.Namespace {
 			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must match metadata.namespace")
 		}
-		q.Status = decide(caller, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status = decide(client, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		q.Status = authorizationv1.SubjectRulesReviewStatus{
 			ResourceRules:    []authorizationv1.ResourceRule{{Verbs: servedVerbs, APIGroups: []string{"*"}, Resources: []string{"*"}}},
@@ -86,13 +86,13 @@ var servedVerbs = []string{"get", "list", "watch", "create", "update", "patch", 
 // the group of administrators. For other names the server does not know whether
 // such a certificate exists and answers no: the program that asks has
 // authenticated the subject by means that this server does not accept.
-func decide(caller, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func decide(client, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	switch {
 	case path != nil && isPublic(path.Path) && (path.Verb == "get" || path.Verb == "head"):
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "this path is open to all clients"}
 	case resource != nil && resource.Verb == "impersonate":
 		return authorizationv1.SubjectAccessReviewStatus{Reason: noImpersonation}
-	case sameUser(caller, subject) || slices.Contains(subject.GetGroups(), user.SystemPrivilegedGroup):
+	case sameUser(client, subject) || slices.Contains(subject.GetGroups(), user.SystemPrivilegedGroup):
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "every holder of a certificate of this server's authority is an administrator"}
 	}
 	return authorizationv1.SubjectAccessReviewStatus{

@@ -58,7 +58,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestStatusSubresource: /status writes the status alone, the object the rest.
+// TestStatusSubresource: /status writes only the status, and the object everything else.
 func TestStatusSubresource(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.define()
@@ -77,8 +77,8 @@ func TestStatusSubresource(t *testing.T) {
 	}
 }
 
-// TestNamespaceFinalize: only /finalize takes a namespace's own finalizers, and
-// with the last of them a namespace that is being deleted goes.
+// TestNamespaceFinalize: only /finalize removes a namespace's spec finalizers, and with the
+// last one a namespace that is being deleted is removed.
 func TestNamespaceFinalize(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	const ns = "/api/v1/namespaces/shop"

@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// everyVerb is a request of each kind, by the fast path and by the library's.
+// everyVerb has one request per verb, by the fast path and by the library.
 func everyVerb() [][4]string {
 	const merge = "application/merge-patch+json"
 	return [][4]string{
@@ -36,8 +36,7 @@ func everyVerb() [][4]string {
 	}
 }
 
-// comesBack checks that an answer is a 503 after which clients come back by
-// themselves.
+// comesBack checks that an answer is a 503 that clients retry by themselves.
 func (w *world) comesBack(what string, r reply) {
 	w.t.Helper()
 	if r.code != http.StatusServiceUnavailable || r.header.Get("Retry-After") != "1" {
@@ -48,8 +47,7 @@ func (w *world) comesBack(what string, r reply) {
 	}
 }
 
-// TestStoppedStore: who writes while the last batch is over is sent elsewhere;
-// nothing was done.
+// TestStoppedStore: a write after the last batch gets a 503, and nothing is written.
 func TestStoppedStore(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.configMap("a", "")
@@ -65,8 +63,8 @@ func TestStoppedStore(t *testing.T) {
 	}
 }
 
-// TestShuttingDown: new watches go elsewhere, and so do load balancers; what is
-// short is still served.
+// TestShuttingDown: new watches and readiness probes get a 503; short requests are still
+// served.
 func TestShuttingDown(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api.Close(t.Context())
@@ -77,10 +75,9 @@ func TestShuttingDown(t *testing.T) {
 	w.configMap("a", "")
 }
 
-// TestNoRetryAfterATimeout: client-go sends a request with Retry-After again by
-// itself, and a write whose time is over may have been done. Every verb that waits
-// for the database answers 504; a GET of an object that is in memory waits for
-// nothing, and answers with it.
+// TestNoRetryAfterATimeout: client-go retries a request with Retry-After by itself, but a write
+// that timed out may have been committed. Every verb that waits for the database answers
+// 504. A GET of an object in memory does not wait and answers.
 func TestNoRetryAfterATimeout(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.configMap("a", "")
@@ -99,7 +96,7 @@ func TestNoRetryAfterATimeout(t *testing.T) {
 	}
 }
 
-// TestDatabaseGone cuts the way to PostgreSQL and opens it again.
+// TestDatabaseGone breaks the connection to PostgreSQL and restores it.
 func TestDatabaseGone(t *testing.T) {
 	way := dbtest.NewWay(t)
 	w := newWorld(t, store.Options{DB: dbtest.Connect(t, way.Database)})
@@ -125,8 +122,8 @@ func TestDatabaseGone(t *testing.T) {
 	}
 }
 
-// TestDatabaseFull: a server without space says so, reads go on, and writes do
-// when there is space again.
+// TestDatabaseFull: without space, writes get a 507 and reads continue; with space, writes
+// work again.
 func TestDatabaseFull(t *testing.T) {
 	db := dbtest.OpenDB(t, sqldb.SQLite)
 	w := newWorld(t, store.Options{DB: db})
@@ -152,8 +149,8 @@ type malformed struct{}
 func (malformed) Error() string { return "database disk image is malformed (11)" }
 func (malformed) Code() int     { return 11 }
 
-// TestDamagedDatabase: clients learn that it is not their fault, and operators
-// what to do.
+// TestDamagedDatabase: clients get a 500 without details, and the log tells operators what to
+// do.
 func TestDamagedDatabase(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var log strings.Builder

@@ -12,8 +12,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// TestUpdateRetries: writers that name no version all succeed, and nobody's
-// change is lost.
+// TestUpdateRetries: writers without a version all succeed, and no change is lost.
 func TestUpdateRetries(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.configMap("a", "")
@@ -60,7 +59,7 @@ func TestUpdateConflicts(t *testing.T) {
 	}
 }
 
-// TestUpdateOfNothingNew keeps the version: watchers hear nothing.
+// TestUpdateOfNothingNew keeps the version, and watchers get no event.
 func TestUpdateOfNothingNew(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.configMap("a", "")
@@ -70,8 +69,7 @@ func TestUpdateOfNothingNew(t *testing.T) {
 	}
 }
 
-// TestCreateByPut: some kinds are created by PUT, as in Kubernetes; others are
-// not found.
+// TestCreateByPut: as in Kubernetes, PUT creates objects of some kinds; for others it is a 404.
 func TestCreateByPut(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	leases := "/apis/coordination.k8s.io/v1/namespaces/shop/leases/l"
@@ -80,14 +78,14 @@ func TestCreateByPut(t *testing.T) {
 		t.Errorf("created: %s", r.body)
 	}
 	w.want(http.StatusOK, "PUT", leases, `{"metadata":{"name":"l","resourceVersion":"`+r.get("metadata.resourceVersion")+`"},"spec":{"holderIdentity":"you"}}`)
-	w.want(http.StatusUnprocessableEntity, "PUT", leases, `{"metadata":{"name":"l"}}`) // leases are not taken blindly
+	w.want(http.StatusUnprocessableEntity, "PUT", leases, `{"metadata":{"name":"l"}}`) // leases need a resourceVersion
 	w.want(http.StatusNotFound, "PUT", "/apis/coordination.k8s.io/v1/namespaces/shop/leases/gone", `{"metadata":{"name":"gone","resourceVersion":"7"}}`)
 	w.want(http.StatusConflict, "PUT", "/apis/coordination.k8s.io/v1/namespaces/shop/leases/gone", `{"metadata":{"name":"gone","uid":"u"}}`)
 	w.want(http.StatusNotFound, "PUT", "/apis/coordination.k8s.io/v1/namespaces/none/leases/l", `{"metadata":{"name":"l"}}`)
 	w.want(http.StatusNotFound, "PUT", configMaps+"/none", `{"metadata":{"name":"none"}}`)
 	w.want(http.StatusNotFound, "PUT", "/api/v1/namespaces/shop/pods/none", `{"metadata":{"name":"none"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 
-	// Many at once make one object, and nobody is refused.
+	// Concurrent PUTs create one object, and none is refused.
 	var running sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -118,7 +116,7 @@ func TestPatchTypes(t *testing.T) {
 		{"application/merge-patch+json", "", `{"metadata":{"labels":{"a":"c"}}}`, 200, 200},
 		{"application/strategic-merge-patch+json", "", `{"metadata":{"labels":{"a":"d"}}}`, 200, 415},
 		{"application/apply-patch+yaml", "?fieldManager=m&force=true", "metadata: {labels: {a: e}}", 200, 200},
-		{"application/apply-patch+yaml", "", "metadata: {}", 422, 422}, // nobody says who applies
+		{"application/apply-patch+yaml", "", "metadata: {}", 422, 422}, // the field manager is missing
 		{"application/json", "", `{}`, 415, 415},
 		{"text/plain", "", `{}`, 415, 415},
 		{"application/json-patch+json", "", `{}`, 400, 400},

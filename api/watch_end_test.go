@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// deadlines is a writer that keeps the deadlines that are set.
+// deadlines is a writer that records the deadlines.
 type deadlines struct {
 	http.ResponseWriter
 	mu  sync.Mutex
@@ -22,8 +22,8 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestWatchEndsOnce: the deadline for the last write of a watch is set when the
-// watch is over, dropped when its handler returns, and not set after that.
+// TestWatchEndsOnce: the write deadline is set when the watch is over, removed when its
+// handler returns, and not set after that.
 func TestWatchEndsOnce(t *testing.T) {
 	for name, late := range map[string]bool{"the watch ends first": false, "the handler returns first": true} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// eachWatchPath runs a test for the frames that are made of stored bytes, and
-// for the library's. The query it passes on chooses the path.
+// eachWatchPath runs a test for frames from stored bytes and for the library's. The query
+// selects the path.
 func eachWatchPath(t *testing.T, test func(t *testing.T, base string)) {
 	t.Helper()
 	t.Run("stored bytes", func(t *testing.T) { test(t, configMaps+"?watch=true") })
@@ -42,8 +42,8 @@ func TestWatchEvents(t *testing.T) {
 	})
 }
 
-// TestWatchBegins: the state is that of when the client heard that the watch has
-// begun. What follows are events, however soon it follows.
+// TestWatchBegins: the initial state is that of the moment when the response begins. All later
+// changes are events.
 func TestWatchBegins(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
@@ -61,8 +61,8 @@ func gjsonInt(s string) (n int64) {
 	return n
 }
 
-// TestWatchSelection: an object that begins to match is added, one that ceases
-// to match leaves, and what never matched is not heard of.
+// TestWatchSelection: an object that begins to match is ADDED, one that no longer matches is
+// DELETED, and one that never matched gets no event.
 func TestWatchSelection(t *testing.T) {
 	t.Run("labels", func(t *testing.T) {
 		eachWatchPath(t, func(t *testing.T, base string) {
@@ -76,7 +76,7 @@ func TestWatchSelection(t *testing.T) {
 			w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
 			w.want(http.StatusOK, "DELETE", configMaps+"/b", "")
 			x.wants("ADDED b", "ADDED a", "MODIFIED a")
-			// It leaves with the state in which it matched last, at the version of the change.
+			// The event has the last matching state, and the version of the change.
 			kind, obj := x.next()
 			if kind != "DELETED" || obj.Get("metadata.labels.tier").String() != "front" || obj.Get("data.k").String() != "v" ||
 				obj.Get("metadata.resourceVersion").String() != left {
@@ -112,7 +112,7 @@ func TestWatchSelection(t *testing.T) {
 	})
 }
 
-// TestWatchResumes: a watch from a version brings what came after it, once.
+// TestWatchResumes: a watch from a version gets every later event once.
 func TestWatchResumes(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
@@ -140,12 +140,12 @@ func TestWatchInitialEvents(t *testing.T) {
 		w.configMap("c", "")
 		x.wants("ADDED c")
 
-		// Nothing matches: the bookmark comes all the same, or clients wait for ever.
+		// Without matching objects the bookmark is sent too, or clients wait forever.
 		x = w.watch(base + "&sendInitialEvents=true&labelSelector=no%3Dmatch")
 		if kind, obj := x.next(); kind != "BOOKMARK" || obj.Get(`metadata.annotations.k8s\.io/initial-events-end`).String() != "true" {
 			t.Errorf("%s %s", kind, obj.Raw)
 		}
-		// Without them, only what comes is sent.
+		// Without initial events, only new events are sent.
 		x = w.watch(base + "&sendInitialEvents=false")
 		w.configMap("d", "")
 		x.wants("ADDED d")
@@ -158,7 +158,7 @@ func TestWatchBookmarks(t *testing.T) {
 		w.api.bookmarkEvery = time.Nanosecond
 		from := w.configMap("a", "")
 		x := w.watch(base + "&allowWatchBookmarks=true&resourceVersion=" + from)
-		// Changes that the watcher does not see move the version all the same.
+		// Changes outside the selection advance the version too.
 		other := w.want(http.StatusCreated, "POST", "/api/v1/namespaces/shop/secrets", `{"metadata":{"name":"s"}}`).get("metadata.resourceVersion")
 		kind, obj := x.next()
 		if kind != "BOOKMARK" || obj.Get("metadata.resourceVersion").String() != other || obj.Get("metadata.annotations").Exists() {
@@ -180,8 +180,8 @@ func TestWatchTimesOut(t *testing.T) {
 	})
 }
 
-// TestWatchOfLargestTimeout: a time in seconds that no duration can hold means
-// "as long as possible", not "over already".
+// TestWatchOfLargestTimeout: a timeout that overflows a time.Duration means "as long as
+// possible", not "already over".
 func TestWatchOfLargestTimeout(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
@@ -193,8 +193,7 @@ func TestWatchOfLargestTimeout(t *testing.T) {
 	})
 }
 
-// TestWatchEndsAtShutdown: watchers are told by a clean end, and Close waits
-// until they have been.
+// TestWatchEndsAtShutdown: watches end cleanly, and Close waits for them.
 func TestWatchEndsAtShutdown(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
@@ -212,7 +211,7 @@ func TestWatchEndsAtShutdown(t *testing.T) {
 	})
 }
 
-// compacted is a world in which the given version has been forgotten.
+// compacted is a world in which the given version is compacted.
 func compacted(t *testing.T) (w *world, old string) {
 	t.Helper()
 	w = newWorld(t, store.Options{KeepRevisions: 1, CompactEvery: 5 * time.Millisecond})
@@ -229,7 +228,7 @@ func compacted(t *testing.T) (w *world, old string) {
 	return w, old
 }
 
-// TestWatchGone: too old a version is one ERROR event on an HTTP 200.
+// TestWatchGone: a version that is too old gives one ERROR event with HTTP 200.
 func TestWatchGone(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w, old := compacted(t)

@@ -39,20 +39,19 @@ func TestMain(m *testing.M) {
 
 const (
 	configMaps = "/api/v1/namespaces/shop/configmaps"
-	// patience is how long a test waits for what must happen.
+	// patience limits how long a test waits for an expected event.
 	patience = 20 * time.Second
 )
 
-// world is a whole API on a perRequest database: all filters, and definitions that
-// are followed. Its requests come from a caller with a certificate.
+// world is a whole API on a new database, with all filters and the definition controller. Its
+// requests come from a client with a certificate.
 type world struct {
 	t    testing.TB
 	api  *API
-	stop func() // ends the store and what follows it, once
+	stop func() // ends the store and the controller, once
 }
 
-// newWorld has one namespace. Without a database in the options it gets a
-// SQLite one of its own.
+// newWorld has one namespace. Without a database in the options it creates a SQLite database.
 func newWorld(t testing.TB, options store.Options) *world {
 	t.Helper()
 	if options.DB == nil {
@@ -63,7 +62,7 @@ func newWorld(t testing.TB, options store.Options) *world {
 	return w
 }
 
-// newReplica is a world on a database that others may use too.
+// newReplica is a world on a database that other worlds may share.
 func newReplica(t testing.TB, options store.Options) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -101,7 +100,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 	return w
 }
 
-// known makes a request come from a caller with a certificate.
+// known makes a request come from a client with a certificate.
 func known(req *http.Request) *http.Request {
 	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester", Organization: []string{"testers"}}}}}}
 	return req
@@ -136,7 +135,7 @@ func (w *world) answer(req *http.Request) reply {
 	return reply{recorder.Code, recorder.Header(), recorder.Body.String()}
 }
 
-// want is send for a request whose code is known.
+// want is send for a request whose status code is known.
 func (w *world) want(code int, method, path, body string, headers ...string) reply {
 	w.t.Helper()
 	r := w.send(method, path, body, headers...)
@@ -158,7 +157,7 @@ func (w *world) patch(path, body string) string {
 	return w.want(http.StatusOK, "PATCH", path, body, "Content-Type: application/merge-patch+json").get("metadata.resourceVersion")
 }
 
-// until asks again and again, until it is so.
+// until polls until the condition holds.
 func (w *world) until(what string, check func() error) {
 	w.t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -204,13 +203,13 @@ type watching struct {
 	body   io.Closer
 }
 
-// watch opens a watch of a collection. Every wait of it is bounded.
+// watch opens a watch of a collection. All its waits have a timeout.
 func (w *world) watch(query string) *watching {
 	w.t.Helper()
 	return w.watchBegun(query, func() {})
 }
 
-// watchBegun calls begun when the answer begins, before anything is sent.
+// watchBegun calls begun when the response begins, before any event is sent.
 func (w *world) watchBegun(query string, begun func()) *watching {
 	w.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
@@ -236,7 +235,7 @@ func (w *world) watchBegun(query string, begun func()) *watching {
 	return &watching{w.t, answer.StatusCode, frames, answer.Body}
 }
 
-// next is the next event: its type, and its object.
+// next returns the type and the object of the next event.
 func (x *watching) next() (string, gjson.Result) {
 	x.t.Helper()
 	if !x.frames.Scan() {

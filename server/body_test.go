@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// late is longer than any answer here may take, and much shorter than a body
-// that never ends.
+// late is longer than any answer may take, and much shorter than a body that never ends.
 const late = 10 * time.Second
 
-// reader answers 408 for a body that was too slow, 401 without reading for the
-// path /refuse, and otherwise how much came.
+// reader answers 408 for a body that was too slow, 401 without reading for the path /refuse,
+// and otherwise the number of bytes received.
 func reader(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/refuse" {
 		http.Error(w, strings.Repeat("no ", 2000), http.StatusUnauthorized)
@@ -49,7 +48,7 @@ func startReader(t *testing.T, limits bodyLimits) *httptest.Server {
 	return s
 }
 
-// send begins a request over HTTP/1 whose body is what the test sends.
+// send begins a request over HTTP/1 whose body the test writes.
 func send(t *testing.T, s *httptest.Server, path string, length int, body string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -82,7 +81,7 @@ func wantStatus(t *testing.T, r *bufio.Reader, code int) *http.Response {
 	return answer
 }
 
-// wantClosed: the server hangs up.
+// wantClosed checks that the server closes the connection.
 func wantClosed(t *testing.T, r *bufio.Reader) {
 	t.Helper()
 	if _, err := r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -90,8 +89,8 @@ func wantClosed(t *testing.T, r *bufio.Reader) {
 	}
 }
 
-// TestRefusedBodyIsNotWaitedFor: an answer that does not need the body comes
-// while the body does not, and the connection is closed.
+// TestRefusedBodyIsNotWaitedFor: an answer that does not need the body is sent before the body
+// arrives, and the connection is closed.
 func TestRefusedBodyIsNotWaitedFor(t *testing.T) {
 	s := startReader(t, bodyLimits{total: time.Hour})
 	_, r := send(t, s, "/refuse", 100, "x")
@@ -99,8 +98,8 @@ func TestRefusedBodyIsNotWaitedFor(t *testing.T) {
 	wantClosed(t, r)
 }
 
-// TestRefusedBodyThatCameKeepsTheConnection: refusals do not cost those their
-// connection who have sent everything.
+// TestRefusedBodyThatCameKeepsTheConnection: a refused client that has sent its whole body
+// keeps its connection.
 func TestRefusedBodyThatCameKeepsTheConnection(t *testing.T) {
 	s := startReader(t, bodyLimits{total: time.Hour})
 	conn, r := send(t, s, "/refuse", 3, "abc")
@@ -126,7 +125,7 @@ func TestSlowBodyEnds(t *testing.T) {
 	}
 }
 
-// TestSlowBodyEndsOverHTTP2: a stream ends, and others of its connection go on.
+// TestSlowBodyEndsOverHTTP2: only the slow stream ends; the connection stays.
 func TestSlowBodyEndsOverHTTP2(t *testing.T) {
 	s := startReader(t, bodyLimits{total: 300 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(context.Background(), late)
@@ -155,8 +154,8 @@ func TestSlowBodyEndsOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestBodyWithProgressMayTakeLong: a body that keeps coming is not bound by the
-// total when it has a rate, and the deadline does not end the request after it.
+// TestBodyWithProgressMayTakeLong: with a rate, a body that makes progress may exceed total,
+// and the deadline does not end the request after it.
 func TestBodyWithProgressMayTakeLong(t *testing.T) {
 	s := startReader(t, bodyLimits{total: 2 * time.Second, stall: 2 * time.Second, rate: 1})
 	conn, r := send(t, s, "/", 30, "")

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRegistryRefusesWebPages: on loopback the registry knows no clients, so what
-// a page of another origin can make a browser send is refused, and makes no
-// repository and no namespace. What clients send is not.
+// TestRegistryRefusesWebPages: on loopback the registry does not authenticate clients, so
+// requests from pages of another origin are refused and create no repository and no
+// namespace. Requests of registry clients are served.
 func TestRegistryRefusesWebPages(t *testing.T) {
 	r := start(t, Config{Data: t.TempDir(), RegistryListen: "127.0.0.1:0", RegistryHosts: []string{"registry.example"}})
 	url := r.registryURL()

@@ -18,8 +18,8 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// TestCertificateNames: a server that listens on all addresses has a certificate
-// for each of them, for the machine's name, and for what it was given.
+// TestCertificateNames: the certificate of a server on all addresses has each of them, the
+// machine's name, and the configured names.
 func TestCertificateNames(t *testing.T) {
 	everywhere := certificateNames(Config{Listen: "0.0.0.0:6443", TLSNames: []string{"exeunt.example", "192.0.2.9", "127.0.0.1"}}, "0.0.0.0")
 	want := []string{"localhost", "127.0.0.1", "::1", "exeunt.example", "192.0.2.9"}
@@ -60,8 +60,8 @@ func TestCheckNames(t *testing.T) {
 	}
 }
 
-// TestListenEverywhere: the kubeconfig of such a server works, by an address that
-// is not loopback where the machine has one.
+// TestListenEverywhere: the kubeconfig of such a server works, with an address that is not
+// loopback if the machine has one.
 func TestListenEverywhere(t *testing.T) {
 	c := Config{Data: t.TempDir(), Listen: "0.0.0.0:0", TLSNames: []string{"exeunt.example"}}.withDefaults()
 	l, identity, err := listen(c)
@@ -76,7 +76,7 @@ func TestListenEverywhere(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = conn.(*tls.Conn).Handshake() // the client says what is wrong
+			_ = conn.(*tls.Conn).Handshake() // the client reports errors
 			_ = conn.Close()
 		}
 	}()
@@ -100,8 +100,7 @@ func TestListenEverywhere(t *testing.T) {
 	}
 }
 
-// TestRenewal: the loop renews by the clock, and owes a kubeconfig that it could
-// not write.
+// TestRenewal: the loop renews by the clock, and retries a kubeconfig that it could not write.
 func TestRenewal(t *testing.T) {
 	data := t.TempDir()
 	now := time.Now()
@@ -150,8 +149,7 @@ func fileOf(t *testing.T, path string) string {
 	return string(data)
 }
 
-// TestDataDirectoryIsClosed: one that other users could look into is closed to
-// them, and the log says so.
+// TestDataDirectoryIsClosed: the permissions of other users are removed, and the log says so.
 func TestDataDirectoryIsClosed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestNamespacesReturn: kube-node-lease may be deleted, and comes back without a
-// restart, on one server and on two replicas. The others may not.
+// TestNamespacesReturn: kube-node-lease may be deleted and is created again without a restart,
+// on one server and on two replicas. The others cannot be deleted.
 func TestNamespacesReturn(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// registryURL is where the server says that its registry is.
+// registryURL returns the registry's URL from the server's output.
 func (r *running) registryURL() string {
 	r.t.Helper()
 	var found []string
@@ -44,8 +44,7 @@ func statusOf(t *testing.T, client *http.Client, method, url, body string) int {
 	return resp.StatusCode
 }
 
-// TestRegistryOnLoopback: plain HTTP, for everybody, and what was pushed is
-// there after a restart.
+// TestRegistryOnLoopback: plain HTTP for all clients, and a pushed image survives a restart.
 func TestRegistryOnLoopback(t *testing.T) {
 	data := t.TempDir()
 	r := start(t, Config{Data: data, RegistryListen: "127.0.0.1:0"})
@@ -65,7 +64,7 @@ func TestRegistryOnLoopback(t *testing.T) {
 	r.stop()
 }
 
-// TestRegistryElsewhere: TLS, and only for those who have a certificate.
+// TestRegistryElsewhere: TLS, only for clients with a certificate.
 func TestRegistryElsewhere(t *testing.T) {
 	r := start(t, Config{Data: t.TempDir(), RegistryListen: "0.0.0.0:0"})
 	url := r.registryURL()
@@ -100,7 +99,7 @@ func TestRegistryElsewhere(t *testing.T) {
 	r.stop()
 }
 
-// TestRegistryPlainHTTP: told so, it is plain HTTP elsewhere too, for everybody.
+// TestRegistryPlainHTTP: with the setting, plain HTTP for all clients on other addresses too.
 func TestRegistryPlainHTTP(t *testing.T) {
 	var log bytes.Buffer
 	r := start(t, Config{

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must happen.
+// patience limits how long a test waits for an expected event.
 const patience = 30 * time.Second
 
-// running is a server that was started.
+// running is a started server.
 type running struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -40,7 +40,7 @@ type running struct {
 	client *kubernetes.Clientset
 }
 
-// output is what the server told a person.
+// output is what the server wrote for a person.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -58,7 +58,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// start runs a server and waits until it answers by its own kubeconfig.
+// start runs a server and waits until it answers a client with its kubeconfig.
 func start(t *testing.T, c Config) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -113,8 +113,7 @@ func until(t *testing.T, what string, check func() bool) {
 	t.Fatalf("%s: not within %s", what, patience)
 }
 
-// TestRun is a server's life on each engine: it starts, answers, stops, and
-// starts again where it was.
+// TestRun starts, stops and restarts a server on each engine; the data stays.
 func TestRun(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -147,11 +146,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStopsInOrder: watches are told by a clean end, a write that was under way
-// is finished, and nothing of the server is left.
+// TestStopsInOrder: watches end cleanly, a pending write is finished, and no goroutine is left.
 func TestStopsInOrder(t *testing.T) {
 	config := Config{Data: filepath.Join(t.TempDir(), "data")}
-	start(t, config).stop() // what libraries start once is started now
+	start(t, config).stop() // starts the goroutines that libraries start once
 	before := settled()
 
 	r := start(t, config)
@@ -175,7 +173,7 @@ func TestStopsInOrder(t *testing.T) {
 		return err == nil && len(list.Items) == 3
 	})
 	r.stop()
-	for e := range w.ResultChan() { // ends, or the test's time does
+	for e := range w.ResultChan() { // ends with the watch, or the test times out
 		if e.Type == watch.Error {
 			t.Errorf("the watch ended with %v", apierrors.FromObject(e.Object))
 		}
@@ -200,8 +198,8 @@ func TestStopsInOrder(t *testing.T) {
 	again.stop()
 }
 
-// createUntilRefused writes until the server no longer answers, and returns how
-// many writes it acknowledged, the caller's own one included.
+// createUntilRefused writes until the server no longer answers, and returns how many writes it
+// acknowledged, plus one that the caller made before.
 func createUntilRefused(ctx context.Context, t *testing.T, r *running) int {
 	for n := 1; ; n++ {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}}
@@ -214,7 +212,7 @@ func createUntilRefused(ctx context.Context, t *testing.T, r *running) int {
 	}
 }
 
-// settled is how many goroutines there are once those that are ending have.
+// settled returns the number of goroutines after those that are ending have ended.
 func settled() int {
 	lowest := runtime.NumGoroutine()
 	for range 50 {
@@ -259,8 +257,8 @@ func TestSecondServerIsKeptOut(t *testing.T) {
 	}
 }
 
-// TestBadSettings: each mistake ends the start with a sentence that names what
-// was given and what is wrong with it.
+// TestBadSettings: each mistake ends the start with an error that names the setting and the
+// reason.
 func TestBadSettings(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -311,7 +309,7 @@ func TestBadSettings(t *testing.T) {
 func TestHostNames(t *testing.T) {
 	for _, test := range []struct {
 		host string
-		want bool // it is a name of its own
+		want bool // the host is added to the fixed names
 	}{{"", false}, {"0.0.0.0", false}, {"::", false}, {"127.0.0.1", false}, {"localhost", false}, {"10.1.2.3", true}, {"db.example", true}} {
 		names := hostNames(test.host)
 		if got := strings.Contains(" "+strings.Join(names[3:], " ")+" ", " "+test.host+" ") && test.host != ""; got != test.want {
@@ -320,7 +318,7 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// TestReachable: a listener on all addresses is named by one that others can use.
+// TestReachable: a listener on all addresses is announced with one that other machines can use.
 func TestReachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// stalled makes a connection with the timeout, and the client's end of it.
+// stalled returns a connection with the timeout, and the client's end of it.
 func stalled(t *testing.T, timeout time.Duration) (server net.Conn, client net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,8 +48,8 @@ func TestStalledWriteEnds(t *testing.T) {
 	}
 }
 
-// TestDeadlineEndsARunningWrite: a deadline that is set while a write runs, which
-// has the stall timeout before it, counts.
+// TestDeadlineEndsARunningWrite: a deadline that is set during a write applies to it, although
+// the write began with the stall timeout.
 func TestDeadlineEndsARunningWrite(t *testing.T) {
 	server, _ := stalled(t, time.Hour)
 	ended := make(chan error, 1)
@@ -73,8 +73,8 @@ func TestDeadlineEndsARunningWrite(t *testing.T) {
 	}
 }
 
-// TestSlowReaderIsKept: a file is sent, by the kernel, to a client that takes much
-// longer than the timeout for the whole and takes something all the time.
+// TestSlowReaderIsKept: the kernel sends a file to a client that reads all the time, but needs
+// much longer than the timeout for the whole file.
 func TestSlowReaderIsKept(t *testing.T) {
 	const timeout, size = time.Second, 16 << 20
 	server, client := stalled(t, timeout)
@@ -99,7 +99,7 @@ func TestSlowReaderIsKept(t *testing.T) {
 		if err != nil {
 			break
 		}
-		time.Sleep(2 * timeout / 16) // the slow client is what is tested
+		time.Sleep(2 * timeout / 16) // simulates the slow client
 	}
 	if err := <-ended; err != nil || read != size || time.Since(start) < timeout {
 		t.Errorf("%d bytes in %v: %v", read, time.Since(start), err)

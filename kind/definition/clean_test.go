@@ -17,14 +17,14 @@ func widgetNamed(name, more string) string {
 
 const held = `,"finalizers":["test.dev/hold"]`
 
-// release takes an object's finalizer away.
+// release removes an object's finalizer.
 func (r *replica) release(path string) {
 	r.t.Helper()
 	r.do(http.StatusOK, "PATCH", path, `{"metadata":{"finalizers":null}}`)
 }
 
-// TestDeletion: a definition empties its kind, waits for what is held, and is
-// the last to go.
+// TestDeletion: all objects of the kind are deleted, the definition waits for those with
+// finalizers, and is removed last.
 func TestDeletion(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -36,7 +36,7 @@ func TestDeletion(t *testing.T) {
 		r.do(http.StatusOK, "DELETE", crds+"/widgets.test.dev", "")
 		r.answers(http.StatusNotFound, widgets+"/free")
 		r.has("widgets.test.dev", "Terminating", "True")
-		// What is held is still there, still served, and on its way out.
+		// The object with a finalizer still exists, is served, and is being deleted.
 		r.until("the held object is being deleted", func() error {
 			if code, body := r.call("GET", widgets+"/held", ""); code != http.StatusOK || !strings.Contains(body, "deletionTimestamp") {
 				return fmt.Errorf("%d %s", code, body)
@@ -54,7 +54,7 @@ func TestDeletion(t *testing.T) {
 	})
 }
 
-// TestDeletionWaitsForOtherFinalizers: ours is not the only one.
+// TestDeletionWaitsForOtherFinalizers: the definition has another finalizer besides ours.
 func TestDeletionWaitsForOtherFinalizers(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -74,8 +74,8 @@ func TestDeletionWaitsForOtherFinalizers(t *testing.T) {
 	})
 }
 
-// TestDeletionGoesOnAfterRestart stops the controller while an object holds
-// the definition up.
+// TestDeletionGoesOnAfterRestart stops the controller while an object's finalizer delays the
+// definition.
 func TestDeletionGoesOnAfterRestart(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -95,8 +95,7 @@ func TestDeletionGoesOnAfterRestart(t *testing.T) {
 	})
 }
 
-// TestRestartBeforeAnythingWasDone: the definition was deleted while nobody
-// followed.
+// TestRestartBeforeAnythingWasDone: the definition was deleted while no controller ran.
 func TestRestartBeforeAnythingWasDone(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -112,8 +111,8 @@ func TestRestartBeforeAnythingWasDone(t *testing.T) {
 	})
 }
 
-// TestCreateRacesWithDeletion: a create that comes while the definition goes is
-// refused, or its object is collected; and no object outlives the definition.
+// TestCreateRacesWithDeletion: a create during the deletion of the definition is refused, or
+// its object is deleted; no object outlives the definition.
 func TestCreateRacesWithDeletion(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)

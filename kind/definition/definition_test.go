@@ -24,14 +24,14 @@ func TestEstablishedAndServed(t *testing.T) {
 		r.has("widgets.test.dev", "Established", "True")
 		r.answers(http.StatusOK, widgets)
 		r.do(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"}}`)
-		// A server that starts later serves it from its first request on.
+		// A server that starts later serves it from its first request.
 		later := newReplica(t, r.store)
 		later.do(http.StatusOK, "GET", widgets+"/a", "")
 	})
 }
 
-// TestRivals: names belong to whoever had them first. The other one waits, and
-// gets them when they are free.
+// TestRivals: the definition that had a name first holds it. The other waits and gets the name
+// when it is free.
 func TestRivals(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -53,9 +53,8 @@ func TestRivals(t *testing.T) {
 	})
 }
 
-// TestBuiltInNames: a definition that bears a built-in kind's name is never
-// served, not even when its status says so, and takes nothing with it when it
-// goes.
+// TestBuiltInNames: a definition with a built-in kind's name is never served, even if its status
+// says so, and its deletion removes no objects of that kind.
 func TestBuiltInNames(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -71,7 +70,7 @@ func TestBuiltInNames(t *testing.T) {
 		r.has(name, "NamesAccepted", "False")
 		r.do(http.StatusOK, "PATCH", crds+"/"+name+"/status", `{"status":{"conditions":[{"type":"Established","status":"True","reason":"Forged","message":"by hand","lastTransitionTime":"2030-01-01T00:00:00Z"}],
 			"acceptedNames":{"plural":"leases","kind":"Lease"},"storedVersions":["v1"]}}`)
-		// The controller has seen that once it has served the next one.
+		// The controller has seen it once it serves the next one.
 		r.do(http.StatusCreated, "POST", crds, widget("widgets", "Widget", ""))
 		r.answers(http.StatusOK, widgets)
 		if now, _ := r.kinds.Snapshot().Lookup(gvr); now != before {
@@ -87,8 +86,8 @@ func TestBuiltInNames(t *testing.T) {
 	})
 }
 
-// TestSpecChange: a changed spec is served anew, and the version that was
-// served before is replaced, not changed.
+// TestSpecChange: a changed spec is served, and the kind.Version served before is replaced, not
+// changed.
 func TestSpecChange(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -104,7 +103,7 @@ func TestSpecChange(t *testing.T) {
 		}
 		r.do(http.StatusCreated, "POST", widgets, create("a"))
 
-		// Metadata alone changes nothing about what is served.
+		// A change of metadata alone does not change the served kind.
 		r.do(http.StatusOK, "PATCH", crds+"/widgets.test.dev", `{"metadata":{"labels":{"a":"b"}}}`)
 		r.do(http.StatusOK, "PATCH", crds+"/widgets.test.dev", `{"spec":{"versions":[{"name":"v1","served":true,"storage":true,
 			"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer","maximum":5}}}}}}}]}}`)
@@ -128,9 +127,8 @@ func TestSpecChange(t *testing.T) {
 	})
 }
 
-// TestLoadForgets: a controller that was overtaken by compaction reads all
-// anew. What went meanwhile is served no longer, and what bears its name now is
-// another.
+// TestLoadForgets: a controller that compaction overtook reads all definitions again. It stops
+// serving removed ones, and treats a new definition with an old name as new.
 func TestLoadForgets(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -147,7 +145,7 @@ func TestLoadForgets(t *testing.T) {
 		r.do(http.StatusCreated, "POST", crds, widget("gadgets", "Gadget", ""))
 		r.has("gadgets.test.dev", "Established", "True")
 
-		late.controller.known["gadgets.test.dev"].cleaning = true // it saw the first one's deletion
+		late.controller.known["gadgets.test.dev"].cleaning = true // it saw the deletion of the first
 		if err := late.controller.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -159,8 +157,8 @@ func TestLoadForgets(t *testing.T) {
 	})
 }
 
-// TestStatusIsWrittenOnceItCanBe: a database that refuses a write for a while
-// delays a definition and does not lose it.
+// TestStatusIsWrittenOnceItCanBe: a database that refuses a write for a while only delays the
+// status of a definition.
 func TestStatusIsWrittenOnceItCanBe(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
@@ -206,7 +204,7 @@ func execute(t *testing.T, db *sqldb.DB, statements ...string) {
 	}
 }
 
-// stored counts the objects of a kind, served or not.
+// stored counts the stored objects of a kind.
 func stored(t *testing.T, st *store.Store, kind string) (keys []object.Key) {
 	t.Helper()
 	listing, err := st.List(t.Context(), store.ListRequest{Kind: kind})

@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// replicas are two controllers on one database: with a store each where the
-// engine has replicas, on one store where it has not.
+// replicas are two controllers on one database: with two stores on PostgreSQL, with one store
+// on SQLite.
 func replicas(t *testing.T, engine sqldb.Engine) [2]*replica {
 	t.Helper()
 	database := dbtest.Open(t, engine)
@@ -23,9 +23,8 @@ func replicas(t *testing.T, engine sqldb.Engine) [2]*replica {
 	return [2]*replica{one, newReplica(t, openStore(t, dbtest.Connect(t, database))).run()}
 }
 
-// TestReplicasAgree creates two definitions that want the same kind at once,
-// one through each replica. Exactly one may be established, and both replicas
-// serve that one.
+// TestReplicasAgree creates two definitions of the same kind concurrently, one through each
+// replica. Exactly one is established, and both replicas serve it.
 func TestReplicasAgree(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -77,7 +76,7 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
-// TestReplicasClean: both empty the kind, and neither stumbles over the other.
+// TestReplicasClean: both replicas delete the objects, without errors from each other.
 func TestReplicasClean(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -103,12 +102,12 @@ func TestReplicasClean(t *testing.T) {
 	}
 }
 
-// TestOrderDecides: who was written first has the name, in whatever order a
-// replica comes upon them.
+// TestOrderDecides: the definition that was written first has the name, in whatever order a
+// replica reads them.
 func TestOrderDecides(t *testing.T) {
 	r := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite))
 	r.stop()
-	// A map's order is random: without a rule, half of these would fail.
+	// The order of a map is random: without the rule, half of the runs would fail.
 	const groups = 20
 	for i := range groups {
 		group := fmt.Sprintf("group%d.dev", i)

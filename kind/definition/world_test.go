@@ -28,11 +28,10 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// patience is how long a test waits for what must happen.
+// patience limits how long a test waits for an expected event.
 const patience = 20 * time.Second
 
-// replica is one server's share: a registry, a controller that can be stopped,
-// and the API to look at them through.
+// replica is one server: a registry, a controller that can be stopped, and the API.
 type replica struct {
 	t          *testing.T
 	store      *store.Store
@@ -42,7 +41,7 @@ type replica struct {
 	stop       func() // ends the controller and waits for it
 }
 
-// openStore runs a store for the time of the test.
+// openStore runs a store until the test ends.
 func openStore(t *testing.T, db *sqldb.DB) *store.Store {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler), PollEvery: 20 * time.Millisecond})
@@ -62,7 +61,7 @@ func openStore(t *testing.T, db *sqldb.DB) *store.Store {
 	return st
 }
 
-// newReplica loads a controller on a store and does not run it yet.
+// newReplica loads a controller on a store but does not run it.
 func newReplica(t *testing.T, st *store.Store) *replica {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -97,7 +96,7 @@ func (r *replica) run() *replica {
 	return r
 }
 
-// newWorld is one replica on a fresh database, with the namespace "shop".
+// newWorld is one replica on a new database, with the namespace "shop".
 func newWorld(t *testing.T, db *sqldb.DB) *replica {
 	t.Helper()
 	r := newReplica(t, openStore(t, db)).run()
@@ -118,7 +117,7 @@ func (r *replica) call(method, path, body string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// do is call for a request whose answer is known.
+// do is call for a request whose status code is known.
 func (r *replica) do(want int, method, path, body string) string {
 	r.t.Helper()
 	code, answer := r.call(method, path, body)
@@ -128,7 +127,7 @@ func (r *replica) do(want int, method, path, body string) string {
 	return answer
 }
 
-// until asks again and again, until it is so.
+// until polls until the condition holds.
 func (r *replica) until(what string, check func() error) {
 	r.t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -167,7 +166,7 @@ func definitionOf(group, plural, kind, properties string) string {
 		group, plural, kind, properties, strings.TrimSuffix(plural, "s"))
 }
 
-// conditions are a stored definition's, or nil when there is none.
+// conditions returns a stored definition's conditions, or nil if there is none.
 func (r *replica) conditions(name string) map[string]string {
 	code, body := r.call("GET", crds+"/"+name, "")
 	if code != http.StatusOK {
