@@ -52,8 +52,8 @@ func TestEmbeddedDefinitions(t *testing.T) {
 	}
 }
 
-// TestEveryBuiltinKind builds the documents of all kinds that Kubernetes has in
-// the groups we serve, whichever of them are served.
+// TestEveryBuiltinKind builds the documents of all Kubernetes kinds in the served groups, whether
+// or not this server has them.
 func TestEveryBuiltinKind(t *testing.T) {
 	t.Parallel()
 	kinds := definedKinds(t)
@@ -68,7 +68,7 @@ func TestEveryBuiltinKind(t *testing.T) {
 	checkKinds(t, s)
 }
 
-// TestServedKinds is the same for the kinds that this server really has.
+// TestServedKinds is the same for the kinds that this server has.
 func TestServedKinds(t *testing.T) {
 	t.Parallel()
 	s := New(kind.NewRegistry(builtin.Kinds()), "v0.1.0")

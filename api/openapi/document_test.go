@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// checkRefs fails for every reference in a document that leads nowhere.
+// checkRefs fails for every reference in a document that has no target.
 func checkRefs(t *testing.T, name string, text []byte) {
 	t.Helper()
 	var doc map[string]any
@@ -72,7 +72,7 @@ func TestEveryReferenceResolves(t *testing.T) {
 	}
 }
 
-// checkKind fails unless a document lets kubectl work with a kind.
+// checkKind fails unless kubectl can work with a kind by its document.
 func checkKind(t *testing.T, doc *spec3.OpenAPI, v *kind.Version) {
 	t.Helper()
 	var described []string
@@ -168,9 +168,8 @@ func operationHas(op *spec3.Operation, gvk schema.GroupVersionKind) bool {
 	return got["group"] == gvk.Group && got["version"] == gvk.Version && got["kind"] == gvk.Kind
 }
 
-// supportsParameter judges as kubectl does before it lets the server validate:
-// whichever patch of the kind it meets first must name the parameter itself. So
-// every one of them has to.
+// supportsParameter does the check that kubectl does before it lets the server validate: the
+// first patch operation of the kind that it finds must have the parameter. So all of them must.
 func supportsParameter(doc *spec3.OpenAPI, gvk schema.GroupVersionKind, name string) error {
 	found := false
 	for path, p := range doc.Paths.Paths {

@@ -183,7 +183,7 @@ func TestProtobuf(t *testing.T) {
 	if got, want := len(v2.GetPaths().GetPath()), len(doc.Paths.Paths); got != want {
 		t.Errorf("protobuf v2 has %d paths, JSON %d", got, want)
 	}
-	// It is put together of chunks, and must be what one piece would be.
+	// It is built from chunks, and must equal the document converted at once.
 	whole, err := openapiv2.ParseDocument(get(t, s, "/openapi/v2").Body.Bytes())
 	if err != nil {
 		t.Fatal(err)

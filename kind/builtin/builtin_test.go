@@ -138,7 +138,7 @@ func TestKindsAreComplete(t *testing.T) {
 	})
 }
 
-// TestNames holds what clients find in discovery against what Kubernetes says.
+// TestNames compares what clients find in discovery with Kubernetes.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -220,8 +220,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStoredForm checks that what is stored is what is read, for every field
-// of every kind.
+// TestStoredForm checks that an object survives storing and reading, for every field of every
+// kind.
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, v *kind.Version) {
@@ -258,7 +258,7 @@ func TestStoredForm(t *testing.T) {
 	})
 }
 
-// TestWireForms sends every kind through each serializer and back.
+// TestWireForms encodes and decodes every kind with each serializer.
 func TestWireForms(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, v *kind.Version) {

@@ -12,8 +12,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// at shows what an object has at a dotted path, as JSON; "-" if nothing. A
-// number is an index.
+// at returns the JSON of an object at a dotted path, or "-". A number is an index.
 func at(t *testing.T, obj runtime.Object, path string) string {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -206,8 +205,8 @@ subjects: [{kind: User, name: u}, {kind: ServiceAccount, name: s}]
 	}
 }
 
-// TestDefaultsSettle checks that defaulting twice is defaulting once, and that
-// neither an empty nor a full object makes it fail.
+// TestDefaultsSettle checks that defaulting is idempotent, and that it works for an empty and for
+// a full object.
 func TestDefaultsSettle(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, v *kind.Version) {

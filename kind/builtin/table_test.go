@@ -39,7 +39,7 @@ func cells(t *testing.T, manifest string) string {
 	return strings.TrimSuffix(strings.Join(narrow, " ; ")+" | "+strings.Join(more, " ; "), " | ")
 }
 
-// frozenTable is the object's convertor with the clock stopped.
+// frozenTable is the object's convertor with a fixed clock.
 func frozenTable(t *testing.T, obj runtime.Object) rest.TableConvertor {
 	t.Helper()
 	convertor := lookup(t, obj.GetObjectKind().GroupVersionKind()).Table
@@ -52,7 +52,7 @@ func frozenTable(t *testing.T, obj runtime.Object) rest.TableConvertor {
 	return c.at(func() time.Time { return clock })
 }
 
-// at is the same table by another clock.
+// at is the same table with another clock.
 func (c *convertor[P]) at(now func() time.Time) rest.TableConvertor {
 	return &convertor[P]{resource: c.resource, table: c.table, now: now}
 }
@@ -192,8 +192,8 @@ func TestTableOfAList(t *testing.T) {
 	}
 }
 
-// TestTableOfEveryKind checks that each row has a cell for each column, of a
-// type that JSON has, for an object with nothing in it and one with everything.
+// TestTableOfEveryKind checks that each row has a cell for each column, of a JSON type, for an
+// empty and for a full object.
 func TestTableOfEveryKind(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, v *kind.Version) {

@@ -19,8 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write types.json.gz")
 
-// TestTypesAreTheLibrarys compares the types that we keep with those of the
-// client-go that we are built with.
+// TestTypesAreTheLibrarys compares the embedded types with those of the client-go in go.mod.
 func TestTypesAreTheLibrarys(t *testing.T) {
 	library := applyconfigurations.NewTypeConverter(Scheme())
 	want := map[string]string{}
@@ -95,7 +94,7 @@ func writeTypes(t *testing.T, types map[string]string) {
 	}
 }
 
-// TestTypesReadBack: a type that is read is the type that was written.
+// TestTypesReadBack: a type survives writing and reading.
 func TestTypesReadBack(t *testing.T) {
 	t.Parallel()
 	texts, err := unpackTypes()
@@ -117,7 +116,7 @@ func TestTypesReadBack(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstWrite is what the first object of a kind costs.
+// BenchmarkFirstWrite measures the first write of an object of a kind.
 func BenchmarkFirstWrite(b *testing.B) {
 	for _, k := range Kinds() {
 		v := k.Versions[0]

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// brief shows errors as "path: Type", sorted and without doubles.
+// brief shows errors as "path: Type", sorted and without duplicates.
 func brief(errs field.ErrorList) []string {
 	out := []string{}
 	for _, e := range errs {
@@ -31,7 +31,7 @@ func create(t *testing.T, obj runtime.Object) field.ErrorList {
 	return s.Validate(background, obj)
 }
 
-// edit is a manifest with one text replaced, which must be in it.
+// edit returns a manifest with one text replaced, and fails if the text is missing.
 func edit(t *testing.T, manifest, old, text string) string {
 	t.Helper()
 	if !strings.Contains(manifest, old) {
@@ -397,8 +397,7 @@ func TestReplicaCounts(t *testing.T) {
 	}
 }
 
-// TestValidationNeverPanics feeds every strategy what a client can make it
-// see: an object with nothing in it, and one with something in every field.
+// TestValidationNeverPanics passes an empty and a full object to every strategy.
 func TestValidationNeverPanics(t *testing.T) {
 	t.Parallel()
 	for _, k := range Kinds() {

@@ -151,8 +151,7 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// A raw version promises that the stored bytes with their head are what a
-// decode would show.
+// The stored bytes of a raw version, with their head, must equal what a decode shows.
 func TestRawIsWhatDecodeShows(t *testing.T) {
 	t.Parallel()
 	v := serve(t, plain).Versions[0]

@@ -45,7 +45,7 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// Every media type carries a definition there and back.
+// Every media type encodes and decodes a definition without loss.
 func TestDefinitionWire(t *testing.T) {
 	t.Parallel()
 	v := Definition().Versions[0]
@@ -253,7 +253,7 @@ func TestDefinitionTable(t *testing.T) {
 	}
 }
 
-// Server-side apply of a definition keeps apart what two managers say about
+// Server-side apply of a definition keeps the fields of two managers apart, if they manage
 // different versions.
 func TestDefinitionApply(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 
 var now = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// widgets has a bit of everything: two versions that differ, defaults, an enum,
-// a rule, an embedded object, columns, status, scale, a selectable field.
+// widgets uses every feature: two different versions, defaults, an enum, a rule, an embedded
+// object, columns, status, scale, a selectable field.
 const widgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -105,7 +105,7 @@ spec:
           spec: {type: object, properties: {teeth: {type: integer}}}
 `
 
-// parse reads a definition as a client's request is read.
+// parse decodes a definition as in a client's request.
 func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	v := Definition().Versions[0]
@@ -116,7 +116,7 @@ func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition 
 	return obj.(*apiextensionsv1.CustomResourceDefinition)
 }
 
-// edit replaces text in a definition, and fails if it is not there.
+// edit replaces text in a definition, and fails if the text is missing.
 func edit(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {

@@ -139,8 +139,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The field manager is the reason for the type converter: two managers of one
-// list must be able to own an item each.
+// The field manager needs the type converter: two managers must each be able to own one item of
+// a list.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	v := pick(t, serve(t, widgets), "v1")
