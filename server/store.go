@@ -55,7 +55,7 @@ func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, cre
 	}
 	keys, err = seal.Create(path)
 	if err == nil {
-		c.Logger.Info("created the key that seals Secrets: keep a copy, apart from the database", "file", path, "key", keys.Names()[0])
+		c.Logger.Info("made the key that seals Secrets: keep a copy, apart from the database", "file", path, "key", keys.Names()[0])
 	}
 	return keys, true, err
 }
