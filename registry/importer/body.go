@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// countedBody is a body that says how much of it was read, and whether reading
-// failed. The transport may read it until after the answer.
+// countedBody is a request body that counts the bytes read from it and records a
+// read error. The transport may still read it after the response.
 type countedBody struct {
 	content io.ReadCloser
 	sent    *Count
 
 	mu   sync.Mutex
-	n    int64 // guarded by mu
-	left int64 // of the size that was announced; guarded by mu
+	n    int64 // bytes read; guarded by mu
+	left int64 // bytes left of the announced size; guarded by mu
 	err  error // guarded by mu
 }
 
 // errShort: a file became shorter while it was sent.
 var errShort = errors.New("its file became shorter while it was sent")
 
-// Read reads on.
+// Read is io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.content.Read(p)
 	b.mu.Lock()
@@ -43,7 +43,7 @@ func (b *countedBody) read() int64 {
 	return b.n
 }
 
-func (b *countedBody) broken() error {
+func (b *countedBody) readError() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err

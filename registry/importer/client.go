@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// tries is how often a request is made that is not answered, or answered
-	// with "later"; firstPause is before the second, and doubles: together
-	// enough for the destination to start again.
+	// tries is how often a request is sent that gets no answer, or an answer
+	// that allows a retry. firstPause is the backoff before the second try; it
+	// doubles. The sum is long enough for a restart of the destination.
 	tries      = 8
 	firstPause = 200 * time.Millisecond
-	// askFirst is the size from which a body waits until the destination wants
-	// it: it may have the blob already, or refuse it.
-	askFirst = 64 << 10
+	// expectContinueFrom is the body size from which the client waits for "100 Continue":
+	// the destination may have the blob already, or refuse it.
+	expectContinueFrom = 64 << 10
 )
 
-// errNoAnswer: the destination could not be asked. Nothing else can be, either.
+// errNoAnswer: the destination does not answer, so the import ends.
 var errNoAnswer = errors.New("the registry does not answer; run the import again to go on")
 
-// client makes requests, a bounded number at a time.
+// client sends requests, a bounded number in parallel.
 type client struct {
 	base  string
 	http  *http.Client
@@ -34,21 +34,21 @@ type client struct {
 	pause time.Duration
 }
 
-// request is one that may be made several times.
+// request is a request that may be sent several times.
 type request struct {
 	method, path string
 	contentType  string
 	open         func() (content io.ReadCloser, size int64, err error) // nil: no body
-	want         int                                                   // the status of success
+	want         int                                                   // the expected status
 }
 
-// response is what is to be known of a success.
+// response is the result of a successful request.
 type response struct {
 	header  http.Header
-	mounted bool // there was a body, and it was not asked for
+	mounted bool // the destination did not read the body
 }
 
-// refusal is an answer that is not the one that was wanted.
+// refusal is an answer with an unexpected status.
 type refusal struct {
 	status int
 	text   string
@@ -56,8 +56,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("refused with %d: %s", r.status, r.text) }
 
-// later says whether the same request may succeed in a moment.
-func (r *refusal) later() bool {
+// mayRetry says whether a retry may succeed.
+func (r *refusal) mayRetry() bool {
 	switch r.status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -65,7 +65,7 @@ func (r *refusal) later() bool {
 	return false
 }
 
-// ping makes sure that there is a registry, and that it takes us.
+// ping checks that there is a registry, and that it accepts this client.
 func (c *client) ping(ctx context.Context) error {
 	_, _, err := c.once(ctx, request{method: http.MethodGet, path: "/v2/", want: http.StatusOK})
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *client) ping(ctx context.Context) error {
 	return nil
 }
 
-// head asks for something, and returns nil if it is not there.
+// head requests a resource, and returns nil if it does not exist.
 func (c *client) head(ctx context.Context, path string) (http.Header, error) {
 	got, err := c.do(ctx, request{method: http.MethodHead, path: path, want: http.StatusOK})
 	var refused *refusal
@@ -84,8 +84,8 @@ func (c *client) head(ctx context.Context, path string) (http.Header, error) {
 	return got.header, err
 }
 
-// do makes a request until it is answered. An error is the answer, what is wrong
-// with the body, or errNoAnswer.
+// do sends a request until it is answered. Its error is a refusal, an error of
+// the body, or errNoAnswer.
 func (c *client) do(ctx context.Context, q request) (response, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -109,7 +109,7 @@ func (c *client) do(ctx context.Context, q request) (response, error) {
 	}
 }
 
-// once makes a request once, and says whether it is worth another try.
+// once sends a request once, and says whether a retry may help.
 func (c *client) once(ctx context.Context, q request) (got response, again bool, err error) {
 	body := &countedBody{sent: c.sent}
 	var size int64
@@ -125,23 +125,23 @@ func (c *client) once(ctx context.Context, q request) (got response, again bool,
 		return got, false, err
 	}
 	answer, err := c.http.Do(req)
-	if broken := body.broken(); broken != nil {
-		// The file, not the network: it will be no better the next time.
+	if readErr := body.readError(); readErr != nil {
+		// The error is the file's, not the network's: a retry does not help.
 		if err == nil {
 			answer.Body.Close()
 		}
-		return got, false, broken
+		return got, false, readErr
 	}
 	if err != nil {
 		return got, true, err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode == q.want {
-		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection is used again
+		_, _ = io.Copy(io.Discard, answer.Body) // so that the connection is reused
 		return response{answer.Header, size > 0 && body.read() == 0}, false, nil
 	}
 	refused := &refusal{answer.StatusCode, refusalText(answer)}
-	return got, refused.later(), refused
+	return got, refused.mayRetry(), refused
 }
 
 func (c *client) request(ctx context.Context, q request, body *countedBody, size int64) (*http.Request, error) {
@@ -158,17 +158,17 @@ func (c *client) request(ctx context.Context, q request, body *countedBody, size
 	if q.contentType != "" {
 		req.Header.Set("Content-Type", q.contentType)
 	}
-	if size >= askFirst {
+	if size >= expectContinueFrom {
 		req.Header.Set("Expect", "100-continue")
 	}
 	return req, nil
 }
 
-// refusalText is what an answer says: the registry's errors, with the digests
-// that they are about, or the beginning of anything else.
+// refusalText returns the text of an answer: the registry's errors with their
+// digests, or the beginning of any other body.
 func refusalText(answer *http.Response) string {
 	const most = 4 << 10
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, most)) // what is missing is for nobody to read
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, most)) // a partial text is enough
 	var body struct {
 		Errors []struct {
 			Code, Message string

@@ -1,20 +1,21 @@
 // Package importer copies the storage of a distribution registry (its
-// rootdirectory on a file system) into a registry that is running, through that
+// rootdirectory on a file system) into a running registry, through that
 // registry's HTTP API. It promises:
 //
 //   - The destination decides. It verifies every digest and every manifest, as
-//     it does for any client, so an import cannot store what a push could not.
-//   - What is there already is not sent again, so an import that was interrupted
-//     goes on where it was, and one that is repeated only catches up.
-//   - One item that fails (bytes that are missing or do not match, a manifest
-//     that is refused) is told and does not stop the others. Only a destination
-//     that does not answer ends the import.
+//     for any client, so an import cannot store what a push could not.
+//   - Content that the destination has is not sent again. So an interrupted
+//     import continues where it stopped, and a repeated one sends only what is
+//     new.
+//   - An item that fails (its bytes are missing or do not match, its manifest is
+//     refused) is reported and does not stop the others. Only a destination that
+//     does not answer ends the import.
 //   - Memory is bounded by the largest repository's list of manifests. Blobs are
 //     streamed.
 //
-// It writes nothing to the tree, and knows nothing of the destination but its
-// API. Begin with tree.go and plan.go, which read the tree and decide what is
-// sent in which order; send.go does it.
+// It writes nothing to the tree, and uses only the API of the destination. Begin
+// with tree.go and plan.go, which read the tree and decide what is sent in which
+// order; send.go sends it.
 package importer
 
 import (
@@ -28,22 +29,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says what goes where.
+// Config configures an import.
 type Config struct {
-	// Tree is what is imported. Required.
+	// Tree is the source. Required.
 	Tree *Tree
-	// URL leads to the destination: http://HOST:PORT. Required.
+	// URL is the destination: http://HOST:PORT. Required.
 	URL string
-	// Client sends the requests. Required: it has the caller's certificates.
+	// Client sends the requests, with the client certificates of the user.
+	// Required.
 	Client *http.Client
-	// Jobs is how many requests are under way at once. Default 4.
+	// Jobs is the number of parallel requests. Default 4.
 	Jobs int
-	// MoveTags moves a tag that the destination has at another manifest. Without
-	// it such a tag stays, and is a Problem: somebody may have pushed it there
+	// MoveTags moves a tag that points at another manifest in the destination.
+	// Without it such a tag stays and is a Problem: a client may have pushed it
 	// since.
 	MoveTags bool
-	// Failed is told of each Problem as it is found, Done of each repository as
-	// it ends. They are not called at the same time. Nil: nobody is told.
+	// Failed is called for each Problem when it is found, Done for each
+	// repository when it ends. Calls do not overlap. Both may be nil.
 	Failed func(Problem)
 	Done   func(Repository)
 }
@@ -51,27 +53,27 @@ type Config struct {
 // Repository is a repository of the tree.
 type Repository struct {
 	Name      string
-	Manifests int // that the tree has of it
+	Manifests int // number of manifests in the tree
 }
 
-// Problem is an item that was not imported, and why.
+// Problem is an item that was not imported, and the reason.
 type Problem struct {
 	Item string // REPO, REPO@DIGEST or REPO:TAG
 	Err  error
 }
 
-// String is the problem as a line.
+// String returns the problem as one line.
 func (p Problem) String() string { return p.Item + ": " + p.Err.Error() }
 
-// Progress says how far an import is. Its fields can be read at any time.
+// Progress is the progress of an import. Its fields can be read at any time.
 type Progress struct {
 	Repositories, AllRepositories Count
-	Manifests, AllManifests       Count // Manifests are those dealt with, whatever came of it
+	Manifests, AllManifests       Count // Manifests: those processed, successfully or not
 	ManifestsSent                 Count
 	TagsSet                       Count
-	BlobsSent, BytesSent          Count // bytes also of what is under way
-	BlobsMounted                  Count // large ones that another repository of the destination had: not sent
-	BlobsUnused                   Count // that no manifest of their repository uses: left behind
+	BlobsSent, BytesSent          Count // bytes include those of unfinished requests
+	BlobsMounted                  Count // large blobs that another repository of the destination had: not sent
+	BlobsUnused                   Count // blobs that no manifest of their repository uses: not imported
 	Failed                        Count
 }
 
@@ -83,7 +85,7 @@ type Import struct {
 	Progress
 	config Config
 	client *client
-	mu     sync.Mutex // held while somebody is told
+	mu     sync.Mutex // held during Failed and Done
 }
 
 // New makes an Import. It does no I/O.
@@ -102,8 +104,8 @@ func New(c Config) *Import {
 	return i
 }
 
-// Run imports everything, once. Its error is why it ended before everything was
-// tried; items that failed are counted, and told to Config.Failed.
+// Run imports everything, once. It returns an error only if it ended early;
+// failed items are counted, and reported to Config.Failed.
 func (i *Import) Run(ctx context.Context) error {
 	if err := i.client.ping(ctx); err != nil {
 		return err
@@ -134,7 +136,7 @@ func (i *Import) Run(ctx context.Context) error {
 }
 
 // repository imports one repository: manifests level by level, so that a list
-// comes after what it lists.
+// comes after its manifests.
 func (i *Import) repository(ctx context.Context, repo Repository) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -142,7 +144,7 @@ func (i *Import) repository(ctx context.Context, repo Repository) error {
 	plan := i.config.Tree.Plan(repo.Name)
 	i.fail(plan.Problems...)
 	i.BlobsUnused.Add(int64(plan.Unused))
-	i.Manifests.Add(int64(repo.Manifests - plan.manifests())) // those that cannot be read
+	i.Manifests.Add(int64(repo.Manifests - plan.manifests())) // unreadable manifests
 	s := sender{Import: i, repo: repo.Name}
 	for _, level := range plan.Levels {
 		work, ctx := errgroup.WithContext(ctx)
@@ -161,7 +163,7 @@ func (i *Import) repository(ctx context.Context, repo Repository) error {
 	return nil
 }
 
-// fail tells of problems.
+// fail counts and reports problems.
 func (i *Import) fail(problems ...Problem) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

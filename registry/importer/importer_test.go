@@ -32,7 +32,7 @@ type world struct {
 	*testing.T
 	files    files
 	url      string
-	requests func(http.Handler) http.Handler // between us and the registry
+	requests func(http.Handler) http.Handler // middleware in front of the registry
 	problems []string
 }
 
@@ -52,7 +52,7 @@ func each(t *testing.T, test func(w *world)) {
 	})
 }
 
-// prepare makes an import of the tree, whose problems are kept.
+// prepare makes an import of the tree, and keeps its problems.
 func (w *world) prepare(moveTags bool) *Import {
 	w.Helper()
 	w.problems = nil
@@ -64,7 +64,7 @@ func (w *world) prepare(moveTags bool) *Import {
 	return i
 }
 
-// run imports the tree, and returns the import for its figures.
+// run imports the tree, and returns the import with its counts.
 func (w *world) run(moveTags bool) (*Import, error) {
 	w.Helper()
 	i := w.prepare(moveTags)
@@ -73,7 +73,7 @@ func (w *world) run(moveTags bool) (*Import, error) {
 	return i, err
 }
 
-// imports runs an import that must end, with these figures.
+// imports runs an import that must succeed, with these counts.
 func (w *world) imports(want string) {
 	w.Helper()
 	i, err := w.run(false)
@@ -101,7 +101,7 @@ func (w *world) get(path, want string) {
 	}
 }
 
-// TestImport: everything comes, once; a second run finds nothing to do.
+// TestImport: everything is imported, once; a second run sends nothing.
 func TestImport(t *testing.T) {
 	each(t, func(w *world) {
 		f, big := w.files, strings.Repeat("big", 100_000)
@@ -123,14 +123,14 @@ func TestImport(t *testing.T) {
 		w.get("shop/web/blobs/"+digest.FromString("").String(), "")
 		w.imports("manifests 4/4, sent 0, tags 0, blobs 0, mounted 0, unused 1, failed 0")
 
-		// The bytes that another repository has are not sent, if they are many.
+		// Large blobs that another repository has are not sent.
 		f.tag("copy", "v1", f.manifest("copy", imageOf(f.layer("copy", "config"), f.layer("copy", big), f.layer("copy", ""))))
 		w.imports("manifests 5/5, sent 1, tags 1, blobs 2, mounted 1, unused 1, failed 0")
 		w.get("copy/blobs/"+digest.FromString(big).String(), big)
 	})
 }
 
-// TestImportManyTags: more than one request takes.
+// TestImportManyTags: more tags than one request accepts.
 func TestImportManyTags(t *testing.T) {
 	each(t, func(w *world) {
 		d := w.files.manifest("r", listOf())
@@ -142,7 +142,7 @@ func TestImportManyTags(t *testing.T) {
 	})
 }
 
-// TestImportProblems: each is named, and the rest comes.
+// TestImportProblems: each problem is named, and the rest is imported.
 func TestImportProblems(t *testing.T) {
 	each(t, func(w *world) {
 		f := w.files
@@ -172,7 +172,7 @@ func TestImportProblems(t *testing.T) {
 		old := f.manifest("r", `{"schemaVersion":1,"fsLayers":[]}`)
 		want = append(want, "r@"+old.String()+": refused with 400: MANIFEST_INVALID: manifests of schema 1 are not supported")
 
-		for range 2 { // a second run says the same
+		for range 2 { // a second run reports the same
 			if _, err := w.run(false); err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestImportProblems(t *testing.T) {
 	})
 }
 
-// TestImportTagMoved: somebody has pushed to the registry since.
+// TestImportTagMoved: a client has pushed to the registry since.
 func TestImportTagMoved(t *testing.T) {
 	each(t, func(w *world) {
 		old := w.files.manifest("r", listOf())
@@ -210,8 +210,8 @@ func TestImportTagMoved(t *testing.T) {
 	})
 }
 
-// TestImportInterrupted: a registry that is away for a moment is waited for; one
-// that stays away ends the import, and the next run goes on.
+// TestImportInterrupted: the import retries while a registry restarts; if it
+// does not answer for long, the import ends, and the next run continues.
 func TestImportInterrupted(t *testing.T) {
 	each(t, func(w *world) {
 		for n := range 6 {
@@ -246,7 +246,7 @@ func TestImportInterrupted(t *testing.T) {
 	})
 }
 
-// TestImportStopped: a person stops it while requests are under way.
+// TestImportStopped: the user stops it during requests.
 func TestImportStopped(t *testing.T) {
 	each(t, func(w *world) {
 		for n := range 6 {
@@ -257,7 +257,7 @@ func TestImportStopped(t *testing.T) {
 			return http.HandlerFunc(func(a http.ResponseWriter, req *http.Request) {
 				if req.Method == http.MethodPut {
 					stop()
-					panic(http.ErrAbortHandler) // there is no answer
+					panic(http.ErrAbortHandler) // no answer
 				}
 				next.ServeHTTP(a, req)
 			})

@@ -14,13 +14,13 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Plan is what is to be sent of one repository.
+// Plan is what has to be sent of one repository.
 type Plan struct {
-	// Levels are the manifests, in order: what a list lists comes in an earlier
-	// level than the list. Within a level the order is free.
+	// Levels are the manifests, in order: the manifests of a list are in an
+	// earlier level than the list. Within a level the order is free.
 	Levels [][]Manifest
-	// Unused is how many blobs no manifest uses. A registry that collects would
-	// not keep them, so they are left behind.
+	// Unused is the number of blobs that no manifest uses. A registry would
+	// collect them as garbage, so they are not imported.
 	Unused   int
 	Problems []Problem
 }
@@ -28,12 +28,12 @@ type Plan struct {
 // Manifest is a manifest or list to send.
 type Manifest struct {
 	Digest    digest.Digest
-	MediaType string // empty: it does not say, and cannot be told
+	MediaType string // empty: unknown
 	Blobs     []digest.Digest
 	Children  []digest.Digest
 	Tags      []string
 
-	content digest.Digest // what its bytes are stored under
+	content digest.Digest // the digest under which its bytes are stored
 }
 
 func (p *Plan) manifests() (n int) {
@@ -43,8 +43,8 @@ func (p *Plan) manifests() (n int) {
 	return n
 }
 
-// Plan reads a repository. What cannot be read is among its Problems, and the
-// rest is planned.
+// Plan reads a repository. Unreadable items become Problems, and the rest is
+// planned.
 func (t *Tree) Plan(repo string) Plan {
 	r := reader{tree: t, repo: repo, at: "repositories/" + repo, manifests: map[digest.Digest]*Manifest{}}
 	r.readManifests()
@@ -80,8 +80,8 @@ func (r *reader) readManifests() {
 	}
 }
 
-// readManifest reads a manifest; nil if it was deleted. Its digest is verified
-// here because the order depends on it: only what matches its digest cannot
+// readManifest reads a manifest; nil if it was deleted. It verifies the digest,
+// because the order depends on it: a manifest that matches its digest cannot
 // contain itself.
 func (r *reader) readManifest(d digest.Digest) (*Manifest, error) {
 	content, err := r.tree.link(r.at + "/_manifests/revisions/" + digestPath(d))
@@ -103,8 +103,8 @@ func (r *reader) readManifest(d digest.Digest) (*Manifest, error) {
 	return &m, nil
 }
 
-// parse reads what the order and the request need. It refuses nothing: that is
-// for the destination to do.
+// parse reads what the order and the request need. It refuses nothing: the
+// destination does.
 func parse(payload []byte) Manifest {
 	var doc struct {
 		MediaType string          `json:"mediaType"`
@@ -119,7 +119,7 @@ func parse(payload []byte) Manifest {
 	switch {
 	case m.MediaType != "":
 	case doc.Manifests != nil:
-		m.MediaType = v1.MediaTypeImageIndex // the only list that may leave it out
+		m.MediaType = v1.MediaTypeImageIndex // the only list type that may leave it out
 	case doc.Config != nil:
 		m.MediaType = v1.MediaTypeImageManifest
 	}
@@ -135,7 +135,7 @@ func parse(payload []byte) Manifest {
 	return m
 }
 
-// appendDigest adds a descriptor's digest, once, if it is one.
+// appendDigest adds a descriptor's digest, once, if it is valid.
 func appendDigest(list []digest.Digest, d v1.Descriptor) []digest.Digest {
 	if d.Digest.Validate() != nil || slices.Contains(list, d.Digest) {
 		return list
@@ -145,7 +145,7 @@ func appendDigest(list []digest.Digest, d v1.Descriptor) []digest.Digest {
 
 var tagPattern = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
 
-// readTags gives the manifests their tags.
+// readTags assigns the tags to their manifests.
 func (r *reader) readTags() {
 	tags, err := r.tree.names(r.at + "/_manifests/tags")
 	if err != nil {
@@ -161,7 +161,7 @@ func (r *reader) readTags() {
 		case err != nil:
 			r.problem(":"+tag, err)
 		case !tagPattern.MatchString(tag):
-			r.problem(":"+tag, errors.New("no tag can have this name"))
+			r.problem(":"+tag, errors.New("this is not a valid tag name"))
 		case m == nil:
 			r.problem(":"+tag, fmt.Errorf("it is at %s, which cannot be read or is not in the repository", d))
 		default:
@@ -191,10 +191,10 @@ func (r *reader) unused() int {
 	return n
 }
 
-// levels puts manifests in order, without recursion: lists can be nested deeply.
-// What they list and the repository does not have is not waited for.
+// levels puts manifests in order, without recursion, because lists can be nested
+// deeply. Manifests that are not in the repository are ignored.
 func levels(manifests map[digest.Digest]*Manifest) [][]Manifest {
-	waits := map[digest.Digest]int{} // for how many children
+	waits := map[digest.Digest]int{} // number of children that are not placed yet
 	parents := map[digest.Digest][]digest.Digest{}
 	var ready []digest.Digest
 	for d, m := range manifests {
@@ -210,7 +210,7 @@ func levels(manifests map[digest.Digest]*Manifest) [][]Manifest {
 	}
 	var all [][]Manifest
 	for len(ready) > 0 {
-		slices.Sort(ready) // the same order in every run
+		slices.Sort(ready) // a deterministic order
 		var level []Manifest
 		next := map[digest.Digest]bool{}
 		for _, d := range ready {

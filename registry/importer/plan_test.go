@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// files is a tree that is made by hand, rooted as Tree.files is.
+// files is a handmade tree, with the root of Tree.files.
 type files struct{ fstest.MapFS }
 
 func (f files) write(at, content string) { f.MapFS[at] = &fstest.MapFile{Data: []byte(content)} }
@@ -71,7 +71,7 @@ func listOf(manifests ...digest.Digest) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"manifests":[%s]}`, strings.Join(list, ","))
 }
 
-// summary is a plan as text: one line for each manifest, levels apart.
+// summary returns a plan as text: one line per manifest, grouped by level.
 func summary(p Plan) string {
 	var b strings.Builder
 	for i, level := range p.Levels {
@@ -94,7 +94,7 @@ func TestRepositories(t *testing.T) {
 	f.manifest("shop/web", "{} ")
 	f.manifest("shop/web/inner", "{}")
 	f.manifest("Shop", "{}")
-	f.write("repositories/blobs/only/_layers/sha256/x/link", "x") // nothing was ever pushed to it
+	f.write("repositories/blobs/only/_layers/sha256/x/link", "x") // nothing was pushed to it
 	f.write("repositories/odd/_manifests/revisions/sha256/no-digest/link", "x")
 	f.write("repositories/file", "x")
 	f.write("repositories/up/_uploads/1/data", "x")
@@ -106,7 +106,7 @@ func TestRepositories(t *testing.T) {
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Error(diff)
 	}
-	if len(problems) != 1 || problems[0].String() != "Shop: no repository can have this name" {
+	if len(problems) != 1 || problems[0].String() != "Shop: this is not a valid repository name" {
 		t.Errorf("problems: %v", problems)
 	}
 }
@@ -119,7 +119,7 @@ func TestOpenTreeRefuses(t *testing.T) {
 	}
 }
 
-// TestPlanOrder: lists come after what they list, however deep.
+// TestPlanOrder: lists come after their manifests, at any depth.
 func TestPlanOrder(t *testing.T) {
 	f := files{fstest.MapFS{}}
 	a := f.manifest("r", imageOf(f.layer("r", "c"), f.layer("r", "l"), f.layer("r", "l")))
@@ -146,7 +146,7 @@ func TestPlanOrder(t *testing.T) {
 	}
 }
 
-// TestPlanDeep: a chain of lists is no deeper than the memory.
+// TestPlanDeep: only memory limits the depth of a chain of lists.
 func TestPlanDeep(t *testing.T) {
 	const depth = 3_000
 	f := files{fstest.MapFS{}}
@@ -160,7 +160,7 @@ func TestPlanDeep(t *testing.T) {
 	}
 }
 
-// TestPlanProblems: what cannot be read is named, and the rest is planned.
+// TestPlanProblems: unreadable items are named, and the rest is planned.
 func TestPlanProblems(t *testing.T) {
 	f := files{fstest.MapFS{}}
 	good := f.manifest("r", listOf())
@@ -196,7 +196,7 @@ func TestPlanProblems(t *testing.T) {
 		"r@" + large.String():   "is larger than 4194304 bytes",
 		"r:gone":                "it is at " + gone.String() + ", which cannot be read",
 		"r:torn":                `holds "sha256:12", which is not a digest`,
-		"r:not a tag":           "no tag can have this name",
+		"r:not a tag":           "this is not a valid tag name",
 	} {
 		if !strings.Contains(got[item], want) {
 			t.Errorf("%s: %q, want %q", item, got[item], want)
@@ -215,8 +215,8 @@ func TestPlanProblems(t *testing.T) {
 	}
 }
 
-// TestPlanOtherAlgorithm: a manifest that a client pushed by another algorithm's
-// digest links to the bytes under the registry's own.
+// TestPlanOtherAlgorithm: a manifest that was pushed with a digest of another
+// algorithm links to the bytes under the registry's own digest.
 func TestPlanOtherAlgorithm(t *testing.T) {
 	f := files{fstest.MapFS{}}
 	stored := f.store(listOf())

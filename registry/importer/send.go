@@ -16,19 +16,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTags is how many tags the destination takes with one manifest.
+// maxTags is how many tags the destination accepts with one manifest.
 const maxTags = 100
 
-// sender sends what one repository has. Its errors end the import; those of an
-// item are told.
+// sender sends the content of one repository. Its errors end the import; the
+// errors of an item are reported.
 type sender struct {
 	*Import
 	repo  string
-	blobs sync.Map // digest to func() error: each blob is sent once
+	blobs sync.Map // digest to func() error, so that each blob is sent once
 }
 
-// settle tells of an item that failed, unless nothing more can be sent.
-func (s *sender) settle(ctx context.Context, item string, err error) error {
+// report reports the failure of an item, or returns an error that ends the
+// import.
+func (s *sender) report(ctx context.Context, item string, err error) error {
 	if err == nil || errors.Is(err, errNoAnswer) || ctx.Err() != nil {
 		return err
 	}
@@ -36,9 +37,9 @@ func (s *sender) settle(ctx context.Context, item string, err error) error {
 	return nil
 }
 
-// manifest sends a manifest with its tags, and before it its blobs. Blobs do not
-// wait long for their manifest this way, so collection at the destination does
-// not come between. A destination that has the manifest has its blobs.
+// manifest sends the blobs of a manifest, then the manifest with its tags. So
+// the blobs wait only briefly for their manifest, and the destination does not
+// collect them in between. A destination that has the manifest has its blobs.
 func (s *sender) manifest(ctx context.Context, m Manifest) error {
 	at := "/v2/" + s.repo + "/manifests/" + m.Digest.String()
 	there, err := s.client.head(ctx, at)
@@ -59,15 +60,15 @@ func (s *sender) manifest(ctx context.Context, m Manifest) error {
 	if len(m.Tags) > 0 {
 		item += " (" + strings.Join(m.Tags, ", ") + ")"
 	}
-	if err := s.settle(ctx, item, err); err != nil {
+	if err := s.report(ctx, item, err); err != nil {
 		return err
 	}
 	s.Manifests.Add(1)
 	return nil
 }
 
-// tags says which tags are to be set. One that somebody has pushed elsewhere
-// between this look and the push is moved; "registry undelete" has it still.
+// tags returns the tags to set. If a client pushes a tag elsewhere between this
+// check and the push, the tag is moved; "registry undelete" can restore it.
 func (s *sender) tags(ctx context.Context, m Manifest) ([]string, error) {
 	var list []string
 	for _, tag := range m.Tags {
@@ -86,7 +87,7 @@ func (s *sender) tags(ctx context.Context, m Manifest) ([]string, error) {
 	return list, nil
 }
 
-// put sends a manifest with tags, in as many requests as those need.
+// put sends a manifest, in several requests if it has more than maxTags tags.
 func (s *sender) put(ctx context.Context, at string, m Manifest, tags []string) error {
 	rounds := slices.Collect(slices.Chunk(tags, maxTags))
 	if len(rounds) == 0 {
@@ -108,23 +109,24 @@ func (s *sender) put(ctx context.Context, at string, m Manifest, tags []string) 
 	return nil
 }
 
-// sendBlobs sends blobs, several at once.
+// sendBlobs sends blobs, several in parallel.
 func (s *sender) sendBlobs(ctx context.Context, list []digest.Digest) error {
 	var work errgroup.Group
 	for _, d := range list {
 		once, _ := s.blobs.LoadOrStore(d, sync.OnceValue(func() error {
-			return s.settle(ctx, "@"+d.String(), s.blob(ctx, d))
+			return s.report(ctx, "@"+d.String(), s.blob(ctx, d))
 		}))
 		work.Go(once.(func() error))
 	}
 	return work.Wait()
 }
 
-// blob sends a blob that the destination does not have. One request asks whether
-// another repository there has it, and brings it if not.
+// blob sends a blob that the destination does not have. One request asks to
+// mount it from another repository of the destination, and carries its bytes if
+// there is none.
 //
-// A blob that the repository itself does not have is not sent: whether its
-// manifest can do without, the destination says.
+// A blob that the source repository does not have is not sent: the destination
+// decides whether the manifest is valid without it.
 func (s *sender) blob(ctx context.Context, d digest.Digest) error {
 	content, err := s.config.Tree.blob(s.repo, d)
 	if errors.Is(err, fs.ErrNotExist) {

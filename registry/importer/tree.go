@@ -22,23 +22,22 @@ import (
 //	…/NAME/_manifests/revisions/ALGORITHM/HEX/link                         a manifest of it
 //	…/NAME/_manifests/tags/TAG/current/link                                a tag
 //
-// A link holds the digest that the bytes are stored under. That is the one in
-// its path, unless a client asked for another algorithm. What was deleted has a
-// directory without a link. Uploads that were under way (_uploads) are not
-// looked at.
+// A link holds the digest under which the bytes are stored. It differs from the
+// digest in its path only if a client used another algorithm. A deleted item has
+// a directory without a link. Unfinished uploads (_uploads) are ignored.
 type Tree struct {
 	files fs.FS // of docker/registry/v2
 }
 
 const (
 	treeRoot = "docker/registry/v2"
-	// maxManifest is more than any registry takes.
+	// maxManifest is larger than any registry accepts.
 	maxManifest = 4 << 20
-	// maxLink is more than any digest needs.
+	// maxLink is larger than any digest.
 	maxLink = 1 << 10
 )
 
-// OpenTree opens what a registry's rootdirectory is.
+// OpenTree opens the rootdirectory of a registry.
 func OpenTree(dir string) (*Tree, error) {
 	files, err := fs.Sub(os.DirFS(dir), treeRoot)
 	if err != nil {
@@ -58,8 +57,8 @@ func newTree(dir string, files fs.FS) (*Tree, error) {
 	return &Tree{files}, nil
 }
 
-// Repositories lists the repositories in the order of their names, and what is
-// there in place of one. Repositories can be inside others.
+// Repositories lists the repositories in name order, and a Problem for each
+// directory that is not a valid repository. Repositories can be nested.
 func (t *Tree) Repositories() (list []Repository, problems []Problem, err error) {
 	const root = "repositories"
 	err = fs.WalkDir(t.files, root, func(at string, entry fs.DirEntry, err error) error {
@@ -80,7 +79,7 @@ func (t *Tree) Repositories() (list []Repository, problems []Problem, err error)
 		}
 		name = path.Dir(name)
 		if !v1.ValidPath(name) {
-			problems = append(problems, Problem{name, errors.New("no repository can have this name")})
+			problems = append(problems, Problem{name, errors.New("this is not a valid repository name")})
 			return fs.SkipDir
 		}
 		revisions, err := t.digests(at + "/revisions")
@@ -93,8 +92,8 @@ func (t *Tree) Repositories() (list []Repository, problems []Problem, err error)
 	return list, problems, err
 }
 
-// digests lists the digests that a directory has directories for, linked or
-// not. A directory that is missing has none, and what is no digest is not one.
+// digests lists the digests that have a directory in dir, with or without a
+// link. A missing directory has none; names that are not digests are skipped.
 func (t *Tree) digests(dir string) ([]digest.Digest, error) {
 	algorithms, err := t.names(dir)
 	if err != nil {
@@ -116,7 +115,7 @@ func (t *Tree) digests(dir string) ([]digest.Digest, error) {
 	return list, nil
 }
 
-// names lists the directories in a directory, in order.
+// names lists the directories in a directory, sorted.
 func (t *Tree) names(dir string) ([]string, error) {
 	entries, err := fs.ReadDir(t.files, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +130,7 @@ func (t *Tree) names(dir string) ([]string, error) {
 	return list, err
 }
 
-// link reads a link. It is fs.ErrNotExist when there is none.
+// link reads a link. The error is fs.ErrNotExist if there is none.
 func (t *Tree) link(at string) (digest.Digest, error) {
 	text, err := t.read(at+"/link", maxLink)
 	if err != nil {
@@ -144,7 +143,7 @@ func (t *Tree) link(at string) (digest.Digest, error) {
 	return d, nil
 }
 
-// read reads a small file.
+// read reads a file of at most limit bytes.
 func (t *Tree) read(at string, limit int64) ([]byte, error) {
 	f, err := t.files.Open(at)
 	if err != nil {
@@ -158,13 +157,13 @@ func (t *Tree) read(at string, limit int64) ([]byte, error) {
 	return content, err
 }
 
-// blob says what the bytes of a repository's blob are stored under. It is
-// fs.ErrNotExist when the repository does not have it.
+// blob returns the digest under which a repository's blob is stored. The error
+// is fs.ErrNotExist if the repository does not have it.
 func (t *Tree) blob(repo string, d digest.Digest) (digest.Digest, error) {
 	return t.link("repositories/" + repo + "/_layers/" + digestPath(d))
 }
 
-// open opens bytes, and says how many there are.
+// open opens the bytes of a digest, and returns their number.
 func (t *Tree) open(content digest.Digest) (fs.File, int64, error) {
 	f, err := t.files.Open(dataPath(content))
 	if err != nil {
@@ -177,7 +176,7 @@ func (t *Tree) open(content digest.Digest) (fs.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// missing says in words that bytes are not there.
+// missing turns fs.ErrNotExist into a readable error.
 func missing(err error, content digest.Digest) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("its bytes are missing: there is no %s/%s", treeRoot, dataPath(content))
