@@ -18,12 +18,12 @@ import (
 
 var errNotCustom = errors.New("not a custom object")
 
-// Declare makes the object of a path that is pushed to, and its namespace. It
-// is done when the object is there, whoever made it. Errors for the caller are
-// a *registry.Error with the code DENIED.
+// Declare creates the object of a path that is pushed to, and its namespace. It
+// is idempotent. Errors for the client are a *registry.Error with the code
+// DENIED.
 func (r *Repositories) Declare(ctx context.Context, path string) error {
 	if namespace, name := v1.Name(path); r.opts.DeclaredOnly {
-		return denied("there is no Repository %s in namespace %s, and this registry wants repositories to be declared before they are pushed to", name, namespace)
+		return denied("there is no Repository %s in namespace %s, and this registry accepts pushes only to declared repositories: create it first", name, namespace)
 	}
 	return r.declare(ctx, path)
 }
@@ -33,7 +33,7 @@ func (r *Repositories) declare(ctx context.Context, path string) error {
 	err := r.create(ctx, namespace, name, path)
 	if object.Is(err, object.NoNamespace) {
 		if r.opts.CreateNamespace == nil {
-			return denied("there is no namespace %s, and this registry wants namespaces to be made before they are pushed to", namespace)
+			return denied("there is no namespace %s, and this registry accepts pushes only to existing namespaces: create it first", namespace)
 		}
 		if err := r.opts.CreateNamespace(ctx, namespace); err != nil {
 			return fmt.Errorf("make namespace %s: %w", namespace, err)
@@ -41,14 +41,14 @@ func (r *Repositories) declare(ctx context.Context, path string) error {
 		err = r.create(ctx, namespace, name, path)
 	}
 	switch {
-	case err == nil, object.Is(err, object.AlreadyExists): // another push was first
+	case err == nil, object.Is(err, object.AlreadyExists): // another push has created it
 		return nil
 	case object.Is(err, object.BeingDeleted):
 		return denied("the repository is being deleted")
 	case object.Is(err, object.Terminating), object.Is(err, object.NoNamespace):
 		return denied("namespace %s is being deleted", namespace)
 	case store.Unavailable(err):
-		// The store may be stopping, which the registry does not know of.
+		// The store may be stopping; the registry cannot see that.
 		refusal := &registry.Error{Code: registry.Unavailable, Message: "the server is stopping, or its database does not answer; try again later"}
 		return errors.Join(refusal, err)
 	}

@@ -15,18 +15,18 @@ import (
 	v1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-// maxDelay is a hundred years, in seconds.
+// maxDelay is 100 years, in seconds.
 const maxDelay = 100 * 365 * 24 * 60 * 60
 
-// newKind makes Repository as a custom kind, of a definition that is not
-// stored: schema, validation, server-side apply and explain come with that.
-// What the definition cannot say, because it is about the name, rules adds.
+// newKind makes Repository a custom kind, from a definition that is not stored:
+// so schema, validation, server-side apply and explain work. rules adds the
+// checks of the name, which a definition cannot express.
 func newKind() (*kind.Kind, error) {
 	k, err := custom.New(definition())
 	if err != nil {
 		return nil, err
 	}
-	k.Definition = "" // nothing that could be deleted declares it
+	k.Definition = "" // no stored definition declares it, so none can be deleted
 	v := k.Versions[0]
 	v.Strategy = rules{v.Strategy}
 	v.Table = table{}
@@ -58,30 +58,30 @@ func schema() *props {
 	least, most, longest := 0.0, float64(maxDelay), int64(v1.MaxPath)
 	return &props{
 		Type: "object",
-		Description: "Repository is a repository of the OCI registry. The first push to a path makes it, or somebody declares it. " +
+		Description: "Repository is a repository of the OCI registry. The first push to a path creates it, or a client of the API does. " +
 			"Deleting it deletes its tags and manifests; while it is in the archive, restoring it brings them back.",
 		Properties: map[string]props{
 			"apiVersion": {Type: "string"}, "kind": {Type: "string"}, "metadata": {Type: "object"},
 			"spec": {
-				Type: "object", Description: "What is wanted of it.",
+				Type: "object", Description: "The desired state.",
 				Properties: map[string]props{
 					"path": {
 						Type: "string", MaxLength: &longest,
-						Description: "Where clients of the registry find it. It follows from namespace and name, and cannot be changed: " +
+						Description: "The path for clients of the registry. It follows from namespace and name, and cannot be changed: " +
 							"\"web\" in namespace shop has the path shop/web, in namespace default the path web. " +
 							"A path of more components needs the name that the first push would give it.",
 					},
-					"hold": {Type: "boolean", Description: "Nothing of it is collected. Deleting it is not prevented."},
+					"hold": {Type: "boolean", Description: "If true, the collector removes nothing of it. It can still be deleted."},
 					"reviewAfterSeconds": {
 						Type: "integer", Format: "int64", Minimum: &least, Maximum: &most,
-						Description: "How long after a tag or list was deleted or switched, or a manifest pushed, its manifest is reviewed: " +
-							"for so long it can be undeleted. Unset: what the registry's settings say. They also say how long blobs stay, " +
-							"and with them a manifest that was deleted by its digest, and what is the least: existence_check.",
+						Description: "Seconds between the deletion or move of a tag or list, or the push of a manifest, and the review of its manifest: " +
+							"until then it can be undeleted. Default: the registry's settings. These also set how long blobs stay, " +
+							"and with them a manifest that was deleted by its digest, and the minimum: existence_check.",
 					},
 				},
 			},
 			"status": {
-				Type: "object", Description: "What is in it, as of a few moments ago.",
+				Type: "object", Description: "The content of the repository, a few seconds old.",
 				Properties: map[string]props{
 					"size":      number("The bytes of all its blobs, each counted once."),
 					"tags":      number("How many tags it has."),
@@ -95,10 +95,10 @@ func schema() *props {
 	}
 }
 
-// rules are the custom kind's, and those about the name.
+// rules are the rules of a custom kind, and those of the name.
 type rules struct{ lifecycle.Strategy }
 
-// PrepareForCreate fills in the path, where the name tells it.
+// PrepareForCreate sets the path, if it follows from the name.
 func (s rules) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	s.Strategy.PrepareForCreate(ctx, obj)
 	u, ok := obj.(*unstructured.Unstructured)
@@ -116,12 +116,12 @@ func (s rules) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	}
 }
 
-// Validate holds name and path against each other.
+// Validate checks that name and path match.
 func (s rules) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	return append(s.Strategy.Validate(ctx, obj), validate(obj)...)
 }
 
-// ValidateUpdate: the path stays, because the name does.
+// ValidateUpdate also checks that the path has not changed.
 func (s rules) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return append(s.Strategy.ValidateUpdate(ctx, obj, old), validate(obj)...)
 }
@@ -136,16 +136,16 @@ func validate(obj runtime.Object) field.ErrorList {
 	var errs field.ErrorList
 	switch path := pathOf(u); {
 	case path == "":
-		errs = append(errs, field.Required(pathField, "the name does not tell it"))
+		errs = append(errs, field.Required(pathField, "it does not follow from the name: set it"))
 	case !v1.ValidPath(path):
-		errs = append(errs, field.Invalid(pathField, path, "is no path of a repository: want lower-case letters and digits, separated by one . or _, two _ or any number of -, in components separated by /, 255 characters at most"))
+		errs = append(errs, field.Invalid(pathField, path, "is not the path of a repository: want lower-case letters and digits, separated by one . or _, two _ or any number of -, in components separated by /, 255 characters at most"))
 	default:
 		if namespace, name := v1.Name(path); namespace != u.GetNamespace() || name != u.GetName() {
 			errs = append(errs, field.Invalid(pathField, path, "belongs to the Repository "+name+" in namespace "+namespace))
 		}
 	}
 	for key, value := range u.GetAnnotations() {
-		if strings.ContainsRune(value, 0) { // the triggers read the body with functions that refuse it
+		if strings.ContainsRune(value, 0) { // the triggers' JSON functions refuse NUL
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(key), value, "must not contain NUL"))
 		}
 	}

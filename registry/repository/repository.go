@@ -1,15 +1,17 @@
-// Package repository is the registry's repositories as objects of the API:
+// Package repository serves the registry's repositories as objects of the API:
 // Repository, of registry.exeunt.dev/v1. It promises:
 //
-//   - Whatever can be pushed to is an object: the first push makes it, with its
-//     namespace, unless the operator wants repositories declared.
-//   - The object rules: who deletes it, or its owner, or its namespace, deletes
-//     the repository. The triggers of schema (…_repository_objects.sql) carry
-//     that out, in the transaction that removes the object.
-//   - Its status follows the content, a little later, and costs a push nothing.
+//   - Every repository that clients push to is an object: the first push creates
+//     it, with its namespace, unless the operator requires declared
+//     repositories.
+//   - Deleting the object, its owner or its namespace deletes the repository.
+//     The triggers of schema (…_repository_objects.sql) do that, in the
+//     transaction that removes the object.
+//   - Its status follows the content with a short delay, and costs a push
+//     nothing.
 //
 // Objects are stored like those of any other kind. Begin with kind.go;
-// declare.go is what a push asks for, status.go the figures.
+// declare.go serves pushes, status.go updates the status.
 package repository
 
 import (
@@ -26,26 +28,26 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Options are what Repositories can be given. What is zero has a default.
+// Options are the settings of Repositories. Zero values have a default.
 type Options struct {
-	// DeclaredOnly refuses pushes to repositories that nobody declared.
+	// DeclaredOnly refuses pushes to repositories that have no object.
 	DeclaredOnly bool
-	// CreateNamespace makes the namespace of a repository that is pushed to.
+	// CreateNamespace creates the namespace of a repository that is pushed to.
 	// Nil: such a push is refused.
 	CreateNamespace func(ctx context.Context, name string) error
-	// Every is how often the status of what was pushed to is brought up to
-	// date. Default a second.
+	// Every is how often the status of changed repositories is updated. Default
+	// one second.
 	Every time.Duration
-	// All is how often that of all repositories is: what replicas and reviews
-	// have changed. Default ten minutes.
+	// All is how often the status of all repositories is updated, to include the
+	// changes of other replicas and of reviews. Default ten minutes.
 	All time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Logger gets failures. Default slog.Default.
+	// Logger logs failures. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// Repositories keeps the objects. It is safe for concurrent use.
+// Repositories manages the objects. It is safe for concurrent use.
 type Repositories struct {
 	db      *sqldb.DB
 	store   *store.Store
@@ -54,7 +56,7 @@ type Repositories struct {
 
 	mu      sync.Mutex
 	touched map[int64]bool      // ids of rows whose content has changed; guarded by mu
-	rest    map[int64]time.Time // when those whose figures are dear may be counted again; owned by Run
+	rest    map[int64]time.Time // when a repository that is slow to count may be counted again; owned by Run
 }
 
 // New makes Repositories. It does no I/O.

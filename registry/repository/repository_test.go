@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestFirstPush: the first push makes the object and its namespace, and the
-// next ones leave them alone.
+// TestFirstPush: the first push creates the object and its namespace, and later
+// pushes do not change them.
 func TestFirstPush(t *testing.T) {
 	each(t, func(w *world) {
 		for _, path := range []string{"web", "shop/web", "shop/team/web", "my_shop/web", "default/web"} {
@@ -40,7 +40,8 @@ func TestFirstPush(t *testing.T) {
 	})
 }
 
-// TestDeclaredOnly: what was not declared is refused, and nothing is stored.
+// TestDeclaredOnly: a push to an undeclared repository is refused, and stores
+// nothing.
 func TestDeclaredOnly(t *testing.T) {
 	eachWith(t, settings{options: Options{DeclaredOnly: true}}, func(w *world) {
 		if a := w.tryPush("shop/web", "1", "x"); a.Code != 403 || !strings.Contains(a.Body.String(), `"DENIED"`) || !strings.Contains(a.Body.String(), "declared") {
@@ -56,8 +57,8 @@ func TestDeclaredOnly(t *testing.T) {
 	})
 }
 
-// TestNoNamespace: a push into a namespace that does not exist is refused where
-// the operator wants that.
+// TestNoNamespace: a push to a missing namespace is refused if the operator
+// chose that.
 func TestNoNamespace(t *testing.T) {
 	eachWith(t, settings{keepSpace: true}, func(w *world) {
 		if a := w.tryPush("shop/web", "1", "x"); a.Code != 403 || !strings.Contains(a.Body.String(), "there is no namespace shop") {
@@ -70,7 +71,7 @@ func TestNoNamespace(t *testing.T) {
 	})
 }
 
-// TestRules: name and path belong together.
+// TestRules: name and path must match.
 func TestRules(t *testing.T) {
 	each(t, func(w *world) {
 		_, derived := v1.Name("shop/team/web")
@@ -79,11 +80,11 @@ func TestRules(t *testing.T) {
 			{"shop", "api", `{"path":"shop/api"}`, ""},
 			{"default", "web", `{"hold":true}`, ""},
 			{"shop", derived, `{"path":"shop/team/web"}`, ""},
-			{"shop", derived, `{}`, "the name does not tell it"},
+			{"shop", derived, `{}`, "it does not follow from the name: set it"},
 			{"shop", "x", `{"path":"shop/y"}`, "belongs to the Repository y in namespace shop"},
 			{"shop", "x", `{"path":"shop/team/web"}`, "belongs to the Repository " + derived},
 			{"default", "x", `{"path":"default/x"}`, "belongs to the Repository x-"},
-			{"shop", "x", `{"path":"Shop/../x"}`, "is no path of a repository"},
+			{"shop", "x", `{"path":"Shop/../x"}`, "is not the path of a repository"},
 			{"shop", "x", `{"reviewAfterSeconds":-1}`, "should be greater than or equal to 0"},
 			{"shop", "x", `{"hold":"yes"}`, "must be of type boolean"},
 			{"shop", strings.Repeat("x", 253), `{}`, "255"},
@@ -104,8 +105,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// TestSpec: hold and delay are those of the row, as soon as the object is
-// written.
+// TestSpec: the row has hold and delay as soon as the object is written.
 func TestSpec(t *testing.T) {
 	each(t, func(w *world) {
 		row := func(want string) {
@@ -137,8 +137,8 @@ func TestSpec(t *testing.T) {
 	})
 }
 
-// TestRemoved: what a removed Repository had cannot be reached, and is nobody
-// else's.
+// TestRemoved: the content of a removed Repository cannot be reached, also not
+// through a new one of the same name.
 func TestRemoved(t *testing.T) {
 	each(t, func(w *world) {
 		d := w.push("shop/web", "1", "old")
@@ -160,8 +160,8 @@ func TestRemoved(t *testing.T) {
 	})
 }
 
-// TestRestored: a Repository that is restored has its content back, and its
-// settings; and so again, and again.
+// TestRestored: a restored Repository has its content and settings back, each
+// time.
 func TestRestored(t *testing.T) {
 	each(t, func(w *world) {
 		if err := w.declare("shop", "web", `{"hold":true}`); err != nil {
@@ -173,7 +173,7 @@ func TestRestored(t *testing.T) {
 			if n := w.count(`SELECT count(*) FROM repositories WHERE gc_hold`); n != 0 {
 				w.Errorf("what is deleted is on hold")
 			}
-			w.later(25 * time.Hour) // reviews come, and leave what can be restored
+			w.later(25 * time.Hour) // reviews run, and keep what can be restored
 			w.collect()
 			if r := w.restore("shop", "web"); r.Outcome != deletionv1.Created {
 				w.Fatalf("restore: %+v", r)
@@ -192,8 +192,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestRestoredPastAnother: a Repository has its content back also when another one
-// had the name, and went, after it.
+// TestRestoredPastAnother: a restored Repository has its content back, even if
+// another one had the name meanwhile.
 func TestRestoredPastAnother(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("shop/web", "1", "one")
@@ -213,13 +213,13 @@ func TestRestoredPastAnother(t *testing.T) {
 	})
 }
 
-// TestContentGoes: when it cannot be restored any more, everything goes, in
-// steps, lists and all.
+// TestContentGoes: when it cannot be restored any more, all content is removed,
+// in steps, including lists.
 func TestContentGoes(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("other", "1", "kept")
 		d := w.push("shop/web", "1", "one")
-		w.push("shop/web", "2", "kept") // its layer is used elsewhere
+		w.push("shop/web", "2", "kept") // another repository uses its layer
 		list := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d}]}`, indexType, manifestType, d, 1)
 		if a := w.do("PUT", "/v2/shop/web/manifests/list", indexType, list); a.Code != 201 {
 			w.Fatalf("push list: %d %s", a.Code, a.Body)
@@ -235,7 +235,7 @@ func TestContentGoes(t *testing.T) {
 		}
 		w.purge()
 		w.collect()
-		w.later(25 * time.Hour) // what its blobs have after their manifests went
+		w.later(25 * time.Hour) // the delay of its blobs after their manifests
 		w.collect()
 		for table, want := range map[string]int64{
 			"repositories": 1, "manifests": 1, "tags": 1, "blobs": 2, "blob_uploads": 0, "repository_blobs": 2,
@@ -249,8 +249,8 @@ func TestContentGoes(t *testing.T) {
 	})
 }
 
-// TestNoArchive: without an archive the content goes at once; the namespace's
-// row goes when the namespace is gone too.
+// TestNoArchive: without an archive the content is removed at once; the
+// namespace's row is removed after the namespace.
 func TestNoArchive(t *testing.T) {
 	eachWith(t, settings{noArchive: true}, func(w *world) {
 		for i := range 3 {
@@ -269,8 +269,8 @@ func TestNoArchive(t *testing.T) {
 	})
 }
 
-// TestDeleting: what is on its way out takes no pushes, but can be pulled from
-// until it is gone.
+// TestDeleting: a repository that is being deleted refuses pushes, but can be
+// pulled from until it is gone.
 func TestDeleting(t *testing.T) {
 	each(t, func(w *world) {
 		finalizer := func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/wait"}) }
@@ -284,7 +284,8 @@ func TestDeleting(t *testing.T) {
 			w.Helper()
 			manifest, _, layer := image("two")
 			if w.count(`SELECT count(*) FROM repositories WHERE path = $1`, path) == 0 {
-				// Without a repository it is refused for what it needs.
+				// Without a repository it is refused because its content is
+				// missing.
 				manifest = fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, indexType)
 			}
 			for _, a := range []struct{ method, path, contentType, body string }{
@@ -321,8 +322,8 @@ func TestDeleting(t *testing.T) {
 	})
 }
 
-// TestAdopted: rows that are older than the kind get their object, and keep
-// what they have.
+// TestAdopted: rows that are older than the kind get an object, and keep their
+// content.
 func TestAdopted(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("shop/web", "1", "one")
@@ -342,8 +343,8 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
-// TestStatus: it follows the content, is written once however much was pushed,
-// and not at all when nothing changed.
+// TestStatus: it follows the content, is written once for many pushes, and not
+// at all when nothing changed.
 func TestStatus(t *testing.T) {
 	each(t, func(w *world) {
 		status := func(want string) *unstructured.Unstructured {
@@ -373,7 +374,7 @@ func TestStatus(t *testing.T) {
 		}
 		w.want(202, "", "DELETE", "/v2/shop/web/manifests/1")
 		w.want(202, "", "DELETE", "/v2/shop/web/manifests/2")
-		// The other repository uses the smaller layer, and the configuration.
+		// The other repository uses the smaller layer, and the config.
 		status("size 17, tags 0, manifests 2, reclaimable 10")
 		if err := w.update("shop", "web", func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, true, "spec", "hold")
@@ -388,14 +389,14 @@ func TestStatus(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.later(25 * time.Hour)
-		w.collect() // tells of the manifests that went
+		w.collect() // touches repositories that lost manifests
 		u = status("size 7, tags 0, manifests 0, reclaimable 0")
 		if at, _, _ := unstructured.NestedString(u.Object, "status", "lastPush"); at == "" {
 			w.Error("the last push was forgotten")
 		}
 		w.want(404, "", "GET", "/v2/shop/web/manifests/"+first)
 
-		// Blobs alone, which come and go without a manifest.
+		// Blobs without a manifest.
 		blob := digest.FromString("loose").String()
 		w.do("POST", "/v2/other/blobs/uploads/?digest="+blob, "", "loose")
 		w.want(201, "", "POST", "/v2/shop/web/blobs/uploads/?mount="+blob+"&from=other")
@@ -405,7 +406,7 @@ func TestStatus(t *testing.T) {
 		w.want(201, "", "POST", "/v2/shop/web/blobs/uploads/?mount="+blob)
 		status("size 12, tags 0, manifests 0, reclaimable 5")
 		w.later(25 * time.Hour)
-		w.collect() // tells of the blobs that went
+		w.collect() // touches repositories that lost blobs
 		status("size 7, tags 0, manifests 0, reclaimable 0")
 	})
 }
@@ -431,8 +432,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUndeleted: an undelete is followed by figures that are right at once, also if
-// the repository rests after a long count.
+// TestUndeleted: after an undelete the status is correct at once, even if the
+// repository was slow to count.
 func TestUndeleted(t *testing.T) {
 	each(t, func(w *world) {
 		figures := func() string {
@@ -473,8 +474,8 @@ func figuresOf(size, tags, reclaimable int64) figures {
 	return figures{size: size, tags: tags, reclaimable: reclaimable}
 }
 
-// TestRun: what is restored has its figures again, and so has what is put on
-// hold, without a push.
+// TestRun: the status of a restored repository, and of one that is put on hold,
+// is updated without a push.
 func TestRun(t *testing.T) {
 	each(t, func(w *world) {
 		w.repos.opts.Every = time.Millisecond

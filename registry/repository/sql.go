@@ -2,22 +2,22 @@ package repository
 
 // All statements of the package, the same on both engines.
 
-// listRows lists the repositories that exist, and whether they have an object.
+// listRows lists the existing repositories, and whether they have an object.
 const listRows = `SELECT id, path, object_uid IS NOT NULL FROM repositories WHERE removed_at IS NULL ORDER BY id`
 
-// findRow finds where a repository is, if it exists.
+// findRow returns the path of a repository, if it exists.
 const findRow = `SELECT path FROM repositories WHERE id = $1 AND removed_at IS NULL`
 
 // findPath finds a repository by its path.
 const findPath = `SELECT id FROM repositories WHERE path = $1`
 
-// countContent counts what a repository has. What stays is what a tag leads to,
-// by lists and subjects. A blob goes if nothing that stays uses it; that a
-// manifest of another repository will go as well is not known here, so it
-// counts as one that stays. A repository on hold loses nothing.
+// countContent counts the content of a repository. A manifest stays if a tag
+// leads to it, through lists and subjects. A blob is reclaimable if no manifest
+// that stays uses it. Manifests of other repositories count as staying, because
+// this query does not know their fate. A repository on hold loses nothing.
 //
-// Each blob of the repository is one look into the index of its users, which
-// ends at the first that stays.
+// Each blob of the repository is one lookup in the index of its users, which
+// ends at the first user that stays.
 const countContent = `
 WITH RECURSIVE edges (above, below) AS (
     SELECT f.parent_id, f.child_id FROM manifest_references f WHERE f.repository_id = $1

@@ -17,24 +17,26 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// A status is stored, so that watches tell of it and every read agrees with its
-// resourceVersion. It is not written by pushes: those of one repository would
-// wait for each other, and each would make a version of the object. Pushes
-// leave a note in memory, and what has notes is counted and written at most
-// once in Options.Every, however much was pushed. Notes that are lost, with the
-// process, are made up for by going through all repositories now and then.
+// A status is stored, so that watches report it and every read agrees with its
+// resourceVersion. Pushes do not write it: the pushes of one repository would
+// wait for each other, and each would create a version of the object. A push
+// only records the repository's id in memory. Run counts each recorded
+// repository and writes its status, at most once per Options.Every. Ids that are
+// lost with the process are made up for by a periodic update of all
+// repositories.
 
 const (
-	// restFactor bounds the share of time that counting one large repository
-	// takes: after a count it rests so many times as long as that took.
+	// restFactor bounds the time spent on counting a large repository: after a
+	// count that took d, the next count waits for restFactor times d.
 	restFactor = 100
-	// maxTries bounds how often a status is written that others write to, too.
+	// maxTries bounds the retries after a conflict with another writer of the
+	// status.
 	maxTries = 5
-	// actor is who writes the status.
+	// actor is the recorded author of status writes.
 	actor = "system:registry"
 )
 
-// Touch notes that the content of a repository has changed.
+// Touch records that the content of a repository has changed.
 func (r *Repositories) Touch(id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,8 +50,8 @@ func (r *Repositories) Run(ctx context.Context) error {
 	defer following.Wait()
 	following.Go(func() {
 		for ctx.Err() == nil {
-			r.try(ctx, "follow the repositories", r.follow)
-			select { // before the next attempt
+			r.attempt(ctx, "watch the repositories", r.follow)
+			select { // the backoff
 			case <-ctx.Done():
 			case <-time.After(r.opts.Every):
 			}
@@ -61,9 +63,9 @@ func (r *Repositories) Run(ctx context.Context) error {
 	for {
 		if now := time.Now(); !now.Before(all) {
 			all = now.Add(r.opts.All)
-			r.try(ctx, "look through the repositories", r.touchAll)
+			r.attempt(ctx, "queue a status update of all repositories", r.touchAll)
 		}
-		r.try(ctx, "bring repositories up to date", r.RunOne)
+		r.attempt(ctx, "update the status of repositories", r.RunOne)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -72,14 +74,14 @@ func (r *Repositories) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Repositories) try(ctx context.Context, what string, step func(context.Context) error) {
+func (r *Repositories) attempt(ctx context.Context, what string, step func(context.Context) error) {
 	if err := step(ctx); err != nil && ctx.Err() == nil {
 		r.opts.Logger.Warn(what, "error", err)
 	}
 }
 
-// follow notes the repositories whose objects are created, restored above all,
-// or get another spec, until ctx or the watch ends.
+// follow touches the repositories whose objects are created (most often by a
+// restore) or get another spec, until ctx or the watch ends.
 func (r *Repositories) follow(ctx context.Context) error {
 	watcher, err := r.store.Watch(ctx, store.WatchRequest{Kind: r.version.Kind.Storage, From: r.store.Revision()})
 	if err != nil {
@@ -92,16 +94,16 @@ func (r *Repositories) follow(ctx context.Context) error {
 			return err
 		}
 		for _, e := range events {
-			if err := r.note(ctx, e); err != nil {
+			if err := r.touchObject(ctx, e); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// note touches the repository of an object that a change of the spec, or its
-// creation, may give other figures. A status that was written is no reason.
-func (r *Repositories) note(ctx context.Context, e *store.Event) error {
+// touchObject touches the repository of an object after a creation or a change of its
+// spec. It ignores changes of the status.
+func (r *Repositories) touchObject(ctx context.Context, e *store.Event) error {
 	now, err := object.DecodeUnstructured(e.Object.Body, e.Object.ResourceVersion(), r.version.GVK)
 	if err != nil || e.Type == store.Removed {
 		return err
@@ -120,8 +122,8 @@ func (r *Repositories) note(ctx context.Context, e *store.Event) error {
 	return err
 }
 
-// touchAll notes every repository, and makes objects of those that have none:
-// they are older than the kind.
+// touchAll touches every repository, and creates the missing objects of
+// repositories that are older than the kind.
 func (r *Repositories) touchAll(ctx context.Context) error {
 	rows, err := r.db.Query(ctx, listRows)
 	if err != nil {
@@ -152,8 +154,8 @@ func (r *Repositories) touchAll(ctx context.Context) error {
 	return nil
 }
 
-// RunOne brings the status of all repositories with notes up to date, but for
-// those that rest.
+// RunOne updates the status of all touched repositories, except those that were
+// slow to count recently.
 func (r *Repositories) RunOne(ctx context.Context) error {
 	r.mu.Lock()
 	touched := r.touched
@@ -181,14 +183,14 @@ func (r *Repositories) RunOne(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// figures are what a status says.
+// figures are the numbers of a status.
 type figures struct {
 	size, tags, manifests, reclaimable int64
 	push                               int64 // Unix milliseconds; 0: never
 }
 
-// Refresh brings the status of one repository up to date now, also if it rests: for
-// a client that looks at it next.
+// Refresh updates the status of one repository now, even if it was slow to count
+// recently: for a client that reads it next.
 func (r *Repositories) Refresh(ctx context.Context, id int64) error {
 	if err := r.refresh(ctx, id); err != nil {
 		return fmt.Errorf("refresh the status of repository %d: %w", id, err)
@@ -196,14 +198,15 @@ func (r *Repositories) Refresh(ctx context.Context, id int64) error {
 	return nil
 }
 
-// refresh counts one repository, and writes its status if it has changed. The
-// object is read first: a status that another refresh writes after that makes this
-// one count again, so an older count never replaces a newer one.
+// refresh counts one repository, and writes its status if it has changed. It
+// reads the object before it counts. If another refresh writes the status
+// meanwhile, this one gets a conflict and counts again. So an older count never
+// replaces a newer one.
 func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	var path string
 	found, err := r.db.Row(ctx, findRow, []any{id}, &path)
 	if err != nil || !found {
-		return err // it was removed
+		return err // the repository was removed
 	}
 	key := r.key(v1.Name(path))
 	for try := 1; ; try++ {
@@ -221,7 +224,7 @@ func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	}
 }
 
-// countInto counts a repository and writes the figures to its object, as it was read.
+// countInto counts a repository and writes the figures to its object.
 func (r *Repositories) countInto(ctx context.Context, id int64, current object.Object) error {
 	var f figures
 	var pushed, tagged int64
@@ -232,8 +235,8 @@ func (r *Repositories) countInto(ctx context.Context, id int64, current object.O
 	return r.write(ctx, current, f)
 }
 
-// write puts figures into the status of an object, by the rules of /status. Error:
-// Conflict if the object has changed since it was read.
+// write stores figures in the status of an object, by the rules of /status. It
+// returns Conflict if the object has changed since it was read.
 func (r *Repositories) write(ctx context.Context, current object.Object, f figures) error {
 	old, err := r.version.Decode(current.Body, current.ResourceVersion())
 	if err != nil {
@@ -264,8 +267,8 @@ func (r *Repositories) write(ctx context.Context, current object.Object, f figur
 	return err
 }
 
-// into sets the status, and says whether that changed anything. The last push
-// stays known when what was pushed is gone.
+// into sets the status, and says whether it changed. lastPush stays when the
+// pushed content is gone.
 func (f figures) into(u *unstructured.Unstructured) bool {
 	before, _, _ := unstructured.NestedMap(u.Object, "status")
 	status := map[string]any{"size": f.size, "tags": f.tags, "manifests": f.manifests, "reclaimable": f.reclaimable}

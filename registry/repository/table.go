@@ -20,11 +20,11 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name in the API."},
 	{Name: "Size", Type: "string", Description: "The bytes of all its blobs."},
 	{Name: "Tags", Type: "integer", Description: "How many tags it has."},
-	{Name: "Last Push", Type: "string", Description: "How long ago something was pushed."},
+	{Name: "Last Push", Type: "string", Description: "Time since the last push."},
 	{Name: "Reclaimable", Type: "string", Description: "The bytes that collection will remove."},
-	{Name: "Age", Type: "string", Description: "How long it exists."},
+	{Name: "Age", Type: "string", Description: "Time since its creation."},
 	{Name: "Manifests", Type: "integer", Priority: 1, Description: "How many manifests it has."},
-	{Name: "Path", Type: "string", Priority: 1, Description: "Where clients of the registry find it."},
+	{Name: "Path", Type: "string", Priority: 1, Description: "The path for clients of the registry."},
 }
 
 // ConvertToTable shows one repository or a list.
@@ -45,13 +45,13 @@ func cells(u *unstructured.Unstructured) []any {
 	}
 }
 
-// figure is a number of the status.
+// figure returns a number of the status.
 func figure(u *unstructured.Unstructured, name string) int64 {
 	n, _, _ := unstructured.NestedInt64(u.Object, "status", name)
 	return n
 }
 
-// size is a number of bytes as people read it: two or three digits and a unit.
+// size formats a number of bytes: two or three digits and a unit.
 func size(n int64) string {
 	unit := int64(1)
 	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {

@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// world is a store, a registry, and what keeps them together.
+// world is a store, a registry, and the Repositories that connect them.
 type world struct {
 	*testing.T
 	db       *sqldb.DB
@@ -45,14 +45,14 @@ type world struct {
 	archive  *archive.Archive
 
 	mu    sync.Mutex
-	ahead time.Duration // of the collector's clock; guarded by mu
+	ahead time.Duration // how far the collector's clock is ahead; guarded by mu
 }
 
-// settings are what tests choose.
+// settings are the options of tests.
 type settings struct {
 	options   Options
 	noArchive bool
-	keepSpace bool // namespaces are not made
+	keepSpace bool // namespaces are not created
 }
 
 func each(t *testing.T, test func(w *world)) {
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	w := &world{T: t, db: db, store: st}
 	w.run(st)
 	s.options.Logger = log
-	s.options.Every = time.Hour // no count is so dear that the repository rests
+	s.options.Every = time.Hour // so that no repository counts as slow
 	if !s.keepSpace {
 		s.options.CreateNamespace = w.createNamespace
 	}
@@ -146,8 +146,7 @@ func (w *world) do(method, path, contentType, body string) *httptest.ResponseRec
 	return answer
 }
 
-// want sends a request that must be answered with a status, and a text that
-// contains another.
+// want sends a request whose answer must have a status and contain a text.
 func (w *world) want(status int, text, method, path string) {
 	w.Helper()
 	if a := w.do(method, path, "", ""); a.Code != status || !strings.Contains(a.Body.String(), text) {
@@ -160,7 +159,7 @@ const (
 	indexType    = "application/vnd.oci.image.index.v1+json"
 )
 
-// image is a manifest with one layer, and both digests.
+// image returns a manifest with one layer, and both digests.
 func image(content string) (manifest, manifestDigest, layer string) {
 	d := digest.FromString(content)
 	descriptor := func(mediaType string, d digest.Digest, size int) string {
@@ -193,7 +192,7 @@ func (w *world) tryPush(repo, tag, content string) *httptest.ResponseRecorder {
 	return w.do("PUT", "/v2/"+repo+"/manifests/"+tag, manifestType, manifest)
 }
 
-// pulls expects an image to be there, whole.
+// pulls expects an image to exist with all its content.
 func (w *world) pulls(repo, tag, content string) {
 	w.Helper()
 	manifest, _, layer := image(content)
@@ -331,7 +330,7 @@ func (w *world) purge() {
 	}
 }
 
-// collect has every review done that is due.
+// collect runs every review that is due.
 func (w *world) collect() {
 	w.Helper()
 	for range 1000 {
@@ -349,7 +348,7 @@ func (w *world) collect() {
 	w.Fatal("the collection does not come to an end")
 }
 
-// count is the answer of a statement that counts.
+// count returns the result of a counting statement.
 func (w *world) count(statement string, args ...any) int64 {
 	w.Helper()
 	var n int64

@@ -279,7 +279,7 @@ func (f repositoryFlow) files(want int) error {
 // be made before they are pushed to.
 func TestRepositorySwitches(t *testing.T) {
 	eachRepositoryFlow(t, func(f repositoryFlow) {
-		f.refused("shop/web:v1", "wants repositories to be declared")
+		f.refused("shop/web:v1", "accepts pushes only to declared repositories")
 		f.kubectl("create", "namespace", "shop")
 		r := f.s.KubectlCommand(f, harness.Command{Args: []string{"apply", "-f", "-"}, Stdin: "apiVersion: registry.exeunt.dev/v1\nkind: Repository\nmetadata: {name: web, namespace: shop}\nspec: {hold: true}\n"})
 		if r.Code != 0 {
