@@ -30,8 +30,7 @@ func belong(t *testing.T, db *sqldb.DB, s blobstore.Marked, accept bool) error {
 	return registry.BindBlobStore(t.Context(), db, s, accept, slog.New(slog.DiscardHandler))
 }
 
-// belongs fails unless the store is taken for the database's own, now and at the
-// next start.
+// belongs fails unless the store is accepted, now and at the next start.
 func belongs(t *testing.T, db *sqldb.DB, s blobstore.Marked) {
 	t.Helper()
 	for range 2 {
@@ -41,7 +40,7 @@ func belongs(t *testing.T, db *sqldb.DB, s blobstore.Marked) {
 	}
 }
 
-// refused fails unless the store is refused, and stays as it is.
+// refused fails unless the store is refused and stays unchanged.
 func refused(t *testing.T, db *sqldb.DB, s blobstore.Marked, want string) {
 	t.Helper()
 	before, err := s.Mark(t.Context())
@@ -58,8 +57,8 @@ func refused(t *testing.T, db *sqldb.DB, s blobstore.Marked, want string) {
 	}
 }
 
-// eachStore runs a test with each engine and kind of store; place gives an empty
-// store.
+// eachStore runs a test with each engine and kind of store; place returns an
+// empty store.
 func eachStore(t *testing.T, test func(t *testing.T, db *sqldb.DB, place func() blobstore.Marked)) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		test(t, db, func() blobstore.Marked { return openMarked(t, filepath.Join(t.TempDir(), "blobs")) })
@@ -69,7 +68,7 @@ func eachStore(t *testing.T, test func(t *testing.T, db *sqldb.DB, place func() 
 	})
 }
 
-// pushTo pushes a blob that is not small.
+// pushTo pushes a blob that is too large for the database.
 func pushTo(t *testing.T, db *sqldb.DB, s blobstore.Store, content string) {
 	t.Helper()
 	newWorld(t, db, registry.Config{SmallBlobs: -1, Blobs: s}).push("a", content)
@@ -91,7 +90,7 @@ func TestBelong(t *testing.T) {
 		if err := errors.Join(registry.CheckBlobStore(t.Context(), db, own), registry.CheckBlobStore(t.Context(), db, empty)); err != nil {
 			t.Error(err)
 		}
-		// Told to, it takes the store over, and the former owner is refused.
+		// With accept it takes the store over, and the former owner is refused.
 		if err := belong(t, db, empty, true); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +102,7 @@ func TestBelong(t *testing.T) {
 	})
 }
 
-// TestBelongAdopts: a database and a store from before there were ids get one if
+// TestBelongAdopts: a database and a store from before ids existed get one if
 // they belong together.
 func TestBelongAdopts(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *sqldb.DB, place func() blobstore.Marked) {
@@ -115,8 +114,8 @@ func TestBelongAdopts(t *testing.T) {
 	})
 }
 
-// failing is a store whose process ends at a step: before the id is written, or
-// right after it.
+// failing is a store whose process dies before the id is written, or right after
+// it.
 type failing struct {
 	blobstore.Marked
 	before, after bool
@@ -137,8 +136,8 @@ func (f failing) SetMark(ctx context.Context, id string, replace bool) error {
 	return nil
 }
 
-// TestBelongCrash: wherever the first start dies, the next one finds its store,
-// and takes no other.
+// TestBelongCrash: wherever the first start dies, the next one accepts its
+// store, and no other.
 func TestBelongCrash(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *sqldb.DB, place func() blobstore.Marked) {
 		own, foreign := place(), place()
@@ -151,7 +150,7 @@ func TestBelongCrash(t *testing.T) {
 		}
 		belongs(t, db, own)
 		refused(t, db, place(), "it has no id, and once had")
-		// The same when a store is accepted.
+		// The same with accept.
 		lost := place()
 		for _, crash := range []failing{{lost, true, false}, {lost, false, true}} {
 			if err := belong(t, db, crash, true); !errors.Is(err, errCrash) {
@@ -162,8 +161,8 @@ func TestBelongCrash(t *testing.T) {
 	})
 }
 
-// TestBelongTogether: replicas that start at once agree; of two databases that are
-// given one empty store, one has it.
+// TestBelongTogether: replicas that start at the same time agree; of two
+// databases with the same empty store, one gets it.
 func TestBelongTogether(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		store, other := openMarked(t, filepath.Join(t.TempDir(), "blobs")), dbtest.OpenDB(t, sqldb.SQLite)

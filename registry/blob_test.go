@@ -12,7 +12,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// forwardStore is a store whose readers cannot seek, as those of remote stores.
+// forwardStore is a store whose readers cannot seek, like those of remote
+// stores.
 type forwardStore struct{ blobstore.Store }
 
 func (s forwardStore) Open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
@@ -88,15 +89,14 @@ func TestBlobDelete(t *testing.T) {
 	})
 }
 
-// TestPromiseLasts: what a client is told exists stays for as long as operators
-// say, however long or short that is.
+// TestPromiseLasts: a promise lasts as long as the operator's setting says.
 func TestPromiseLasts(t *testing.T) {
 	each(t, func(w *world) {
 		m := w.image("a", "", "layer", "")
 		blob, manifest := "/v2/a/blobs/"+sha256("layer"), "/v2/a/manifests/"+sha256(m)
 		for _, c := range []struct{ promise, due, want time.Duration }{
 			{3 * time.Hour, 2 * time.Hour, 3 * time.Hour},
-			{3 * time.Hour, 4 * time.Hour, 4 * time.Hour}, // it stays without that
+			{3 * time.Hour, 4 * time.Hour, 4 * time.Hour}, // its review is later anyway
 			{10 * time.Minute, 9 * time.Minute, 10 * time.Minute},
 			{10 * time.Minute, 30 * time.Minute, 30 * time.Minute},
 		} {
@@ -122,7 +122,7 @@ func TestPromiseLasts(t *testing.T) {
 	})
 }
 
-// TestPromise: what a client is told exists is not reviewed soon.
+// TestPromise: a promise postpones a review that is due soon.
 func TestPromise(t *testing.T) {
 	each(t, func(w *world) {
 		m := w.image("a", "", "layer", "")
@@ -159,7 +159,7 @@ func TestPromise(t *testing.T) {
 		overdue()
 		w.tag("a", "", ociManifest, m)
 		later("push of a manifest again", "gc_manifest_review_queue", "manifest LIKE '%@"+sha256(m)+"'")
-		// Reading promises nothing, and writes nothing.
+		// A GET promises nothing, and writes nothing.
 		overdue()
 		w.want(200, "GET", "/v2/a/blobs/"+d, nil, nil)
 		w.want(200, "GET", "/v2/a/manifests/"+sha256(m), nil, nil)

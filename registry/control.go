@@ -212,7 +212,7 @@ func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
 func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any, error) {
 	after, err := time.ParseDuration(query["after"])
 	if err != nil {
-		return nil, badRequest(fmt.Errorf("after %q is no duration: say 90m, or 36h", query["after"]))
+		return nil, badRequest(fmt.Errorf("after %q is not a duration: use, for example, 90m or 36h", query["after"]))
 	}
 	if err := validReviewAfter(query["event"], after); err != nil {
 		return nil, badRequest(err)

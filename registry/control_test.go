@@ -30,13 +30,14 @@ func TestControl(t *testing.T) {
 		w.ask(http.MethodPost, "/gc", 405, "use GET")
 		w.ask(http.MethodGet, "/gc/run", 405, "use POST")
 		w.ask(http.MethodPost, "/gc/explode", 404, "there is no")
-		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=soon", 400, "is no duration")
+		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=soon", 400, "is not a duration")
 		w.ask(http.MethodPost, "/gc/review-after?event=tag_delete&after=-1s", 400, "from 0 to 100 years")
 		w.ask(http.MethodPost, "/gc/review-after?event=nonsense&after=1s", 400, "unknown event")
 	})
 }
 
-// TestControlSwitches: what is switched off, or paused, is said, and not done.
+// TestControlSwitches: the answers name what is switched off or paused, and it
+// does not run.
 func TestControlSwitches(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newGCWorld(t, db, Options{KeepManifests: true, KeepBlobs: true, KeepSignatures: true, Off: true})

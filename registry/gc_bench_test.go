@@ -15,24 +15,24 @@ import (
 
 const benchImages = 500
 
-// benchBlobsInUse is the larger of two registries that a review is tried in: its
-// cost should not depend on it. For the figures in docs: a million.
+// benchBlobsInUse is the size of the larger of two registries: the cost of a
+// review should not depend on it. For the figures in docs: a million.
 var benchBlobsInUse = flag.Int("blobs-in-use", 20_000, "blobs that are in use beside those that benchmarks collect")
 
-// nowhere is a store that has nothing to remove.
+// nowhere is a store without bytes.
 type nowhere struct{ blobstore.Store }
 
 // BenchmarkCollect deletes images of three layers, and counts the reviews until
-// nothing of them is left: in a small registry and in a large one, in turns. In
-// the large one it does so with images that were pushed last, and with old ones
-// from all over it.
+// nothing of them is left, alternating between a small and a large registry. In
+// the large one it deletes images that were pushed last, and old ones from all
+// over it.
 func BenchmarkCollect(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
 			small, large := newCollectWorld(b, engine, 1_000), newCollectWorld(b, engine, *benchBlobsInUse)
 			old := &collectWorld{c: large.c, inUse: large.inUse, old: true}
 			worlds := []*collectWorld{small, large, old}
-			for _, w := range worlds { // the first round splits pages that were filled to the brim
+			for _, w := range worlds { // the first round splits full pages
 				w.round(b)
 				w.reviewed, w.took = 0, 0
 			}
@@ -53,7 +53,7 @@ type collectWorld struct {
 	c                       *Collector
 	inUse, rounds, reviewed int
 	took                    time.Duration
-	old                     bool // of those in use, not what was just pushed
+	old                     bool // delete images in use, not new ones
 }
 
 // What keeps every nth of the images in use: there are n rounds, at most.
@@ -63,7 +63,7 @@ const (
 	collectEvery  = `SELECT m.id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL AND m.id % $1 = $2`
 )
 
-// doom makes images that nothing keeps.
+// doom creates images that nothing keeps.
 func (w *collectWorld) doom(b *testing.B) {
 	if !w.old {
 		addImages(b, w.c, fmt.Sprintf("%d-", 1+w.rounds), benchImages, fillLinks)

@@ -50,7 +50,8 @@ func TestManifestKey(t *testing.T) {
 	}
 }
 
-// TestGCBadKey: a row that cannot be understood fails, and stops nobody.
+// TestGCBadKey: a row with an invalid key fails, and does not stop other
+// reviews.
 func TestGCBadKey(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "m"})
@@ -67,7 +68,7 @@ func TestGCBadKey(t *testing.T) {
 	})
 }
 
-// TestGCRun: the loop alone, with the real clock and no delays.
+// TestGCRun: the loop, with the real clock and no delays.
 func TestGCRun(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newGCWorld(t, db, Options{})
@@ -107,7 +108,7 @@ func TestGCRun(t *testing.T) {
 	})
 }
 
-// TestGCManifestOutcomes: what the metrics count is what the review decided.
+// TestGCManifestOutcomes: the metrics count what the review decided.
 func TestGCManifestOutcomes(t *testing.T) {
 	t.Parallel()
 	free := manifestReview{id: 1, taken: true}
@@ -137,8 +138,8 @@ func TestGCManifestOutcomes(t *testing.T) {
 
 var errBadKey = errors.New("bad key")
 
-// TestGCFailuresCount: a review whose transaction fails counts as failed, once, for
-// every worker; the task beside it that is not to blame does not.
+// TestGCFailuresCount: a review whose transaction fails counts as failed, once,
+// for every worker; the other tasks of its batch do not.
 func TestGCFailuresCount(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.with(Options{ReviewAfter: map[string]time.Duration{
@@ -171,7 +172,7 @@ func TestGCFailuresCount(t *testing.T) {
 	})
 }
 
-// collectFailing works off what is due. Reviews may fail.
+// collectFailing runs everything that is due. Reviews may fail.
 func (w *gcWorld) collectFailing() {
 	w.Helper()
 	for range 100 {
@@ -207,13 +208,13 @@ func (w *gcWorld) allowDeletes(table string) {
 	w.exec(`DROP TRIGGER refuse_` + table + ` ON ` + table)
 }
 
-// TestGCOff: a process that leaves the collection to others still says what the
-// triggers go by.
+// TestGCOff: a process that does not collect still writes the settings that the
+// triggers read.
 func TestGCOff(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.with(Options{Off: true, ReviewAfter: map[string]time.Duration{EventManifestUpload: 0, EventExistenceCheck: 0}})
 		w.exec(`UPDATE gc_review_after_defaults SET value = 86400000`)
-		w.upload("r", "old", time.Now().Add(-48*time.Hour)) // would go at once
+		w.upload("r", "old", time.Now().Add(-48*time.Hour)) // would be removed at once
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.c.Run(ctx) }()
@@ -226,7 +227,7 @@ func TestGCOff(t *testing.T) {
 		if err := w.ended(ended); err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		w.wantManifestQueue("r@m manifest_upload due") // nobody has claimed it
+		w.wantManifestQueue("r@m manifest_upload due") // not claimed
 		w.wantLines("uploads", "old", `SELECT id FROM blob_uploads`)
 	})
 }

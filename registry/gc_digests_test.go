@@ -11,8 +11,8 @@ import (
 
 const allFound = `SELECT digest FROM blobs_by_digest`
 
-// TestOneBlobOfADigest: the database refuses a second one, also where no index
-// does; and one in place of another that is gone is welcome.
+// TestOneBlobOfADigest: the database refuses a second blob of a digest, also
+// without an index, and accepts one after the first was deleted.
 func TestOneBlobOfADigest(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		const insert = `INSERT INTO blobs (digest, path, size, media_type_id, created_at) VALUES ($1, $2, 1, 1, 0)`
@@ -26,8 +26,8 @@ func TestOneBlobOfADigest(t *testing.T) {
 	})
 }
 
-// TestDigestOfAnother: the number of a blob that is gone may be given to another.
-// What is left of the first, in the digests and in the queue, does not find it.
+// TestDigestOfAnother: the id of a deleted blob may be reused. The old entries,
+// in the digests and in the queue, do not find the new blob.
 func TestDigestOfAnother(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.blob("r", "gone")
@@ -44,7 +44,7 @@ func TestDigestOfAnother(t *testing.T) {
 }
 
 // TestReviewWithoutNumber: a review finds its blob by digest if the queue has no
-// number, as before the numbers came, or that of another.
+// id, as in older rows, or the id of another blob.
 func TestReviewWithoutNumber(t *testing.T) {
 	for _, number := range []string{"NULL", "12345", "1"} {
 		t.Run(number, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestReviewWithoutNumber(t *testing.T) {
 	}
 }
 
-// TestForgetDigests: what is left of blobs that are gone goes when it is worth
-// it, and what is there stays.
+// TestForgetDigests: the entries of deleted blobs are removed when there are
+// enough of them, and the others stay.
 func TestForgetDigests(t *testing.T) {
 	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.transact(func(b *sqldb.Batch) { fillRows(sqldb.SQLite, b, "gone-", 1000, fillBlobs) }) // four for each
@@ -76,7 +76,7 @@ func TestForgetDigests(t *testing.T) {
 			t.Errorf("there are %d digests, not %d", n, want)
 		}
 	}
-	w.exec(`DELETE FROM blobs WHERE path LIKE 'gone-%' AND id % 4 = 0`) // 1,000: of 6,000 not many
+	w.exec(`DELETE FROM blobs WHERE path LIKE 'gone-%' AND id % 4 = 0`) // 1,000 of 6,000 are not enough
 	forget(0)
 	left(6000)
 	w.exec(`DELETE FROM blobs WHERE path LIKE 'gone-%'`)
@@ -92,8 +92,8 @@ func TestForgetDigests(t *testing.T) {
 	}
 }
 
-// TestDigestPushedWhileForgotten: a digest is pushed again after the step that
-// removes its entry was chosen, and before it is taken.
+// TestDigestPushedWhileForgotten: a digest is pushed again after a step has
+// chosen its entry, and before the step removes it.
 func TestDigestPushedWhileForgotten(t *testing.T) {
 	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.blob("r", "again")

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// TestGCDryRun: what then goes is what the plan said, for random worlds.
+// TestGCDryRun: the collector removes what the plan says, for random worlds.
 func TestGCDryRun(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		for round := range uint64(3) {
@@ -23,8 +23,8 @@ func TestGCDryRun(t *testing.T) {
 	})
 }
 
-// TestGCDryRunRemoved: of a repository that was deleted, and is not in the
-// archive, everything goes.
+// TestGCDryRunRemoved: all content of a repository that was deleted, and is not
+// in the archive, is planned.
 func TestGCDryRunRemoved(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.transact(func(b *sqldb.Batch) {
@@ -43,7 +43,7 @@ func TestGCDryRunRemoved(t *testing.T) {
 	})
 }
 
-// random makes a world in which much is garbage, and some is not.
+// random creates a world with much garbage.
 func (w *gcWorld) random(r *rand.Rand, prefix string) {
 	w.Helper()
 	var names []string
@@ -103,7 +103,7 @@ func (w *gcWorld) compare() {
 	}
 	before := []string{w.raw(allManifests), w.raw(allBlobs), w.raw(allTags)}
 	bytes := w.count(allBytes)
-	for range 10 { // what is on hold never leaves its queue
+	for range 10 { // the reviews of repositories on hold stay queued
 		w.settle(25 * time.Hour)
 	}
 	var manifests, blobs, tags []string
@@ -132,7 +132,7 @@ func (w *gcWorld) compare() {
 	w.check()
 }
 
-// missing is what was there before and is not any more, in order.
+// missing returns what existed before and no longer does, sorted.
 func missing(before, after string) (gone []string) {
 	left := strings.Fields(after)
 	for _, name := range strings.Fields(before) {

@@ -8,9 +8,10 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// The rows of many images, of a configuration and three layers each, in a few
-// statements. $1 is what the paths of their blobs begin with, $2 how many. Digests
-// are random, as real ones are: neighbours in one index are far apart in another.
+// The rows of many images, each with a config and three layers, in a few
+// statements. $1 is the prefix of their blobs' paths, $2 their number. Digests
+// are random, as real ones are: neighbours in one index are far apart in
+// another.
 const (
 	fillImages = `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < CAST($2 AS bigint)) `
 	fillLayers = `(SELECT 1 AS j UNION ALL SELECT 2 UNION ALL SELECT 3) AS j`
@@ -35,7 +36,7 @@ SELECT 1, m.repository_id, $1 || i, m.id, 0, 0
 FROM n JOIN blobs c ON c.path = $1 || i || '-0' JOIN gc_blobs_configurations g ON g.blob_id = c.id JOIN manifests m ON m.id = g.manifest_id`
 )
 
-// What only those in use have: a list for every eight images.
+// The rows of images in use only: a list for every eight images.
 const (
 	fillLists = `
 INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, total_size, payload, created_at) ` + fillImages + `
@@ -50,8 +51,9 @@ INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, crea
 SELECT 1, p.repository_id, 'list-' || p.artifact_type, p.id, 0, 0 FROM manifests p WHERE p.artifact_type >= $1 AND p.artifact_type < $1 || 'a'`
 )
 
-// What the triggers would write. They are left out for those in use, and on
-// PostgreSQL the checks of foreign keys too: a million would take half an hour.
+// The rows that triggers would write. For images in use the triggers are off,
+// and on PostgreSQL the checks of foreign keys too: a million images would take
+// half an hour.
 const (
 	fillWithoutTriggers = `SET LOCAL session_replication_role = replica`
 	fillTriggers        = `SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'`
@@ -64,7 +66,7 @@ INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, reposito
 SELECT l.blob_id, l.id, 1, l.repository_id FROM layers l`
 )
 
-// fillRows adds to a batch statements about images.
+// fillRows adds statements about images to a batch.
 func fillRows(engine sqldb.Engine, b *sqldb.Batch, prefix string, images int, statements ...string) {
 	digest := `'sha256:' || lower(hex(randomblob(32)))`
 	if engine == sqldb.Postgres {
@@ -111,7 +113,7 @@ func addImagesInUse(b *testing.B, c *Collector, images int) {
 			batch.Exec(s)
 		}
 	})
-	// As autovacuum, or the server, would; but not while we measure.
+	// As autovacuum, or the server, would do; but not during the measurement.
 	err := c.db.Checkpoint(b.Context())
 	if engine == sqldb.Postgres {
 		_, err = c.db.Reader().ExecContext(b.Context(), `VACUUM (ANALYZE)`)
@@ -121,8 +123,8 @@ func addImagesInUse(b *testing.B, c *Collector, images int) {
 	}
 }
 
-// triggers returns what drops SQLite's triggers, and what makes them again. The
-// memory is for the time between.
+// triggers returns the statements that drop SQLite's triggers, and those that
+// create them again.
 func triggers(b *testing.B, db *sqldb.DB) (drop, create []string) {
 	b.Helper()
 	rows, err := db.Query(b.Context(), fillTriggers)

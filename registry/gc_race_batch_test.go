@@ -8,8 +8,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// A review looks at a whole batch in each of its statements. What happens to one
-// row of it must not change what the others come to.
+// A review handles a whole batch in each statement. The race of one row must not
+// change the outcome of the others.
 
 func pushPlain(w *gcWorld, names ...string) (ids map[string]int64) {
 	w.Helper()
@@ -77,8 +77,8 @@ func TestGCRaceBatchOfManifests(t *testing.T) {
 	})
 }
 
-// TestGCBatchOfSigned: all that a batch leaves without a keeper is reviewed, and
-// the signatures go with their images.
+// TestGCBatchOfSigned: everything that loses its keeper by a batch is reviewed,
+// and the signatures are removed with their images.
 func TestGCBatchOfSigned(t *testing.T) {
 	w := raceWorld(t)
 	for _, name := range []string{"a", "b", "c"} {

@@ -15,13 +15,13 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestGCRaceHeadThenPut is what a client does while a blob that nothing uses is
-// due for review: it asks whether the blob is there, uploads it only if it is
-// not, and pushes its manifest. Wherever the review is when it asks, the push
-// succeeds, and the blob is there in the end.
+// TestGCRaceHeadThenPut: a blob that nothing uses is due for review. A client
+// checks whether it exists, uploads it only if it does not, and pushes its
+// manifest. Wherever the review is at the check, the push succeeds, and the blob
+// exists in the end.
 func TestGCRaceHeadThenPut(t *testing.T) {
 	for name, test := range map[string]struct {
-		at    int // the review stops there, and the client asks; 0: before it is claimed
+		at    int // the step after which the review stops and the client asks; 0: before the claim
 		waits bool
 		found int
 	}{
@@ -58,15 +58,15 @@ func TestGCRaceHeadThenPut(t *testing.T) {
 	}
 }
 
-// TestGCRaceSharedByPush stops a push after it has found the blobs, or the manifests,
-// that it refers to, and before it writes its manifest. They are due for review
-// meanwhile, and nothing uses them yet. The push has locks on them (FOR KEY SHARE),
-// so the review passes over them; without the locks it would delete them, and the
-// push would fail on a foreign key.
+// TestGCRaceSharedByPush stops a push after it has found the blobs or manifests
+// that it refers to, and before it writes its manifest. Meanwhile they are due
+// for review, and nothing uses them yet. The push has locked them (FOR KEY
+// SHARE), so the review skips them; without the locks it would delete them, and
+// the push would violate a foreign key.
 func TestGCRaceSharedByPush(t *testing.T) {
 	type scene struct {
 		*httpPush
-		stopped func(push func() int) // runs a push that is stopped, and a turn of the collector meanwhile
+		stopped func(push func() int) // runs a push, stops it, and runs a turn of the collector meanwhile
 	}
 	run := func(t *testing.T, test func(s scene)) {
 		t.Parallel()
@@ -76,7 +76,7 @@ func TestGCRaceSharedByPush(t *testing.T) {
 			for _, table := range []string{"gc_blob_review_queue", "gc_manifest_review_queue"} {
 				w.exec(`UPDATE ` + table + ` SET review_after = 0`)
 			}
-			release := w.open(func(tx *sqldb.Tx) error { // reads and locks of rows go on, inserts wait
+			release := w.open(func(tx *sqldb.Tx) error { // reads and row locks continue, inserts wait
 				return exec(t.Context(), tx, `LOCK TABLE manifests IN SHARE ROW EXCLUSIVE MODE`)
 			})
 			status := 0
@@ -125,7 +125,7 @@ func TestGCRaceSharedByPush(t *testing.T) {
 	})
 }
 
-// httpPush is a client that pushes an image of a layer and a configuration.
+// httpPush is a client that pushes an image with a layer and a config.
 type httpPush struct {
 	*gcWorld
 	r *Registry
@@ -144,7 +144,7 @@ func (p *httpPush) callAs(method, target, body, contentType string) int {
 	return answer.Code
 }
 
-// finish pushes what is missing, lets all be reviewed, and reads the layer back.
+// finish pushes what is missing, runs all reviews, and reads the layer back.
 func (p *httpPush) finish(there bool) {
 	p.Helper()
 	p.upload("config")

@@ -50,8 +50,8 @@ func raceWorld(t *testing.T) *gcWorld {
 	return w
 }
 
-// reviewStopped takes one turn of an engine, in which stop is called after a
-// step. What it comes to is returned.
+// reviewStopped takes one turn of an engine, and calls stop after a step. It
+// returns the result of the turn.
 func (w *gcWorld) reviewStopped(q review.Queue, r review.Reviewer[*countingTx], at int, stop func()) review.Result {
 	w.Helper()
 	stopped := false
@@ -77,7 +77,8 @@ func (w *gcWorld) reviewManifestsStopped(at int, stop func()) review.Result {
 	return w.reviewStopped(manifestQueue, &manifestReviewer{w.c}, at, stop)
 }
 
-// reviewBlobsStopped: before blobs are deleted, it is asked who has them.
+// reviewBlobsStopped has one more step: it reads the repositories of unused
+// blobs.
 func (w *gcWorld) reviewBlobsStopped(at int, stop func()) review.Result {
 	w.Helper()
 	if at == afterDelete {
@@ -86,8 +87,8 @@ func (w *gcWorld) reviewBlobsStopped(at int, stop func()) review.Result {
 	return w.reviewStopped(blobQueue, &blobReviewer{w.c}, at, stop)
 }
 
-// begin starts something that has to wait for the review, and returns when it
-// waits. What it comes to is in the channel.
+// begin starts something that must wait for the review, and returns when it
+// waits. The channel gets its result.
 func (w *gcWorld) begin(fn func() error) <-chan error {
 	w.Helper()
 	done := make(chan error, 1)
@@ -98,7 +99,8 @@ func (w *gcWorld) begin(fn func() error) <-chan error {
 	return done
 }
 
-// waiting returns when somebody waits for a lock, or reports that nobody does.
+// waiting returns when a transaction waits for a lock, or reports that none
+// does.
 func (w *gcWorld) waiting() bool {
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		var n int
@@ -121,7 +123,7 @@ func (w *gcWorld) open(fn func(tx *sqldb.Tx) error) (commit func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(tx.Rollback) // does nothing after a commit
+	w.Cleanup(tx.Rollback) // no effect after a commit
 	if err := fn(tx); err != nil {
 		w.Fatal(err)
 	}
@@ -179,8 +181,8 @@ func TestGCRaceLastListDeleted(t *testing.T) {
 	w.want("")
 }
 
-// Race 3: a tag is made of a manifest that is about to be deleted. Who only
-// tags finds that it is gone; who pushes it pushes it anew.
+// Race 3: a manifest that is about to be deleted is tagged. A transaction that
+// only tags finds no manifest; a push stores it again.
 func TestGCRaceTagCreated(t *testing.T) {
 	t.Run("tag", func(t *testing.T) {
 		w := raceWorld(t)
@@ -218,7 +220,7 @@ func TestGCRaceTagCreated(t *testing.T) {
 		w := raceWorld(t)
 		id := w.push(image{repo: "r", name: "m"})
 		commit := w.open(func(tx *sqldb.Tx) error { return exec(t.Context(), tx, putTag, 1, w.repos["r"], "1", id, 0) })
-		r := w.reviewManifestsStopped(afterVerify, func() {}) // passes over it, and does not wait
+		r := w.reviewManifestsStopped(afterVerify, func() {}) // skips it, and does not wait
 		if r.Postponed != 1 {
 			t.Errorf("the review did not pass over a manifest in use: %+v", r)
 		}
@@ -230,7 +232,7 @@ func TestGCRaceTagCreated(t *testing.T) {
 		w := raceWorld(t)
 		w.push(image{repo: "r", name: "m"})
 		r := w.reviewManifestsStopped(afterHold, func() {
-			// By digest: no tag, no list, only the promise of a day.
+			// By digest: no tag, no list, only the delay of a day.
 			w.exec(`UPDATE manifests SET media_type_id = media_type_id`)
 			w.exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, w.now().Add(24*time.Hour).UnixMilli())
 		})
@@ -323,7 +325,7 @@ func TestGCRaceBlobHead(t *testing.T) {
 		committed := make(chan struct{})
 		r := w.reviewBlobsStopped(afterHold, func() {
 			commit := w.open(func(tx *sqldb.Tx) error { return exec(t.Context(), tx, keepBlob, w.digestOf("a"), "r") })
-			go func() { // the review passes over the blob, and waits only to settle
+			go func() { // the review skips the blob, and waits only to settle
 				defer close(committed)
 				w.waiting()
 				commit()
@@ -379,8 +381,8 @@ func TestGCRaceBlobUsed(t *testing.T) {
 	})
 }
 
-// Blobs, race 3: the last manifest that uses a blob goes after the review has
-// seen it.
+// Blobs, race 3: the last manifest that uses a blob is deleted after the review
+// has seen it.
 func TestGCRaceBlobReleased(t *testing.T) {
 	w := raceWorld(t)
 	w.push(image{repo: "r", name: "m", layers: []string{"a"}})
@@ -393,7 +395,7 @@ func TestGCRaceBlobReleased(t *testing.T) {
 	w.want("")
 }
 
-// Blobs, race 4: a blob is taken out of a repository while it is reviewed.
+// Blobs, race 4: a blob is removed from a repository while it is reviewed.
 func TestGCRaceBlobUnlinked(t *testing.T) {
 	w := raceWorld(t)
 	w.blob("r", "a")
@@ -408,8 +410,8 @@ func TestGCRaceBlobUnlinked(t *testing.T) {
 	w.want("")
 }
 
-// Blobs, race 5: the same content is uploaded while its row is being deleted.
-// It gets a row and bytes of its own.
+// Blobs, race 5: the same content is uploaded while its row is being deleted. It
+// gets its own row and bytes.
 func TestGCRaceBlobPushedAgain(t *testing.T) {
 	for name, at := range map[string]int{"before delete": afterVerify, "after delete": afterDelete} {
 		t.Run(name, func(t *testing.T) {
@@ -441,9 +443,9 @@ func TestGCRaceBlobPushedAgain(t *testing.T) {
 	}
 }
 
-// TestGCDeletesInOrder: two who delete manifests at once write the same rows of
-// the queues, and must not wait for each other. Each image is the others'
-// layers in another order, and one's configuration is another's layer.
+// TestGCDeletesInOrder: two transactions that delete manifests write the same
+// rows of the queues, and must not deadlock. The images share their layers in
+// different orders, and the config of one is a layer of another.
 func TestGCDeletesInOrder(t *testing.T) {
 	w := raceWorld(t)
 	var ids [2][]int64

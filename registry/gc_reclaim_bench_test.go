@@ -30,7 +30,7 @@ import (
 func BenchmarkReclaim(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
-			w := newCalmWorld(b, dbtest.OpenDB(b, engine))
+			w := newReclaimWorld(b, dbtest.OpenDB(b, engine))
 			for b.Loop() {
 				b.StopTimer()
 				w.round++
@@ -45,23 +45,23 @@ func BenchmarkReclaim(b *testing.B) {
 }
 
 const (
-	calmPushers, calmPullers = 4, 2
-	calmRows                 = 5 * benchImages // a manifest and four blobs each
+	reclaimPushers, reclaimPullers = 4, 2
+	reclaimRows                    = 5 * benchImages // a manifest and four blobs each
 
-	// calmIdle is less than an engine sleeps that has found nothing.
-	calmIdle = 10 * time.Millisecond
+	// reclaimIdle is less than an engine sleeps that has found nothing.
+	reclaimIdle = 10 * time.Millisecond
 )
 
 // The blobs of what is to be removed are like those in use, and their manifests
 // are due.
 const (
-	calmUnqueueBlobs = `DELETE FROM gc_blob_review_queue WHERE digest IN (SELECT b.digest FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a')`
-	calmDueManifests = `
+	reclaimUnqueueBlobs = `DELETE FROM gc_blob_review_queue WHERE digest IN (SELECT b.digest FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a')`
+	reclaimDueManifests = `
 UPDATE gc_manifest_review_queue SET review_after = 1 WHERE manifest_id IN (
     SELECT g.manifest_id FROM blobs c JOIN gc_blobs_configurations g ON g.blob_id = c.id WHERE c.path >= $1 AND c.path < $1 || 'a')`
 )
 
-type calmWorld struct {
+type reclaimWorld struct {
 	*testing.B
 	db    *sqldb.DB
 	c     *Collector
@@ -75,7 +75,7 @@ type calmWorld struct {
 	took      map[string][]time.Duration // by what and when; guarded by mu
 }
 
-func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
+func newReclaimWorld(b *testing.B, db *sqldb.DB) *reclaimWorld {
 	store, err := blobstore.OpenDir(filepath.Join(b.TempDir(), "blobs"))
 	if err != nil {
 		b.Fatal(err)
@@ -94,7 +94,7 @@ func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
 	server := httptest.NewServer(New(Config{DB: db, Blobs: store, Logger: quiet}))
 	b.Cleanup(server.Close)
 	addImagesInUse(b, c, *benchBlobsInUse/4)
-	w := &calmWorld{B: b, db: db, c: c, url: server.URL + "/v2/r/", took: map[string][]time.Duration{}}
+	w := &reclaimWorld{B: b, db: db, c: c, url: server.URL + "/v2/r/", took: map[string][]time.Duration{}}
 	if err := w.pushOne(true); err != nil {
 		b.Fatal(err)
 	}
@@ -102,13 +102,13 @@ func newCalmWorld(b *testing.B, db *sqldb.DB) *calmWorld {
 }
 
 // addDoomed adds images that nothing keeps and whose review is due.
-func (w *calmWorld) addDoomed() {
+func (w *reclaimWorld) addDoomed() {
 	prefix := fmt.Sprintf("%d-", 1+w.round) // 1- are in use
-	addImages(w.B, w.c, prefix, benchImages, calmUnqueueBlobs, calmDueManifests)
+	addImages(w.B, w.c, prefix, benchImages, reclaimUnqueueBlobs, reclaimDueManifests)
 }
 
 // reclaim runs the engines, as Collector.Run does, until the images are gone.
-func (w *calmWorld) reclaim() {
+func (w *reclaimWorld) reclaim() {
 	ctx, stop := context.WithCancel(w.Context())
 	defer stop()
 	begin := time.Now()
@@ -122,11 +122,11 @@ func (w *calmWorld) reclaim() {
 					w.Errorf("%+v: %v", r, err)
 					stop()
 				}
-				if gone.Add(int64(r.Acted)) >= calmRows {
+				if gone.Add(int64(r.Acted)) >= reclaimRows {
 					stop()
 				}
 				if r.Claimed == 0 {
-					time.Sleep(calmIdle)
+					time.Sleep(reclaimIdle)
 				}
 			}
 		})
@@ -136,7 +136,7 @@ func (w *calmWorld) reclaim() {
 }
 
 // watch runs fn while clients push and pull.
-func (w *calmWorld) watch(when string, fn func()) {
+func (w *reclaimWorld) watch(when string, fn func()) {
 	var over atomic.Bool
 	var clients sync.WaitGroup
 	client := func(what string, step func() error) {
@@ -151,10 +151,10 @@ func (w *calmWorld) watch(when string, fn func()) {
 			w.mu.Unlock()
 		}
 	}
-	for range calmPushers {
+	for range reclaimPushers {
 		clients.Go(func() { client("push", func() error { return w.pushOne(false) }) })
 	}
-	for range calmPullers {
+	for range reclaimPullers {
 		clients.Go(func() { client("pull", w.pullOne) })
 	}
 	fn()
@@ -163,7 +163,7 @@ func (w *calmWorld) watch(when string, fn func()) {
 }
 
 // pushOne pushes an image of three layers of 16 KiB.
-func (w *calmWorld) pushOne(keep bool) error {
+func (w *reclaimWorld) pushOne(keep bool) error {
 	n := w.made.Add(1)
 	var descriptors []any
 	for i := range 4 {
@@ -184,7 +184,7 @@ func (w *calmWorld) pushOne(keep bool) error {
 	return w.call(http.MethodPut, fmt.Sprint("manifests/t", n), manifest, http.StatusCreated)
 }
 
-func (w *calmWorld) pullOne() error {
+func (w *reclaimWorld) pullOne() error {
 	for _, path := range w.pull {
 		if err := w.call(http.MethodGet, path, nil, http.StatusOK); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (w *calmWorld) pullOne() error {
 	return nil
 }
 
-func (w *calmWorld) call(method, path string, body []byte, want int) error {
+func (w *reclaimWorld) call(method, path string, body []byte, want int) error {
 	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func (w *calmWorld) call(method, path string, body []byte, want int) error {
 	return err
 }
 
-func (w *calmWorld) report() {
-	w.ReportMetric(float64(calmRows*w.round)/w.reclaimed.Seconds(), "reviews/s")
+func (w *reclaimWorld) report() {
+	w.ReportMetric(float64(reclaimRows*w.round)/w.reclaimed.Seconds(), "reviews/s")
 	for what, took := range w.took {
 		slices.Sort(took)
 		w.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, what+"-p99-ms")

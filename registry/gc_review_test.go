@@ -100,7 +100,7 @@ func TestUnlinker(t *testing.T) {
 				w.exec(`DELETE FROM blobs WHERE digest = $1`, w.digestOf(name))
 				return w.paths[name]
 			},
-			Live: func(*testing.T) string { // its row is there: it was queued by mistake
+			Live: func(*testing.T) string { // its row exists: it was queued by mistake
 				name := next()
 				w.exec(`INSERT INTO gc_unlink_queue (path, review_after, review_count, event, created_at) VALUES ($1, 0, 0, 'blob_delete', 0)`, w.paths[name])
 				return w.paths[name]
@@ -112,7 +112,7 @@ func TestUnlinker(t *testing.T) {
 	})
 }
 
-// TestGCCollects follows images on their way out.
+// TestGCCollects follows images until they are removed.
 func TestGCCollects(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "amd", config: "c1", layers: []string{"base", "l1"}})
@@ -128,7 +128,7 @@ func TestGCCollects(t *testing.T) {
 		w.drain()
 		w.want(strings.Replace(all, "never-used; ", "", 1))
 		w.untag("r", "latest")
-		w.turn() // the list first; what it kept is reviewed then
+		w.turn() // the list first; then its manifests are reviewed
 		w.wantManifestQueue("r@amd manifest_list_delete 1440m; r@arm manifest_list_delete 1440m; r@sbom subject_delete 1440m")
 		w.want("base; c1; c2; l1; l2; r@about-sbom; r@amd; r@arm:arm; r@sbom; s; s@arm:x")
 		w.drain()
@@ -142,7 +142,7 @@ func TestGCCollects(t *testing.T) {
 	})
 }
 
-// turn is one turn of the manifests' reviews.
+// turn runs one turn of the manifests' reviews.
 func (w *gcWorld) turn() {
 	w.Helper()
 	w.later(25 * time.Hour)
@@ -151,7 +151,8 @@ func (w *gcWorld) turn() {
 	}
 }
 
-// TestGCMissingSubject: it is accepted, and has a day to come.
+// TestGCMissingSubject: a missing subject is accepted, and may be pushed within
+// a day.
 func TestGCMissingSubject(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "sbom", subject: "m"})
@@ -163,7 +164,7 @@ func TestGCMissingSubject(t *testing.T) {
 	})
 }
 
-// TestGCSignatures: they go with their image, a day later.
+// TestGCSignatures: they are removed one day after their image.
 func TestGCSignatures(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		signed := strings.Replace(w.digestOf("m"), ":", "-", 1) + ".sig"
@@ -180,7 +181,7 @@ func TestGCSignatures(t *testing.T) {
 	})
 }
 
-// TestGCUndone: a tag that comes back inside the window keeps its manifest.
+// TestGCUndone: a tag that is pushed again within the delay keeps its manifest.
 func TestGCUndone(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		id := w.push(image{repo: "r", name: "m", layers: []string{"l"}, tags: []string{"1"}})
@@ -192,7 +193,7 @@ func TestGCUndone(t *testing.T) {
 	})
 }
 
-// hold and delay are what the spec of the Repository says, by a trigger.
+// hold and delay come from the spec of the Repository, by a trigger.
 func (w *gcWorld) hold(repo string, hold bool) {
 	w.Helper()
 	w.exec(`UPDATE repositories SET gc_hold = $2 WHERE path = $1`, repo, hold)
@@ -246,7 +247,7 @@ func TestGCReviewAfter(t *testing.T) {
 		w.delays(map[string]time.Duration{EventBlobUpload: 4 * time.Hour, EventManifestUpload: 0})
 		w.push(image{repo: "r", name: "m", layers: []string{"l"}})
 		w.wantBlobQueue("l blob_upload 240m")
-		w.wantManifestQueue("r@m manifest_upload 60m") // not before what existence checks promise
+		w.wantManifestQueue("r@m manifest_upload 60m") // not before a promise ends
 		w.with(Options{ReviewAfter: map[string]time.Duration{EventExistenceCheck: 0, EventLayerDelete: 6 * time.Hour}})
 		w.clear()
 		w.push(image{repo: "r", name: "m"})
@@ -266,7 +267,7 @@ func TestGCReviewAfter(t *testing.T) {
 	})
 }
 
-// TestGCJitter: what comes together is not reviewed together.
+// TestGCJitter: reviews that are queued together run at different times.
 func TestGCJitter(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		var low, high int64
@@ -323,7 +324,7 @@ func TestGCAbandonedUploads(t *testing.T) {
 	})
 }
 
-// TestGCSweep: bytes that nobody knows go, when they are old enough.
+// TestGCSweep: unknown bytes are removed when they are old enough.
 func TestGCSweep(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.blob("r", "known")
@@ -333,7 +334,7 @@ func TestGCSweep(t *testing.T) {
 			t.Errorf("swept %d, %v: it may be an upload that is just beginning", n, err)
 		}
 		w.later(25 * time.Hour)
-		for _, want := range []int{1, 0} { // the second time it is queued already
+		for _, want := range []int{1, 0} { // the second time it is already queued
 			if n, err := w.c.Sweep(t.Context()); n != want || err != nil {
 				t.Errorf("swept %d, want %d: %v", n, want, err)
 			}
@@ -362,8 +363,8 @@ func (s *brokenStore) Remove(ctx context.Context, path string) error {
 	return s.Store.Remove(ctx, path)
 }
 
-// TestGCRepush: between a row and its bytes there is time for a crash, for a
-// store that does not work, and for the same content to come again.
+// TestGCRepush: between the deletion of a row and of its bytes, the process may
+// crash, the store may fail, and the same content may be pushed again.
 func TestGCRepush(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		store := &brokenStore{Store: w.store, broken: true}
@@ -374,7 +375,7 @@ func TestGCRepush(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		first := w.paths["a"]
-		w.blob("r", "a") // the process has died, and another takes the push
+		w.blob("r", "a") // the process died, and another one serves the push
 		if w.paths["a"] == first {
 			t.Fatal("a path was used twice")
 		}
@@ -390,7 +391,7 @@ func TestGCRepush(t *testing.T) {
 		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Acted != 1 {
 			t.Fatal(r, err)
 		}
-		w.check() // the first bytes are gone, the second are there
+		w.check() // the first bytes are gone, the second exist
 		w.want("a")
 	})
 }

@@ -30,13 +30,13 @@ var spinPushes = flag.Int("spin", 2000, "how many pushes TestGCSpin makes on eac
 const (
 	spinClients = 8
 	spinImages  = 300
-	// spinPromise is what a push on a slow machine must not take.
+	// spinPromise is longer than a push takes on a slow machine.
 	spinPromise = 2 * time.Second
 )
 
-// TestGCSpin: clients push, read back and delete the same images over and over
-// while collectors run that wait for nothing but what was promised. No push may
-// be refused because of them, and none that was acknowledged may lack anything.
+// TestGCSpin: clients push, read back and delete the same images repeatedly
+// while collectors run with no delay except existence_check. The collectors must
+// not fail any push, and every acknowledged push must be complete.
 func TestGCSpin(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		t.Parallel()
@@ -54,8 +54,8 @@ func TestGCSpin(t *testing.T) {
 		cancel()
 		collectors.Wait()
 		t.Logf("%d pushes, %d too slow for what was promised; %d manifests and %d blobs collected, %d digests forgotten meanwhile",
-			s.pushes.Load(), s.late.Load(), s.manifests.Load(), s.blobs.Load(), s.digests.Load())
-		if s.late.Load() > s.pushes.Load()/10 {
+			s.pushes.Load(), s.slow.Load(), s.manifests.Load(), s.blobs.Load(), s.digests.Load())
+		if s.slow.Load() > s.pushes.Load()/10 {
 			t.Error("most pushes were too slow: this tests little")
 		}
 	})
@@ -66,7 +66,7 @@ type spin struct {
 	url       string
 	collector *Collector
 
-	pushes, late, manifests, blobs, digests atomic.Int64
+	pushes, slow, manifests, blobs, digests atomic.Int64
 }
 
 func newSpin(t *testing.T, db *sqldb.DB) *spin {
@@ -126,10 +126,10 @@ func (s *spin) collect(ctx context.Context) {
 	}
 }
 
-// forget forgets digests when it would not be worth it yet.
+// forget removes digests earlier than the collector would.
 func (s *spin) forget(ctx context.Context) {
 	if s.collector.sql.postgres {
-		return // there are none
+		return // PostgreSQL has none
 	}
 	n, err := s.collector.forgetDigests(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -138,15 +138,14 @@ func (s *spin) forget(ctx context.Context) {
 	s.digests.Add(int64(n))
 }
 
-// enough says that the pushes have been made, and that there was something to
-// race with.
+// enough says that the pushes were made, and that they raced with reviews.
 func (s *spin) enough() bool {
 	return s.pushes.Load() >= int64(*spinPushes) && s.manifests.Load() > 0 && s.blobs.Load() > 0
 }
 
-// client pushes until there is enough. It has a tag of its own, and manifests of
-// its own beside those of all: whoever deletes one by its digest takes the tags
-// of others along. The blobs are everybody's.
+// client pushes until there is enough. It has its own tag, and its own manifests
+// beside the shared ones: a client that deletes a manifest by its digest deletes
+// the tags of others too. All clients share the blobs.
 func (s *spin) client(name string) {
 	for !s.enough() && !s.Failed() {
 		n := rand.IntN(spinImages)
@@ -159,7 +158,7 @@ func (s *spin) client(name string) {
 		start := time.Now()
 		err := s.push(image)
 		if err != nil && time.Since(start) > spinPromise && excused(err) {
-			s.late.Add(1) // the machine stood still: nothing was promised for so long
+			s.slow.Add(1) // the machine was too slow: the promise has ended
 			continue
 		}
 		if err == nil {
@@ -178,9 +177,9 @@ func (s *spin) client(name string) {
 	}
 }
 
-// excused says which failures of a push that outlasted the promise are none of the
-// server's: it was busy, or a blob that it had shown was collected since. A 500 and
-// a broken connection never are.
+// excused says whether a push that took longer than the promise may fail this
+// way: the server was busy, or a blob was collected after its promise. A 500 and
+// a broken connection are never excused.
 func excused(err error) bool {
 	var answer *spinAnswer
 	if !errors.As(err, &answer) {
@@ -193,7 +192,7 @@ func excused(err error) bool {
 	return answer.status == http.StatusNotFound && strings.Contains(answer.text, string(ManifestBlobUnknown))
 }
 
-// spinAnswer is an answer that was not the one expected.
+// spinAnswer is an unexpected answer.
 type spinAnswer struct {
 	request string
 	status  int
@@ -224,7 +223,7 @@ func TestSpinExcuses(t *testing.T) {
 // spinImage is an image of three blobs.
 type spinImage struct {
 	tag   string
-	owner string // who alone pushes this manifest; empty: all do
+	owner string // the only client that pushes this manifest; empty: all do
 	blobs [][]byte
 }
 
@@ -241,7 +240,7 @@ func (s *spin) push(image spinImage) error {
 	for _, content := range image.blobs {
 		name := digest.FromBytes(content).String()
 		if _, err := s.call(http.MethodHead, "/blobs/"+name, nil, http.StatusOK); err == nil {
-			continue // it need not be uploaded
+			continue // the blob exists
 		}
 		if _, err := s.call(http.MethodPost, "/blobs/uploads/?digest="+name, content, http.StatusCreated); err != nil {
 			return err

@@ -9,11 +9,11 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// One test per trigger and event. Nothing runs the collector here: what is in
-// the queues was put there by the database. 1440m is a day.
+// One test per trigger and event. No collector runs here: the database itself
+// fills the queues. 1440m is a day.
 
-// claimAll makes every review due and claimed, so that a trigger that touches
-// one shows.
+// claimAll makes every review due and claimed, so that a change by a trigger is
+// visible.
 func (w *gcWorld) claimAll() {
 	w.Helper()
 	for _, table := range []string{"gc_blob_review_queue", "gc_manifest_review_queue", "gc_unlink_queue"} {
@@ -43,7 +43,7 @@ func TestGCTrackBlobUploads(t *testing.T) {
 		if got := w.raw(`SELECT path FROM blobs`); got != first {
 			t.Errorf("the row has another path: %s", got)
 		}
-		w.wantUnlinkQueue("") // the second upload's bytes are the API's to hand over
+		w.wantUnlinkQueue("") // the API queues the bytes of the second upload
 		w.exec(`UPDATE gc_blob_review_queue SET review_after = $1`, time.Now().Add(48*time.Hour).UnixMilli())
 		w.blob("r", "a")
 		w.wantBlobQueue("a blob_upload 2880m") // the later time wins
@@ -88,8 +88,8 @@ func TestGCTrackLayerBlobs(t *testing.T) {
 	})
 }
 
-// TestGCTrackTogether: the blobs of a manifest are reviewed at the same time on
-// SQLite, those of another at another.
+// TestGCTrackTogether: on SQLite the blobs of one manifest are reviewed at the
+// same time, those of another manifest at another time.
 func TestGCTrackTogether(t *testing.T) {
 	w := newGCWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	for _, name := range []string{"m", "n"} {
@@ -102,9 +102,9 @@ func TestGCTrackTogether(t *testing.T) {
 	}
 }
 
-// TestGCTrackWithoutRow: an event whose row is missing from the delays waits as long
-// as the default: a day, and an hour for what a client was told exists. SQLite
-// refuses to take a row away, because its triggers would track nothing.
+// TestGCTrackWithoutRow: an event without a row in the delays has the default: a
+// day, and an hour for existence_check. SQLite refuses to delete such a row,
+// because its triggers would track nothing.
 func TestGCTrackWithoutRow(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		remove := func(event string) error {
@@ -137,7 +137,7 @@ func TestGCTrackWithoutRow(t *testing.T) {
 		if err := remove(EventExistenceCheck); err != nil {
 			t.Fatal(err)
 		}
-		w.deleteManifest("r", "m") // at once, were it not for the promise
+		w.deleteManifest("r", "m") // would be at once without the promise
 		w.wantBlobQueue("a layer_delete 60m")
 	})
 }
@@ -161,7 +161,7 @@ func TestGCTrackDeletedManifests(t *testing.T) {
 		w.push(image{repo: "r", name: "n"})
 		w.clear()
 		w.deleteManifest("r", "n")
-		w.wantBlobQueue("") // it had no configuration
+		w.wantBlobQueue("") // it had no config
 		w.deleteManifest("r", "m")
 		w.wantBlobQueue("c manifest_delete 1440m")
 		w.push(image{repo: "r", name: "m", config: "c"})
@@ -177,7 +177,7 @@ func TestGCTrackDeletedLayers(t *testing.T) {
 		w.push(image{repo: "r", name: "n", layers: []string{"b"}})
 		w.claimAll()
 		w.deleteManifest("r", "m")
-		w.wantBlobQueue("a layer_delete 1440m; b layer_delete 1440m") // b is in use: the review finds out
+		w.wantBlobQueue("a layer_delete 1440m; b layer_delete 1440m") // b is in use: the review will find that
 	})
 }
 
@@ -200,7 +200,7 @@ func TestGCTrackDeletedTags(t *testing.T) {
 		w.untag("r", "1")
 		w.wantManifestQueue("r@m tag_delete 1440m")
 		w.clear()
-		w.deleteManifest("r", "m") // its last tag goes with it, and there is nothing to review
+		w.deleteManifest("r", "m") // its last tag is deleted with it, and there is nothing to review
 		w.wantManifestQueue("")
 	})
 }
@@ -210,7 +210,7 @@ func TestGCTrackSwitchedTags(t *testing.T) {
 		w.push(image{repo: "r", name: "old", tags: []string{"latest"}})
 		w.clear()
 		w.push(image{repo: "r", name: "old", tags: []string{"latest"}})
-		w.wantManifestQueue("r@old manifest_upload 1440m") // the same manifest is no switch
+		w.wantManifestQueue("r@old manifest_upload 1440m") // the same manifest is not a switch
 		w.claimAll()
 		w.push(image{repo: "r", name: "new", tags: []string{"latest"}})
 		w.wantManifestQueue("r@new manifest_upload 1440m; r@old tag_switch 1440m")
@@ -226,7 +226,7 @@ func TestGCTrackDeletedSubjects(t *testing.T) {
 		w.push(image{repo: "s", name: "sbom", subject: "m"})
 		w.push(image{repo: "r", name: "sig", tags: []string{signed + ".sig"}})
 		w.push(image{repo: "r", name: "att", tags: []string{signed + ".att", "keep"}})
-		w.push(image{repo: "s", name: "sig", tags: []string{signed + ".sig"}}) // signatures in a repository of their own
+		w.push(image{repo: "s", name: "sig", tags: []string{signed + ".sig"}}) // signatures in another repository
 		w.push(image{repo: "r", name: "index", tags: []string{signed}})        // not cosign's
 		w.clear()
 		w.deleteManifest("r", "m")
@@ -247,7 +247,7 @@ func TestGCTrackDeletedBlobs(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.blob("r", "a")
 		w.exec(`DELETE FROM blobs`)
-		w.wantUnlinkQueue("bytes-of-a blob_delete 2m") // a minute and a little
+		w.wantUnlinkQueue("bytes-of-a blob_delete 2m") // one minute and the jitter
 		if n := w.count(`SELECT size FROM gc_unlink_queue`); n != 1 {
 			t.Errorf("size %d", n)
 		}
@@ -262,7 +262,7 @@ func TestGCTrackMovedBlobs(t *testing.T) {
 	})
 }
 
-// upload begins one, of as many bytes as its name has.
+// upload begins an upload with as many bytes as its name.
 func (w *gcWorld) upload(repo, name string, at time.Time) {
 	w.Helper()
 	id := w.repo(repo)
@@ -284,7 +284,7 @@ func TestGCTrackDeletedUploads(t *testing.T) {
 		})
 		w.wantUnlinkQueue("")
 		w.upload("r", "second", time.Now())
-		w.transact(func(b *sqldb.Batch) { // the same content again: that row stays, these bytes go
+		w.transact(func(b *sqldb.Batch) { // the same content again: the old row stays, the new bytes are queued
 			b.Exec(insertBlob(w.db.Engine()), w.digestOf("finished"), w.paths["second"], 8, 0, false)
 			b.Exec(`DELETE FROM blob_uploads`)
 		})
@@ -292,7 +292,7 @@ func TestGCTrackDeletedUploads(t *testing.T) {
 	})
 }
 
-// TestGCRepositoryDeleted: everything below it goes, and is tracked.
+// TestGCRepositoryDeleted: all its content is deleted, and is tracked.
 func TestGCRepositoryDeleted(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.push(image{repo: "r", name: "a", config: "c", layers: []string{"l"}, tags: []string{"1"}})

@@ -23,8 +23,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// gcWorld is a registry at the level of its rows. Blobs and manifests have
-// names; their digests are made of them.
+// gcWorld is a registry at the level of its rows. Tests name blobs and
+// manifests; their digests are derived from the names.
 type gcWorld struct {
 	*testing.T
 	db    *sqldb.DB
@@ -32,11 +32,11 @@ type gcWorld struct {
 	c     *Collector
 
 	mu    sync.Mutex
-	ahead time.Duration // of the collector's clock, before the database's; guarded by mu
+	ahead time.Duration // how far the collector's clock is ahead of the database's; guarded by mu
 
 	repos map[string]int64  // ids by path
 	names map[string]string // by digest
-	paths map[string]string // of blobs, by name: the last one
+	paths map[string]string // of blobs, by name: the latest
 }
 
 func eachGC(t *testing.T, test func(w *gcWorld)) {
@@ -58,7 +58,7 @@ func newGCWorld(t *testing.T, db *sqldb.DB, o Options) *gcWorld {
 	return w
 }
 
-// with gives the world another collector.
+// with replaces the collector of the world.
 func (w *gcWorld) with(o Options) {
 	w.Helper()
 	o.Now, o.Logger = w.now, slog.New(slog.DiscardHandler)
@@ -77,14 +77,14 @@ func (w *gcWorld) now() time.Time {
 	return time.Now().Add(w.ahead)
 }
 
-// later moves the collector's clock.
+// later moves the collector's clock forward.
 func (w *gcWorld) later(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ahead += d
 }
 
-// digestOf names something.
+// digestOf returns the digest of a name.
 func (w *gcWorld) digestOf(name string) string {
 	if name == "" {
 		return ""
@@ -94,10 +94,10 @@ func (w *gcWorld) digestOf(name string) string {
 	return d
 }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
-// until waits for what must happen.
+// until waits until a condition is true.
 func (w *gcWorld) until(what string, is func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
@@ -119,7 +119,7 @@ func (w *gcWorld) ended(result <-chan error) error {
 	}
 }
 
-// transact sends statements in a transaction of their own.
+// transact sends statements in one transaction.
 func (w *gcWorld) transact(fn func(b *sqldb.Batch)) {
 	w.Helper()
 	if err := w.try(fn); err != nil {
@@ -146,7 +146,7 @@ func (w *gcWorld) exec(statement string, args ...any) {
 	w.transact(func(b *sqldb.Batch) { b.Exec(statement, args...) })
 }
 
-// repo finds or makes a repository.
+// repo finds or creates a repository.
 func (w *gcWorld) repo(path string) int64 {
 	w.Helper()
 	if id := w.repos[path]; id != 0 {
@@ -178,7 +178,7 @@ func (w *gcWorld) bytes(text string) string {
 	return upload.Path()
 }
 
-// blob uploads one: bytes, row and link.
+// blob uploads a blob: bytes, row and link.
 func (w *gcWorld) blob(repo, name string) {
 	w.Helper()
 	path, id, now := w.bytes(name), w.repo(repo), time.Now().UnixMilli()
@@ -189,7 +189,7 @@ func (w *gcWorld) blob(repo, name string) {
 	})
 }
 
-// small uploads a blob that lives in the database.
+// small uploads a blob that is stored in the database.
 func (w *gcWorld) small(repo, name string) {
 	w.Helper()
 	id, now := w.repo(repo), time.Now().UnixMilli()
@@ -206,7 +206,7 @@ type image struct {
 	layers, children, tags      []string
 }
 
-// push uploads the blobs that are missing, and the manifest.
+// push uploads the missing blobs, and the manifest.
 func (w *gcWorld) push(m image) (id int64) {
 	w.Helper()
 	for _, name := range append(slices.Clone(m.layers), m.config) {
@@ -243,7 +243,7 @@ func (w *gcWorld) sendPush(tx *sqldb.Tx, m image, id *int64) error {
 	var b sqldb.Batch
 	var config *int64 // null: none
 	if m.config != "" {
-		config = new(int64) // which no blob has
+		config = new(int64) // an id that no blob has
 		b.Query(func(row sqldb.Row) error { return row.Scan(config) }, `SELECT id FROM blobs WHERE digest = $1`, w.digestOf(m.config))
 		if err := tx.Send(w.Context(), &b); err != nil {
 			return err
@@ -272,7 +272,7 @@ func (w *gcWorld) sendPush(tx *sqldb.Tx, m image, id *int64) error {
 
 var errChildUnknown = errors.New("a manifest of the list is not there")
 
-// share finds the manifests of a list and keeps them.
+// share finds the manifests of a list and locks them.
 func (w *gcWorld) share(tx *sqldb.Tx, repo int64, children []string) (ids []int64, err error) {
 	if len(children) == 0 {
 		return nil, nil
@@ -297,7 +297,7 @@ func (w *gcWorld) share(tx *sqldb.Tx, repo int64, children []string) (ids []int6
 	return ids, nil
 }
 
-// digests is a list of names as the statements take it.
+// digests encodes a list of names for the statements.
 func (w *gcWorld) digests(names []string) string {
 	var list []string
 	for _, name := range names {
@@ -377,7 +377,7 @@ func (w *gcWorld) wantLines(what, want, statement string, args ...any) {
 	}
 }
 
-// The queues as text: key, event, how long from now, and whether it is claimed.
+// The queues as text: key, event, time from now, and whether it is claimed.
 func (w *gcWorld) wantBlobQueue(want string) {
 	w.Helper()
 	w.wantQueue("gc_blob_review_queue", "digest", want)
@@ -395,15 +395,15 @@ func (w *gcWorld) wantUnlinkQueue(want string) {
 
 func (w *gcWorld) wantQueue(table, key, want string) {
 	w.Helper()
-	// Rounded to minutes: what chance adds to delays of tests is less than one,
-	// or the tests say so.
+	// Rounded to minutes: the jitter in tests is less than one minute, unless a
+	// test says otherwise.
 	statement := fmt.Sprintf(`SELECT %s || ' ' || event || ' ' ||
 		CASE WHEN review_after < CAST($1 AS bigint) + 1000 THEN 'due' ELSE CAST((review_after - $1 + 60000) / 120000 * 2 AS text) || 'm' END ||
 		CASE WHEN claim_token IS NULL THEN '' ELSE ' claimed' END FROM %s`, key, table)
 	w.wantLines(table, want, statement, time.Now().UnixMilli())
 }
 
-// want compares what there is: manifests with their tags, and blobs.
+// want compares the manifests, with their tags, and the blobs.
 func (w *gcWorld) want(want string) {
 	w.Helper()
 	w.wantLines("manifests and blobs", want, `
@@ -411,7 +411,7 @@ func (w *gcWorld) want(want string) {
 		UNION ALL SELECT digest FROM blobs`)
 }
 
-// settle moves the clock and runs the collector until it has nothing to do.
+// settle moves the clock and runs the collector until it is idle.
 func (w *gcWorld) settle(after time.Duration) {
 	w.Helper()
 	w.later(after)
@@ -447,8 +447,8 @@ func (w *gcWorld) drain() {
 	w.Fatal("the queues do not empty")
 }
 
-// check is what must be true at all times: every row has its bytes, and is found
-// by its digest; and, where nothing is queued, all bytes have their row.
+// check checks the invariants: every row has its bytes, and is found by its
+// digest; and, if nothing is queued, all bytes have a row.
 func (w *gcWorld) check() {
 	w.Helper()
 	w.wantLines("blobs that are not found", "", `SELECT digest FROM blobs WHERE id NOT IN (SELECT id FROM blobs_by_digest)`)
@@ -491,7 +491,7 @@ func (w *gcWorld) raw(statement string) string {
 	return strings.Join(out, " ")
 }
 
-// delays sets those of events.
+// delays sets the delays of events.
 func (w *gcWorld) delays(delays map[string]time.Duration) {
 	w.Helper()
 	for event, after := range delays {

@@ -18,7 +18,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// next is where the Link of an answer leads.
+// next returns the URL in the Link of an answer.
 func (a answer) next() string {
 	at, ok := strings.CutSuffix(a.header.Get("Link"), `>; rel="next"`)
 	if !ok {
@@ -27,7 +27,7 @@ func (a answer) next() string {
 	return strings.TrimPrefix(at, "<")
 }
 
-// names reads a list, and follows it to its end.
+// names reads a list with all its pages.
 func (w *world) names(path, field string) (names []string, pages int) {
 	w.Helper()
 	for path != "" {
@@ -117,7 +117,7 @@ func TestCatalog(t *testing.T) {
 	})
 }
 
-// referrers reads a list of them, and follows it to its end.
+// referrers reads all pages of referrers.
 func (w *world) referrers(path string) (list []v1.Descriptor) {
 	w.Helper()
 	for path != "" {
@@ -155,7 +155,7 @@ func TestReferrers(t *testing.T) {
 		}
 		list := indexOf(refers, plain)
 		w.tag("a", "", ociIndex, list)
-		// The fallback of clients that know no referrers: it changes nothing.
+		// The fallback tag of clients without the referrers API changes nothing.
 		w.tag("a", strings.Replace(subject, ":", "-", 1), ociIndex, indexOf("", plain, signature))
 		w.image("a", "", "layer", `,"subject":`+descriptor(ociManifest, sha256("another"), 100))
 		w.image("b", "", "layer", refers)
@@ -215,8 +215,8 @@ func TestReferrersInPages(t *testing.T) {
 	})
 }
 
-// TestPushTogether: clients that push the same images at the same time all
-// succeed, and there is one copy of everything.
+// TestPushTogether: clients that push the same images concurrently all succeed,
+// and everything is stored once.
 func TestPushTogether(t *testing.T) {
 	each(t, func(w *world) {
 		var together sync.WaitGroup
@@ -235,8 +235,7 @@ func TestPushTogether(t *testing.T) {
 	})
 }
 
-// TestKnown: callers that the server does not know are told so, wherever they
-// go.
+// TestKnown: unknown clients get 401 on every path.
 func TestKnown(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{
 		Known: func(req *http.Request) bool { return req.Header.Get("Authorization") == "me" },

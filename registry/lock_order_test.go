@@ -11,10 +11,10 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestLockOrder: requests that change the same tags and reviews do not wait for
-// each other, on PostgreSQL. Each case holds some rows until all requests wait,
-// the first of them first; then, in another order of locks, they would be in
-// each other's way. world.send fails on a deadlock, by way of the log.
+// TestLockOrder: requests that change the same tags and reviews do not deadlock,
+// on PostgreSQL. Each case holds some rows until all requests wait, in a given
+// order. With another lock order they would then deadlock. world.send fails on a
+// deadlock, because the test's logger does.
 func TestLockOrder(t *testing.T) {
 	const tags = `SELECT 1 FROM tags FOR UPDATE`
 	queued := func(digest string) string {
@@ -73,7 +73,7 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
-// hold has a transaction lock some rows, and returns what ends it.
+// hold locks some rows in a transaction, and returns the function that ends it.
 func (w *world) hold(statement string) (release func()) {
 	w.Helper()
 	tx, err := w.db.Begin(w.Context())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzParseManifest: what is accepted can be stored.
+// FuzzParseManifest: every accepted manifest can be stored.
 func FuzzParseManifest(f *testing.F) {
 	d := `{"mediaType":"a/b","digest":"sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824","size":1}`
 	for _, mediaType := range []string{"", dockerManifest, "application/vnd.oci.image.index.v1+json"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/registry"
 )
 
-// TestListsInACircle: a list must come after what it lists, and its digest covers
-// what it lists. So a circle would have to be forged, and forgery is found.
+// TestListsInACircle: a list is pushed after its manifests, and its digest
+// covers theirs. So a cycle needs a forged digest, which is refused.
 func TestListsInACircle(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("a", "x")
@@ -28,8 +28,7 @@ func TestListsInACircle(t *testing.T) {
 	})
 }
 
-// TestListsNested: lists may be nested however deeply; nothing about them is
-// done by going all the way down.
+// TestListsNested: lists may be nested to any depth; nothing recurses into them.
 func TestListsNested(t *testing.T) {
 	const depth = 100
 	each(t, func(w *world) {
@@ -52,7 +51,7 @@ func TestListsNested(t *testing.T) {
 	})
 }
 
-// TestManifestDeepJSON: nesting in places that nobody looks at.
+// TestManifestDeepJSON: deep nesting in fields that the registry does not read.
 func TestManifestDeepJSON(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("a", "{}")
@@ -65,7 +64,8 @@ func TestManifestDeepJSON(t *testing.T) {
 	})
 }
 
-// TestManifestBreaksOff: half a manifest is none, though it could be read.
+// TestManifestBreaksOff: a truncated manifest is refused, even if it is valid
+// JSON.
 func TestManifestBreaksOff(t *testing.T) {
 	each(t, func(w *world) {
 		m := w.image("a", "v1", "layer", "")
@@ -76,8 +76,9 @@ func TestManifestBreaksOff(t *testing.T) {
 	})
 }
 
-// TestManifestMediaTypes: a manifest may name many types that are new, all of
-// which are stored at once, but not any number: their rows stay for good.
+// TestManifestMediaTypes: a manifest may name many new types, which are stored
+// in one transaction, but their number is limited, because their rows are never
+// deleted.
 func TestManifestMediaTypes(t *testing.T) {
 	each(t, func(w *world) {
 		w.push("a", "{}")
@@ -109,8 +110,8 @@ func TestManifestMediaTypes(t *testing.T) {
 	})
 }
 
-// TestManifestMediaTypesAtOnce: pushes that bring the same new types at the same
-// time all succeed, and each type is stored once.
+// TestManifestMediaTypesAtOnce: concurrent pushes with the same new types all
+// succeed, and each type is stored once.
 func TestManifestMediaTypesAtOnce(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		const pushes, types = 8, 50
@@ -121,7 +122,7 @@ func TestManifestMediaTypesAtOnce(t *testing.T) {
 			w.push(repo, "layer")
 			layers := make([]string, types)
 			for n := range layers {
-				// Each begins elsewhere.
+				// Each begins at another type.
 				layers[n] = descriptor(fmt.Sprintf("application/new.%d", (n+i*7)%types), sha256("layer"), 5)
 			}
 			m := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]}`, ociManifest, descriptor(ociConfig, sha256("{}"), 2), strings.Join(layers, ","))

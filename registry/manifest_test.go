@@ -144,7 +144,7 @@ func TestManifestRefuses(t *testing.T) {
 		if repos := w.strings(`SELECT path FROM repositories ORDER BY path`); len(repos) != 2 {
 			w.Errorf("refused pushes made repositories: %v", repos)
 		}
-		// Streamed, its length is not known before.
+		// A streamed body has no known length.
 		w.refuses(413, registry.SizeInvalid, "PUT", "/v2/a/manifests/latest", headers{"Content-Type": ociManifest}, streamed(ok+strings.Repeat(" ", 4<<20)))
 		w.wantCounts(before)
 	})
@@ -164,7 +164,7 @@ func TestManifestLarge(t *testing.T) {
 	})
 }
 
-// TestManifestMissing: each thing that is missing is named.
+// TestManifestMissing: the error names everything that is missing.
 func TestManifestMissing(t *testing.T) {
 	each(t, func(w *world) {
 		a := w.refuses(404, registry.ManifestBlobUnknown, "PUT", "/v2/a/manifests/x", headers{"Content-Type": ociManifest}, manifestOf("c", "l", ""))
@@ -184,7 +184,7 @@ func TestManifestMissing(t *testing.T) {
 	})
 }
 
-// TestManifestKeeps: which rows a manifest makes.
+// TestManifestKeeps: the rows that a manifest creates.
 func TestManifestKeeps(t *testing.T) {
 	foreign := descriptor("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", sha256("foreign"), 7)
 	restricted := descriptor("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", sha256("restricted"), 10)

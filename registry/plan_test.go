@@ -13,16 +13,16 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// wholeRepository is a look into an index by the repository alone, wholeTable one
-// without an index.
+// wholeRepository matches an index scan by the repository alone, wholeTable a
+// scan without an index.
 var (
 	wholeRepository = regexp.MustCompile(`(?m)\(repository_id=\?\)|\(repository_id = [^()]*\)$`)
 	wholeTable      = regexp.MustCompile(`SCAN (b|d|l|r|q|blobs|blob_digests|repository_blobs|repositories)\b|Seq Scan`)
 )
 
-// TestPlans: what is asked of a blob for every push and pull does not depend on
-// how many blobs there are, or are in the repository. Planners that know nothing
-// of a table like to read all that a repository has.
+// TestPlans: the cost of the blob queries of a push or pull does not depend on
+// the number of blobs, in total or in the repository. Without statistics,
+// planners prefer to read all blobs of a repository.
 func TestPlans(t *testing.T) {
 	statements := map[string]string{
 		"findBlob": findBlob, "blobDamaged": blobDamaged, "findBlobDue": findBlobDue, "keepBlob": keepBlob,
@@ -48,8 +48,8 @@ func TestPlans(t *testing.T) {
 }
 
 // TestPlanOfLinks: the repositories of a blob are found from the blob. With few
-// repositories PostgreSQL would rather look at each of them, and go on doing so
-// when they have become many.
+// repositories PostgreSQL would prefer to check each of them, and keep that plan
+// when there are many.
 func TestPlanOfLinks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		err := db.Transact(t.Context(), func(tx *sqldb.Tx) error {
@@ -93,7 +93,7 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// planOf is what an engine says of a statement, one line for each step.
+// planOf returns an engine's plan of a statement, one line per step.
 func planOf(t *testing.T, db querier, statement string) string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), statement)
@@ -107,7 +107,7 @@ func planOf(t *testing.T, db querier, statement string) string {
 	}
 	var lines []string
 	for rows.Next() {
-		row := make([]any, len(columns)) // the last is the text
+		row := make([]any, len(columns)) // the last column is the text
 		for i := range row {
 			row[i] = new(any)
 		}

@@ -51,8 +51,8 @@ func (w *gcWorld) where(want string) {
 	}
 }
 
-// TestRaceRemovalDuringPush: the removal waits for the push, and takes what it
-// pushed along.
+// TestRaceRemovalDuringPush: the removal waits for the push, and removes the
+// pushed content too.
 func TestRaceRemovalDuringPush(t *testing.T) {
 	w, r, manifest := repositoryWorld(t)
 	var repo repository
@@ -72,7 +72,7 @@ func TestRaceRemovalDuringPush(t *testing.T) {
 }
 
 // TestRacePushDuringRemoval: the push waits for the removal, and stores nothing
-// in what was removed.
+// in the removed repository.
 func TestRacePushDuringRemoval(t *testing.T) {
 	w, r, _ := repositoryWorld(t)
 	commit := w.open(func(tx *sqldb.Tx) error { return exec(w.Context(), tx, deleteTestObject) })
@@ -100,7 +100,7 @@ func TestRacePushDuringMark(t *testing.T) {
 }
 
 // TestRaceUploadBeginsDuringRemoval: an upload has found the repository, and
-// waits while its row goes. It is refused.
+// waits while its row is deleted. It is refused.
 func TestRaceUploadBeginsDuringRemoval(t *testing.T) {
 	w := raceWorld(t)
 	r := New(Config{DB: w.db, Blobs: w.store})
@@ -116,7 +116,7 @@ func TestRaceUploadBeginsDuringRemoval(t *testing.T) {
 	}
 }
 
-// TestRaceMountDuringRemoval: the same of a mount. Nothing is mounted, and the
+// TestRaceMountDuringRemoval: the same for a mount. Nothing is mounted, and the
 // client uploads.
 func TestRaceMountDuringRemoval(t *testing.T) {
 	w := raceWorld(t)
@@ -135,7 +135,7 @@ func TestRaceMountDuringRemoval(t *testing.T) {
 	}
 }
 
-// lock begins what a push begins with.
+// lock runs the first statements of a push.
 func (w *gcWorld) lock(r *Registry) error {
 	return r.writer.do(w.Context(), func(tx *sqldb.Tx) error {
 		_, err := r.lockTarget(w.Context(), tx, "shop/web")
@@ -143,7 +143,7 @@ func (w *gcWorld) lock(r *Registry) error {
 	})
 }
 
-// removed removes the object, and keeps it in the archive or not.
+// removed removes the object, into the archive or for good.
 func (w *gcWorld) removed(archived bool) {
 	w.Helper()
 	w.transact(func(b *sqldb.Batch) {
@@ -166,8 +166,8 @@ func (w *gcWorld) reviewRemovedStopped(at int, stop func()) review.Result {
 	return w.reviewStopped(repositoryQueue, &repositoryReviewer{w.c}, at, stop)
 }
 
-// TestRaceRestoreDuringReview: the review has the row; the restore waits; the
-// review sees that it is still in the archive, and leaves everything.
+// TestRaceRestoreDuringReview: the review has locked the row; the restore waits;
+// the review finds the object in the archive, and changes nothing.
 func TestRaceRestoreDuringReview(t *testing.T) {
 	w, _, _ := repositoryWorld(t)
 	w.removed(true)
@@ -185,8 +185,8 @@ func TestRaceRestoreDuringReview(t *testing.T) {
 	w.where("shop/web")
 }
 
-// TestRaceReviewDuringRestore: the restore has the row; the review passes it
-// over, and finds nothing to do when it comes back.
+// TestRaceReviewDuringRestore: the restore has locked the row; the review skips
+// it, and later finds nothing to do.
 func TestRaceReviewDuringRestore(t *testing.T) {
 	w, _, _ := repositoryWorld(t)
 	w.removed(true)
@@ -203,8 +203,8 @@ func TestRaceReviewDuringRestore(t *testing.T) {
 	w.where("shop/web")
 }
 
-// TestRemovalInterrupted: a review that dies between two steps is followed by
-// one that goes on.
+// TestRemovalInterrupted: if a review dies between two steps, the next one
+// continues.
 func TestRemovalInterrupted(t *testing.T) {
 	eachGC(t, func(w *gcWorld) {
 		w.transact(func(b *sqldb.Batch) {
@@ -245,8 +245,8 @@ func TestRemovalInterrupted(t *testing.T) {
 	})
 }
 
-// TestRaceUndelete: a manifest is brought back while its review deletes it. It
-// waits, and is then pushed anew, because its blobs are there.
+// TestRaceUndelete: an undelete runs while the review deletes the manifest. It
+// waits, and then pushes the manifest again, because its blobs still exist.
 func TestRaceUndelete(t *testing.T) {
 	w := raceWorld(t)
 	r := New(Config{DB: w.db, Blobs: w.store, SmallBlobs: -1})

@@ -59,7 +59,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesOneWay: other ways to write a path.
+// TestRoutesOneWay: other spellings of a path.
 func TestRoutesOneWay(t *testing.T) {
 	for path, want := range map[string]registry.Request{
 		"/v2":                                    {Kind: registry.Ping},
@@ -132,7 +132,7 @@ func TestRoutesRefused(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted can be built again, and is the same.
+// FuzzParse: Path(Parse(x)) parses to the same request.
 func FuzzParse(f *testing.F) {
 	for _, path := range []string{"/v2/", "/v2/a/b/tags/list", "/v2/a/blobs/uploads/" + someUpload, "/v2/a/manifests/" + someDigest, "/v2/a/../b/manifests/x"} {
 		for _, method := range []string{"GET", "PUT", "POST"} {
@@ -144,7 +144,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			var refused *registry.Error
 			if !errors.As(err, &refused) || refused.Status() < 400 {
-				t.Errorf("error %v is not for a caller", err)
+				t.Errorf("error %v is not for a client", err)
 			}
 			return
 		}
@@ -157,8 +157,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestUploadsFromForms: a web page can send these types to any server without
-// asking it first; no registry client sends them.
+// TestUploadsFromForms: a web page can send these types to any server without a
+// CORS preflight; no registry client sends them.
 func TestUploadsFromForms(t *testing.T) {
 	each(t, func(w *world) {
 		d := sha256("content")

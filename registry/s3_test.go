@@ -13,8 +13,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestUploadOverReplicas: each request of an upload goes to another replica.
-// The chunks end before, at and after the ends of the parts.
+// TestUploadOverReplicas: each request of an upload goes to another replica. The
+// chunks end before, at and after the ends of the parts.
 func TestUploadOverReplicas(t *testing.T) {
 	const part = 5 << 20
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -25,7 +25,7 @@ func TestUploadOverReplicas(t *testing.T) {
 		}
 		first := 1
 		if db.Engine() == sqldb.SQLite {
-			first = 0 // has no replicas: this is a restart, and knows what was sent
+			first = 0 // SQLite has no replicas: this is a restart
 		}
 		for _, digestOf := range []func(string) string{sha256, sha512} {
 			at := replicas[0].begin("a")
@@ -42,8 +42,8 @@ func TestUploadOverReplicas(t *testing.T) {
 	})
 }
 
-// TestUploadLost: the parts of an upload are gone, as after a rule of the
-// bucket removed them. The client is told to begin again, and nothing is left.
+// TestUploadLost: the parts of an upload are gone, for example by a lifecycle
+// rule of the bucket. The client is told to start again, and nothing is left.
 func TestUploadLost(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorldAt(t, db, s3test.Location(t), registry.Config{SmallBlobs: -1})
@@ -61,11 +61,11 @@ func TestUploadLost(t *testing.T) {
 	})
 }
 
-// TestRedirect: a client that follows gets the bytes from S3.
+// TestRedirect: a client that follows the redirect gets the bytes from S3.
 func TestRedirect(t *testing.T) {
 	w := newWorldAt(t, dbtest.OpenDB(t, sqldb.SQLite), s3test.Location(t), registry.Config{Redirect: true, SmallBlobs: -1})
 	d := w.push("a", "content")
-	resp, err := http.Get(w.url + "/v2/a/blobs/" + d) // which follows
+	resp, err := http.Get(w.url + "/v2/a/blobs/" + d) // follows the redirect
 	if err != nil {
 		t.Fatal(err)
 	}

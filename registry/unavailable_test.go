@@ -10,9 +10,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestDatabaseGone cuts the way to PostgreSQL: whatever is asked, the answer is
-// "later", and when the way is open again everything works, with nothing of what
-// was refused.
+// TestDatabaseGone cuts the connections to PostgreSQL: every request is answered
+// with "retry later". When the connections work again, everything works, and no
+// refused request has left anything.
 func TestDatabaseGone(t *testing.T) {
 	way := dbtest.NewWay(t)
 	w := newWorld(t, dbtest.Connect(t, way.Database), registry.Config{})
@@ -60,7 +60,8 @@ func TestDatabaseGone(t *testing.T) {
 	w.check()
 }
 
-// TestDatabaseFull: a push fails cleanly, pulls go on, and the next push works.
+// TestDatabaseFull: a push fails cleanly, pulls still work, and the next push
+// works.
 func TestDatabaseFull(t *testing.T) {
 	db := dbtest.OpenDB(t, sqldb.SQLite)
 	w := newWorld(t, db, registry.Config{})

@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/registry"
 )
 
-// undelete brings something back, and says what.
+// undelete restores something, and returns what.
 func (w *world) undelete(repo, tag, d string) string {
 	w.Helper()
 	list, err := w.registry.Undelete(w.Context(), repo, tag, digest.Digest(d))
@@ -36,7 +36,7 @@ func (w *world) cannotUndelete(repo, tag, d, why string) {
 	}
 }
 
-// deleted is what can be brought back.
+// deleted lists what can be restored.
 func (w *world) deleted(want string) {
 	w.Helper()
 	list, err := w.registry.Deleted(w.Context(), "")
@@ -78,7 +78,7 @@ func TestUndeleteTag(t *testing.T) {
 	})
 }
 
-// TestUndeleteSwitch: a tag goes back to where it pointed, and forth again.
+// TestUndeleteSwitch: a tag is restored to its former manifest, and back again.
 func TestUndeleteSwitch(t *testing.T) {
 	each(t, func(w *world) {
 		first := w.image("shop/web", "latest", "one", "")
@@ -94,8 +94,8 @@ func TestUndeleteSwitch(t *testing.T) {
 	})
 }
 
-// TestUndeleteManifest: one that was deleted comes back byte for byte, with its
-// tags, but for those that others have by now, and with its signature.
+// TestUndeleteManifest: a deleted manifest is restored byte for byte, with its
+// signature and its tags, except tags that are in use again.
 func TestUndeleteManifest(t *testing.T) {
 	each(t, func(w *world) {
 		m := w.image("shop/web", "v1", "layer", "")
@@ -119,8 +119,8 @@ func TestUndeleteManifest(t *testing.T) {
 	})
 }
 
-// TestUndeleteUntagged: a manifest without tags comes back alone; an index finds
-// what it holds.
+// TestUndeleteUntagged: a manifest without tags is restored alone; a restored
+// index finds its manifests.
 func TestUndeleteUntagged(t *testing.T) {
 	each(t, func(w *world) {
 		child := w.image("shop/web", "", "layer", "")
@@ -137,9 +137,8 @@ func TestUndeleteUntagged(t *testing.T) {
 	})
 }
 
-// TestUndeleteAfterLong: what has not been collected can be brought back however
-// long ago it was deleted, because its repository is on hold, or because
-// manifests are not collected at all.
+// TestUndeleteAfterLong: anything that was not collected can be restored after
+// any time: its repository is on hold, or manifests are not collected.
 func TestUndeleteAfterLong(t *testing.T) {
 	for name, o := range map[string]registry.Options{"hold": {}, "switched off": {KeepManifests: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -186,8 +185,8 @@ func TestUndeleteAfterLong(t *testing.T) {
 	}
 }
 
-// TestUndeleteCollected: what reviews took cannot be brought back, is not
-// listed, and is forgotten in the end.
+// TestUndeleteCollected: collected content cannot be restored, is not listed,
+// and its record is deleted in the end.
 func TestUndeleteCollected(t *testing.T) {
 	each(t, func(w *world) {
 		now := time.Now()

@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestUploadNothingSentYet: an upload that nothing was sent to is one like any
-// other, whether it has a row or not.
+// TestUploadNothingSentYet: an upload without bytes behaves like any other, with
+// or without a row.
 func TestUploadNothingSentYet(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		at := w.begin("a")
@@ -31,8 +31,8 @@ func TestUploadNothingSentYet(t *testing.T) {
 	})
 }
 
-// TestUploadsNothingSentYetAreBounded: past the bound uploads get rows, and
-// work as well.
+// TestUploadsNothingSentYetAreBounded: above the limit uploads get rows, and
+// work the same.
 func TestUploadsNothingSentYetAreBounded(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{})
 	var places []string
@@ -49,9 +49,9 @@ func TestUploadsNothingSentYetAreBounded(t *testing.T) {
 	w.check()
 }
 
-// TestUploadNothingSentYetAfterARestart forces what a crash or a restart does
-// to it on SQLite: the client is told to begin again. On PostgreSQL, where any
-// replica may get the next request, it goes on.
+// TestUploadNothingSentYetAfterARestart: after a restart on SQLite the client is
+// told to start again. On PostgreSQL, where any replica may get the next
+// request, the upload continues.
 func TestUploadNothingSentYetAfterARestart(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		at := newWorld(t, db, registry.Config{}).begin("a")

@@ -19,8 +19,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestUploadOfDays: an upload that goes on for longer than uploads may be
-// silent is not abandoned: it gives signs of life as bytes arrive.
+// TestUploadOfDays: an upload that takes longer than UploadExpiry is not
+// abandoned: it updates its row while bytes arrive.
 func TestUploadOfDays(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		var ahead atomic.Int64 // of the clock
@@ -36,7 +36,7 @@ func TestUploadOfDays(t *testing.T) {
 		go func() { done <- w.send("PATCH", at, nil, body) }()
 		content := ""
 		for range 3 {
-			chunk := strings.Repeat("x", 24<<20) // more than the kernel holds: so it is being read
+			chunk := strings.Repeat("x", 24<<20) // larger than the kernel's buffers, so the server is reading it
 			content += chunk
 			if _, err := io.WriteString(feed, chunk); err != nil {
 				t.Fatal(err)
@@ -59,10 +59,9 @@ func TestUploadOfDays(t *testing.T) {
 
 var largeBlob = flag.Int64("large", 128<<20, "how many bytes TestUploadLarge pushes")
 
-// TestUploadLarge: a blob of any size passes through in buffers. It is pushed in
-// one PATCH, and pulled, and all that is allocated meanwhile, by client and
-// server, is less than a fraction of it. It runs alone: the figure is that of the
-// process.
+// TestUploadLarge: a blob of any size is streamed. It is pushed in one PATCH,
+// and pulled, and client and server together allocate only a fraction of its
+// size. The test runs alone, because the number is that of the process.
 func TestUploadLarge(t *testing.T) {
 	const most = 16 << 20
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{})
@@ -101,7 +100,7 @@ func TestUploadLarge(t *testing.T) {
 	}
 }
 
-// allocated is what the process has ever allocated.
+// allocated returns the total allocation of the process.
 func allocated() uint64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/registry"
 )
 
-// TestUploadOutlivesItsRepository: the repository goes while a blob is being
-// sent to it, down to its row. The push is refused with a word about it, and
+// TestUploadOutlivesItsRepository: the repository is removed, with its row,
+// while a blob is being sent to it. The push is refused with that reason, and
 // nothing of it stays.
 func TestUploadOutlivesItsRepository(t *testing.T) {
 	const small = "small"
@@ -43,8 +43,8 @@ func TestUploadOutlivesItsRepository(t *testing.T) {
 	}
 }
 
-// TestSmallUploadOutlivesItsRepository: a small blob that has no row of its own
-// makes the repository anew, as any first push does.
+// TestSmallUploadOutlivesItsRepository: a small blob without an upload row
+// creates the repository again, as any first push does.
 func TestSmallUploadOutlivesItsRepository(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		w.begin("a")
@@ -56,8 +56,8 @@ func TestSmallUploadOutlivesItsRepository(t *testing.T) {
 	})
 }
 
-// sendAsItGoes removes repository a before the first byte of a request's body
-// is sent.
+// sendAsItGoes removes repository a before the first byte of a request's body is
+// sent.
 func (w *world) sendAsItGoes(method, path, content string) (status int, body string) {
 	w.Helper()
 	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
@@ -67,7 +67,7 @@ func (w *world) sendAsItGoes(method, path, content string) (status int, body str
 		w.Fatal(err)
 	}
 	req.ContentLength = int64(len(content))
-	// The body is asked for when the upload has begun.
+	// The server asks for the body after the upload has begun.
 	req.Header.Set("Expect", "100-continue")
 	client := http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
 	defer client.CloseIdleConnections()
@@ -83,7 +83,7 @@ func (w *world) sendAsItGoes(method, path, content string) (status int, body str
 	return resp.StatusCode, string(text)
 }
 
-// interrupted does something before it is first read.
+// interrupted calls a function before its first read.
 type interrupted struct {
 	io.Reader
 	first func()

@@ -11,7 +11,7 @@ import (
 
 const smallLimit = 64 << 10
 
-// smalls counts what is in the database, files what is in the blob store.
+// smalls counts the blobs in the database, files those in the blob store.
 func (w *world) smalls() string {
 	w.Helper()
 	return w.strings(`SELECT CAST(count(*) AS text) FROM small_blobs`)[0]
@@ -67,7 +67,7 @@ func TestSmallBlob(t *testing.T) {
 	})
 }
 
-// TestSmallBlobIsReadLikeOthers asks for parts of it, and for nothing new.
+// TestSmallBlobIsReadLikeOthers: ranges and conditional requests work.
 func TestSmallBlobIsReadLikeOthers(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		content := "0123456789"
@@ -85,8 +85,8 @@ func TestSmallBlobIsReadLikeOthers(t *testing.T) {
 	})
 }
 
-// TestSmallBlobRefused: what is wrong with a small blob is said as with others,
-// and leaves nothing.
+// TestSmallBlobRefused: a refused small blob gives the same errors as a large
+// one, and leaves nothing.
 func TestSmallBlobRefused(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		at := w.begin("a")
@@ -98,8 +98,8 @@ func TestSmallBlobRefused(t *testing.T) {
 	})
 }
 
-// TestSmallBlobMeetsItsFile: content that is there already stays where it is,
-// whichever way it came first.
+// TestSmallBlobMeetsItsFile: existing content stays where it is, in the database
+// or in the blob store.
 func TestSmallBlobMeetsItsFile(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		content := "the same"
@@ -117,7 +117,8 @@ func TestSmallBlobMeetsItsFile(t *testing.T) {
 	})
 }
 
-// TestSmallBlobGoesWithItsRow: no unlinking, and the same content may come back.
+// TestSmallBlobGoesWithItsRow: nothing is unlinked, and the same content can be
+// pushed again.
 func TestSmallBlobGoesWithItsRow(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		d := w.push("a", "short-lived")
@@ -132,8 +133,8 @@ func TestSmallBlobGoesWithItsRow(t *testing.T) {
 	})
 }
 
-// TestNumberUsedAgain: a blob that is given the number of one that is gone has
-// nothing of it, neither its bytes nor its repositories.
+// TestNumberUsedAgain: a blob that reuses the id of a deleted one has neither
+// its bytes nor its repositories.
 func TestNumberUsedAgain(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		number := func(d string) string {

@@ -155,8 +155,8 @@ func TestUploadRefuses(t *testing.T) {
 	})
 }
 
-// TestUploadBelongsToItsRepository: the id of an upload is no key to it in
-// another repository, and none at all once it has ended.
+// TestUploadBelongsToItsRepository: the id of an upload is valid only in its
+// repository, and only until the upload ends.
 func TestUploadBelongsToItsRepository(t *testing.T) {
 	each(t, func(w *world) {
 		at := w.begin("mine")
@@ -192,8 +192,8 @@ func TestUploadCancel(t *testing.T) {
 	})
 }
 
-// TestUploadBreaksOff: what arrived before the connection broke is kept, and
-// the client goes on after it.
+// TestUploadBreaksOff: the bytes that arrived before the connection broke are
+// kept, and the client continues after them.
 func TestUploadBreaksOff(t *testing.T) {
 	each(t, func(w *world) {
 		for _, method := range []string{"PATCH", "PUT"} {
@@ -214,7 +214,8 @@ func TestUploadBreaksOff(t *testing.T) {
 	})
 }
 
-// breakOff sends a request whose body ends before its length, and hangs up.
+// breakOff sends a request whose body is shorter than its length, and
+// disconnects.
 func (w *world) breakOff(method, path string, length int, body string) {
 	w.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
@@ -237,7 +238,7 @@ func (w *world) breakOff(method, path string, length int, body string) {
 	}
 }
 
-// awaitRange waits until so much has arrived.
+// awaitRange waits until this many bytes have arrived.
 func (w *world) awaitRange(at, want string) answer {
 	w.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -251,8 +252,8 @@ func (w *world) awaitRange(at, want string) answer {
 	}
 }
 
-// TestUploadAfterDeath: a process died after it had stored bytes and before it
-// recorded them. From a directory they are taken up; S3 has not got them yet.
+// TestUploadAfterDeath: a process died after it stored bytes and before it
+// recorded them. In a directory they are found; S3 does not have them yet.
 func TestUploadAfterDeath(t *testing.T) {
 	each(t, func(w *world) {
 		for _, asked := range []bool{true, false} {
@@ -281,7 +282,7 @@ func TestUploadAfterDeath(t *testing.T) {
 	})
 }
 
-// resume takes up an upload behind the registry's back.
+// resume opens the writer of an upload directly, without the registry.
 func (w *world) resume(statement string) blobstore.Writer {
 	w.Helper()
 	var path string
@@ -296,14 +297,14 @@ func (w *world) resume(statement string) blobstore.Writer {
 	return upload
 }
 
-// TestUploadBusy: while one request writes to an upload, no other does.
+// TestUploadBusy: while one request writes to an upload, others are refused.
 func TestUploadBusy(t *testing.T) {
 	each(t, func(w *world) {
 		at := w.begin("a")
 		body, feed := io.Pipe()
-		done := make(chan answer, 1) // a test that has given up leaves no goroutine behind
+		done := make(chan answer, 1) // buffered, so that a failed test leaves no goroutine
 		go func() { done <- w.send("PATCH", at, nil, body) }()
-		content := strings.Repeat("x", 24<<20) // more than the kernel and we hold in memory: so it is being read
+		content := strings.Repeat("x", 24<<20) // larger than all buffers, so the server is reading it
 		if _, err := io.WriteString(feed, content); err != nil {
 			w.Fatal(err)
 		}
@@ -321,13 +322,13 @@ func TestUploadBusy(t *testing.T) {
 	})
 }
 
-// TestUploadTakenOver: on PostgreSQL a request whose lease has ended loses its
+// TestUploadTakenOver: on PostgreSQL a request whose lease has expired loses its
 // upload to another, and cannot end it any more.
 func TestUploadTakenOver(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{SmallBlobs: -1})
 	at := w.begin("a")
 	body, feed := io.Pipe()
-	done := make(chan answer, 1) // a test that has given up leaves no goroutine behind
+	done := make(chan answer, 1) // buffered, so that a failed test leaves no goroutine
 	go func() { done <- w.send("PUT", at+"?digest="+sha256("hello"), nil, body) }()
 	if _, err := io.WriteString(feed, "hello"); err != nil {
 		t.Fatal(err)
@@ -343,7 +344,7 @@ func TestUploadTakenOver(t *testing.T) {
 		t.Errorf("the request that lost its lease: %d %s", a.status, a.body)
 	}
 	w.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
-	// The other one has died as well.
+	// The other request has died as well.
 	w.exec(`UPDATE blob_uploads SET claim_until = 0`)
 	w.want(201, "PUT", at+"?digest="+sha256("hello"), nil, nil)
 	w.check()
@@ -369,7 +370,7 @@ func TestMount(t *testing.T) {
 	})
 }
 
-// brokenStore fails when it is told to.
+// brokenStore fails on demand.
 type brokenStore struct {
 	blobstore.Store
 	mu  sync.Mutex
@@ -406,12 +407,13 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	if w.store.err == nil {
 		return w.Writer.Write(p)
 	}
-	n, err := w.Writer.Write(p[:len(p)/2]) // as a full disk would
+	n, err := w.Writer.Write(p[:len(p)/2]) // like a full disk
 	return n, errors.Join(err, w.store.err)
 }
 
-// TestBrokenStore: the push fails, nothing is promised, and it goes on when the
-// store works again. What there was no space for is forgotten.
+// TestBrokenStore: the push fails, nothing is acknowledged, and the upload
+// continues when the store works again. If the store was full, the upload is
+// discarded.
 func TestBrokenStore(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		store := &brokenStore{}
@@ -446,7 +448,7 @@ func TestBrokenStore(t *testing.T) {
 		store.fail(nil)
 		w2.refuses(404, registry.BlobUploadUnknown, "PATCH", full, nil, " more")
 		w2.wantCounts("blobs 0, blob_uploads 1, manifests 0, tags 0")
-		// Half of the chunk was stored: the client is told.
+		// Half of the chunk was stored: the answer says so.
 		a := w2.want(204, "GET", at, nil, nil)
 		if a.header.Get("Range") != "0-7" {
 			t.Errorf("Range is %q", a.header.Get("Range"))

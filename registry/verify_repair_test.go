@@ -12,14 +12,13 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
-// TestRepair: the bytes of a blob are damaged or lost. Once that is marked
-// nobody finds the blob, what is pushed takes its place, and all images that
-// have it are whole again.
+// TestRepair: the bytes of a blob are damaged or lost. Once marked, the blob is
+// invisible, the next push replaces it, and all its images are intact again.
 func TestRepair(t *testing.T) {
 	const layer = "the layer of two images"
 	damages := map[string]func(w *world, path string){
 		"other bytes": func(w *world, _ string) {
-			// The path that a blob leaves is queued for removal by a trigger.
+			// A trigger queues the former path of a blob for removal.
 			w.exec(`UPDATE blobs SET path = $1, small = false WHERE digest = $2`, w.store(strings.ToUpper(layer)), sha256(layer))
 		},
 		"no bytes": func(w *world, path string) {
@@ -48,7 +47,7 @@ func TestRepair(t *testing.T) {
 					problem = "blob-missing "
 				}
 				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
-				w.blobHead("a", layer, 200) // nobody has been told yet
+				w.blobHead("a", layer, 200) // not marked yet
 				w.wantFindings(registry.VerifyOptions{Repair: true}, problem+sha256(layer))
 				w.damaged(m, layer)
 				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
@@ -69,8 +68,8 @@ func (w *world) blobHead(repo, content string, status int) {
 	w.want(status, "HEAD", "/v2/"+repo+"/blobs/"+sha256(content), nil, nil)
 }
 
-// damaged expects a blob that both repositories have to be marked: for all
-// purposes it is not there.
+// damaged expects a blob of both repositories to be marked, and so to be
+// invisible.
 func (w *world) damaged(manifest, layer string) {
 	w.Helper()
 	for _, repo := range []string{"a", "b"} {
@@ -86,7 +85,7 @@ func (w *world) damaged(manifest, layer string) {
 	w.want(200, "GET", "/v2/a/manifests/tag", nil, nil)
 }
 
-// TestRepairNamesImages: the finding says what to push.
+// TestRepairNamesImages: the finding says which image to push.
 func TestRepairNamesImages(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		w.image("a", "v1", "layer", "")
@@ -101,7 +100,8 @@ func TestRepairNamesImages(t *testing.T) {
 	})
 }
 
-// TestRepairRestored: the bytes came back some other way. The mark goes.
+// TestRepairRestored: the bytes were restored in another way. The mark is
+// removed.
 func TestRepairRestored(t *testing.T) {
 	each(t, func(w *world) {
 		w.image("a", "tag", "layer", "")
@@ -115,7 +115,7 @@ func TestRepairRestored(t *testing.T) {
 	})
 }
 
-// meeting calls a function before bytes are looked at for the first time.
+// meeting calls a function before bytes are read for the first time.
 type meeting struct {
 	blobs
 	meet func()
@@ -132,8 +132,8 @@ func (m *meeting) Open(ctx context.Context, path string, offset int64) (io.ReadC
 
 var _ blobstore.Walker = (*meeting)(nil)
 
-// TestRepairMeetsPush: a blob that is marked is pushed while its lost bytes are
-// looked at again. What came is not taken for what was lost.
+// TestRepairMeetsPush: a marked blob is pushed while its lost bytes are checked
+// again. The new bytes are not taken for the lost ones.
 func TestRepairMeetsPush(t *testing.T) {
 	each(t, func(w *world) {
 		w.image("a", "tag", "layer", "")

@@ -37,14 +37,14 @@ func (w *world) wantFindings(o registry.VerifyOptions, want ...string) {
 	}
 }
 
-// TestVerifyClean: a list, a referrer, an untagged image, an upload that goes
-// on, and what waits to be removed are all as they should be.
+// TestVerifyClean: a list, a referrer, an untagged image, an unfinished upload
+// and a queued path are no findings.
 func TestVerifyClean(t *testing.T) {
 	test := func(w *world) {
 		m := w.image("a", "tag", "layer", "")
 		w.tag("a", "list", ociIndex, indexOf("", m))
 		w.image("a", "", "untagged", "")
-		w.push("a", "nobody's")
+		w.push("a", "unused")
 		w.want(202, "PATCH", w.begin("a"), nil, strings.Repeat("goes on", 1<<20))
 		at := w.begin("a")
 		w.want(202, "PATCH", at, nil, "cancelled")
@@ -63,13 +63,13 @@ func TestVerifyFinds(t *testing.T) {
 		m := w.image("a", "tag", layer, "")
 		w.image("b", "tag", "another layer", "")
 		path := w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0]
-		orphan := w.store("nobody knows")
+		orphan := w.store("unknown bytes")
 		damaged := w.store("the layer of the imagX")
 		short := w.store("short")
 		move := func(to string) { w.exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
 
 		w.wantFindings(registry.VerifyOptions{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
-		// The path that a blob leaves is queued for removal by a trigger.
+		// A trigger queues the former path of a blob for removal.
 		move(damaged)
 		w.wantFindings(registry.VerifyOptions{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short)
 		w.wantFindings(registry.VerifyOptions{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short)
@@ -91,15 +91,15 @@ func TestVerifyFinds(t *testing.T) {
 		w.wantFindings(registry.VerifyOptions{Quick: true}, "manifest-damaged a@"+sha256(m))
 		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m), sha256(m))
 		w.exec(`DELETE FROM tags`)
-		w.push("a", "nobody's")
+		w.push("a", "unused")
 		w.exec(`DELETE FROM gc_manifest_review_queue WHERE manifest LIKE '%' || $1`, sha256(m))
-		w.exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("nobody's"))
-		w.wantFindings(registry.VerifyOptions{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("nobody's"))
-		w.push("a", "nobody's") // which queues it again
+		w.exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("unused"))
+		w.wantFindings(registry.VerifyOptions{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("unused"))
+		w.push("a", "unused") // which queues it again
 	})
 }
 
-// store stores bytes behind the registry's back.
+// store stores bytes directly, without the registry.
 func (w *world) store(text string) (path string) {
 	w.Helper()
 	upload, err := w.blobs.Create(w.Context())
@@ -113,7 +113,7 @@ func (w *world) store(text string) (path string) {
 	return upload.Path()
 }
 
-// TestVerifyOnline: what comes and goes meanwhile is never taken for damage.
+// TestVerifyOnline: concurrent changes are never findings.
 func TestVerifyOnline(t *testing.T) {
 	each(t, func(w *world) {
 		stop := make(chan struct{})
@@ -127,7 +127,7 @@ func TestVerifyOnline(t *testing.T) {
 				}
 				w.image("a", "tag", "layer", "")
 				w.want(202, "DELETE", "/v2/a/manifests/tag", nil, nil)
-				// As the collector would, without its delays.
+				// Like the collector, without its delays.
 				w.exec(`DELETE FROM manifests`)
 				w.exec(`DELETE FROM blobs`)
 				for _, path := range w.strings(`SELECT path FROM gc_unlink_queue`) {

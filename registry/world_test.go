@@ -28,25 +28,25 @@ type world struct {
 	*testing.T
 	db       *sqldb.DB
 	blobs    blobs
-	s3       bool // that is what blobs are in
+	s3       bool // the blobs are in S3
 	registry *registry.Registry
 	url      string
 }
 
-// blobs is a blob store that can be looked through.
+// blobs is a blob store that can be walked.
 type blobs interface {
 	blobstore.Store
 	blobstore.Walker
 }
 
 // each runs a test on a registry of each engine and each blob store, and checks
-// all that must hold of what it leaves behind.
+// the invariants afterwards.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		t.Parallel()
-		// Most of what is tested is tested with small blobs; what they would
-		// be spared is what is tested.
+		// Most tests use small blobs. They must test the path of large ones, so
+		// no blob is stored in the database.
 		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
 		test(w)
 		w.check()
@@ -62,7 +62,7 @@ func each(t *testing.T, test func(w *world)) {
 	}
 }
 
-// eachSmall is each for a registry that keeps small blobs in the database.
+// eachSmall is each for a registry that stores small blobs in the database.
 func eachSmall(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -78,8 +78,8 @@ func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
 	return newWorldAt(t, db, filepath.Join(t.TempDir(), "blobs"), c)
 }
 
-// newWorldAt has its bytes at a location. The registry may be given another
-// store, which is to stand before that.
+// newWorldAt has its bytes at a location. The registry may use another store,
+// which wraps that one.
 func newWorldAt(t *testing.T, db *sqldb.DB, location string, c registry.Config) *world {
 	t.Helper()
 	store, err := blobstore.Open(t.Context(), location)
@@ -99,9 +99,8 @@ func newWorldAt(t *testing.T, db *sqldb.DB, location string, c registry.Config) 
 	return &world{T: t, db: db, blobs: store.(blobs), registry: r, url: server.URL}
 }
 
-// testWriter puts the registry's log where the test's is. Nobody is to wait for
-// somebody who waits for him: a deadlock is a failure, although the registry
-// tries again.
+// testWriter writes the registry's log to the test's. A deadlock fails the test,
+// although the registry retries.
 type testWriter struct{ t *testing.T }
 
 func (w testWriter) Write(p []byte) (int, error) {
@@ -116,18 +115,17 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// headers are what a request has besides its body.
+// headers are the headers of a request.
 type headers map[string]string
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// send sends a request. A body that is a string has a length, a reader is
-// streamed.
+// send sends a request. A string body has a length, a reader is streamed.
 func (w *world) send(method, path string, h headers, body any) answer {
 	w.Helper()
 	var reader io.Reader
@@ -163,10 +161,10 @@ func (w *world) send(method, path string, h headers, body any) answer {
 	return answer{resp.StatusCode, resp.Header, string(content)}
 }
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = time.Minute
 
-// until waits for what must happen.
+// until waits until a condition is true.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
@@ -176,7 +174,7 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// receive waits for the answer of a request that runs beside the test.
+// receive waits for the answer of a concurrent request.
 func (w *world) receive(answers <-chan answer) answer {
 	w.Helper()
 	select {
@@ -208,7 +206,7 @@ func (w *world) refuses(status int, code registry.Code, method, path string, h h
 	return a
 }
 
-// code is the error code of an answer, if it is the same in all its errors.
+// code returns the error code of an answer, if all its errors have the same.
 func (a answer) code() registry.Code {
 	var body struct {
 		Errors []struct {
@@ -231,7 +229,7 @@ func sha256(content string) string { return digest.FromString(content).String() 
 
 func sha512(content string) string { return digest.SHA512.FromString(content).String() }
 
-// begin begins an upload and returns where it is.
+// begin begins an upload and returns its location.
 func (w *world) begin(repo string) string {
 	w.Helper()
 	return w.want(202, "POST", "/v2/"+repo+"/blobs/uploads/", nil, nil).header.Get("Location")
@@ -245,7 +243,7 @@ func (w *world) push(repo, content string) string {
 	return d
 }
 
-// blob expects a blob to be there, whole.
+// blob expects a blob to exist, with its bytes.
 func (w *world) blob(repo, d, content string) {
 	w.Helper()
 	path := "/v2/" + repo + "/blobs/" + d
@@ -260,7 +258,7 @@ func (w *world) blob(repo, d, content string) {
 	}
 }
 
-// absent expects a blob not to be there.
+// absent expects a blob not to exist.
 func (w *world) absent(repo, d string) {
 	w.Helper()
 	w.want(404, "HEAD", "/v2/"+repo+"/blobs/"+d, nil, nil)
@@ -275,18 +273,18 @@ const (
 	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// descriptor is the JSON of one.
+// descriptor returns a descriptor as JSON.
 func descriptor(mediaType, d string, size int) string {
 	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, mediaType, d, size)
 }
 
-// manifestOf is a manifest with one layer. more goes before its end.
+// manifestOf returns a manifest with one layer. more is inserted before its end.
 func manifestOf(config, layer, more string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]%s}`, ociManifest,
 		descriptor(ociConfig, sha256(config), len(config)), descriptor(ociLayer, sha256(layer), len(layer)), more)
 }
 
-// indexOf is a list of manifests.
+// indexOf returns a list of manifests.
 func indexOf(more string, manifests ...string) string {
 	var list []string
 	for _, m := range manifests {
@@ -295,8 +293,8 @@ func indexOf(more string, manifests ...string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]%s}`, ociIndex, strings.Join(list, ","), more)
 }
 
-// image pushes a manifest with what it needs, under a tag or, if that is empty,
-// its digest. It returns the manifest.
+// image pushes a manifest with its blobs, under a tag or, if that is empty, its
+// digest. It returns the manifest.
 func (w *world) image(repo, tag, layer, more string) string {
 	w.Helper()
 	w.push(repo, "{}")
@@ -315,7 +313,7 @@ func (w *world) tag(repo, tag, mediaType, manifest string) answer {
 	return w.want(201, "PUT", "/v2/"+repo+"/manifests/"+tag, headers{"Content-Type": mediaType}, manifest)
 }
 
-// counts is how much the database holds.
+// counts returns the number of rows in the database.
 func (w *world) counts() string {
 	w.Helper()
 	var out []string
@@ -357,7 +355,7 @@ func (w *world) strings(statement string) (list []string) {
 	return list
 }
 
-// check holds the registry's promises against what there is.
+// check checks the promises of the registry.
 func (w *world) check() {
 	w.Helper()
 	for _, line := range w.strings(`
@@ -391,7 +389,7 @@ func (w *world) check() {
 	}
 	err := w.blobs.Walk(w.Context(), func(path string, _ int64, _ time.Time) error {
 		if !known[path] {
-			w.Errorf("nobody knows of the bytes at %s", path)
+			w.Errorf("no row names the bytes at %s", path)
 		}
 		return nil
 	})
@@ -403,7 +401,7 @@ func (w *world) check() {
 	}
 }
 
-// hex is the bytes of a small blob as text, in SQL.
+// hex selects the bytes of a small blob as text, in SQL.
 func (w *world) hex() string {
 	if w.db.Engine() == sqldb.Postgres {
 		return "encode(s.content, 'hex')"
@@ -426,7 +424,7 @@ func (w *world) read(path string) string {
 	return string(content)
 }
 
-// exec changes the database behind the registry's back.
+// exec changes the database directly, without the registry.
 func (w *world) exec(statement string, args ...any) {
 	w.Helper()
 	tx, err := w.db.Begin(w.Context())

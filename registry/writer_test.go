@@ -22,7 +22,7 @@ func countTypes(t *testing.T, db *sqldb.DB) (n int) {
 	return n
 }
 
-// TestWriterTogether: writes that run together fail alone.
+// TestWriterTogether: a write that fails does not fail the others of its batch.
 func TestWriterTogether(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWriter(db, slog.New(slog.DiscardHandler))
@@ -61,8 +61,8 @@ func TestWriterTogether(t *testing.T) {
 	})
 }
 
-// TestWriterCommitFails: a commit that fails fails all that were in it, and the
-// next one works.
+// TestWriterCommitFails: a failed commit fails all writes of the batch, and the
+// next commit works.
 func TestWriterCommitFails(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWriter(db, slog.New(slog.DiscardHandler))
@@ -81,7 +81,7 @@ func TestWriterCommitFails(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			// The child does not exist, which is found out at the end.
+			// The child does not exist, which the commit finds.
 			return exec(ctx, tx, `INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id) VALUES ($1, $2, $3, 4711)`,
 				repo.namespace, repo.id, parent)
 		})
@@ -95,8 +95,8 @@ func TestWriterCommitFails(t *testing.T) {
 	})
 }
 
-// TestWriterWaitsForTheDisk: a write is done when it lasts. Meanwhile the next
-// batch runs, and no third one: what comes then waits, and is one batch.
+// TestWriterWaitsForTheDisk: a write returns when it is durable. Meanwhile the
+// next batch runs, and no third one: later writes wait, and become one batch.
 func TestWriterWaitsForTheDisk(t *testing.T) {
 	w := newWriter(dbtest.OpenDB(t, sqldb.SQLite), slog.New(slog.DiscardHandler))
 	disk := make(chan error)
@@ -110,7 +110,7 @@ func TestWriterWaitsForTheDisk(t *testing.T) {
 	}
 	go write(1)
 	<-ran
-	go write(2) // while the disk works for the first
+	go write(2) // while the disk syncs the first
 	<-ran
 	for n := 3; n <= 5; n++ {
 		go write(n)
@@ -139,7 +139,7 @@ func TestWriterWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestWriterDiskFails: what may not last has not been done.
+// TestWriterDiskFails: a write that may not be durable returns an error.
 func TestWriterDiskFails(t *testing.T) {
 	w := newWriter(dbtest.OpenDB(t, sqldb.SQLite), slog.New(slog.DiscardHandler))
 	broken := errors.New("no such sector")

@@ -26,7 +26,7 @@ func TestGroupSyncBeginsAfterItWasAsked(t *testing.T) {
 	for range 8 {
 		late.Go(func() {
 			if err := g.do(func() error { runs++; return nil }); err != nil {
-				t.Errorf("a late caller got the outcome of %v", err)
+				t.Errorf("a late call got the result of %v", err)
 			}
 		})
 	}
@@ -37,11 +37,11 @@ func TestGroupSyncBeginsAfterItWasAsked(t *testing.T) {
 	}
 	close(finish)
 	if err := <-first; err != failed {
-		t.Errorf("the first caller got %v", err)
+		t.Errorf("the first call got %v", err)
 	}
 	late.Wait()
 	if runs == 0 {
-		t.Error("nothing ran for the late callers")
+		t.Error("nothing ran for the late calls")
 	}
 }
 

@@ -55,7 +55,7 @@ const (
 // S3 is a store in a bucket of S3 or of a server that speaks its protocol:
 //
 //	<prefix>/3f/3f9c…        the bytes of an upload, once it is finished
-//	<prefix>/3f/3f9c….tail0  of an upload that goes on: what is no part yet
+//	<prefix>/3f/3f9c….tail0  the bytes after the last part of an unfinished upload
 //	<prefix>/3f/3f9c….tail1
 //	<prefix>/.exeunt         written at each start, to see that it can be
 //
