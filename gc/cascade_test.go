@@ -77,7 +77,7 @@ func TestSeveralOwners(t *testing.T) {
 	})
 }
 
-// TestLastDeletionDecides is open question 1 of spec 1.
+// TestLastDeletionDecides is open question 1 of the garbage collection proposal.
 func TestLastDeletionDecides(t *testing.T) {
 	for _, tt := range []struct {
 		first, last metav1.DeletionPropagation

@@ -10,7 +10,7 @@ import (
 // Standing is what an owner is to one of its dependents.
 type Standing int
 
-// The standings of spec 1, as Kubernetes implements them today.
+// The standings of the garbage collection proposal, as Kubernetes implements them today.
 const (
 	// Solid owners exist: they keep the dependent.
 	Solid Standing = iota + 1
@@ -101,7 +101,7 @@ type Decision struct {
 // its dangling and waiting references are dropped. Without a solid owner the
 // object is deleted, by its own policy: the finalizer it carries; or in the
 // foreground if its owner waits and it has dependents itself; or in the
-// background. So the last deletion decides (spec 1's open question 1).
+// background. So the last deletion decides (the garbage collection proposal's open question 1).
 func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing, hasDependents bool) Decision {
 	if len(m.OwnerReferences) == 0 {
 		return Decision{Action: Keep}

@@ -3,7 +3,7 @@
 // foreground deletion until its dependents are gone, and empties terminating
 // namespaces, pods first.
 //
-// The parts are those of spec 1, built on the database. The propagator is the
+// The parts are those of the garbage collection proposal, built on the database. The propagator is the
 // triggers of schema/…/0002_collect.sql: in the transaction that makes the
 // change, they enqueue an owner that is gone, an owner that waits for its
 // dependents, and an object whose owner is in another namespace. The dirty queue

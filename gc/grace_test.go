@@ -34,7 +34,7 @@ func (w *world) wantGrace(name string, want int64) {
 	}
 }
 
-// TestPropagateGrace is open question 2 of spec 1.
+// TestPropagateGrace is open question 2 of the garbage collection proposal.
 func TestPropagateGrace(t *testing.T) {
 	five := int64(5)
 	for _, tt := range []struct {

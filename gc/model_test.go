@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// model is spec 1 in memory, as naive as can be. Objects go by the short names
+// model is the garbage collection proposal in memory, as naive as can be. Objects go by the short names
 // of world, which the scripts use once each.
 //
 // It says which steps the collector may take at a moment (steps), and not in
-// which order: spec 1 and Kubernetes leave that open, and where an object has
+// which order: the proposal and Kubernetes leave that open, and where an object has
 // several owners that go by different ways the order decides which of them
 // waits for it (docs/spec/deletion.md). So what is tested is that each change
 // of the collector is one of the steps, and that it rests only when there are

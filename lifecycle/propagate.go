@@ -8,7 +8,7 @@ import (
 )
 
 // PropagateGrace is an annotation by which an owner passes a grace period on to
-// its dependents when it is deleted (spec 1's open question 2): a number of
+// its dependents when it is deleted (the garbage collection proposal's open question 2): a number of
 // seconds, or "true" for the grace period of the delete request. Other values,
 // and "true" when the request names none, mean nothing.
 //

@@ -16,7 +16,7 @@ type Rules struct {
 	// DeleteFinalizers are added to an object when its deletion is requested.
 	DeleteFinalizers []string
 
-	// Graceful is the kind's rule for graceful deletion (spec 5's
+	// Graceful is the kind's rule for graceful deletion (the create and delete path's
 	// CheckGracefulDelete): given the stored body and the grace period the
 	// caller asked for, how many seconds the object gets, and whether it is
 	// deleted gracefully at all. Nil: never.

@@ -9,14 +9,13 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
-// validSecret is a node's own secret: 32 bytes of chance, in base64url.
+// validSecret is a node's own secret: 32 random bytes, in base64url.
 var validSecret = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 
-// validNonce is any word that is long enough to be drawn only once.
+// validNonce is a string that is long enough to be unique if random.
 var validNonce = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
 
-// checkEnrol refuses a request that makes no sense, whatever its token. It does
-// not look at the token.
+// checkEnrol refuses an invalid request. It does not check the token.
 func checkEnrol(r v1alpha1.EnrolRequest) error {
 	switch {
 	case !validNonce.MatchString(r.Nonce):
@@ -55,31 +54,31 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// application is all that decides whether a node is let in, once the token's
-// secret was right.
+// application holds all facts that decide whether a node is admitted, after the
+// token's secret was checked.
 type application struct {
 	token   token
 	request v1alpha1.EnrolRequest
 	now     time.Time
 
 	nonceOf   string // the token that was consumed with the request's nonce; empty: none
-	node      *node  // that came by the token and is registered; nil: none
-	project   error  // why the project takes nobody; nil: it does
+	node      *node  // the registered node that used the token; nil: none
+	project   error  // why the project admits no nodes; nil: it does
 	nameTaken bool
 }
 
-// decision is what becomes of an application.
+// decision is the answer to an application.
 type decision int
 
 const (
 	refuse  decision = iota // with a denial
-	expire                  // with a denial; and the token is to be marked expired
-	repeat                  // this very request was granted before
+	expire                  // with a denial; the token must be marked expired
+	repeat                  // the same request was granted before
 	welcome                 // consume the token and register the node
 )
 
-// admit decides. The first rule that applies counts; a token is never consumed
-// by a refusal.
+// admit decides. The first rule that applies counts; a refusal never consumes a
+// token.
 func admit(a application) (decision, *Denial) {
 	if a.request.Project != "" && a.request.Project != a.token.project {
 		return refuse, deny(v1alpha1.ReasonWrongProject, "the token is not for project %s", a.request.Project)
@@ -109,8 +108,8 @@ func admit(a application) (decision, *Denial) {
 	return welcome, nil
 }
 
-// repeats says whether the request is the one that the token was consumed by:
-// its answer may have been lost. Whoever knows the token, the nonce and the
+// repeats reports whether the request is the one that consumed the token: its
+// answer may have been lost. A client that knows the token, the nonce and the
 // node's secret learns nothing new from the answer.
 func (a application) repeats() bool {
 	return a.token.nonce == a.request.Nonce && a.node != nil && sameDigest(a.node.credential, a.request.Secret)

@@ -9,7 +9,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Ports is the mesh as the broker knows it: by the ids of bootstrap tokens.
+// Ports implements the broker's ports, which identify nodes by their bootstrap
+// tokens.
 type Ports struct{ mesh *Mesh }
 
 var (
@@ -18,10 +19,10 @@ var (
 	_ broker.NodeReporter    = Ports{}
 )
 
-// Ports are the broker's ports onto this mesh.
+// Ports returns the broker's ports onto this mesh.
 func (m *Mesh) Ports() Ports { return Ports{m} }
 
-// brokerActor is who mints and drains for the broker.
+// brokerActor is the broker's user name for mints and drains.
 const brokerActor = "system:broker"
 
 // Mint makes a token for a resource: broker.TokenIssuer.
@@ -54,9 +55,9 @@ func (p Ports) Revoke(ctx context.Context, id broker.BootstrapTokenID) error {
 	return err
 }
 
-// Deregister asks for the drain of the node that used the token:
-// broker.NodeDeregistrar. It does not wait for it. A review removes the node
-// later: if the last one failed, asking again says so.
+// Deregister requests the drain of the node that used the token:
+// broker.NodeDeregistrar. It does not wait. A review removes the node later: if
+// the last review failed, a further call returns its error.
 func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error {
 	n, err := p.mesh.node(ctx, nodeByToken, string(id))
 	if err != nil {
@@ -66,7 +67,7 @@ func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error
 		return nil
 	}
 	err = p.mesh.requestDrain(ctx, Node{UID: n.uid, Project: n.project, Name: n.name}, brokerActor)
-	if err != nil && err != errUnknownNode { // unknown: it left meanwhile, or a review is about to remove it
+	if err != nil && err != errUnknownNode { // unknown: it has left, or a review is about to remove it
 		return &broker.DeregistrationError{Step: broker.StepDrain, Err: err}
 	}
 	if err := p.mesh.removalError(ctx, *n); err != nil {
@@ -75,8 +76,7 @@ func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error
 	return nil
 }
 
-// removalError is why the last review of a node failed; nil if it did not. A
-// review that succeeds clears it.
+// removalError is the error of the last review of a node; nil if it succeeded.
 func (m *Mesh) removalError(ctx context.Context, n node) error {
 	task, found, err := m.engine.Get(ctx, n.uid)
 	switch {
@@ -88,7 +88,7 @@ func (m *Mesh) removalError(ctx context.Context, n node) error {
 	return nil
 }
 
-// NodeRegistered says whether the node that used the token is in the mesh:
+// NodeRegistered reports whether the node that used the token is in the mesh:
 // broker.NodeDeregistrar.
 func (p Ports) NodeRegistered(ctx context.Context, id broker.BootstrapTokenID) (bool, error) {
 	n, err := p.mesh.node(ctx, nodeByToken, string(id))
@@ -102,11 +102,11 @@ func (p Ports) Holding(ctx context.Context, id broker.BootstrapTokenID) ([]broke
 		return nil, err
 	}
 	now := p.mesh.opts.Now()
-	// Times, not how long ago: a message that changes every second would be
+	// Points in time, not ages: a message that changes every second would be
 	// written every second.
-	message := "it is heard of"
+	message := "it sends heartbeats"
 	if now.Sub(n.seenAt()) >= p.mesh.opts.UnreachableAfter {
-		message = "not heard of since " + n.seenAt().Format(time.RFC3339)
+		message = "no heartbeat since " + n.seenAt().Format(time.RFC3339)
 	}
 	found, err := p.mesh.store.Get(ctx, object.Key{Kind: storage, Namespace: n.project, Name: n.name})
 	if err != nil && !object.Is(err, object.NotFound) {
@@ -118,7 +118,7 @@ func (p Ports) Holding(ctx context.Context, id broker.BootstrapTokenID) ([]broke
 			return nil, err
 		}
 		if until := o.Status.DrainDeadline; until != nil {
-			message += "; draining, removed without its word at " + until.UTC().Format(time.RFC3339)
+			message += "; draining, removed without acknowledgement at " + until.UTC().Format(time.RFC3339)
 		}
 	}
 	return []broker.Reason{{Holder: broker.HolderPeer, Name: n.name, Object: "MeshNode/" + n.name, Message: message}}, nil

@@ -137,7 +137,7 @@ func TestPorts(t *testing.T) {
 		reasons, err := p.Holding(ctx, token.ID)
 		deadline := w.object("web").Status.DrainDeadline.UTC().Format(time.RFC3339)
 		if err != nil || len(reasons) != 1 || reasons[0].Holder != broker.HolderPeer || reasons[0].Name != "web" ||
-			reasons[0].Message != "it is heard of; draining, removed without its word at "+deadline {
+			reasons[0].Message != "it sends heartbeats; draining, removed without acknowledgement at "+deadline {
 			t.Errorf("holding: %+v, %v", reasons, err)
 		}
 		w.denied("drained", w.mesh.Drained(ctx, n.Node), "")

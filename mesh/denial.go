@@ -7,8 +7,7 @@ import (
 )
 
 // Denial is a refusal with a reason for programs (v1alpha1.Reason…) and a text
-// for people. Any other error of this package is a fault of ours, or of the
-// database.
+// for people. Any other error of this package is an internal error.
 type Denial struct {
 	Reason  string
 	Message string
@@ -25,7 +24,7 @@ func invalid(field, format string, args ...any) *Denial {
 	return deny(reasonInvalid, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// Reasons that are not only ours.
+// Reasons that Kubernetes defines too.
 const (
 	reasonInvalid  = "BadRequest"
 	reasonNotFound = "NotFound"
@@ -34,7 +33,7 @@ const (
 	reasonMethod   = "MethodNotAllowed"
 )
 
-// Refusals that have one text each. The first two say as little as they can.
+// Refusals with a fixed text. The first two reveal as little as possible.
 var (
 	errUnknownToken = deny(v1alpha1.ReasonUnknownToken, "the bootstrap token is not valid")
 	errUnknownNode  = deny(v1alpha1.ReasonUnknownNode, "no such node: it has left the mesh, or never was in it")

@@ -14,20 +14,20 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// How a node left, for people: on its token, in an Event and in the log.
+// How a node left: shown on its token, in an Event and in the log.
 const (
 	howDrained = "drained: the node said that it had finished"
 	howForced  = "removed by force: its object was taken away"
 )
 
-// Leave asks, for the node itself, that it be drained. The node says Drained
-// when it has finished. Denial: UnknownNode.
+// Leave requests the drain of the node on its own behalf. The node calls
+// Drained when it has finished. Denial: UnknownNode.
 func (m *Mesh) Leave(ctx context.Context, n Node) error {
 	return m.requestDrain(ctx, n, "system:node:"+n.Project+":"+n.Name)
 }
 
-// requestDrain deletes the object of a node, as anybody might: the finalizer
-// keeps it until the node has left. Asking again changes nothing.
+// requestDrain deletes the object of a node, as any client can: the finalizer
+// keeps the object until the node has left. It is idempotent.
 func (m *Mesh) requestDrain(ctx context.Context, n Node, actor string) error {
 	uid := types.UID(n.UID)
 	_, err := m.store.Delete(ctx, store.DeleteRequest{
@@ -36,7 +36,7 @@ func (m *Mesh) requestDrain(ctx context.Context, n Node, actor string) error {
 		Actor:   actor,
 	})
 	if object.Is(err, object.NotFound) || object.Is(err, object.Conflict) {
-		return errUnknownNode // the name is free, or another node's
+		return errUnknownNode // the name is free, or another node has it
 	}
 	if err != nil {
 		return fmt.Errorf("drain node %s: %w", n.Name, err)
@@ -45,10 +45,10 @@ func (m *Mesh) requestDrain(ctx context.Context, n Node, actor string) error {
 	return nil
 }
 
-// Drained takes the node's word that it has finished its connections: it is
-// removed at once. It may be repeated: a node that is not there any more gets
-// UnknownNode, which is what it wanted. Denials: NotDraining when nobody asked
-// it to leave, UnknownNode.
+// Drained accepts the node's acknowledgement that it has finished its
+// connections, and removes the node at once. A repeated call gets UnknownNode:
+// the node is already removed. Denials: NotDraining when no client requested
+// the drain, UnknownNode.
 func (m *Mesh) Drained(ctx context.Context, n Node) error {
 	var denial *Denial
 	err := m.store.Transact(ctx, func(tx *store.Tx) error {
@@ -61,7 +61,7 @@ func (m *Mesh) Drained(ctx context.Context, n Node) error {
 			denial = errUnknownNode
 			return nil
 		case found.object != nil && !found.object.Deleting:
-			denial = deny(v1alpha1.ReasonNotDraining, "nobody asked node %s to leave", n.Name)
+			denial = deny(v1alpha1.ReasonNotDraining, "node %s is not draining: request its drain first, with leave or by deleting its MeshNode", n.Name)
 			return nil
 		}
 		return m.remove(ctx, tx, found, howDrained, m.opts.Now())
@@ -75,14 +75,14 @@ func (m *Mesh) Drained(ctx context.Context, n Node) error {
 	return nil
 }
 
-// remove takes a node out of the mesh: its row, its object, and a note on the
-// token that it came by. The node's word and its deadline both end here, each
-// in a transaction with the lock on the revision: one is first, and the other
-// finds no row.
+// remove takes a node out of the mesh: it deletes row and object, and records
+// the end on the node's token. The acknowledgement and the deadline both call
+// it, each in a transaction with the lock on the revision: the first removes,
+// and the second finds no row.
 func (m *Mesh) remove(ctx context.Context, tx *store.Tx, found member, how string, now time.Time) error {
 	n := found.node
 	var b sqldb.Batch
-	b.Exec(deleteNode, n.uid) // first: the trigger on the object looks for it
+	b.Exec(deleteNode, n.uid) // first: the trigger on the object looks for the row
 	b.Exec(leaveToken, n.token, now.UnixMilli(), how)
 	if err := tx.Send(ctx, &b); err != nil {
 		return err
@@ -93,13 +93,13 @@ func (m *Mesh) remove(ctx context.Context, tx *store.Tx, found member, how strin
 		}
 	}
 	m.opts.Logger.Info("node left", "project", n.project, "name", n.name, "how", how)
-	return m.tellLeft(ctx, tx, *n, how, now)
+	return m.recordLeft(ctx, tx, *n, how, now)
 }
 
-// howTimedOut says why a node was removed without its word.
+// howTimedOut says why a node was removed without acknowledgement.
 func howTimedOut(n node, waited, unreachable time.Duration, now time.Time) string {
 	if silent := now.Sub(n.seenAt()); silent >= unreachable {
-		return fmt.Sprintf("removed without its word after %s: unreachable, not heard of since %s", waited, n.seenAt().Format(time.RFC3339))
+		return fmt.Sprintf("removed without acknowledgement after %s: unreachable, no heartbeat since %s", waited, n.seenAt().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("removed without its word after %s: it is heard of, but did not finish in time", waited)
+	return fmt.Sprintf("removed without acknowledgement after %s: it sends heartbeats, but did not finish in time", waited)
 }

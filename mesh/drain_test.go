@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 		if err != nil || beat.Self.Draining || beat.HeartbeatSeconds != 10 {
 			t.Errorf("heartbeat: %+v, %v", beat, err)
 		}
-		w.denied("a word that nobody asked for", w.mesh.Drained(t.Context(), n.Node), v1alpha1.ReasonNotDraining)
+		w.denied("an acknowledgement without a drain", w.mesh.Drained(t.Context(), n.Node), v1alpha1.ReasonNotDraining)
 		w.delete("alpha")
 		for _, reviewed := range []bool{false, true} {
 			if reviewed {
@@ -117,12 +117,12 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		w.clock.advance(time.Second)
 		w.review()
-		w.left(silent, "removed without its word after 30s: unreachable, not heard of since "+silent.token.CreatedAt.Format(time.RFC3339))
-		w.left(busy, "removed without its word after 30s: it is heard of, but did not finish in time")
+		w.left(silent, "removed without acknowledgement after 30s: unreachable, no heartbeat since "+silent.token.CreatedAt.Format(time.RFC3339))
+		w.left(busy, "removed without acknowledgement after 30s: it sends heartbeats, but did not finish in time")
 	})
 }
 
-// TestUnreachable: a node that is not heard of is said to be so, once, and a
+// TestUnreachable: a node without heartbeats is marked once, and a
 // heartbeat brings it back.
 func TestUnreachable(t *testing.T) {
 	each(t, func(w *world) {

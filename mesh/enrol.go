@@ -13,12 +13,12 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Enrol lets a node in: it consumes the token and registers node and object, in
-// one transaction, or does nothing. The same request again gets the same answer
-// while the node is registered.
+// Enrol admits a node: it consumes the token and registers node and object, in
+// one transaction, or does nothing. It is idempotent while the node is
+// registered.
 //
-// Denials: BadRequest, TooManyRequests, and all of v1alpha1's that name a token,
-// nonce, project or name.
+// Denials: BadRequest, TooManyRequests, and all of v1alpha1's that concern a
+// token, nonce, project or name.
 func (m *Mesh) Enrol(ctx context.Context, r v1alpha1.EnrolRequest) (v1alpha1.EnrolAnswer, error) {
 	if err := checkEnrol(r); err != nil {
 		return v1alpha1.EnrolAnswer{}, err
@@ -44,9 +44,8 @@ func (m *Mesh) Enrol(ctx context.Context, r v1alpha1.EnrolRequest) (v1alpha1.Enr
 	return v1alpha1.EnrolAnswer{UID: n.uid, Project: n.project, Name: n.name, HeartbeatSeconds: seconds(m.opts.Heartbeat)}, nil
 }
 
-// prove checks the secret of a token and returns the token's id. A token that
-// does not exist takes as long as one with another secret, and is refused in
-// the same words.
+// prove checks the secret of a token and returns the token's id. An unknown
+// token takes as long as a wrong secret, and gets the same refusal.
 func (m *Mesh) prove(ctx context.Context, text string) (id string, err error) {
 	id, secret, ok := parseToken(text)
 	if !ok {
@@ -71,9 +70,9 @@ func (m *Mesh) prove(ctx context.Context, text string) (id string, err error) {
 	return id, nil
 }
 
-// enrol reads what admit has to know, and does what it says. The transaction has
-// the lock on the revision: of two enrolments by one token, and of an enrolment
-// and a revocation, one is first and the other sees it.
+// enrol reads the facts for admit and carries out its decision. The transaction
+// holds the lock on the revision: of two enrolments with one token, or an
+// enrolment and a revocation, the second sees the result of the first.
 func (m *Mesh) enrol(ctx context.Context, tx *store.Tx, id string, r v1alpha1.EnrolRequest) (node, *Denial, error) {
 	a, err := m.application(ctx, tx, id, r)
 	if err != nil {
@@ -105,7 +104,7 @@ func (m *Mesh) application(ctx context.Context, tx *store.Tx, id string, r v1alp
 	if err := tx.Send(ctx, &b); err != nil {
 		return a, err
 	}
-	if a.token.id == "" { // it went with its project since its secret was checked
+	if a.token.id == "" { // deleted with its project after its secret was checked
 		a.token = token{id: id, project: r.Project, state: StateRevoked, endedAt: a.now.UnixMilli()}
 	}
 	var err error
@@ -120,8 +119,8 @@ func (m *Mesh) application(ctx context.Context, tx *store.Tx, id string, r v1alp
 }
 
 // register consumes the token and writes the node, its object and its first
-// review. It refuses, and writes nothing, if the token is not issued any more:
-// one token never lets in two nodes, whatever admit has decided.
+// review. It refuses, and writes nothing, if the token is no longer issued: one
+// token never admits two nodes, whatever admit has decided.
 func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node, *Denial, error) {
 	n := node{
 		uid: uuid.NewString(), project: a.token.project, name: a.request.Name, token: a.token.id,
@@ -154,7 +153,7 @@ func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node,
 	return n, nil, nil
 }
 
-// consume reports whether the token was still issued, and marks it consumed.
+// consume marks the token consumed, and reports whether it was still issued.
 func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed bool, err error) {
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
@@ -164,5 +163,5 @@ func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed 
 	return consumed, tx.Send(ctx, &b)
 }
 
-// seconds rounds up: a part of a second still counts.
+// seconds rounds up to whole seconds.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -12,10 +12,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// tellLeft tells how a node left, in the transaction in which it did. With a
-// namespace that is on its way out the Event would go too: it is then in
-// default.
-func (m *Mesh) tellLeft(ctx context.Context, tx *store.Tx, n node, how string, now time.Time) error {
+// recordLeft writes an Event about how a node left, in the transaction of the
+// removal. If the namespace is terminating, the Event goes into default.
+func (m *Mesh) recordLeft(ctx context.Context, tx *store.Tx, n node, how string, now time.Time) error {
 	e := event.Event{
 		About: object.Object{Key: object.Key{Kind: storage, Namespace: n.project, Name: n.name}, UID: types.UID(n.uid)},
 		Type:  corev1.EventTypeNormal, Reason: "Drained", Message: how, Source: "exeunt-mesh", Elsewhere: true,

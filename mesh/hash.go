@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// The cost of a hash: what OWASP recommends for Argon2id. A stored hash names
+// The cost of a hash: OWASP's recommendation for Argon2id. A stored hash names
 // its own cost, so these can be raised at any time.
 const (
 	hashTime    = 2
@@ -22,18 +22,18 @@ const (
 	hashLength  = 32
 	saltLength  = 16
 
-	// maxWaiting bounds the callers that wait for a turn: the ones beyond are
-	// asked to come back.
+	// maxWaiting bounds the requests that wait for a slot; further requests get
+	// errBusy.
 	maxWaiting = 64
 )
 
-// hasher hashes secrets and checks them, a few at a time. A flood of tokens,
-// right or wrong, takes no more memory than that.
+// hasher hashes and checks secrets, a few concurrently, which bounds the memory
+// of a flood of tokens.
 type hasher struct {
 	slots   chan struct{}
 	waiting atomic.Int64
-	memory  uint32 // KiB for a hash
-	decoy   string // a stored hash that no secret matches; set once
+	memory  uint32 // KiB per hash
+	decoy   string // a stored hash that matches no secret; set once
 	derive  derive // argon2.IDKey; tests count its calls
 }
 
@@ -49,8 +49,8 @@ func newHasher(slots int, memory uint32) *hasher {
 	return h
 }
 
-// turn waits for a slot. Error: errBusy, or ctx's.
-func (h *hasher) turn(ctx context.Context) (done func(), err error) {
+// acquire waits for a slot. Error: errBusy, or ctx's.
+func (h *hasher) acquire(ctx context.Context) (done func(), err error) {
 	if h.waiting.Add(1) > maxWaiting {
 		h.waiting.Add(-1)
 		return nil, errBusy
@@ -64,9 +64,9 @@ func (h *hasher) turn(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// hash is what is stored of a secret.
+// hash returns the stored form of a secret.
 func (h *hasher) hash(ctx context.Context, secret string) (string, error) {
-	done, err := h.turn(ctx)
+	done, err := h.acquire(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -76,10 +76,10 @@ func (h *hasher) hash(ctx context.Context, secret string) (string, error) {
 	return h.encode(salt, h.derive([]byte(secret), salt, hashTime, h.memory, hashThreads, hashLength)), nil
 }
 
-// matches says whether a secret is the one that was hashed. An empty hash
-// matches nothing, and takes as long to say so.
+// matches reports whether a secret matches its hash. An empty hash matches
+// nothing, and takes as long.
 func (h *hasher) matches(ctx context.Context, encoded, secret string) (bool, error) {
-	done, err := h.turn(ctx)
+	done, err := h.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +96,7 @@ func (h *hasher) matches(ctx context.Context, encoded, secret string) (bool, err
 	return subtle.ConstantTimeCompare(got, p.key) == 1 && known, nil
 }
 
-// encode writes a hash in the form that everybody uses for Argon2.
+// encode writes a hash in the standard text form of Argon2.
 func (h *hasher) encode(salt, key []byte) string {
 	e := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, hashTime, hashThreads, e(salt), e(key))
@@ -108,8 +108,8 @@ type hashParts struct {
 	salt, key    []byte
 }
 
-// decodeHash reads a stored hash. It refuses costs that no hash of ours has:
-// whoever can write the database should not be able to exhaust the server.
+// decodeHash parses a stored hash. It refuses costs beyond ours, so that a
+// client with write access to the database cannot exhaust the server.
 func decodeHash(encoded string) (hashParts, error) {
 	var p hashParts
 	var version int
@@ -136,8 +136,8 @@ func decodeHash(encoded string) (hashParts, error) {
 	return p, nil
 }
 
-// digest is what is stored of a node's own secret. That secret is 256 bits of
-// chance, which nobody guesses: a fast hash is enough, and heartbeats are many.
+// digest is the stored form of a node's own secret. That secret has 256 random
+// bits, so a fast hash is enough, and heartbeats are frequent.
 func digest(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]

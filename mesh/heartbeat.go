@@ -8,13 +8,13 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Heartbeat notes that a node was heard of, and tells it what the mesh wants of
-// it. It writes the node's own row and no object; a node that was unreachable is
-// put under review, which says that it is back. Denial: UnknownNode, when it has
-// been removed meanwhile.
+// Heartbeat records a heartbeat and answers whether the node must drain. It
+// writes the node's own row and no object; it puts a node that was unreachable
+// under review, which marks it ready again. Denial: UnknownNode, when the node
+// has been removed meanwhile.
 func (m *Mesh) Heartbeat(ctx context.Context, n Node) (v1alpha1.Heartbeat, error) {
 	answer := v1alpha1.Heartbeat{HeartbeatSeconds: seconds(m.opts.Heartbeat)}
-	ready, err := m.heard(ctx, n.UID)
+	ready, err := m.recordHeartbeat(ctx, n.UID)
 	if err != nil {
 		return answer, err
 	}
@@ -25,9 +25,10 @@ func (m *Mesh) Heartbeat(ctx context.Context, n Node) (v1alpha1.Heartbeat, error
 	return answer, err
 }
 
-// heard is the transaction of a heartbeat. The removal of a node deletes its
-// row: whichever of the two is first, a node that is gone is not heard of.
-func (m *Mesh) heard(ctx context.Context, uid string) (ready bool, err error) {
+// recordHeartbeat is the transaction of a heartbeat. The removal of a node
+// deletes its row, so in either order no heartbeat of a removed node is
+// recorded.
+func (m *Mesh) recordHeartbeat(ctx context.Context, uid string) (ready bool, err error) {
 	tx, err := m.db.Begin(ctx)
 	if err != nil {
 		return false, fmt.Errorf("heartbeat: %w", err)

@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// maxRequest bounds a request's body.
+	// maxRequest is the maximum size of a request's body, in bytes.
 	maxRequest = 16 << 10
 
-	// What one address may do in a second: enrol (each costs a hash), and call by
-	// a credential. A machine that hosts a hundred nodes stays below the second.
+	// Rates per second and address: enrolments (each costs a hash), and
+	// requests with a credential. A machine with a hundred nodes stays below
+	// the second.
 	enrolRate, enrolBurst = 5, 20
 	callRate, callBurst   = 100, 400
 )
 
-// NodeHandler serves v1alpha1.NodePath: what nodes call. It finds out by itself
-// who calls: by a bootstrap token on enrolment, everywhere else by the node's
-// own credential, which opens nothing but that node's own calls.
+// NodeHandler serves v1alpha1.NodePath, the nodes' endpoint. It authenticates
+// by itself: enrolment by a bootstrap token, everything else by the node's own
+// credential, which is valid for that node's requests only.
 func (m *Mesh) NodeHandler() http.Handler {
 	enrols, calls := newLimiter(enrolRate, enrolBurst), newLimiter(callRate, callBurst)
 	mux := http.NewServeMux()
@@ -86,7 +87,7 @@ func (m *Mesh) servePeers(ctx context.Context, n Node, req *http.Request) (any, 
 	return m.Peers(ctx, n, since, wait)
 }
 
-// byNode answers only a node that shows its credential.
+// byNode authenticates the node before it calls answer.
 func (m *Mesh) byNode(answer func(context.Context, Node, *http.Request) (any, error)) func(*http.Request) (any, error) {
 	return func(req *http.Request) (any, error) {
 		credential, ok := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
@@ -101,8 +102,8 @@ func (m *Mesh) byNode(answer func(context.Context, Node, *http.Request) (any, er
 	}
 }
 
-// read reads a request's body. Fields that nobody knows are refused: a word
-// that is misspelt would otherwise be a default.
+// read decodes a request's body. It refuses unknown fields, because a misspelt
+// field would otherwise get its default.
 func read(req *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, req.Body, maxRequest))
 	decoder.DisallowUnknownFields()
@@ -120,7 +121,7 @@ func read(req *http.Request, into any) error {
 	return nil
 }
 
-// answer writes what a request comes to.
+// answer writes the result of a request.
 func (m *Mesh) answer(w http.ResponseWriter, req *http.Request, answer func(*http.Request) (any, error)) {
 	value, err := answer(req)
 	if err != nil {
@@ -134,14 +135,14 @@ func write(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value) // an error is the client's: it has gone
+	_ = json.NewEncoder(w).Encode(value) // an error means that the client is gone
 }
 
 func (m *Mesh) notFound(w http.ResponseWriter, req *http.Request) {
 	m.fail(w, req, deny(reasonNotFound, "there is nothing at %.200s", req.URL.Path))
 }
 
-// codes are the HTTP statuses of denials. What is not here is 403.
+// codes are the HTTP statuses of denials. The default is 403.
 var codes = map[string]int{
 	reasonInvalid:                 http.StatusBadRequest,
 	reasonNotFound:                http.StatusNotFound,
@@ -156,8 +157,8 @@ var codes = map[string]int{
 	v1alpha1.ReasonNodeRegistered: http.StatusConflict,
 }
 
-// fail answers with a Status, as the rest of the API does. Faults of ours are
-// logged and not told.
+// fail answers with a Status, as the rest of the API does. Internal errors are
+// logged and not sent to the client.
 func (m *Mesh) fail(w http.ResponseWriter, req *http.Request, err error) {
 	var d *Denial
 	code := http.StatusForbidden

@@ -237,14 +237,14 @@ func TestPeersWait(t *testing.T) {
 // the queue are sent away.
 func TestHasherIsBounded(t *testing.T) {
 	h := newHasher(1, hashMemory)
-	done, err := h.turn(t.Context())
+	done, err := h.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error)
 	for range maxWaiting {
 		go func() {
-			done, err := h.turn(t.Context())
+			done, err := h.acquire(t.Context())
 			if err == nil {
 				done()
 			}

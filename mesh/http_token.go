@@ -10,7 +10,7 @@ import (
 )
 
 // TokenHandler serves v1alpha1.TokensPath: bootstrap tokens, for people. The
-// caller of ServeHTTP has seen to it that the client may do this.
+// server has authorized the client before.
 func (m *Mesh) TokenHandler() http.Handler {
 	mux := http.NewServeMux()
 	serve := func(pattern string, answer func(*http.Request) (any, error)) {

@@ -17,9 +17,9 @@ import (
 //go:embed meshnode.yaml
 var definition []byte
 
-// newKind makes MeshNode. It is made as custom kinds are, from a definition, and is
-// built in all the same: clients read it, watch it, label it and delete it, but
-// only enrolment makes one, and nobody changes what the mesh says about it.
+// newKind makes the built-in kind MeshNode from a definition, like custom
+// kinds. Clients read it, watch it, label it and delete it; only enrolment
+// creates one, and only the mesh writes spec and status.
 func newKind() (*kind.Kind, error) {
 	k, err := custom.BuiltIn(definition)
 	if err != nil {
@@ -32,10 +32,10 @@ func newKind() (*kind.Kind, error) {
 	return k, nil
 }
 
-// readOnly lets clients change metadata, and nothing else.
+// readOnly lets clients change metadata only.
 type readOnly struct{ lifecycle.Strategy }
 
-// ValidateUpdate refuses a change of spec or status by its field.
+// ValidateUpdate refuses a change of spec or status and names the field.
 func (s readOnly) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	errs := s.Strategy.ValidateUpdate(ctx, obj, old)
 	a, b := obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured)

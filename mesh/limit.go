@@ -8,39 +8,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limiter bounds how often one address may call. It remembers a bounded number
-// of addresses: when there are more, it forgets all of them and begins again,
-// which favours a caller that comes from everywhere and costs everybody else
-// nothing.
+// limiter bounds the request rate of each client address. It stores a bounded
+// number of addresses: at the limit it forgets all of them, which helps an
+// attacker with many addresses and costs other clients nothing.
 type limiter struct {
-	every rate.Limit // calls a second
+	every rate.Limit // requests per second
 	burst int
 
-	mu      sync.Mutex
-	callers map[string]*rate.Limiter // guarded by mu
+	mu        sync.Mutex
+	addresses map[string]*rate.Limiter // guarded by mu
 }
 
-// maxCallers is how many addresses a limiter remembers.
-const maxCallers = 10000
+// maxAddresses is the number of addresses that a limiter stores.
+const maxAddresses = 10000
 
 func newLimiter(every rate.Limit, burst int) *limiter {
-	return &limiter{every: every, burst: burst, callers: map[string]*rate.Limiter{}}
+	return &limiter{every: every, burst: burst, addresses: map[string]*rate.Limiter{}}
 }
 
-// allow says whether a request may go on.
+// allow reports whether the request is within its address's rate.
 func (l *limiter) allow(req *http.Request) bool {
 	host, _, err := net.SplitHostPort(req.RemoteAddr)
 	if err != nil {
 		host = req.RemoteAddr
 	}
 	l.mu.Lock()
-	caller := l.callers[host]
+	caller := l.addresses[host]
 	if caller == nil {
-		if len(l.callers) >= maxCallers {
-			clear(l.callers)
+		if len(l.addresses) >= maxAddresses {
+			clear(l.addresses)
 		}
 		caller = rate.NewLimiter(l.every, l.burst)
-		l.callers[host] = caller
+		l.addresses[host] = caller
 	}
 	l.mu.Unlock()
 	return caller.Allow()

@@ -1,28 +1,28 @@
-// Package mesh is who belongs to a project's mesh of nodes, how a node comes in
-// and how it leaves.
+// Package mesh manages the nodes of a project's mesh: how a node enrols, how it
+// stays registered and how it leaves.
 //
 // A bootstrap token lets one node into one project, once (token.go, mint.go).
 // Enrolment consumes the token and registers the node in one transaction
-// (enrol.go; who is let in is decided in admit.go, pure). From then on the node
-// is known by a credential of its own: it is heard of (heartbeat.go) and told
-// of its peers (peers.go).
+// (enrol.go; the decision is in admit.go, pure). From then on the node
+// authenticates with its own credential: it sends heartbeats (heartbeat.go) and
+// polls its peers (peers.go).
 //
 // A registered node is two things that are written together: a row of
 // mesh_nodes, with its credential and its last heartbeat, and a stored object,
-// mesh.exeunt.dev/v1alpha1 MeshNode, which people, controllers and peers watch.
-// The object carries a finalizer, and a trigger puts a node whose object is
-// being deleted under review. So there is one way out, whoever asks for it
-// (kubectl, a namespace's deletion, the broker, the node itself):
+// mesh.exeunt.dev/v1alpha1 MeshNode, which clients, controllers and peers
+// watch. The object carries a finalizer, and a trigger puts a node whose object
+// is being deleted under review. So a node leaves in one way, whichever client
+// requests it (kubectl, a namespace's deletion, the broker, the node itself):
 //
 //	delete   the object gets its deletionTimestamp: the drain is asked for
 //	drain    peers and node see that; the node finishes its connections
 //	leave    the node says so, or the deadline passes: row and object go
 //
-// Nothing of this is in a process's memory: any replica may die at any time,
-// and any other goes on. The reviewer is in review_node.go; every race and its
-// answer in docs/spec/mesh.md.
+// All of this state is in the database: any replica may die at any time, and
+// any other continues. The reviewer is in review_node.go; docs/spec/mesh.md
+// lists the races and their answers.
 //
-// The package promises the broker its two ports (broker.go). It moves no data
+// The package implements the broker's ports (broker.go). It moves no data
 // between nodes. Begin with [New].
 package mesh
 
@@ -41,26 +41,25 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Options are what a Mesh can be given. What is zero has a default.
+// Options configure a Mesh. Zero values have defaults.
 type Options struct {
-	// Heartbeat is how often nodes are asked to be heard of. Default 10 seconds.
+	// Heartbeat is the interval of nodes' heartbeats. Default 10 seconds.
 	Heartbeat time.Duration
-	// UnreachableAfter is when a node that is not heard of is said to be
-	// unreachable. Default four heartbeats.
+	// UnreachableAfter is the time without heartbeat after which a node is
+	// Unreachable. Default four heartbeats.
 	UnreachableAfter time.Duration
-	// DrainTimeout is for nodes that do not say how long they need. Default 30
-	// seconds.
+	// DrainTimeout applies to nodes that request none. Default 30 seconds.
 	DrainTimeout time.Duration
-	// Hashes bounds the secrets that are hashed at once, and so the memory that
-	// callers can make the server use: 19 MiB each. Default 4.
+	// Hashes bounds the secrets that are hashed concurrently, and so the memory
+	// that clients can make the server use: 19 MiB each. Default 4.
 	Hashes int
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Logger gets what operators read. Default slog.Default.
+	// Logger is the operator's log. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// MaxDrainTimeout bounds what a node may ask for.
+// MaxDrainTimeout is the longest drain timeout that a node may request.
 const MaxDrainTimeout = time.Hour
 
 func (o *Options) complete() {
@@ -84,8 +83,8 @@ func (o *Options) complete() {
 	}
 }
 
-// Mesh keeps tokens and nodes. It is safe for concurrent use, and any number of
-// them, in any number of processes, may share a database.
+// Mesh manages tokens and nodes. It is safe for concurrent use, and any number
+// of them, in any number of processes, may share a database.
 type Mesh struct {
 	db     *sqldb.DB
 	store  *store.Store
@@ -94,11 +93,11 @@ type Mesh struct {
 	hasher *hasher
 	engine *review.Engine
 
-	closing context.Context // ends when Run does: polls that wait are answered
+	closing context.Context // ends with Run; waiting polls are then answered
 	close   context.CancelFunc
 }
 
-// queue holds the nodes that are to be looked at.
+// queue is the queue of nodes under review.
 var queue = review.Queue{Name: "mesh-nodes", Table: "mesh_node_reviews", Key: "uid", Batch: 50}
 
 // New makes a Mesh and registers its kinds. It does no I/O.
@@ -118,8 +117,8 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Mesh,
 	return m, err
 }
 
-// Run reviews nodes until the context ends, and then answers the polls that
-// wait. Call it once.
+// Run reviews nodes until the context ends, and then answers the waiting polls.
+// Call it once.
 func (m *Mesh) Run(ctx context.Context) error {
 	defer m.close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -128,9 +127,9 @@ func (m *Mesh) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// follow wakes the engine when a node's object changes, on whichever replica
-// that happened. The queue is durable and looked at every few seconds in any
-// case: this only makes a drain begin at once.
+// follow wakes the engine when a node's object changes, on any replica. The
+// queue is durable and polled every few seconds anyway: follow only makes a
+// drain begin at once.
 func (m *Mesh) follow(ctx context.Context) error {
 	for {
 		watcher, err := m.store.Watch(ctx, store.WatchRequest{Kind: storage, From: m.store.Revision()})
@@ -149,8 +148,8 @@ func (m *Mesh) follow(ctx context.Context) error {
 	}
 }
 
-// RunOne reviews at most one batch that is due: for tests.
+// RunOne reviews at most one due batch: for tests.
 func (m *Mesh) RunOne(ctx context.Context) (review.Result, error) { return m.engine.RunOne(ctx) }
 
-// Engine shows the queue, for metrics.
+// Engine returns the review engine, for metrics.
 func (m *Mesh) Engine() *review.Engine { return m.engine }

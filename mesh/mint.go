@@ -10,25 +10,25 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// keepTokens is how long a token that is over stays in lists.
+// keepTokens is how long an ended token stays in lists.
 const keepTokens = 7 * 24 * time.Hour
 
-// Order asks for a token.
+// Order is a request for a token.
 type Order struct {
 	Project string
-	// Resource is the provisioned resource that the token is for. Empty: it is a
-	// person's.
+	// Resource is the provisioned resource that the token is for. Empty: the
+	// token is for a person.
 	Resource string
 	TTL      time.Duration
-	// Actor is who asks.
+	// Actor is the user who asks.
 	Actor string
 }
 
-// Mint makes a token. The result carries its text, which nobody can read again.
+// Mint makes a token. The result carries its text, which cannot be read again.
 //
-// For a resource there is at most one token that can be used: the ones before
-// it are revoked in the same transaction. Mint refuses while a node that came by
-// one of them is registered: the caller was about to lose its handle on it.
+// A resource has at most one usable token: Mint revokes the earlier ones in the
+// same transaction. Mint refuses while a node that used one of them is
+// registered: the token's id is the only handle on that node.
 //
 // Denials: BadRequest, ProjectGone, NodeRegistered, TooManyRequests.
 func (m *Mesh) Mint(ctx context.Context, o Order) (v1alpha1.Token, error) {
@@ -39,7 +39,7 @@ func (m *Mesh) Mint(ctx context.Context, o Order) (v1alpha1.Token, error) {
 		return v1alpha1.Token{}, err
 	}
 	id, secret := newToken()
-	// The hash takes long: it is made before the transaction.
+	// Hashing is slow, so it happens before the transaction.
 	hash, err := m.hasher.hash(ctx, secret)
 	if err != nil {
 		return v1alpha1.Token{}, err
@@ -58,8 +58,8 @@ func (m *Mesh) Mint(ctx context.Context, o Order) (v1alpha1.Token, error) {
 	return out, nil
 }
 
-// mint checks and writes. The transaction has the lock on the revision, which
-// every write of a token takes: what it reads stays true.
+// mint checks and writes. The transaction holds the lock on the revision, as
+// every write of a token does, so its reads stay true.
 func (m *Mesh) mint(ctx context.Context, tx *store.Tx, t *token) error {
 	if err := checkProject(ctx, tx, t.project); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (m *Mesh) mint(ctx context.Context, tx *store.Tx, t *token) error {
 			return err
 		}
 		if holder != "" {
-			return deny(v1alpha1.ReasonNodeRegistered, "node %s, which came by an earlier token of %s, is registered", holder, t.resource)
+			return deny(v1alpha1.ReasonNodeRegistered, "node %s, which used an earlier token of %s, is still registered; delete its MeshNode first", holder, t.resource)
 		}
 		b = sqldb.Batch{}
 		b.Exec(revokeOfResource, t.resource, t.createdAt)
@@ -82,8 +82,8 @@ func (m *Mesh) mint(ctx context.Context, tx *store.Tx, t *token) error {
 	return tx.Send(ctx, &b)
 }
 
-// TokenState is the state of a token; empty: there is none. A token whose time
-// has passed is marked expired before that is said, so it cannot be consumed
+// TokenState is the state of a token; empty: not found. It marks an overdue
+// token as expired before it returns, so the token cannot be consumed
 // afterwards, whatever any clock says.
 func (m *Mesh) TokenState(ctx context.Context, id string) (string, error) {
 	t, err := m.token(ctx, id)
@@ -96,8 +96,8 @@ func (m *Mesh) TokenState(ctx context.Context, id string) (string, error) {
 	return m.end(ctx, id, StateExpired)
 }
 
-// Revoke makes a token worthless, if it is not over already, and returns it as it
-// is then. Denial: NotFound.
+// Revoke makes an issued token worthless, and returns the token as it is then.
+// Denial: NotFound.
 func (m *Mesh) Revoke(ctx context.Context, id string) (v1alpha1.Token, error) {
 	if _, err := m.end(ctx, id, StateRevoked); err != nil {
 		return v1alpha1.Token{}, err
@@ -112,8 +112,8 @@ func (m *Mesh) Revoke(ctx context.Context, id string) (v1alpha1.Token, error) {
 	return t.shown(m.opts.Now()), nil
 }
 
-// end gives a token that is still issued a final state, and returns the state
-// that it has then; empty: there is no such token.
+// end gives an issued token a final state, and returns the state that it has
+// then; empty: not found.
 func (m *Mesh) end(ctx context.Context, id, state string) (got string, err error) {
 	err = m.store.Transact(ctx, func(tx *store.Tx) error {
 		got = ""
@@ -128,7 +128,7 @@ func (m *Mesh) end(ctx context.Context, id, state string) (got string, err error
 	return got, nil
 }
 
-// token reads a token; nil: there is none.
+// token reads a token; nil: not found.
 func (m *Mesh) token(ctx context.Context, id string) (*token, error) {
 	rows, err := m.db.Query(ctx, tokenByID, id)
 	if err != nil {
@@ -145,10 +145,10 @@ func (m *Mesh) token(ctx context.Context, id string) (*token, error) {
 	return t, rows.Err()
 }
 
-// maxTokens bounds a list.
+// maxTokens is the maximum length of a list.
 const maxTokens = 1000
 
-// Tokens lists the tokens of a project, or of all, the newest first.
+// Tokens lists the tokens of a project, or of all projects, the newest first.
 func (m *Mesh) Tokens(ctx context.Context, project string) (v1alpha1.TokenList, error) {
 	list := v1alpha1.TokenList{Items: []v1alpha1.Token{}}
 	rows, err := m.db.Query(ctx, tokensOf, project, maxTokens)

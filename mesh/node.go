@@ -30,11 +30,11 @@ func (n *node) scan(row sqldb.Row) error {
 
 func (n *node) seenAt() time.Time { return when(n.lastSeen) }
 
-// Node is a node that has shown its credential.
+// Node is an authenticated node.
 type Node struct{ UID, Project, Name string }
 
-// Authenticate finds out which node a credential is of. Denial: UnknownNode,
-// whether it is the node or the secret that is not known.
+// Authenticate finds the node of a credential. Denial: UnknownNode, for an
+// unknown node and for a wrong secret.
 func (m *Mesh) Authenticate(ctx context.Context, credential string) (Node, error) {
 	uid, secret, ok := parseCredential(credential)
 	if !ok {
@@ -62,7 +62,7 @@ func parseCredential(text string) (uid, secret string, ok bool) {
 	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret.MatchString(secret)
 }
 
-// node reads a node outside any transaction; nil: there is none.
+// node reads a node outside any transaction; nil: not found.
 func (m *Mesh) node(ctx context.Context, statement string, key string) (*node, error) {
 	rows, err := m.db.Query(ctx, statement, key)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *Mesh) node(ctx context.Context, statement string, key string) (*node, e
 	return n, rows.Err()
 }
 
-// member is a node and its object, as a transaction found them. Either may be
+// member is a node and its object, as a transaction read them. Either may be
 // missing.
 type member struct {
 	node   *node
@@ -116,7 +116,7 @@ func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
 	return found, nil
 }
 
-// checkProject refuses a project whose namespace takes nothing new.
+// checkProject refuses a project whose namespace takes no new objects.
 func checkProject(ctx context.Context, tx *store.Tx, project string) error {
 	exists, deleting, err := taken(ctx, tx, "namespaces", "", project)
 	switch {
@@ -130,7 +130,8 @@ func checkProject(ctx context.Context, tx *store.Tx, project string) error {
 	return nil
 }
 
-// taken says whether there is an object of a key, and whether it is DELETING.
+// taken reports whether an object with the key exists, and whether it is
+// DELETING.
 func taken(ctx context.Context, tx *store.Tx, kind, namespace, name string) (exists, deleting bool, err error) {
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
@@ -141,7 +142,7 @@ func taken(ctx context.Context, tx *store.Tx, kind, namespace, name string) (exi
 	return exists, deleting, err
 }
 
-// checkLabel refuses what is no DNS label.
+// checkLabel refuses a value that is not a DNS label.
 func checkLabel(field, value string) error {
 	if problems := validation.IsDNS1123Label(value); len(problems) > 0 {
 		return invalid(field, "%.80q: %s", value, strings.Join(problems, ", "))

@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// storage is the name that MeshNodes are stored under. The triggers know it too.
+// storage is the storage name of MeshNodes. The triggers name it too.
 const storage = "meshnodes.mesh.exeunt.dev"
 
 var nodeKind = v1alpha1.GroupVersion.WithKind("MeshNode")
@@ -47,7 +47,7 @@ func createObject(tx *store.Tx, n node, spec v1alpha1.MeshNodeSpec) error {
 	return nil
 }
 
-// decode reads the object of a node.
+// decode decodes the object of a node.
 func (o *stored) decode() (*v1alpha1.MeshNode, error) { return decodeNode(o.Body) }
 
 func decodeNode(body []byte) (*v1alpha1.MeshNode, error) {
@@ -55,35 +55,35 @@ func decodeNode(body []byte) (*v1alpha1.MeshNode, error) {
 	return out, object.DecodeInto(body, "", nodeKind, out)
 }
 
-// deadline is when a draining node is removed without its word.
+// deadline is when a draining node is removed without acknowledgement.
 func (o *stored) deadline(spec v1alpha1.MeshNodeSpec) time.Time {
 	return time.Unix(o.deletion, 0).Add(time.Duration(spec.DrainTimeoutSeconds) * time.Second).UTC()
 }
 
-// setReadyStatus says whether the node is heard of.
+// setReadyStatus writes whether the node sends heartbeats.
 func setReadyStatus(o *v1alpha1.MeshNode, n node, now time.Time) {
 	o.Status.Phase, o.Status.LastSeen = v1alpha1.PhaseReady, metav1.NewTime(n.seenAt().Truncate(time.Second))
-	c := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: reasonHeartbeat, Message: "the node is heard of"}
+	c := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: reasonHeartbeat, Message: "the node sends heartbeats"}
 	if !n.ready {
 		o.Status.Phase = v1alpha1.PhaseUnreachable
 		c.Status, c.Reason = metav1.ConditionFalse, reasonNoHeartbeat
-		c.Message = "not heard of since " + n.seenAt().Format(time.RFC3339)
+		c.Message = "no heartbeat since " + n.seenAt().Format(time.RFC3339)
 	}
 	setCondition(o, c, now)
 }
 
-// setDrainingStatus says what the node waits for, until when.
+// setDrainingStatus writes what the drain waits for, and its deadline.
 func setDrainingStatus(o *v1alpha1.MeshNode, n node, deadline, now time.Time) {
 	o.Status.Phase, o.Status.LastSeen = v1alpha1.PhaseDraining, metav1.NewTime(n.seenAt().Truncate(time.Second))
 	until := metav1.NewTime(deadline)
 	o.Status.DrainDeadline = &until
 	setCondition(o, metav1.Condition{
 		Type: "Ready", Status: metav1.ConditionFalse, Reason: reasonDraining,
-		Message: "asked to finish its connections and leave; removed without its word at " + deadline.Format(time.RFC3339),
+		Message: "asked to finish its connections and leave; removed without acknowledgement at " + deadline.Format(time.RFC3339),
 	}, now)
 }
 
-// setLeftStatus is for an object that somebody else's finalizer keeps.
+// setLeftStatus is for an object that another client's finalizer keeps.
 func setLeftStatus(o *v1alpha1.MeshNode, how string, now time.Time) {
 	o.Status.Phase, o.Status.DrainDeadline = v1alpha1.PhaseLeft, nil
 	setCondition(o, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: reasonLeft, Message: how}, now)
@@ -94,7 +94,7 @@ func setCondition(o *v1alpha1.MeshNode, c metav1.Condition, now time.Time) {
 	meta.SetStatusCondition(&o.Status.Conditions, c)
 }
 
-// rewrite stores an object that was changed, unless it is as it was.
+// rewrite stores a changed object; an unchanged one is not written.
 func rewrite(tx *store.Tx, old *stored, o *v1alpha1.MeshNode) (changed bool, err error) {
 	body, err := object.Encode(o)
 	if err != nil || string(body) == string(old.Body) {
@@ -106,8 +106,8 @@ func rewrite(tx *store.Tx, old *stored, o *v1alpha1.MeshNode) (changed bool, err
 	return true, nil
 }
 
-// release takes our finalizer off an object, and with the last one the object
-// away.
+// release removes our finalizer from an object, and the object if that was the
+// last one.
 func release(tx *store.Tx, old *stored, how string, now time.Time) error {
 	o, err := old.decode()
 	if err != nil {

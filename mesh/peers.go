@@ -10,13 +10,13 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// MaxWait bounds how long a poll waits.
+// MaxWait is the longest wait of a poll.
 const MaxWait = 30 * time.Second
 
-// Peers lists the other nodes of a project and says what the mesh wants of this
-// one. With a revision of an earlier answer it waits, up to wait, until one of
-// them has changed since. It follows the store's feed, so a change is told
-// whichever replica made it. Denial: UnknownNode, when the node has been removed.
+// Peers lists the other nodes of a project and says whether this one must
+// drain. With the revision of an earlier answer it waits, up to wait, until a
+// node has changed since. It follows the store's feed, so it sees changes of
+// all replicas. Denial: UnknownNode, when the node has been removed.
 func (m *Mesh) Peers(ctx context.Context, n Node, since int64, wait time.Duration) (v1alpha1.Peers, error) {
 	if since > 0 && wait > 0 {
 		changed, upTo, err := m.await(ctx, n.Project, since, min(wait, MaxWait))
@@ -31,8 +31,8 @@ func (m *Mesh) Peers(ctx context.Context, n Node, since int64, wait time.Duratio
 	return m.peers(ctx, n)
 }
 
-// await waits until a node of the project changes. A revision that has been
-// compacted counts as changed: the whole list is the answer to that.
+// await waits until a node of the project changes. A compacted revision counts
+// as changed, because the answer is the whole list.
 func (m *Mesh) await(ctx context.Context, project string, since int64, wait time.Duration) (changed bool, upTo int64, err error) {
 	watcher, err := m.store.Watch(ctx, store.WatchRequest{Kind: storage, Namespace: project, From: since})
 	if object.Is(err, object.Expired) {
@@ -61,7 +61,7 @@ func (m *Mesh) await(ctx context.Context, project string, since int64, wait time
 	}
 }
 
-// peers is the list as it is now.
+// peers reads the current list.
 func (m *Mesh) peers(ctx context.Context, n Node) (v1alpha1.Peers, error) {
 	listing, err := m.store.List(ctx, store.ListRequest{Kind: storage, Namespace: n.Project})
 	if err != nil {
@@ -93,12 +93,12 @@ func (m *Mesh) peers(ctx context.Context, n Node) (v1alpha1.Peers, error) {
 func peerOf(o *v1alpha1.MeshNode) v1alpha1.Peer {
 	p := v1alpha1.Peer{UID: string(o.UID), Name: o.Name, Address: o.Spec.Address, Phase: o.Status.Phase}
 	if o.DeletionTimestamp != nil {
-		p.Phase = v1alpha1.PhaseDraining // before the review has said so
+		p.Phase = v1alpha1.PhaseDraining // the review may not have written it yet
 	}
 	return p
 }
 
-// selfOf is what the mesh wants of a node.
+// selfOf says whether a node must drain.
 func selfOf(o *v1alpha1.MeshNode, now time.Time) v1alpha1.Self {
 	if o.DeletionTimestamp == nil {
 		return v1alpha1.Self{}

@@ -280,7 +280,7 @@ func TestWordAgainstDeadline(t *testing.T) {
 	})
 }
 
-// TestHeartbeatAgainstReview: a node is heard of after the review that will call
+// TestHeartbeatAgainstReview: a heartbeat arrives after the review that will call
 // it unreachable was claimed, or after one looked. It ends up ready.
 func TestHeartbeatAgainstReview(t *testing.T) {
 	each(t, func(w *world) {
@@ -294,22 +294,22 @@ func TestHeartbeatAgainstReview(t *testing.T) {
 		w.clock.advance(40 * time.Second)
 		w.reviewBy(w.between(beat))
 		if got := w.object("alpha").Status.Phase; got != v1alpha1.PhaseReady {
-			t.Errorf("heard of after the claim: %s", got)
+			t.Errorf("heartbeat after the claim: %s", got)
 		}
 		w.clock.advance(40 * time.Second)
 		w.review()
 		w.clock.advance(time.Second)
 		beat()
-		w.reviewBy(w.between(beat)) // heard of again while a review is about to say so
+		w.reviewBy(w.between(beat)) // a heartbeat while a review is about to mark it
 		w.review()
 		if got := w.object("alpha").Status.Phase; got != v1alpha1.PhaseReady {
-			t.Errorf("heard of twice: %s", got)
+			t.Errorf("two heartbeats: %s", got)
 		}
 		w.check()
 	})
 }
 
-// TestHeartbeatUnderWay: the node is being heard of, and that is not committed,
+// TestHeartbeatUnderWay: a heartbeat is not committed yet,
 // when a review decides that it is unreachable. The review does not say so.
 func TestHeartbeatUnderWay(t *testing.T) {
 	each(t, func(w *world) {
@@ -320,14 +320,14 @@ func TestHeartbeatUnderWay(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			var b sqldb.Batch // as if it had been heard of since
+			var b sqldb.Batch // as if a heartbeat had arrived since
 			b.Exec(seen, n.UID, w.clock.read().UnixMilli())
 			if err := tx.Send(t.Context(), &b); err != nil {
 				return err
 			}
-			said, err := w.mesh.sayReady(t.Context(), tx, found, false, w.clock.read())
-			if said {
-				t.Error("a node that was just heard of is said to be unreachable")
+			written, err := w.mesh.markReady(t.Context(), tx, found, false, w.clock.read())
+			if written {
+				t.Error("a node that was just heard of is written to be unreachable")
 			}
 			return err
 		})
@@ -382,7 +382,7 @@ func TestHeartbeatAgainstRemoval(t *testing.T) {
 				return err
 			}
 			go func() {
-				_, err := other.heard(context.Background(), gone.UID)
+				_, err := other.recordHeartbeat(context.Background(), gone.UID)
 				beat <- err
 			}()
 			return tx.Flush(t.Context())

@@ -10,33 +10,33 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// facts are what decides about a node.
+// facts are the input of next.
 type facts struct {
 	registered bool // it has a row
 	exists     bool // it has an object
 	deleting   bool // which is being deleted
-	ready      bool // as the object says
+	ready      bool // the object's condition
 	lastSeen   time.Time
 	deadline   time.Time // of its drain
 }
 
-// step is what a review does.
+// step is the action of a review.
 type step int
 
 const (
-	nothing     step = iota // and the review is over
-	wait                    // look again at the time that comes with it
-	forget                  // the object is gone: so is the node
-	timeOut                 // its time to drain is over
-	sayDraining             // then look again at the deadline
-	sayReady                // it is heard of again
-	sayNotHeard             // it is not heard of any more
+	nothing         step = iota // and the review ends
+	wait                        // until the time that is returned
+	forget                      // the object is gone: remove the row
+	timeOut                     // the drain deadline has passed: remove the node
+	markDraining                // write it, then wait for the deadline
+	markReady                   // heartbeats arrive again
+	markUnreachable             // no heartbeat in time
 )
 
-// minimumPause keeps a review from spinning about a deadline of this moment.
+// minimumPause is the shortest wait for a deadline, against a busy loop.
 const minimumPause = 100 * time.Millisecond
 
-// next decides. At is when to look again.
+// next decides. at is when the next review is due.
 func next(f facts, now time.Time, unreachableAfter time.Duration) (do step, at time.Time) {
 	silentAt := f.lastSeen.Add(unreachableAfter)
 	switch {
@@ -47,19 +47,19 @@ func next(f facts, now time.Time, unreachableAfter time.Duration) (do step, at t
 	case f.deleting && !now.Before(f.deadline):
 		return timeOut, time.Time{}
 	case f.deleting:
-		return sayDraining, f.deadline
+		return markDraining, f.deadline
 	case !now.Before(silentAt) && f.ready:
-		return sayNotHeard, time.Time{}
+		return markUnreachable, time.Time{}
 	case !now.Before(silentAt):
-		return nothing, time.Time{} // a heartbeat puts it under review
+		return nothing, time.Time{} // the next heartbeat puts it under review
 	case !f.ready:
-		return sayReady, silentAt
+		return markReady, silentAt
 	}
 	return wait, silentAt
 }
 
-// Review sees to nodes that are not heard of, and sees those out that are to
-// leave: review.Reviewer.
+// Review marks nodes without heartbeats as unreachable, and removes nodes at
+// the end of their drain: review.Reviewer.
 func (m *Mesh) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
@@ -103,36 +103,36 @@ func (m *Mesh) review(ctx context.Context, tx *store.Tx, now time.Time, uid stri
 	case timeOut:
 		waited := now.Sub(time.Unix(found.object.deletion, 0)).Round(time.Second)
 		return review.Acted(), m.remove(ctx, tx, found, howTimedOut(*found.node, waited, m.opts.UnreachableAfter, now), now)
-	case sayDraining:
-		return again, m.sayDraining(tx, found, at, now)
-	case sayReady:
-		_, err := m.sayReady(ctx, tx, found, true, now)
+	case markDraining:
+		return again, m.markDraining(tx, found, at, now)
+	case markReady:
+		_, err := m.markReady(ctx, tx, found, true, now)
 		return again, err
 	default:
-		said, err := m.sayReady(ctx, tx, found, false, now)
-		if !said {
+		written, err := m.markReady(ctx, tx, found, false, now)
+		if !written {
 			return again, err
 		}
 		return review.Acted(), err
 	}
 }
 
-func (m *Mesh) sayDraining(tx *store.Tx, found member, deadline, now time.Time) error {
+func (m *Mesh) markDraining(tx *store.Tx, found member, deadline, now time.Time) error {
 	o, err := found.object.decode()
 	if err != nil {
 		return err
 	}
 	if o.Status.DrainDeadline != nil {
-		return nil // it has been said: a review that changes nothing writes nothing
+		return nil // already written: a review that changes nothing writes nothing
 	}
 	setDrainingStatus(o, *found.node, deadline, now)
 	_, err = rewrite(tx, found.object, o)
 	return err
 }
 
-// sayReady says on row and object whether the node is heard of, unless it was
-// heard of since it was looked at.
-func (m *Mesh) sayReady(ctx context.Context, tx *store.Tx, found member, ready bool, now time.Time) (said bool, err error) {
+// markReady writes to row and object whether the node sends heartbeats, unless a
+// heartbeat arrived after the review read the row.
+func (m *Mesh) markReady(ctx context.Context, tx *store.Tx, found member, ready bool, now time.Time) (written bool, err error) {
 	o, err := found.object.decode()
 	if err != nil {
 		return false, err
@@ -141,14 +141,14 @@ func (m *Mesh) sayReady(ctx context.Context, tx *store.Tx, found member, ready b
 	n.ready = ready
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
-		said = true
+		written = true
 		return row.Scan(new(string))
 	}, setReady, n.uid, ready, n.lastSeen)
-	if err := tx.Send(ctx, &b); err != nil || !said {
+	if err := tx.Send(ctx, &b); err != nil || !written {
 		return false, err
 	}
 	if !ready {
-		m.opts.Logger.Warn("node is not heard of", "project", n.project, "name", n.name, "since", n.seenAt())
+		m.opts.Logger.Warn("node is unreachable: no heartbeat", "project", n.project, "name", n.name, "since", n.seenAt())
 	}
 	setReadyStatus(o, n, now)
 	_, err = rewrite(tx, found.object, o)

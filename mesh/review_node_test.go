@@ -13,7 +13,7 @@ import (
 )
 
 // TestSuite: the reviewer passes what every reviewer passes. Garbage is a node
-// whose time to drain is over; what must be kept is a node that is not heard of
+// whose time to drain is over; what must be kept is a node without heartbeats
 // and has been said not to be.
 func TestSuite(t *testing.T) {
 	t.Parallel()
@@ -100,12 +100,12 @@ func TestNext(t *testing.T) {
 		{"nothing there", facts{}, nothing, time.Time{}},
 		{"an object that is not ours", facts{exists: true}, nothing, time.Time{}},
 		{"its object is gone", facts{registered: true, ready: true, lastSeen: fresh}, forget, time.Time{}},
-		{"heard of", facts{registered: true, exists: true, ready: true, lastSeen: fresh}, wait, now.Add(time.Second)},
-		{"heard of again", facts{registered: true, exists: true, lastSeen: fresh}, sayReady, now.Add(time.Second)},
-		{"not heard of", facts{registered: true, exists: true, ready: true, lastSeen: silent}, sayNotHeard, time.Time{}},
-		{"not heard of, and said so", facts{registered: true, exists: true, lastSeen: silent}, nothing, time.Time{}},
-		{"draining", facts{registered: true, exists: true, deleting: true, ready: true, lastSeen: fresh, deadline: now.Add(1)}, sayDraining, now.Add(1)},
-		{"draining, not heard of", facts{registered: true, exists: true, deleting: true, ready: true, lastSeen: silent, deadline: now.Add(1)}, sayDraining, now.Add(1)},
+		{"fresh heartbeat", facts{registered: true, exists: true, ready: true, lastSeen: fresh}, wait, now.Add(time.Second)},
+		{"heartbeat again", facts{registered: true, exists: true, lastSeen: fresh}, markReady, now.Add(time.Second)},
+		{"no heartbeat", facts{registered: true, exists: true, ready: true, lastSeen: silent}, markUnreachable, time.Time{}},
+		{"no heartbeat, already marked", facts{registered: true, exists: true, lastSeen: silent}, nothing, time.Time{}},
+		{"draining", facts{registered: true, exists: true, deleting: true, ready: true, lastSeen: fresh, deadline: now.Add(1)}, markDraining, now.Add(1)},
+		{"draining, no heartbeat", facts{registered: true, exists: true, deleting: true, ready: true, lastSeen: silent, deadline: now.Add(1)}, markDraining, now.Add(1)},
 		{"its time is over", facts{registered: true, exists: true, deleting: true, ready: true, lastSeen: fresh, deadline: now}, timeOut, time.Time{}},
 		{"left, and kept by others", facts{exists: true, deleting: true, deadline: now}, nothing, time.Time{}},
 		{"seen in the future", facts{registered: true, exists: true, ready: true, lastSeen: now.Add(time.Hour)}, wait, now.Add(time.Hour + unreachable)},

@@ -1,8 +1,8 @@
 package mesh
 
-// All statements of the package, the same on both engines. Whatever writes
-// tokens, or inserts or deletes nodes, holds the lock on the revision
-// (store.Transact); a heartbeat does not, and locks its own row.
+// All statements of the package, the same on both engines. A transaction that
+// writes tokens, or inserts or deletes nodes, holds the lock on the revision
+// (store.Transact); a heartbeat locks only its own row.
 
 const tokenColumns = `id, project, resource, hash, state, created_at, created_by, expires_at, ended_at, coalesce(nonce, ''), node, left_at, left_how`
 
@@ -11,7 +11,7 @@ const (
 	stateOfToken = `SELECT state FROM bootstrap_tokens WHERE id = $1`
 	tokenOfNonce = `SELECT id FROM bootstrap_tokens WHERE nonce = $1`
 
-	// tokensOf: the index on project, read from its end.
+	// tokensOf reads the index on project backwards.
 	tokensOf = `
 SELECT ` + tokenColumns + ` FROM bootstrap_tokens WHERE $1 = '' OR project = $1
 ORDER BY created_at DESC, id LIMIT $2`
@@ -20,11 +20,11 @@ ORDER BY created_at DESC, id LIMIT $2`
 INSERT INTO bootstrap_tokens (id, project, resource, hash, state, created_at, created_by, expires_at)
 VALUES ($1, $2, $3, $4, 'issued', $5, $6, $7)`
 
-	// endToken gives a token a final state. One that has one keeps it.
+	// endToken gives an issued token a final state. Final states never change.
 	endToken = `UPDATE bootstrap_tokens SET state = $2, ended_at = $3 WHERE id = $1 AND state = 'issued'`
 
-	// revokeOfResource ends the tokens that a new one replaces. What has expired
-	// unnoticed is revoked too: that is as final.
+	// revokeOfResource revokes the tokens that a new one replaces, and also
+	// issued tokens that have expired: both states are final.
 	revokeOfResource = `
 UPDATE bootstrap_tokens SET state = 'revoked', ended_at = $2
 WHERE resource = $1 AND resource <> '' AND state = 'issued'`
@@ -34,12 +34,12 @@ WHERE resource = $1 AND resource <> '' AND state = 'issued'`
 UPDATE bootstrap_tokens SET state = 'consumed', ended_at = $2, nonce = $3, node = $4
 WHERE id = $1 AND state = 'issued' RETURNING id`
 
-	// leaveToken notes on a token how the node left that came by it.
+	// leaveToken records on a token how its node left.
 	leaveToken = `UPDATE bootstrap_tokens SET left_at = $2, left_how = $3 WHERE id = $1`
 
-	// pruneTokens removes what has been over for long. A token that is the last of
-	// its resource stays: the broker may ask for its state as long as the resource
-	// lives. So does one whose node is registered.
+	// pruneTokens removes tokens that ended long ago. The last token of a
+	// resource stays: the broker may read its state while the resource exists.
+	// A token whose node is registered stays too.
 	pruneTokens = `
 DELETE FROM bootstrap_tokens
 WHERE project = $1 AND created_at < $2 AND expires_at < $2 AND ended_at < $2 AND left_at < $2
@@ -55,7 +55,7 @@ const (
 	nodeByUID   = `SELECT ` + nodeColumns + ` FROM mesh_nodes WHERE uid = $1`
 	nodeByToken = `SELECT ` + nodeColumns + ` FROM mesh_nodes WHERE token = $1`
 
-	// nodeOfResource finds a registered node that came by any token of a resource.
+	// nodeOfResource finds a registered node that used any token of a resource.
 	nodeOfResource = `
 SELECT n.name FROM bootstrap_tokens t JOIN mesh_nodes n ON n.token = t.id
 WHERE t.resource = $1 AND t.resource <> '' LIMIT 1`
@@ -66,24 +66,25 @@ VALUES ($1, $2, $3, $4, $5, $6, $6, $7)`
 
 	deleteNode = `DELETE FROM mesh_nodes WHERE uid = $1`
 
-	// setReady waits for a heartbeat that is under way, and then finds that the
-	// node was heard of after the review looked: it changes nothing.
+	// setReady waits for a concurrent heartbeat, then finds a newer last_seen
+	// and changes nothing.
 	setReady = `UPDATE mesh_nodes SET ready = $2 WHERE uid = $1 AND last_seen = $3 RETURNING uid`
 
-	// seen notes a heartbeat, if the node is registered. Clocks of replicas
-	// differ: the newest time stays.
+	// seen records a heartbeat, if the node is registered. Clocks of replicas
+	// differ: the newest time wins.
 	seen = `
 UPDATE mesh_nodes SET last_seen = CASE WHEN last_seen < $2 THEN $2 ELSE last_seen END
 WHERE uid = $1 RETURNING ready`
 )
 
 const (
-	// objectByUID: unique index, then primary key.
+	// objectByUID uses the unique index, then the primary key.
 	objectByUID = `
 SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, coalesce(o.deletion_time, 0), c.body
 FROM objects o JOIN changes c ON c.revision = o.revision
 WHERE o.uid = $1`
 
-	// isTaken says whether there is an object of a key, and whether it is DELETING.
+	// isTaken reports whether an object with the key exists, and whether it is
+	// DELETING.
 	isTaken = `SELECT deletion_time IS NOT NULL FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 )

@@ -18,19 +18,19 @@ const (
 	StateRevoked  = "revoked"
 )
 
-// The bounds of a token's life.
+// The limits of a token's lifetime.
 const (
 	MinTTL = 5 * time.Minute
 	MaxTTL = 24 * time.Hour
 )
 
 // The text of a token is exb_ID_SECRET. The id is public: it finds the row, so
-// that one hash is computed for one attempt, and it names the token in lists
-// and logs. The secret is 130 bits of chance.
+// that one attempt costs one hash, and it names the token in lists and logs.
+// The secret has 130 random bits.
 const (
 	tokenPrefix  = "exb_"
 	tokenIDSize  = 16
-	secretSize   = 26 // of rand.Text
+	secretSize   = 26 // characters of rand.Text
 	maxTokenText = 100
 )
 
@@ -39,15 +39,15 @@ var (
 	validTokenSecret = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 )
 
-// newToken draws an id and a secret.
+// newToken makes a random id and secret.
 func newToken() (id, secret string) {
 	return strings.ToLower(rand.Text()[:tokenIDSize]), rand.Text()[:secretSize]
 }
 
 func tokenText(id, secret string) string { return tokenPrefix + id + "_" + secret }
 
-// parseToken reads the text of a token. What is no token cannot be one of ours:
-// that much may be said.
+// parseToken parses the text of a token. A text of another form is certainly
+// not a token, so the refusal may say so.
 func parseToken(text string) (id, secret string, ok bool) {
 	if len(text) > maxTokenText {
 		return "", "", false
@@ -71,7 +71,7 @@ type token struct {
 	leftHow                            string
 }
 
-// over says whether the time of a token that is still issued has passed.
+// over reports whether a token that is still issued has passed its expiry time.
 func (t *token) over(now time.Time) bool {
 	return t.state == StateIssued && now.UnixMilli() >= t.expiresAt
 }
@@ -82,7 +82,7 @@ func (t *token) scan(row sqldb.Row) error {
 		&t.expiresAt, &t.endedAt, &t.nonce, &t.node, &t.leftAt, &t.leftHow)
 }
 
-// shown is the token as people see it.
+// shown converts the token to its API form.
 func (t *token) shown(now time.Time) v1alpha1.Token {
 	out := v1alpha1.Token{
 		ID: t.id, Project: t.project, State: t.state, ProvisionedResource: t.resource,

@@ -81,7 +81,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed as it was; false keeps nothing but their names")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as kube-apiserver takes it (default encryption.yaml in the data directory, made at the first start)")
 	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may take nothing of an answer (list, watch, blob) before it is cut off")
-	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "how often nodes of the mesh are to be heard of; after four times as long one is unreachable")
+	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "interval of heartbeats of mesh nodes; a node without heartbeat for four intervals is unreachable")
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that is told the broker's events, as CloudEvents in JSON")
 	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker builds reach this server (default: the one in its kubeconfig)")

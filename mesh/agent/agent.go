@@ -1,17 +1,18 @@
 // Package agent is the node's side of the mesh: what `exeunt node join` runs.
 //
-// It enrols once and keeps its credential, is heard of, keeps a file with its
-// peers, and leaves: when the server asks it to, or when it is told to stop.
+// It enrols once and stores its credential, sends heartbeats, writes a file
+// with its peers, and leaves the mesh: when the server requests it, or when the
+// agent is stopped.
 //
-// It is no data plane. What it calls its connections are those that come in at
-// the address it listens on, which it relays to one place (relay.go); an agent
-// that listens nowhere has none. To drain is to take no more of them, to run a
-// command of the operator's, and to wait until the last has ended; then the
-// agent tells the server, and not before. Whatever else runs on the machine is
-// that command's business.
+// It is not a data plane. Its connections are those that come in at the address
+// it listens on, which it relays to one target (relay.go); an agent without
+// --listen has none. To drain is to accept no more connections, to run the
+// operator's command, and to wait until the last connection has ended; only
+// then does the agent send its acknowledgement. The operator's command covers
+// everything else on the machine.
 //
-// What it knows is in one directory (state.go), written before it is acted on:
-// an agent that is killed at any moment goes on where it was. Begin with [Run].
+// Its state is in one directory (state.go), written before the agent acts on
+// it, so a killed agent continues where it was. Begin with [Run].
 package agent
 
 import (
@@ -25,20 +26,19 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
-// Config is what an agent needs to know. The zero value of a field is its
-// default.
+// Config configures an agent. The zero value of a field is its default.
 type Config struct {
-	// Servers are the https:// URLs of servers that share a database: any of them
-	// will do. Default: those that it joined.
+	// Servers are the https:// URLs of servers that share a database. Default:
+	// those that it joined.
 	Servers []string
-	// Token is the text of a bootstrap token. It is needed once: an agent that
-	// has enrolled knows its credential.
+	// Token is the text of a bootstrap token. Only the first start needs it:
+	// later the agent uses its credential.
 	Token string
-	// Project, if given, is the only one that the agent will join.
+	// Project, if given, must be the token's project.
 	Project string
-	// CAFile is a PEM file with the authority that signed the certificates of all
-	// servers; CAHash is that authority's fingerprint, sha256:HEX of its public
-	// key. Without either the system's authorities count.
+	// CAFile is a PEM file with the CA of all servers' certificates; CAHash is
+	// that CA's fingerprint, sha256:HEX of its public key. Without either the
+	// system's CAs apply.
 	CAFile, CAHash string
 	// Name is the node's name. Default: the machine's, with a suffix if that is
 	// taken.
@@ -48,23 +48,23 @@ type Config struct {
 	// Listen is where connections come in, HOST:PORT, and Forward where they are
 	// relayed to. Both or neither.
 	Listen, Forward string
-	// Advertise is the address that peers are told. Default: where it listens.
+	// Advertise is the address that peers see. Default: the listen address.
 	Advertise string
-	// OnDrain is a command for the shell, run before the node says that it has
-	// drained. Empty: none.
+	// OnDrain is a shell command that runs before the node acknowledges its
+	// drain. Empty: none.
 	OnDrain string
-	// DrainTimeout is how long the node may take to drain. Default: the server's.
+	// DrainTimeout bounds the node's drain. Default: the server's.
 	DrainTimeout time.Duration
-	// Stay: when the agent is told to stop it does not leave the mesh.
+	// Stay: a stopped agent does not leave the mesh.
 	Stay bool
-	// Logger is for operators. Default slog.Default.
+	// Logger is the operator's log. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// ErrRemoved says that the server does not know the node any more.
-var ErrRemoved = errors.New("the server does not know this node any more: it was removed from the mesh, or its credential is not the one")
+// ErrRemoved says that the server no longer knows the node.
+var ErrRemoved = errors.New("the server does not know this node any more: it was removed from the mesh, or its credential is wrong")
 
-// leaveTimeout bounds a leave when neither node nor server says how long.
+// leaveTimeout bounds a leave when neither node nor server sets a timeout.
 const leaveTimeout = 30 * time.Second
 
 // Agent is a node of the mesh.
@@ -73,15 +73,15 @@ type Agent struct {
 	log    *slog.Logger
 	dir    *directory
 	client *client
-	relay  *relay // nil: it listens nowhere
+	relay  *relay // nil: it does not listen
 
-	// What the loops tell Run. Each is sent once, by whichever loop comes first.
-	asked chan time.Duration // leave, in this time
-	gone  chan struct{}      // the server does not know us
+	// Messages from the loops to Run. The first loop to notice sends each once.
+	asked chan time.Duration // drain within this time
+	gone  chan struct{}      // the server no longer knows this node
 }
 
-// Run is a node's life: it joins and stays until it has left. It returns nil
-// when it has left, or when the context ended and it is to stay.
+// Run joins the mesh and runs until the node has left. It returns nil when the
+// node has left, or when the context ended and Stay is set.
 func Run(ctx context.Context, c Config) error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -113,9 +113,9 @@ func Run(ctx context.Context, c Config) error {
 	return a.live(ctx)
 }
 
-// live goes on until the node leaves.
+// live runs until the node leaves.
 func (a *Agent) live(ctx context.Context) error {
-	// The loops outlive ctx: a node that leaves is still heard of.
+	// The loops outlive ctx: a leaving node still sends heartbeats.
 	loops, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -126,7 +126,7 @@ func (a *Agent) live(ctx context.Context) error {
 		stop()
 		<-ended
 	}()
-	if a.dir.state.Leaving { // it was killed on its way out
+	if a.dir.state.Leaving { // it was killed while it was leaving
 		return a.leave(loops, false)
 	}
 	select {
@@ -140,18 +140,18 @@ func (a *Agent) live(ctx context.Context) error {
 		a.log.Info("asked to drain", "within", left)
 		return a.drain(loops, left)
 	case <-a.gone:
-		return fmt.Errorf("%w; to enrol anew, remove %s and use another token", ErrRemoved, a.dir.path(stateFile))
+		return fmt.Errorf("%w; to enrol again, remove %s and use another token", ErrRemoved, a.dir.path(stateFile))
 	}
 }
 
-// leave asks the server for our own drain, if it has not been asked, and drains.
+// leave requests the node's own drain, if ask is set, and drains.
 func (a *Agent) leave(ctx context.Context, ask bool) error {
 	limit := a.config.DrainTimeout
 	if limit <= 0 {
 		limit = leaveTimeout
 	}
 	a.log.Info("leaving the mesh", "within", limit)
-	// Noted first: killed from here on, the next start goes on leaving.
+	// Saved first: after a crash the next start continues to leave.
 	a.dir.state.Leaving = true
 	if err := a.dir.save(); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (a *Agent) leave(ctx context.Context, ask bool) error {
 	case refusedFor(err, v1alpha1.ReasonUnknownNode):
 		return a.left("the server has removed the node already")
 	case err != nil && ask:
-		return fmt.Errorf("leave: the server could not be told: %w; it will find the node unreachable; start again to go on leaving, or delete its MeshNode", err)
+		return fmt.Errorf("leave: the server did not get the request: %w; start the agent again to continue, or delete the MeshNode", err)
 	case err != nil:
 		return fmt.Errorf("leave: %w", err)
 	}

@@ -124,7 +124,7 @@ func TestDrainTimeout(t *testing.T) {
 	if err := talk(conn); err == nil {
 		t.Error("the connection goes on")
 	}
-	if how := w.leftHow(c.Token); !strings.Contains(how, "it is heard of, but did not finish in time") {
+	if how := w.leftHow(c.Token); !strings.Contains(how, "it sends heartbeats, but did not finish in time") {
 		t.Errorf("it left: %s", how)
 	}
 }
@@ -299,7 +299,7 @@ func TestUnreachableServer(t *testing.T) {
 	p := w.joined(c)
 	w.intercepted(func(_ http.Handler, rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
 	p.stop()
-	if err := p.wait(); err == nil || !strings.Contains(err.Error(), "could not be told") {
+	if err := p.wait(); err == nil || !strings.Contains(err.Error(), "the server did not get") {
 		t.Errorf("leave without a server: %v", err)
 	}
 	w.intercepted(nil)

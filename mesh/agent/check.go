@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// check refuses a configuration that cannot work, with the flag that is wrong.
+// check refuses an invalid configuration and names the flag.
 func check(c Config) error {
 	if len(c.Servers) == 0 {
 		return fmt.Errorf("--server: say where the server is, https://HOST:PORT")
@@ -41,7 +41,7 @@ func check(c Config) error {
 
 var notInLabels = regexp.MustCompile(`[^a-z0-9-]+`)
 
-// machineName is the machine's name, made into a DNS label.
+// machineName is the host name as a DNS label.
 func machineName() string {
 	name, err := os.Hostname()
 	if err != nil {

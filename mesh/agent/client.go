@@ -25,12 +25,12 @@ const (
 	firstPause, lastPause = 500 * time.Millisecond, 15 * time.Second
 )
 
-// client calls servers that share a database: one of them, as long as it
-// answers, and then the next. Whatever one has granted, all know.
+// client calls servers that share a database: one of them as long as it
+// answers, then the next. All servers know the same tokens and nodes.
 type client struct {
 	servers    []server     // set once
 	credential string       // set once, when it is known
-	current    atomic.Int64 // which of the servers is called
+	current    atomic.Int64 // index of the server in use
 }
 
 type server struct {
@@ -38,8 +38,8 @@ type server struct {
 	http *http.Client
 }
 
-// add adds a server. A dead machine answers nothing at all, so connecting to one
-// has little time.
+// add adds a server. Its connect timeout is short, because a dead machine does
+// not answer at all.
 func (c *client) add(url string, config *tls.Config) {
 	c.servers = append(c.servers, server{strings.TrimSuffix(url, "/"), &http.Client{Transport: &http.Transport{
 		TLSClientConfig: config, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext,
@@ -47,13 +47,13 @@ func (c *client) add(url string, config *tls.Config) {
 	}}})
 }
 
-// leave goes on to the next server, unless somebody else has done so since a
-// call began.
+// leave switches to the next server, unless another call has switched since
+// this one began.
 func (c *client) leave(called int64) {
 	c.current.CompareAndSwap(called, (called+1)%int64(len(c.servers)))
 }
 
-// refusal is the server's no.
+// refusal is a refusal by the server.
 type refusal struct {
 	Code    int    `json:"code"`
 	Reason  string `json:"reason"`
@@ -62,14 +62,14 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Message }
 
-// refusedFor says whether the server said no for this reason.
+// refusedFor reports whether the server refused for this reason.
 func refusedFor(err error, reason string) bool {
 	var r *refusal
 	return errors.As(err, &r) && r.Reason == reason
 }
 
-// final says whether asking again can change nothing: the server has said no, or
-// is not the one that we trust.
+// final reports whether a retry is useless: the server has refused, or is not
+// the one that we trust.
 func final(err error) bool {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -78,8 +78,8 @@ func final(err error) bool {
 	return untrusted(err)
 }
 
-// call posts to a path, with a body if there is one to send, and reads the
-// answer if somebody wants it.
+// call posts to a path, with an optional body, and decodes the answer into
+// into, if given.
 func (c *client) call(ctx context.Context, path string, send any, into ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func (c *client) do(ctx context.Context, method, path string, body io.Reader, in
 		if json.Unmarshal(data, r) != nil || r.Message == "" {
 			r.Message = fmt.Sprintf("%s answered %s", path, resp.Status)
 		}
-		r.Code = resp.StatusCode // what a proxy says counts too
+		r.Code = resp.StatusCode // the status of a proxy counts too
 		return r
 	}
 	for _, v := range into {
@@ -131,9 +131,9 @@ func (c *client) do(ctx context.Context, method, path string, body io.Reader, in
 	return nil
 }
 
-// retry repeats a call until it succeeds, is refused for good, or ctx ends. All
-// servers are tried before it waits. It tells the log of the first failure of
-// each, and which one is next.
+// retry repeats a call until it succeeds, is refused for good, or ctx ends. It
+// tries all servers before it waits. It logs the first failure of each server,
+// and the next one.
 func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call func(context.Context) error) error {
 	pause, distrusted := firstPause, 0
 	for failures := 1; ; failures++ {
@@ -162,10 +162,10 @@ func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call 
 	}
 }
 
-// jitter keeps the nodes of a mesh from all coming back at once.
+// jitter spreads the retries of the nodes of a mesh.
 func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }
 
-// sleep waits, and says whether the time passed before ctx ended.
+// sleep waits, and reports whether the time passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// hookPause is how long after a command that failed it is run again.
+	// hookPause is the pause before a failed command runs again.
 	hookPause = 2 * time.Second
-	// wordTimeout bounds how long the server is told after the deadline: it may
-	// only be restarting.
-	wordTimeout = 30 * time.Second
+	// ackTimeout bounds the attempts to send the acknowledgement after the
+	// deadline: the server may be restarting.
+	ackTimeout = 30 * time.Second
 )
 
-// drain finishes the node's connections within a time, and tells the server when
-// it has. When it has not, it says nothing: the server removes the node at the
-// deadline, and records that it did so without the node's word.
+// drain finishes the node's connections within a time, and then sends the
+// acknowledgement. If it does not finish, it sends none: the server removes the
+// node at the deadline, and records that there was no acknowledgement.
 func (a *Agent) drain(ctx context.Context, within time.Duration) error {
 	a.dir.state.Leaving = true
 	if err := a.dir.save(); err != nil {
@@ -35,17 +35,17 @@ func (a *Agent) drain(ctx context.Context, within time.Duration) error {
 		a.relay.cut()
 		return a.awaitRemoval(ctx)
 	}
-	bounded, cancel = context.WithTimeout(ctx, wordTimeout)
+	bounded, cancel = context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	err := a.client.retry(bounded, a.log, "drained", func(ctx context.Context) error { return a.client.call(ctx, v1alpha1.DrainedPath, nil) })
 	if err != nil && !refusedFor(err, v1alpha1.ReasonUnknownNode) {
-		return fmt.Errorf("drained, but the server could not be told: %w; start again to tell it", err)
+		return fmt.Errorf("drained, but the server did not get the acknowledgement: %w; start the agent again to send it", err)
 	}
 	return a.left("drained")
 }
 
-// finish takes no more connections, runs the operator's command and waits for
-// the connections that are left. It says whether all of it was done in time.
+// finish stops accepting connections, runs the operator's command and waits for
+// the open connections. It reports whether all of it ended in time.
 func (a *Agent) finish(ctx context.Context) bool {
 	a.relay.stop()
 	for a.config.OnDrain != "" {
@@ -61,7 +61,7 @@ func (a *Agent) finish(ctx context.Context) bool {
 	return a.relay.wait(ctx)
 }
 
-// hook runs the operator's command. It is killed at the deadline.
+// hook runs the operator's command and kills it at the deadline.
 func (a *Agent) hook(ctx context.Context) error {
 	left := 0
 	if deadline, ok := ctx.Deadline(); ok {
@@ -74,10 +74,10 @@ func (a *Agent) hook(ctx context.Context) error {
 	return cmd.Run()
 }
 
-// awaitRemoval waits until the server has removed the node. That it does not
-// know us any more is what we wait for; the loops notice it.
+// awaitRemoval waits until the server has removed the node: the loops then get
+// UnknownNode.
 func (a *Agent) awaitRemoval(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, wordTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	select {
 	case <-a.gone:

@@ -13,10 +13,10 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
-// nameTries is how often a machine whose name is taken asks with a suffix.
+// nameTries bounds the attempts with a suffix when the machine's name is taken.
 const nameTries = 5
 
-// join makes the agent a node: by what it has kept, or by enrolling.
+// join makes the agent a node: from its stored state, or by enrolling.
 func (a *Agent) join(ctx context.Context) error {
 	s := &a.dir.state
 	if s.UID == "" {
@@ -57,8 +57,8 @@ func (a *Agent) join(ctx context.Context) error {
 	return nil
 }
 
-// draft writes down what the agent is about to ask for. A draft of an earlier
-// run by the same token is kept: the server may have granted it already.
+// draft saves the enrolment request before it is sent. It keeps a draft of an
+// earlier run with the same token: the server may have granted it already.
 func (a *Agent) draft() error {
 	s := &a.dir.state
 	if a.config.Token == "" {
@@ -83,7 +83,7 @@ func (a *Agent) draft() error {
 	return a.dir.save()
 }
 
-// enrol asks to be let in, for as long as the server does not answer.
+// enrol sends the enrolment, with retries while no server answers.
 func (a *Agent) enrol(ctx context.Context) error {
 	s := &a.dir.state
 	for try := 1; ; try++ {

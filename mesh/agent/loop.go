@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// pollWait is how long the server may keep a poll.
+	// pollWait is how long the server may hold a poll.
 	pollWait = 25 * time.Second
-	// firstHeartbeat is for a server that has not said yet how often.
+	// firstHeartbeat is the interval until the server has sent one.
 	firstHeartbeat = 10 * time.Second
 )
 
-// loops is heard of and keeps the list of peers until the context ends. Each
-// loop is independent of the other: a drain is noticed by the poll at once, and
-// by a heartbeat when polls do not get through.
+// loops sends heartbeats and updates the list of peers until the context ends.
+// The two loops are independent: the poll notices a drain at once, and a
+// heartbeat notices it when polls fail.
 func (a *Agent) loops(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { a.beat(ctx) })
+	running.Go(func() { a.sendHeartbeats(ctx) })
 	running.Go(func() { a.poll(ctx) })
 	running.Wait()
 }
 
-// beat is heard of.
-func (a *Agent) beat(ctx context.Context) {
+// sendHeartbeats sends heartbeats.
+func (a *Agent) sendHeartbeats(ctx context.Context) {
 	every := firstHeartbeat
 	for {
 		var answer v1alpha1.Heartbeat
@@ -36,7 +36,7 @@ func (a *Agent) beat(ctx context.Context) {
 			return a.client.call(ctx, v1alpha1.HeartbeatPath, nil, &answer)
 		})
 		if err == nil {
-			a.obey(answer.Self)
+			a.noteDrain(answer.Self)
 			every = max(time.Duration(answer.HeartbeatSeconds)*time.Second, time.Second)
 		} else if a.refused(ctx, err) {
 			return
@@ -47,7 +47,7 @@ func (a *Agent) beat(ctx context.Context) {
 	}
 }
 
-// poll keeps the list of peers.
+// poll updates the list of peers.
 func (a *Agent) poll(ctx context.Context) {
 	var since int64
 	for ctx.Err() == nil {
@@ -67,7 +67,7 @@ func (a *Agent) poll(ctx context.Context) {
 			continue
 		}
 		since = answer.Revision
-		a.obey(answer.Self)
+		a.noteDrain(answer.Self)
 		if answer.Changed {
 			a.log.Debug("peers", "count", len(answer.Peers))
 			if err := a.dir.savePeers(answer.Peers); err != nil {
@@ -77,17 +77,17 @@ func (a *Agent) poll(ctx context.Context) {
 	}
 }
 
-// obey passes on that we are to leave.
-func (a *Agent) obey(self v1alpha1.Self) {
+// noteDrain passes a drain request to Run.
+func (a *Agent) noteDrain(self v1alpha1.Self) {
 	if self.Draining {
 		select {
 		case a.asked <- time.Duration(self.DrainSeconds) * time.Second:
-		default: // it is known
+		default: // already noted
 		}
 	}
 }
 
-// refused says whether there is no more to ask.
+// refused reports whether the refusal is final, and logs it.
 func (a *Agent) refused(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true

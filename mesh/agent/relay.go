@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// dialTimeout is how long the place that connections are relayed to may take to
-// accept one.
+// dialTimeout bounds the connection to the target.
 const dialTimeout = 10 * time.Second
 
-// relay passes connections on. They are what a node has to finish before it
-// leaves. A nil relay has none.
+// relay forwards connections. A node finishes them before it leaves. A nil
+// relay has none.
 type relay struct {
 	listener net.Listener
 	forward  string
@@ -26,12 +25,12 @@ type relay struct {
 	stopping  sync.Once
 
 	mu     sync.Mutex
-	open   map[net.Conn]bool // incoming ones; guarded by mu
+	open   map[net.Conn]bool // incoming connections; guarded by mu
 	ended  chan struct{}     // closed when stopped and open is empty; guarded by mu
-	closed bool              // no more are accepted; guarded by mu
+	closed bool              // accepts no more; guarded by mu
 }
 
-// listen opens the address, if there is one, and relays from then on.
+// listen opens the address, if there is one, and starts to relay.
 func listen(c Config, log *slog.Logger) (*relay, error) {
 	if c.Listen == "" {
 		return nil, nil
@@ -45,8 +44,8 @@ func listen(c Config, log *slog.Logger) (*relay, error) {
 	return r, nil
 }
 
-// address is what peers are told. A relay that listens everywhere is reached by
-// the machine's name.
+// address is the address that peers see. A relay that listens on all interfaces
+// is reached by the machine's name.
 func (r *relay) address(advertise string) string {
 	if r == nil || advertise != "" {
 		return advertise
@@ -65,7 +64,7 @@ func (r *relay) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files, most often: it passes
+		if err != nil { // usually too many open files: temporary
 			r.log.Warn("a connection could not be accepted", "error", err)
 			time.Sleep(100 * time.Millisecond)
 			continue
@@ -76,7 +75,7 @@ func (r *relay) accept() {
 	}
 }
 
-// begin notes a connection, or closes one that came too late.
+// begin records a connection, or closes it if the relay has stopped.
 func (r *relay) begin(conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,8 +115,8 @@ func (r *relay) serve(conn net.Conn) {
 	<-back
 }
 
-// pass copies one way, and then says that there is no more. The other way goes
-// on: many protocols end one side first.
+// pass copies one direction, and then closes its write side. The other
+// direction continues: many protocols end one side first.
 func pass(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(*net.TCPConn)
@@ -129,7 +128,7 @@ func pass(to, from net.Conn) {
 	_ = half.CloseWrite()
 }
 
-// stop takes no more connections. Those that are open go on.
+// stop accepts no more connections. Open ones continue.
 func (r *relay) stop() {
 	if r == nil {
 		return
@@ -146,7 +145,7 @@ func (r *relay) stop() {
 	})
 }
 
-// wait says whether the last connection ended in time. Call it after stop.
+// wait reports whether the last connection ended in time. Call it after stop.
 func (r *relay) wait(ctx context.Context) bool {
 	if r == nil {
 		return true
@@ -154,7 +153,7 @@ func (r *relay) wait(ctx context.Context) bool {
 	select {
 	case <-r.ended:
 		return true
-	default: // it may have ended although the time is over too
+	default: // both may be ready: an ended connection counts
 	}
 	select {
 	case <-r.ended:
@@ -164,7 +163,7 @@ func (r *relay) wait(ctx context.Context) bool {
 	}
 }
 
-// count is how many connections are open.
+// count is the number of open connections.
 func (r *relay) count() int {
 	if r == nil {
 		return 0
@@ -174,7 +173,7 @@ func (r *relay) count() int {
 	return len(r.open)
 }
 
-// cut ends the connections that are open.
+// cut closes the open connections.
 func (r *relay) cut() {
 	if r == nil {
 		return
@@ -186,7 +185,7 @@ func (r *relay) cut() {
 	}
 }
 
-// close ends everything.
+// close stops the relay and closes all connections.
 func (r *relay) close() {
 	r.stop()
 	r.cut()

@@ -19,34 +19,34 @@ const (
 	lockFile  = "lock"
 )
 
-// state is what an agent must not forget.
+// state is the durable state of an agent.
 type state struct {
-	Server string `json:"server"` // or several, with commas between
-	// TokenID is the public part of the token that the enrolment below is for.
+	Server string `json:"server"` // one URL, or several separated by commas
+	// TokenID is the public part of the token of this enrolment.
 	TokenID string `json:"tokenID"`
-	// Nonce and Secret are made before the agent asks to be let in: the same
-	// question can be asked again after any crash.
+	// Nonce and Secret are stored before the agent enrols, so that it can
+	// repeat the same request after any crash.
 	Nonce  string `json:"nonce"`
 	Secret string `json:"secret"`
 	Name   string `json:"name"`
-	// UID is who the server says we are. Empty: not enrolled yet, or not known to
-	// be.
+	// UID is the node's uid on the server. Empty: not enrolled, or the answer
+	// is not known yet.
 	UID     string `json:"uid,omitempty"`
 	Project string `json:"project,omitempty"`
-	// Authority is the certificate that a --ca-hash led to, in PEM.
+	// Authority is the CA certificate that matched --ca-hash, in PEM.
 	Authority string `json:"authority,omitempty"`
-	// Leaving: the node is on its way out.
+	// Leaving: the node is leaving the mesh.
 	Leaving bool `json:"leaving,omitempty"`
 }
 
-// directory is where an agent keeps what it knows. One agent has it at a time.
+// directory holds the agent's files. A lock admits one agent at a time.
 type directory struct {
 	dir   string
 	lock  *os.File
 	state state
 }
 
-// openDirectory makes or opens a directory and reads what is there.
+// openDirectory makes or opens a directory and reads its state.
 func openDirectory(dir string) (*directory, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
@@ -76,13 +76,13 @@ func openDirectory(dir string) (*directory, error) {
 
 func (d *directory) path(name string) string { return filepath.Join(d.dir, name) }
 
-// close gives the directory free.
+// close releases the lock.
 func (d *directory) close() { _ = d.lock.Close() }
 
 // save makes the state durable.
 func (d *directory) save() error { return writeFile(d.path(stateFile), d.state) }
 
-// savePeers replaces the list of peers, for whoever reads it.
+// savePeers replaces the file with the list of peers.
 func (d *directory) savePeers(peers []v1alpha1.Peer) error {
 	return writeFile(d.path(peersFile), struct {
 		Project string          `json:"project"`
@@ -91,7 +91,7 @@ func (d *directory) savePeers(peers []v1alpha1.Peer) error {
 	}{d.state.Project, d.state.Name, append([]v1alpha1.Peer{}, peers...)})
 }
 
-// forget removes what is of no use to a node that has left.
+// forget removes the files that a node that has left does not need.
 func (d *directory) forget() error {
 	for _, name := range []string{peersFile, stateFile} {
 		if err := os.Remove(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +101,8 @@ func (d *directory) forget() error {
 	return nil
 }
 
-// writeFile replaces a file whole: a reader sees the old or the new one, and so
-// does who comes after a power cut.
+// writeFile replaces a file atomically and durably: a reader sees the old or
+// the new content, also after a power cut.
 func writeFile(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

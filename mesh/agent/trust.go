@@ -14,17 +14,17 @@ import (
 	"strings"
 )
 
-// hashPrefix begins the fingerprint of an authority.
+// hashPrefix begins the fingerprint of a CA.
 const hashPrefix = "sha256:"
 
-// Fingerprint names an authority by its public key, as --ca-hash takes it.
+// Fingerprint identifies a CA by its public key, as --ca-hash takes it.
 func Fingerprint(authority *x509.Certificate) string {
 	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// trust says whom the agent takes for a server of its. known is an authority that
-// it has kept; learned is called with the one that a fingerprint led to.
+// trust makes the TLS configuration for a server. known is a stored CA; learned
+// is called with the CA that matched a fingerprint.
 func trust(c Config, server, known string, learned func(*x509.Certificate)) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
@@ -42,9 +42,9 @@ func trust(c Config, server, known string, learned func(*x509.Certificate)) (*tl
 		if raw, err := hex.DecodeString(digest); !ok || err != nil || len(raw) != sha256.Size {
 			return nil, fmt.Errorf("--ca-hash %q: want sha256: and 64 hexadecimal digits", c.CAHash)
 		}
-		// The authority is not known yet: it comes with the server's own
-		// certificate, is recognized by its fingerprint, and then everything is
-		// checked as usual.
+		// The CA is not known yet: the server sends it with its own
+		// certificate, the fingerprint identifies it, and then the usual checks
+		// apply.
 		u, err := url.Parse(server)
 		if err != nil {
 			return nil, err
@@ -65,9 +65,9 @@ func trust(c Config, server, known string, learned func(*x509.Certificate)) (*tl
 	return config, nil
 }
 
-// pinned checks a server's certificates against the authority with a
-// fingerprint, which must be among them. The host is the one that was asked for:
-// a connection to an address does not name one.
+// pinned checks a server's certificates against the CA with a fingerprint,
+// which must be among them. host is the requested one, because a connection to
+// an IP address names none.
 func pinned(shown []*x509.Certificate, host, fingerprint string) (*x509.Certificate, error) {
 	for _, authority := range shown {
 		if subtle.ConstantTimeCompare([]byte(Fingerprint(authority)), []byte(fingerprint)) != 1 {
@@ -84,9 +84,9 @@ func pinned(shown []*x509.Certificate, host, fingerprint string) (*x509.Certific
 	return nil, fmt.Errorf("no certificate that the server has shown has the fingerprint %s: this is not the server that the token is for", fingerprint)
 }
 
-// untrusted says whether a server was refused for its certificate. One that is
-// not valid at this time is another matter: a machine that has just been started
-// may not know the time yet.
+// untrusted reports whether a server was refused for its certificate. An
+// expired or not yet valid certificate does not count: the clock of a machine
+// that has just started may be wrong.
 func untrusted(err error) bool {
 	var refused *tls.CertificateVerificationError
 	var invalid x509.CertificateInvalidError

@@ -1,6 +1,6 @@
-// Package v1alpha1 is what a node and the server say to each other, and the API
-// type that a node is shown as, mesh.exeunt.dev/v1alpha1 MeshNode. It is plain
-// values: it knows no database and no HTTP but the paths.
+// Package v1alpha1 holds the messages between node and server, and the API type
+// of a node, mesh.exeunt.dev/v1alpha1 MeshNode. It has plain values and paths
+// only: no database, no HTTP.
 package v1alpha1
 
 import (
@@ -9,16 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is where MeshNode is.
+// GroupVersion is the API group of MeshNode.
 var GroupVersion = schema.GroupVersion{Group: "mesh.exeunt.dev", Version: "v1alpha1"}
 
-// Finalizer is held by the mesh on every node until the node has left: so
-// whoever deletes the object, or its namespace, drains the node.
+// Finalizer is on every node until the node has left, so that the deletion of
+// the object, or of its namespace, drains the node.
 const Finalizer = "mesh.exeunt.dev/drain"
 
-// MeshNode is a node that has enrolled, and the peer that the others see. It is
-// in the namespace that is its project. Enrolment makes it; deleting it drains
-// the node.
+// MeshNode is an enrolled node, and the peer that other nodes see. Its
+// namespace is its project. Enrolment creates it; deleting it drains the node.
 type MeshNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -31,33 +30,34 @@ type MeshNode struct {
 type MeshNodeSpec struct {
 	// TokenID is the bootstrap token that let the node in.
 	TokenID string `json:"tokenID"`
-	// ProvisionedResource is what that token was made for, if not for a person.
+	// ProvisionedResource is the resource that the token was minted for, if
+	// any.
 	ProvisionedResource string `json:"provisionedResource,omitempty"`
-	// Address is where peers reach the node, HOST:PORT. Empty: nowhere.
+	// Address is where peers reach the node, HOST:PORT. Empty: not reachable.
 	Address string `json:"address,omitempty"`
-	// DrainTimeoutSeconds is how long the node may take to finish its
-	// connections before it is removed without its word.
+	// DrainTimeoutSeconds bounds the node's drain; afterwards it is removed
+	// without acknowledgement.
 	DrainTimeoutSeconds int64 `json:"drainTimeoutSeconds"`
 }
 
-// Phase is how a node is.
+// Phase is the state of a node.
 type Phase string
 
 // The phases.
 const (
 	PhaseReady       Phase = "Ready"
-	PhaseUnreachable Phase = "Unreachable" // no heartbeat for a while
+	PhaseUnreachable Phase = "Unreachable" // no heartbeat in time
 	PhaseDraining    Phase = "Draining"    // asked to finish and leave
-	PhaseLeft        Phase = "Left"        // out of the mesh; the object waits for somebody else's finalizer
+	PhaseLeft        Phase = "Left"        // out of the mesh; another client's finalizer keeps the object
 )
 
-// MeshNodeStatus is what the mesh knows about a node. It is written when
-// something changes, not at every heartbeat.
+// MeshNodeStatus is the mesh's view of a node. It is written on changes, not at
+// every heartbeat.
 type MeshNodeStatus struct {
 	Phase Phase `json:"phase"`
 	// LastSeen is the newest heartbeat when this status was written.
 	LastSeen metav1.Time `json:"lastSeen"`
-	// DrainDeadline is when a draining node is removed without its word.
+	// DrainDeadline is when a draining node is removed without acknowledgement.
 	DrainDeadline *metav1.Time       `json:"drainDeadline,omitempty"`
 	Conditions    []metav1.Condition `json:"conditions,omitempty"`
 }

@@ -2,81 +2,80 @@ package v1alpha1
 
 import "time"
 
-// Where the server answers. Refusals are a metav1.Status whose reason is one of
-// the reasons below.
+// Paths on the server. Refusals are a metav1.Status whose reason is one of the
+// reasons below.
 const (
-	// Path is the root of all of it.
+	// Path is the root of all paths.
 	Path = "/exeunt/mesh/"
-	// NodePath is the root of what nodes call. The server finds out by itself who
-	// calls there: by a bootstrap token, or by a node's own credential.
+	// NodePath is the root of the nodes' requests. The server authenticates
+	// there by a bootstrap token, or by a node's own credential.
 	NodePath = Path + "node/"
 
 	EnrolPath     = NodePath + "enrol"     // POST EnrolRequest, EnrolAnswer
 	HeartbeatPath = NodePath + "heartbeat" // POST, Heartbeat
 	PeersPath     = NodePath + "peers"     // GET ?since=REVISION&wait=DURATION, Peers
-	LeavePath     = NodePath + "leave"     // POST: drain me
-	DrainedPath   = NodePath + "drained"   // POST: I have finished; forget me
+	LeavePath     = NodePath + "leave"     // POST: request a drain of this node
+	DrainedPath   = NodePath + "drained"   // POST: the drain is finished; remove this node
 
 	TokensPath = Path + "tokens" // POST TokenRequest, Token; GET ?project=, TokenList; DELETE /ID, Token
 )
 
 // The reasons of a refusal, for programs.
 const (
-	ReasonUnknownToken   = "UnknownToken"   // no such token, or not its secret: which, is not said
-	ReasonTokenConsumed  = "TokenConsumed"  // a node has enrolled by it
+	ReasonUnknownToken   = "UnknownToken"   // unknown token or wrong secret: the answer does not say which
+	ReasonTokenConsumed  = "TokenConsumed"  // a node has enrolled with it
 	ReasonTokenExpired   = "TokenExpired"   // it was not used in time
-	ReasonTokenRevoked   = "TokenRevoked"   // it was made worthless
+	ReasonTokenRevoked   = "TokenRevoked"   // it was revoked
 	ReasonWrongProject   = "WrongProject"   // it is for another project
 	ReasonNonceReplayed  = "NonceReplayed"  // the nonce was used by another enrolment
 	ReasonNameTaken      = "NameTaken"      // the project has a node of that name
 	ReasonProjectGone    = "ProjectGone"    // the namespace is missing or terminating
-	ReasonUnknownNode    = "UnknownNode"    // no such node, or not its credential: it has left, or never was
-	ReasonNotDraining    = "NotDraining"    // nobody asked the node to leave
-	ReasonNodeRegistered = "NodeRegistered" // a node still holds what was asked for
+	ReasonUnknownNode    = "UnknownNode"    // unknown node or wrong credential: it has left, or never enrolled
+	ReasonNotDraining    = "NotDraining"    // no drain was requested
+	ReasonNodeRegistered = "NodeRegistered" // a node is still registered
 )
 
-// EnrolRequest asks to let a node in. Sent again word for word, it gets the
-// same answer for as long as the node is in the mesh: an answer that was lost on
-// the way costs nothing.
+// EnrolRequest asks to admit a node. It is idempotent while the node is in the
+// mesh: a node that lost the answer sends the same request again.
 type EnrolRequest struct {
 	// Token is the whole text of a bootstrap token.
 	Token string `json:"token"`
 	// Project, if given, must be the token's.
 	Project string `json:"project,omitempty"`
-	// Nonce is made at random for each enrolment, and never used for a second.
+	// Nonce is random, new for each enrolment.
 	Nonce string `json:"nonce"`
-	// Secret is the node's own secret from now on. The node makes it, and keeps
-	// it, before it asks: so no crash can separate a node from its credential.
+	// Secret is the node's own secret from now on. The node makes and stores it
+	// before it enrols, so that no crash can separate a node from its
+	// credential.
 	Secret string `json:"secret"`
 	// Name is the node's name, a DNS label.
 	Name string `json:"name"`
-	// Address is where peers reach the node, HOST:PORT. Empty: nowhere.
+	// Address is where peers reach the node, HOST:PORT. Empty: not reachable.
 	Address string `json:"address,omitempty"`
-	// DrainTimeoutSeconds is how long the node may take to drain; 0: the
-	// server's default.
+	// DrainTimeoutSeconds bounds the node's drain; 0: the server's default.
 	DrainTimeoutSeconds int64 `json:"drainTimeoutSeconds,omitempty"`
 }
 
-// EnrolAnswer says who the node is.
+// EnrolAnswer identifies the node.
 type EnrolAnswer struct {
 	UID     string `json:"uid"`
 	Project string `json:"project"`
 	Name    string `json:"name"`
-	// HeartbeatSeconds is how often the node should be heard of.
+	// HeartbeatSeconds is the interval of heartbeats.
 	HeartbeatSeconds int64 `json:"heartbeatSeconds"`
 }
 
 // CredentialPrefix begins a node's credential.
 const CredentialPrefix = "exn_"
 
-// Credential is what a node shows as its bearer token.
+// Credential is the node's bearer token.
 func Credential(uid, secret string) string { return CredentialPrefix + uid + "_" + secret }
 
-// Self is what the server wants of a node.
+// Self is the server's request to a node.
 type Self struct {
-	// Draining: finish your connections, then say so.
+	// Draining: finish all connections, then acknowledge.
 	Draining bool `json:"draining"`
-	// DrainSeconds is how long there is left for it.
+	// DrainSeconds is the time left for the drain.
 	DrainSeconds int64 `json:"drainSeconds,omitempty"`
 }
 
@@ -86,21 +85,21 @@ type Heartbeat struct {
 	HeartbeatSeconds int64 `json:"heartbeatSeconds"`
 }
 
-// Peer is a node as the others see it.
+// Peer is a node as its peers see it.
 type Peer struct {
 	UID     string `json:"uid"`
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"`
-	// Phase Draining: finish what you have with it and begin nothing new.
+	// Phase Draining: finish existing connections and open no new ones.
 	Phase Phase `json:"phase"`
 }
 
-// Peers are the others in the project.
+// Peers are the other nodes of the project.
 type Peers struct {
-	// Revision is to be asked for next, as since.
+	// Revision is the since of the next request.
 	Revision int64 `json:"revision"`
-	// Changed is false when nothing happened while the server waited: then there
-	// is no list.
+	// Changed is false when nothing changed during the wait: then there is no
+	// list.
 	Changed bool   `json:"changed"`
 	Self    Self   `json:"self"`
 	Peers   []Peer `json:"peers,omitempty"`
@@ -109,15 +108,15 @@ type Peers struct {
 // TokenRequest asks for a bootstrap token.
 type TokenRequest struct {
 	Project string `json:"project"`
-	// TTLSeconds is how long the token can be used: 5 minutes to 24 hours.
+	// TTLSeconds is the lifetime of the token: 5 minutes to 24 hours.
 	TTLSeconds int64 `json:"ttlSeconds"`
 }
 
-// Token is a bootstrap token as people see it.
+// Token is a bootstrap token in its API form.
 type Token struct {
 	ID      string `json:"id"`
 	Project string `json:"project"`
-	// Text is what a node enrols with. It is shown once, to who made the token.
+	// Text is what a node enrols with. Only the answer to its creation has it.
 	Text                string     `json:"text,omitempty"`
 	State               string     `json:"state"`
 	ProvisionedResource string     `json:"provisionedResource,omitempty"`
@@ -125,8 +124,8 @@ type Token struct {
 	CreatedBy           string     `json:"createdBy"`
 	ExpiresAt           time.Time  `json:"expiresAt"`
 	EndedAt             *time.Time `json:"endedAt,omitempty"`
-	// Node is the name of the node that came by it; LeftAt and LeftHow say how
-	// that one left.
+	// Node is the name of the node that used it; LeftAt and LeftHow say when
+	// and how that node left.
 	Node    string     `json:"node,omitempty"`
 	LeftAt  *time.Time `json:"leftAt,omitempty"`
 	LeftHow string     `json:"leftHow,omitempty"`

@@ -80,7 +80,7 @@ func TestDrainHangs(t *testing.T) {
 		w.double.Set(crossplane.Behaviour{MuteNodes: true})
 		w.kubectl("delete", "pr", "web", "--wait=false")
 		xr := w.status("web", "xr.name")
-		w.holds("web", "Deregistering", "waiting for the node to leave the mesh", "peer "+xr, "it is heard of; draining, removed without its word at ")
+		w.holds("web", "Deregistering", "waiting for the node to leave the mesh", "peer "+xr, "it sends heartbeats; draining, removed without acknowledgement at ")
 		w.untouched("web")
 		w.says("report", w.why("pr/web"), "is the broker's: Deregistering: waiting for the node to leave the mesh",
 			"WaitsFor: MeshNode "+xr+" in namespace default is being deleted",

@@ -22,7 +22,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// The numbers are those of spec 1, "Life of a Deployment and its descendants".
+// The numbers are those of the garbage collection proposal, "Life of a Deployment and its descendants".
 // One thing is as Kubernetes has it today and not as the proposal has it: the
 // ReplicaSet gets no orphan finalizer, which would orphan its pods.
 

@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// each runs a test on a server of each engine whose nodes are heard of every
+// each runs a test on a server of each engine whose nodes send a heartbeat every
 // second. It has a namespace "shop".
 func each(t *testing.T, test func(t *testing.T, s *harness.Server)) {
 	t.Helper()
@@ -124,7 +124,7 @@ func TestUnreachable(t *testing.T) {
 		s.Kill()
 		s.Start()
 		kubectl(t, s, "wait", "--for=delete", "meshnode/alpha", "--timeout=60s")
-		const want = "unreachable, not heard of since"
+		const want = "unreachable, no heartbeat since"
 		if list := exeunt(t, s, "node", "token", "list", "-n", "shop"); !strings.Contains(list, want) {
 			t.Errorf("tokens:\n%s", list)
 		}
@@ -199,7 +199,7 @@ func TestKills(t *testing.T) {
 }
 
 // TestReplicas: a node that knows two servers joins by one, which is killed. It is
-// heard of by the other, drains by it with a connection open, and leaves.
+// sends heartbeats to the other, drains by it with a connection open, and leaves.
 func TestReplicas(t *testing.T) {
 	one := harness.Start(t, harness.Postgres, "--mesh-heartbeat", "1s")
 	two := one.Replica(t)
