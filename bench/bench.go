@@ -1,6 +1,5 @@
-// Package bench puts load on a Kubernetes API server and measures it. It knows
-// nothing of Exeunt: any server that a kubeconfig leads to can be measured the
-// same way, which is what makes the figures comparable.
+// Package bench puts load on a Kubernetes API server and measures it. It works
+// with any server that a kubeconfig names, so the figures are comparable.
 //
 // Every workload is one function: RunCreate, RunGet, RunList, RunWatch,
 // RunUpdate, RunPatch, RunDelete and RunStart. Each takes a Config and returns a Result. Load and
@@ -20,44 +19,45 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says which server to load and how much. The zero value of a field is
-// its default.
+// Config names the server and sets the load. The zero value of a field is its
+// default.
 type Config struct {
-	// REST leads to the server. It is required, except by RunStart.
+	// REST is the client configuration. It is required, except by RunStart.
 	REST *rest.Config
 	// Namespace holds everything that a run makes. Default "bench".
 	Namespace string
-	// Clients is how many requests are under way at once. Default 32.
+	// Clients is the number of concurrent requests. Default 32.
 	Clients int
-	// Connections is how many TCP connections the clients share, and how many
-	// more the watchers share. Default 8, but no more than Clients.
+	// Connections is the number of TCP connections of the clients, and of
+	// further ones for the watchers. Default 8, but no more than Clients.
 	Connections int
-	// Objects is how many ConfigMaps are made, read, listed, changed and
-	// deleted. Default 10,000.
+	// Objects is the number of ConfigMaps to create, read, list, change and
+	// delete. Default 10,000.
 	Objects int
 	// Size is the number of bytes of data in each ConfigMap. Default 1,024.
 	Size int
 	// Duration is how long RunGet reads and RunWatch writes. Default 10 s.
 	Duration time.Duration
-	// Rounds is how many lists of each sort RunList asks for, and how often
+	// Rounds is how many lists of each kind RunList requests, and how often
 	// RunStart starts the server. Default 10.
 	Rounds int
 	// Watchers is how many watches RunWatch opens. Default 100.
 	Watchers int
 	// Writers is how many clients write for the watchers. Default 4.
 	Writers int
-	// Events ends RunWatch after so many writes instead of after Duration.
+	// Events ends RunWatch after this number of writes instead of after
+	// Duration.
 	Events int
-	// Seeded says that the objects are there already, as after RunCreate, so
-	// that other workloads need not make them.
+	// Seeded says that the objects exist already, as after RunCreate, so that
+	// other workloads do not make them.
 	Seeded bool
-	// PID names the server's process on this machine: its CPU time and memory
+	// PID is the server's process on this machine: its CPU time and memory
 	// become part of the result. Zero leaves them out.
 	PID int
 
 	// Command is the program, with arguments, that RunStart starts.
 	Command []string
-	// Kubeconfig is the file that leads to the server RunStart has started. It
+	// Kubeconfig is the kubeconfig file of the server that RunStart starts. It
 	// may be written during the start.
 	Kubeconfig string
 }
@@ -84,7 +84,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check refuses what no workload can do. It expects the defaults to be filled.
+// check refuses invalid values. It expects the defaults to be filled.
 func (c Config) check() error {
 	if c.REST == nil {
 		return errors.New("bench: no server to load")
@@ -98,7 +98,7 @@ func (c Config) check() error {
 		{"clients", c.Clients, 1, 100_000},
 		{"connections", c.Connections, 1, 100_000},
 		{"objects", c.Objects, 1, maxObjects},
-		{"size", c.Size, 1, 1 << 20}, // what Kubernetes lets a ConfigMap hold
+		{"size", c.Size, 1, 1 << 20}, // the maximum for a ConfigMap in Kubernetes
 		{"rounds", c.Rounds, 1, 1_000_000},
 		{"watchers", c.Watchers, 1, 100_000},
 		{"writers", c.Writers, 1, 1000},

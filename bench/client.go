@@ -17,13 +17,13 @@ import (
 
 const (
 	userAgent = "exeunt-bench"
-	// requestTimeout bounds every request that is not a watch, so that a server
-	// that hangs shows up as errors and not as silence.
+	// requestTimeout bounds every request except watches, so that a server that
+	// hangs shows up as errors.
 	requestTimeout = time.Minute
 )
 
-// Headers are shared by all requests: nothing on the way to the wire changes
-// them, and a user agent that is set spares every request a copy.
+// Headers are shared by all requests: the transport does not change them, and a
+// set user agent saves a copy per request.
 var (
 	plainHeader = http.Header{"Accept": {"application/json"}, "User-Agent": {userAgent}}
 	writeHeader = http.Header{"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {userAgent}}
@@ -31,22 +31,22 @@ var (
 	gzipHeader  = http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "User-Agent": {userAgent}}
 )
 
-// pool is a number of connections to one server. It is safe for concurrent use.
+// pool is a set of connections to one server. It is safe for concurrent use.
 type pool struct {
 	base  *url.URL
 	trips []http.RoundTripper
 }
 
-// openPool prepares n connections; each is made when it is first used.
+// openPool prepares n connections; each is opened on first use.
 func openPool(config *rest.Config, n int) (*pool, error) {
 	config = rest.CopyConfig(config)
-	// What is measured is named: an answer is compressed only when asked for.
+	// Compression is part of the measurement: only explicit requests get it.
 	config.DisableCompression = true
 	config.UserAgent = userAgent
 	config.GroupVersion, config.APIPath = nil, ""
 	if config.Dial == nil {
-		// client-go hands out one transport, and so one HTTP/2 connection, per
-		// configuration; a dialer of its own makes each call's unique.
+		// client-go shares one transport, and so one HTTP/2 connection, per
+		// configuration; an own dialer makes each configuration unique.
 		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	base, _, err := rest.DefaultServerUrlFor(config)
@@ -64,19 +64,19 @@ func openPool(config *rest.Config, n int) (*pool, error) {
 	return p, nil
 }
 
-// close ends the connections that no request uses.
+// close closes the idle connections.
 func (p *pool) close() {
 	for _, trip := range p.trips {
 		utilnet.CloseIdleConnectionsFor(trip)
 	}
 }
 
-// client spreads workers over the pool's connections.
+// client returns a client; clients are spread over the pool's connections.
 func (p *pool) client(worker int) client {
 	return client{base: p.base, trip: p.trips[worker%len(p.trips)]}
 }
 
-// connect makes every connection now, so that no workload pays for handshakes.
+// connect opens every connection now, so that no workload pays for handshakes.
 func (p *pool) connect(ctx context.Context) error {
 	for i := range p.trips {
 		if _, err := p.client(i).get(ctx, "/version", ""); err != nil {
@@ -86,14 +86,14 @@ func (p *pool) connect(ctx context.Context) error {
 	return nil
 }
 
-// client is one worker's way to the server.
+// client is one worker's connection to the server.
 type client struct {
 	base *url.URL
 	trip http.RoundTripper
 }
 
-// send sends a request and returns the answer, whose body the caller closes.
-// Any status but 2xx is a *statusError.
+// send sends a request and returns the response, whose body must be closed. Any
+// status but 2xx is a *statusError.
 func (c client) send(ctx context.Context, method, path, query string, header http.Header, body *payload) (*http.Response, error) {
 	target := *c.base
 	target.Path = strings.TrimSuffix(target.Path, "/") + path
@@ -122,8 +122,8 @@ func (c client) send(ctx context.Context, method, path, query string, header htt
 	return nil, &statusError{method: method, path: path, code: answer.StatusCode, text: string(bytes.TrimSpace(text))}
 }
 
-// discard sends a request and reads the answer to its end. It returns the
-// number of bytes in the answer's body.
+// discard sends a request and reads the response to its end. It returns the
+// number of bytes in the response's body.
 func (c client) discard(ctx context.Context, method, path, query string, header http.Header, body *payload) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (c client) discard(ctx context.Context, method, path, query string, header 
 	return n, nil
 }
 
-// get reads a small answer.
+// get reads a small response.
 func (c client) get(ctx context.Context, path, query string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -157,7 +157,7 @@ func (c client) get(ctx context.Context, path, query string) ([]byte, error) {
 	return data, nil
 }
 
-// statusError is an answer that is not a success.
+// statusError is a response whose status is not 2xx.
 type statusError struct {
 	method, path string
 	code         int
@@ -169,7 +169,7 @@ func (e *statusError) Error() string {
 }
 
 // payload is a request body in pieces. The pieces never change, so requests
-// can share them without copying, and a body can be sent again.
+// share them without copying, and a body can be sent again.
 type payload struct {
 	pieces [5]string
 }
@@ -188,7 +188,7 @@ func (p *payload) reader() io.ReadCloser {
 
 type payloadReader struct {
 	pieces [5]string
-	next   int // the piece to be read
+	next   int // index of the next piece
 }
 
 func (r *payloadReader) Read(dst []byte) (int, error) {

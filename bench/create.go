@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// RunCreate makes the objects, as fast as the clients can. It expects them not
-// to be there: one that is counts as an error.
+// RunCreate creates the objects as fast as the clients can. An object that
+// already exists counts as an error.
 func RunCreate(ctx context.Context, config Config) (Result, error) {
-	text() // made once, and not on the clock
+	text() // generated once, before the clock starts
 	return runOnEach(ctx, config, "create", (*session).create)
 }
 
@@ -18,8 +18,8 @@ func (s *session) create(ctx context.Context, c client, n int) (int64, error) {
 	return c.discard(ctx, http.MethodPost, s.path, "", writeHeader, configMap(n, s.Size))
 }
 
-// runOnEach does one thing to every object, once. What is not a create finds
-// them there.
+// runOnEach calls do once for every object. All workloads but create seed the
+// objects first.
 func runOnEach(ctx context.Context, config Config, name string, do func(*session, context.Context, client, int) (int64, error)) (Result, error) {
 	s, err := open(ctx, config)
 	if err != nil {
@@ -43,7 +43,7 @@ func runOnEach(ctx context.Context, config Config, name string, do func(*session
 	return Result{Workload: name, Measures: []Measure{measure}}, ctx.Err()
 }
 
-// onEach calls do for every object once, the clients all at once.
+// onEach calls do once for every object, with all clients.
 func (s *session) onEach(ctx context.Context, do func(c client, n int) (int64, error)) *tally {
 	var next atomic.Int64
 	return s.each(func(_ int, c client, t *tally) {

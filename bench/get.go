@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RunGet reads objects at random until the duration is over.
+// RunGet reads random objects for Duration.
 func RunGet(ctx context.Context, config Config) (Result, error) {
 	s, err := open(ctx, config)
 	if err != nil {

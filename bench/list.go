@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// RunList lists all objects in one answer, again and again, one request at a
-// time: as bytes that are only read, and decoded into Go objects as client-go
-// does it; each plain and compressed. Its p50 is the median to quote.
+// RunList lists all objects in one response, repeatedly, one request at a time:
+// as raw bytes, and decoded into Go objects as client-go does it; each plain
+// and compressed. Quote its p50.
 func RunList(ctx context.Context, config Config) (Result, error) {
 	s, err := open(ctx, config)
 	if err != nil {
@@ -58,12 +58,12 @@ func RunList(ctx context.Context, config Config) (Result, error) {
 	return result, ctx.Err()
 }
 
-// listRaw reads a list to its end and looks at nothing.
+// listRaw reads a list to its end without decoding it.
 func (s *session) listRaw(ctx context.Context, c client, header http.Header) (int64, error) {
 	return c.discard(ctx, http.MethodGet, s.path, "", header, nil)
 }
 
-// listDecoded reads a list into objects and makes sure that all are there.
+// listDecoded decodes a list and checks that it is complete.
 func (s *session) listDecoded(ctx context.Context, c client, header http.Header) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s *session) listDecoded(ctx context.Context, c client, header http.Header)
 	return wire.n, nil
 }
 
-// countingReader counts what passes.
+// countingReader counts the bytes that are read.
 type countingReader struct {
 	from io.Reader
 	n    int64

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// ownerLabel marks the namespaces that runs have made, and so may remove.
+// ownerLabel marks the namespaces that a benchmark made and may remove.
 const ownerLabel = "bench.exeunt.dev/run"
 
-// archiveAnnotation asks a server that archives what is deleted to forget what was
-// deleted in the namespace at once. To other servers it means nothing.
+// archiveAnnotation asks a server with an archive to keep no deleted objects of
+// the namespace. Other servers ignore it.
 const archiveAnnotation = "lifecycle.exeunt.dev/archive-for"
 
-// settle is how long a namespace may take to go.
+// settle is how long Cleanup waits for the removal of the namespace.
 const settle = 30 * time.Second
 
 // session is a prepared run: a checked configuration, open connections and the
@@ -28,7 +28,7 @@ type session struct {
 	path string // of the ConfigMaps
 }
 
-// open prepares a run. The caller closes the session's pool.
+// open prepares a run. The workload closes the session's pool.
 func open(ctx context.Context, config Config) (*session, error) {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
@@ -53,9 +53,9 @@ func (s *session) prepare(ctx context.Context) error {
 	return ensureNamespace(ctx, s.pool.client(0), s.Namespace)
 }
 
-// ensureNamespace makes the namespace or takes the one that an earlier run
-// left. A namespace that is somebody else's is refused: the run would fill it,
-// and Cleanup would remove it.
+// ensureNamespace makes the namespace or reuses that of an earlier run. It
+// refuses a namespace that no benchmark made: the run would fill it, and
+// Cleanup would remove it.
 func ensureNamespace(ctx context.Context, c client, name string) error {
 	ns, err := getNamespace(ctx, c, name)
 	switch {
@@ -86,7 +86,7 @@ type namespace struct {
 	} `json:"status"`
 }
 
-// getNamespace returns nil when there is none.
+// getNamespace returns nil if the namespace does not exist.
 func getNamespace(ctx context.Context, c client, name string) (*namespace, error) {
 	answer, err := c.get(ctx, "/api/v1/namespaces/"+name, "")
 	if hasCode(err, http.StatusNotFound) {
@@ -102,8 +102,8 @@ func getNamespace(ctx context.Context, c client, name string) (*namespace, error
 	return ns, nil
 }
 
-// Cleanup removes what runs have left: the ConfigMaps, then the namespace. A
-// namespace that no run has made is left alone.
+// Cleanup removes what runs left behind: the ConfigMaps, then the namespace. It
+// does not touch a namespace that no benchmark made.
 func Cleanup(ctx context.Context, config Config) error {
 	config = config.withDefaults()
 	if err := config.check(); err != nil {
@@ -132,8 +132,8 @@ func Cleanup(ctx context.Context, config Config) error {
 	return awaitGone(ctx, c, config.Namespace)
 }
 
-// awaitGone gives the server a while to remove the namespace. Its going is the
-// server's business: a slow one is no failure of the run.
+// awaitGone waits for the server to remove the namespace. A slow removal is not
+// an error of the run.
 func awaitGone(ctx context.Context, c client, name string) error {
 	deadline := time.Now().Add(settle)
 	for pause := 10 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, time.Second) {
@@ -150,7 +150,7 @@ func awaitGone(ctx context.Context, c client, name string) error {
 	return nil
 }
 
-// seed makes the objects that are not there yet.
+// seed makes the objects that do not exist yet.
 func (s *session) seed(ctx context.Context) error {
 	if s.Seeded {
 		return nil
@@ -168,8 +168,7 @@ func (s *session) seed(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// each runs work once for every client, all at once, and adds up what they
-// counted.
+// each runs work once for every client, concurrently, and adds up the tallies.
 func (s *session) each(work func(worker int, c client, t *tally)) *tally {
 	tallies := make([]tally, s.Clients)
 	var group sync.WaitGroup

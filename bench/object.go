@@ -13,19 +13,20 @@ const (
 	maxObjects = 10_000_000
 )
 
-// objectName is the name of the nth object. Names sort as their numbers do.
+// objectName is the name of the nth object. Names sort like their numbers.
 func objectName(n int) string {
 	digits := strconv.Itoa(n)
 	return namePrefix + "00000000"[:max(0, 8-len(digits))] + digits
 }
 
-// textSize is how much text the objects' data is cut from: large enough that
-// neighbours in a list do not repeat each other, which would flatter gzip.
+// textSize is the size of the text from which the objects' data is cut: large
+// enough that neighbours in a list do not repeat each other, which would favour
+// gzip.
 const textSize = 1 << 20
 
-// text is data for ConfigMaps. It is made of random words and numbers, because
-// what people store compresses neither like noise nor like one repeated line.
-// It is the same in every run.
+// text is data for ConfigMaps. It consists of random words and numbers, because
+// real data compresses neither like noise nor like one repeated line. It is the
+// same in every run.
 var text = sync.OnceValue(func() string {
 	source := rand.New(rand.NewPCG(1, 2))
 	words := make([]string, 2000)
@@ -62,7 +63,7 @@ func configMap(n, size int) *payload {
 	return &payload{pieces: [5]string{bodyHead, objectName(n), bodyData, data(n, size), bodyTail}}
 }
 
-// stamped is a ConfigMap whose data also holds a mark that watchers look for.
+// stamped is a ConfigMap whose data also holds a stamp.
 func stamped(name, text, mark string) *payload {
 	return &payload{pieces: [5]string{bodyHead, name, bodyData, text, bodyStamp + mark + bodyTail}}
 }

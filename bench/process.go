@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU time in /proc: Linux shows 100 ticks a second to
-// programs on every machine, whatever the kernel's own clock does.
+// tick is the unit of CPU time in /proc: Linux reports 100 ticks per second on
+// every machine.
 const tick = 10 * time.Millisecond
 
-// usage is what a process has taken from the machine.
+// usage is a process's use of CPU and memory.
 type usage struct {
 	cpu      time.Duration // user and system time of all its threads, so far
 	resident int64         // bytes of memory, now
 }
 
-// readUsage asks the kernel about a process.
+// readUsage reads the usage of a process from /proc.
 func readUsage(pid int) (usage, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	switch {
@@ -60,7 +60,8 @@ func parseStat(data []byte, pageSize int64) (usage, error) {
 	return usage{cpu: time.Duration(values[0]+values[1]) * tick, resident: values[2] * pageSize}, nil
 }
 
-// loadCPU is the CPU time of this process; zero where the kernel does not tell.
+// loadCPU is the CPU time of this process; zero where the kernel does not
+// report it.
 func loadCPU() time.Duration {
 	u, err := readUsage(os.Getpid())
 	if err != nil {

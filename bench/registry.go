@@ -14,38 +14,38 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RegistryConfig says which OCI registry to load and how much. The zero value
-// of a field is its default.
+// RegistryConfig names the OCI registry and sets the load. The zero value of a
+// field is its default.
 type RegistryConfig struct {
-	// URL leads to the registry, http://HOST:PORT. Required.
+	// URL of the registry, http://HOST:PORT. Required.
 	URL string
-	// Repository is the name of the repository that everything goes to. Default
+	// Repository is the name of the repository for all pushes. Default
 	// "bench/images".
 	Repository string
-	// REST leads to the API where repositories are in namespaces. If it is given,
-	// the run makes the namespace of the repository and removes it afterwards.
+	// REST is the API in whose namespaces repositories are. If it is set, the
+	// run makes the namespace of the repository and removes it afterwards.
 	REST *rest.Config
-	// Keep leaves what the run has pushed.
+	// Keep leaves the pushed images in place.
 	Keep bool
-	// Clients is how many requests are under way at once. Default 8.
+	// Clients is the number of concurrent requests. Default 8.
 	Clients int
-	// Images is how many small images are pushed: a config and three layers of
-	// LayerSize, all of them new. Defaults 400 and 16 KiB.
+	// Images is the number of small images to push: a config and three new
+	// layers of LayerSize each. Defaults 400 and 16 KiB.
 	Images, LayerSize int
-	// Tags is how many tags the list holds that is read. Default 5,000.
+	// Tags is the number of tags in the list. Default 5,000.
 	Tags int
 	// Large is the size of a large layer. Default 1 GiB; negative: none.
 	Large int64
-	// Duration is how long each sort of read goes on. Default 5 s.
+	// Duration is how long each kind of read runs. Default 5 s.
 	Duration time.Duration
-	// Rounds is how often tags are listed; a large layer is pushed, and pulled, a
+	// Rounds is how often tags are listed; a large layer is pushed and pulled a
 	// third as often. Default 10.
 	Rounds int
-	// Yardstick is a directory on the registry's disk, where large layers are
-	// also hashed, written and synced, and sent by the kernel, for comparison.
-	// Empty: they are not.
+	// Yardstick is a directory on the registry's disk, where the run also
+	// hashes, writes and syncs large layers and sends them by sendfile, for
+	// comparison. Empty: no comparison.
 	Yardstick string
-	// PID is as in Config.
+	// PID is the same as in Config.
 	PID int
 }
 
@@ -72,8 +72,8 @@ func (c RegistryConfig) withDefaults() RegistryConfig {
 	return c
 }
 
-// RunRegistry pushes and reads images as clients do, and measures each sort of
-// request. It knows nothing of Exeunt: any registry can be measured.
+// RunRegistry pushes and reads images as clients do, and measures each kind of
+// request. It works with any OCI registry.
 func RunRegistry(ctx context.Context, config RegistryConfig) (result Result, err error) {
 	b, err := openRegistryBench(config)
 	if err != nil {
@@ -114,10 +114,10 @@ func RunRegistry(ctx context.Context, config RegistryConfig) (result Result, err
 type registryBench struct {
 	RegistryConfig
 	registryClient
-	images []image // of the push, for the reads
+	images []image // the pushed images, for the reads
 	large  string  // digest of the last large layer
 
-	largeLayers []string // digests of all of them
+	largeLayers []string // digests of all large layers
 
 	started   time.Time
 	yardstick yardstick
@@ -138,8 +138,8 @@ func openRegistryBench(config RegistryConfig) (*registryBench, error) {
 	}, yardstick: yardstick{dir: c.Yardstick}}, nil
 }
 
-// measure runs one step on the clock. What a step has to prepare, it does not
-// count: it resets the clock by returning from its own preparation first.
+// measure times one step. A step does its preparation before it resets the
+// clock.
 func (b *registryBench) measure(ctx context.Context, name string, run func(context.Context) (*tally, error)) (Measure, error) {
 	m, err := startMeter(b.PID)
 	if err != nil {
@@ -157,7 +157,7 @@ func (b *registryBench) measure(ctx context.Context, name string, run func(conte
 	return m.stopAfter(name, t, elapsed)
 }
 
-// workers runs as many workers as there are clients.
+// workers runs one worker per client.
 func (b *registryBench) workers(work func(t *tally)) *tally {
 	total := &tally{}
 	var group sync.WaitGroup
@@ -175,8 +175,8 @@ func (b *registryBench) workers(work func(t *tally)) *tally {
 	return total
 }
 
-// pushImages pushes every image once: each blob is asked for, uploaded, and
-// then the manifest is put under a tag.
+// pushImages pushes every image once: HEAD and upload of each blob, then the
+// manifest under a tag.
 func (b *registryBench) pushImages(ctx context.Context) (*tally, error) {
 	run := fmt.Sprintf("%x", time.Now().UnixNano())
 	for i := range b.Images {
@@ -240,7 +240,7 @@ func (b *registryBench) headBlobs(ctx context.Context) (*tally, error) {
 	}), nil
 }
 
-// listTags tags one image often, and lists all tags in one answer.
+// listTags gives one image many tags, and lists them in one response.
 func (b *registryBench) listTags(ctx context.Context) (*tally, error) {
 	var next atomic.Int64
 	prepared := b.workers(func(t *tally) {

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 )
 
-// What a run on a registry makes, it removes: manifests, their tags with them, and
-// blobs, by the requests that every registry has. No request removes an empty
-// repository. Where repositories belong to a namespace of a Kubernetes API
-// (RegistryConfig.REST), the run makes the namespace, and removing it takes the
-// repository along.
+// A run removes what it has pushed: manifests, with their tags, and blobs, by
+// the requests that every registry has. No request removes an empty repository.
+// Where repositories belong to a namespace of a Kubernetes API
+// (RegistryConfig.REST), the run makes the namespace, and removing it removes
+// the repository.
 
 // prepareNamespace makes the namespace of the repository, if there is an API.
 func (b *registryBench) prepareNamespace(ctx context.Context) error {
@@ -33,7 +33,7 @@ func (b *registryBench) namespace() string {
 	return first
 }
 
-// cleanup removes what the run has pushed. It goes on after Ctrl-C.
+// cleanup removes what the run has pushed. It continues after Ctrl-C.
 func (b *registryBench) cleanup(ctx context.Context) error {
 	if b.Keep {
 		return nil
@@ -49,7 +49,7 @@ func (b *registryBench) cleanup(ctx context.Context) error {
 	for _, digest := range b.largeLayers {
 		blobs = append(blobs, "blobs/"+digest)
 	}
-	err := errors.Join(b.deleteAll(ctx, manifests), b.deleteAll(ctx, blobs)) // what uses a blob goes before it
+	err := errors.Join(b.deleteAll(ctx, manifests), b.deleteAll(ctx, blobs)) // manifests before the blobs that they use
 	if b.REST != nil {
 		err = errors.Join(err, Cleanup(ctx, Config{REST: b.REST, Namespace: b.namespace()}))
 	}
@@ -59,8 +59,8 @@ func (b *registryBench) cleanup(ctx context.Context) error {
 	return nil
 }
 
-// deleteAll deletes with all clients. A registry that deletes nothing is left as
-// it is.
+// deleteAll deletes with all clients. It accepts a registry that supports no
+// deletes.
 func (b *registryBench) deleteAll(ctx context.Context, paths []string) error {
 	var next atomic.Int64
 	t := b.workers(func(t *tally) {

@@ -15,7 +15,7 @@ import (
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// image is one that can be pushed.
+// image is an image to push.
 type image struct {
 	tag      string
 	blobs    []blob // the config first
@@ -27,7 +27,7 @@ type blob struct {
 	data   []byte
 }
 
-// newImage makes an image that no other run or number makes.
+// newImage makes an image that differs from those of other runs and numbers.
 func newImage(run string, n, layerSize int) image {
 	img := image{tag: fmt.Sprintf("%s-%d", run, n)}
 	config, _ := json.Marshal(map[string]any{ // of strings: cannot fail
@@ -67,7 +67,7 @@ func hash64(s string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// registryClient speaks to one repository.
+// registryClient is a client of one repository.
 type registryClient struct {
 	base       *url.URL
 	repository string
@@ -88,11 +88,11 @@ func (c *registryClient) send(ctx context.Context, method, target, contentType s
 	return c.http.Do(req)
 }
 
-// want reads the answer to its end and fails unless it has the code.
+// want reads the response to its end and fails unless it has the code.
 func want(answer *http.Response, code int) (int64, error) {
 	defer answer.Body.Close()
 	if answer.StatusCode != code {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // more is for nobody to read
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // the beginning is enough for an error
 		return 0, fmt.Errorf("%s %s answers %s: %s", answer.Request.Method, answer.Request.URL.Path, answer.Status, text)
 	}
 	return copyAll(io.Discard, answer.Body)
@@ -126,7 +126,7 @@ func (c *registryClient) upload(ctx context.Context, b blob) error {
 	return c.uploadFrom(ctx, bytes.NewReader(b.data), int64(len(b.data)), b.digest)
 }
 
-// uploadFrom asks for an upload and sends all of it in one PUT.
+// uploadFrom starts an upload and sends all of it in one PUT.
 func (c *registryClient) uploadFrom(ctx context.Context, from io.Reader, size int64, digest string) error {
 	answer, err := c.send(ctx, http.MethodPost, c.url("blobs/uploads/"), "", nil, 0)
 	if err != nil {

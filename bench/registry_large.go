@@ -17,7 +17,7 @@ const (
 	pullLarge = "pull large layer"
 )
 
-// pushLarge streams layers of bytes that do not repeat.
+// pushLarge streams layers of unique bytes.
 func (b *registryBench) pushLarge(ctx context.Context) (*tally, error) {
 	t := &tally{inTurn: true}
 	for n := range b.largeRounds() {
@@ -55,8 +55,8 @@ func (b *registryBench) pullLarge(ctx context.Context) (*tally, error) {
 
 func (b *registryBench) largeRounds() int { return max(1, b.Rounds/3) }
 
-// largeLayer is a layer that is made while it is sent: one block over and over,
-// with a number in each, which costs no more than a copy.
+// largeLayer is generated while it is sent: one block repeatedly, with a number
+// in each copy, which costs no more than a copy.
 type largeLayer struct {
 	size  int64
 	block []byte
@@ -81,7 +81,7 @@ func (l largeLayer) digest() (string, error) {
 type largeReader struct {
 	largeLayer
 	at   int64
-	made []byte // what is left of the block that at is in
+	made []byte // the unread rest of the current block
 }
 
 func (r *largeReader) Read(p []byte) (int, error) {
@@ -98,7 +98,7 @@ func (r *largeReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// noise is bytes that do not compress, the same for the same seed.
+// noise returns bytes that do not compress, the same for the same seed.
 func noise(seed uint64, size int) []byte {
 	source := rand.New(rand.NewPCG(seed, 1))
 	out := make([]byte, 0, size+8)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Result is what one workload measured, a line for each sort of operation.
+// Result is the result of one workload, with a line for each kind of operation.
 type Result struct {
 	Workload string    `json:"workload"`
 	Measures []Measure `json:"measures"`
@@ -15,55 +15,55 @@ type Result struct {
 // Measure is one line of a result. Durations are in nanoseconds.
 type Measure struct {
 	Name       string        `json:"name"`
-	Operations int64         `json:"operations"` // those that succeeded
-	Errors     int64         `json:"errors"`     // those that did not
+	Operations int64         `json:"operations"` // that succeeded
+	Errors     int64         `json:"errors"`     // that failed
 	FirstError string        `json:"firstError,omitempty"`
 	Elapsed    time.Duration `json:"elapsed"`
 	PerSecond  float64       `json:"perSecond"`
 	Latency    Summary       `json:"latency"`
-	// Bytes is what the answers' bodies held, as they came over the wire.
+	// Bytes is the size of the response bodies on the wire.
 	Bytes int64 `json:"bytes"`
-	// Server is there when the configuration named the server's process.
+	// Server is set when the configuration named the server's process.
 	Server *Cost `json:"server,omitempty"`
-	// LoadCPU is the CPU time of the load itself. Where it nears Elapsed times
-	// the number of cores, the load was measured and not the server.
+	// LoadCPU is the CPU time of the load itself. If it is close to Elapsed
+	// times the number of cores, the load was the bottleneck, not the server.
 	LoadCPU time.Duration `json:"loadCPU,omitempty"`
-	// Watch is there for watches.
+	// Watch is set for watches.
 	Watch *Delivery `json:"watch,omitempty"`
-	// Yardstick is there for what was held against one.
+	// Yardstick is set for comparisons.
 	Yardstick *Ratio `json:"yardstick,omitempty"`
 }
 
-// Ratio says how often as long as another measure of the same result something
-// took, by the median.
+// Ratio is the median of a measure divided by that of another measure of the
+// same result.
 type Ratio struct {
 	Name  string  `json:"name"`
 	Times float64 `json:"times"`
 }
 
-// Cost is what the server's process took.
+// Cost is the usage of the server's process.
 type Cost struct {
 	CPU             time.Duration `json:"cpu"`
 	CPUPerOperation time.Duration `json:"cpuPerOperation"`
-	Resident        int64         `json:"resident"` // bytes, when the workload ended
+	Resident        int64         `json:"resident"` // bytes, at the end of the workload
 }
 
-// Delivery says how watchers fared. Operations and latency beside it are
-// deliveries, from the answer to the write until an event's arrival; an event
-// that arrives before that answer counts as zero.
+// Delivery is the result for the watchers. Operations and latency beside it are
+// deliveries, from the response to the write until the event's arrival; an
+// event that arrives before that response counts as zero.
 type Delivery struct {
 	Watchers   int     `json:"watchers"`
-	CutOff     int     `json:"cutOff"`     // watches that ended before their time
-	Missed     int64   `json:"missed"`     // events that a watcher never got, though its watch went on
-	Duplicated int64   `json:"duplicated"` // events that came again, or out of order
+	CutOff     int     `json:"cutOff"`     // watches that ended early
+	Missed     int64   `json:"missed"`     // events that an open watch did not deliver
+	Duplicated int64   `json:"duplicated"` // events that arrived twice, or out of order
 	Writes     int64   `json:"writes"`
 	WriteErrs  int64   `json:"writeErrors"`
 	Write      Summary `json:"write"`    // latency of the writes themselves
 	FromSend   Summary `json:"fromSend"` // from sending the write until an event's arrival
 }
 
-// Err reports what went wrong in a run that came to its end: operations that
-// did not succeed and events that did not arrive.
+// Err reports the failures of a complete run: operations with errors and events
+// that did not arrive.
 func (r Result) Err() error {
 	var all []error
 	for _, m := range r.Measures {
@@ -79,17 +79,17 @@ func (r Result) Err() error {
 	return errors.Join(all...)
 }
 
-// tally is what one worker counts. It belongs to that worker until merged.
+// tally holds the counts of one worker, which owns it until it is merged.
 type tally struct {
 	latency  histogram
 	ops      int64
 	errors   int64
 	firstErr error
 	bytes    int64
-	inTurn   bool // one operation after the other: they took the sum of their times
+	inTurn   bool // sequential operations: elapsed is the sum of their times
 }
 
-// count records how one operation went.
+// count records one operation.
 func (t *tally) count(took time.Duration, bytes int64, err error) {
 	t.bytes += bytes
 	if err != nil {
@@ -117,7 +117,7 @@ func (t *tally) merge(other *tally) {
 	}
 }
 
-// meter holds what the clock and the processes showed when a workload began.
+// meter holds the clock and the processes' usage at the start of a workload.
 type meter struct {
 	pid    int
 	begin  time.Time
@@ -143,7 +143,7 @@ func (m meter) stop(name string, t *tally) (Measure, error) {
 	return m.stopAfter(name, t, time.Since(m.begin))
 }
 
-// stopAfter is stop for a workload that was over before this call.
+// stopAfter is stop for a workload that ended before this call.
 func (m meter) stopAfter(name string, t *tally, elapsed time.Duration) (Measure, error) {
 	out := Measure{
 		Name: name, Operations: t.ops, Errors: t.errors, Elapsed: elapsed,

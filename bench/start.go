@@ -16,14 +16,15 @@ const (
 	// startPatience bounds a start, stopPatience the stop after it.
 	startPatience = 2 * time.Minute
 	stopPatience  = 30 * time.Second
-	// startPoll is how often a starting server is asked: the error of the
-	// measurement. A question to a port where nobody listens costs little.
+	// startPoll is the poll interval of a starting server, and so the error of
+	// the measurement. A request to a closed port is cheap.
 	startPoll = time.Millisecond
 )
 
-// RunStart starts Command, again and again, and measures the time from starting
-// the process until it answers /readyz with 200, its CPU time up to there, and
-// its memory then. Each server is stopped with SIGTERM before the next start.
+// RunStart starts Command repeatedly and measures the time from the start of
+// the process until it answers /readyz with 200, its CPU time until then, and
+// its memory at that time. It stops each server with SIGTERM before the next
+// start.
 func RunStart(ctx context.Context, config Config) (Result, error) {
 	config = config.withDefaults()
 	switch {
@@ -71,7 +72,7 @@ func startOnce(ctx context.Context, config Config) (took time.Duration, used usa
 	err = awaitReady(ctx, config.Kubeconfig, begin, exited)
 	took = time.Since(begin)
 	if err != nil {
-		// A server that did not start need not be asked to stop.
+		// A server that did not start is killed.
 		return 0, usage{}, errors.Join(err, ignoreDone(cmd.Process.Kill()))
 	}
 	used, err = readUsage(cmd.Process.Pid)
@@ -100,9 +101,9 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// awaitReady returns when the server answers. The kubeconfig may be missing at
-// first, or be that of the start before and lead nowhere, so it is read again
-// whenever it has changed.
+// awaitReady returns when the server is ready. The kubeconfig may be missing at
+// first, or be left over from the previous start, so it is read again whenever
+// it has changed.
 func awaitReady(ctx context.Context, kubeconfig string, begin time.Time, exited <-chan error) error {
 	var probe *pool
 	var read time.Time
@@ -110,7 +111,7 @@ func awaitReady(ctx context.Context, kubeconfig string, begin time.Time, exited 
 	for {
 		if info, err := os.Stat(kubeconfig); err == nil && !info.ModTime().Equal(read) {
 			if rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-				last = err // half written, perhaps
+				last = err // possibly half written
 			} else if probe, err = openPool(rest, 1); err != nil {
 				return err
 			} else {

@@ -9,8 +9,8 @@ import (
 // 2^subBits buckets, so a value is known to 1 part in 64, or 1.6 %.
 const subBits = 6
 
-// histogram counts durations. Its size is fixed, so a long run costs no more
-// memory than a short one, and adding costs a few nanoseconds. It is not safe
+// histogram counts durations. Its size is fixed, so its memory does not depend
+// on the length of a run, and adding takes a few nanoseconds. It is not safe
 // for concurrent use: each worker has its own, merged at the end.
 type histogram struct {
 	counts [(64 - subBits) << subBits]int64
@@ -29,7 +29,7 @@ func bucket(v uint64) int {
 	return shift<<subBits + int(v>>shift)
 }
 
-// middle is the value that stands for a bucket.
+// middle is the value that represents a bucket.
 func middle(i int) time.Duration {
 	if i < 2<<subBits {
 		return time.Duration(i)
@@ -39,7 +39,7 @@ func middle(i int) time.Duration {
 	return time.Duration(low + 1<<shift/2)
 }
 
-// add counts a duration. One that seems to have run backwards counts as none.
+// add counts a duration. A negative duration counts as zero.
 func (h *histogram) add(d time.Duration) {
 	d = max(d, 0)
 	h.counts[bucket(uint64(d))]++
@@ -57,8 +57,8 @@ func (h *histogram) merge(other *histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// quantile is the smallest duration that at least the share q of all does not
-// exceed (the nearest rank).
+// quantile is the smallest duration that at least the share q of all durations
+// does not exceed (the nearest rank).
 func (h *histogram) quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0

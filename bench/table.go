@@ -13,9 +13,9 @@ var tableHead = []string{
 	"server CPU/op", "server memory",
 }
 
-// WriteTable writes the results for people: a Markdown table whose columns are
-// aligned, so that it reads well in a terminal and can go into a document, and
-// below it a line for each watch, and for what was held against a yardstick.
+// WriteTable writes the results for people: a Markdown table with aligned
+// columns, and below it a line for each watch and for each comparison with a
+// yardstick.
 func WriteTable(w io.Writer, results []Result) error {
 	rows := [][]string{tableHead}
 	var notes []string
@@ -59,8 +59,8 @@ func watchNote(m Measure) string {
 		grouped(int64(w.CutOff)), grouped(w.Missed), grouped(w.Duplicated))
 }
 
-// alignRows writes the rows as a Markdown table: names to the left, figures to
-// the right.
+// alignRows writes the rows as a Markdown table: names left-aligned, figures
+// right-aligned.
 func alignRows(out *strings.Builder, rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// RunUpdate replaces every object by one that differs in a field.
+// RunUpdate replaces every object by one that differs in one field.
 func RunUpdate(ctx context.Context, config Config) (Result, error) {
 	mark := newMark()
 	return runOnEach(ctx, config, "update", func(s *session, ctx context.Context, c client, n int) (int64, error) {
@@ -24,5 +24,5 @@ func RunPatch(ctx context.Context, config Config) (Result, error) {
 	})
 }
 
-// newMark is a value that no run before has written.
+// newMark is a value that no earlier run has written.
 func newMark() string { return fmt.Sprint(time.Now().UnixNano()) }

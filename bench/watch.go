@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// watchPrefix keeps the written objects apart from those that are listed.
+	// watchPrefix separates the written objects from the listed ones.
 	watchPrefix = "watched-"
-	// perWriter is how many objects a writer makes before it only updates them.
+	// perWriter is the number of objects that a writer creates before it only
+	// updates.
 	perWriter = 100
-	// quiet is how long RunWatch waits, after the last write, for events that
-	// are under way: so long without a single delivery and the rest is missed.
+	// quiet is how long RunWatch waits, after the last delivery, for further
+	// events; then the rest counts as missed.
 	quiet = 5 * time.Second
 )
 
 // RunWatch opens watches on the namespace, then lets writers create and update
 // objects, and follows every event to every watcher.
 //
-// Each writer numbers its writes and sends one only when the one before was
-// answered. A watch shows changes in the order they were made, so each watcher
-// must see each writer's numbers without gaps and in order: a number that jumps
-// ahead means missed events, one that falls back means a duplicate.
+// Each writer numbers its writes and sends the next after the response to the
+// last. A watch shows changes in order, so each watcher must see each writer's
+// numbers in order and without gaps: a number that jumps ahead means missed
+// events, one that falls back means a duplicate.
 func RunWatch(ctx context.Context, config Config) (Result, error) {
 	s, err := open(ctx, config)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.pool.close()
-	// Watchers get connections of their own: the answer to a write must not
+	// Watchers get their own connections: the response to a write must not
 	// queue behind events.
 	watchPool, err := openPool(s.REST, s.Connections)
 	if err != nil {
@@ -63,7 +64,7 @@ type race struct {
 	writers  []*writer
 	watchers []*watcher
 	cancel   context.CancelFunc // ends the watches; set by openWatches
-	running  sync.WaitGroup     // watchers that still read
+	running  sync.WaitGroup     // running watchers
 }
 
 func newRace(s *session) *race {
@@ -78,8 +79,8 @@ func newRace(s *session) *race {
 	return r
 }
 
-// openWatches opens all watches at the present state and returns when each has
-// been answered: from here on, no event may pass any of them by.
+// openWatches opens all watches at the present revision and returns when each
+// has been answered: from here on, each must see every event.
 func (r *race) openWatches(ctx context.Context, p *pool) error {
 	version, err := r.version(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *race) openWatches(ctx context.Context, p *pool) error {
 	query := fmt.Sprintf("watch=1&resourceVersion=%s&timeoutSeconds=%d", version, int((r.Duration + time.Hour).Seconds()))
 	watchCtx, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
-	// A watch has no timeout of its own while it runs, only while it opens.
+	// The timeout applies to opening a watch only.
 	timer := time.AfterFunc(requestTimeout, cancel)
 	defer timer.Stop()
 	for i, w := range r.watchers {
@@ -121,10 +122,10 @@ func (r *race) version(ctx context.Context) (string, error) {
 	return list.Metadata.ResourceVersion, nil
 }
 
-// write runs the writers to their end.
+// write runs the writers until they end.
 func (r *race) write(ctx context.Context) *tally {
 	end := time.Now().Add(r.Duration)
-	share := func(i int) int64 { // of Events; all writers together make them
+	share := func(i int) int64 { // of Events, which all writers make together
 		if r.Events == 0 {
 			return 0
 		}
@@ -145,7 +146,7 @@ func (r *race) write(ctx context.Context) *tally {
 	return total
 }
 
-// await returns when every watcher has everything or nothing comes any more.
+// await returns when every watcher has all events or no more arrive.
 func (r *race) await(ctx context.Context) {
 	last, since := int64(-1), time.Now()
 	for ctx.Err() == nil {
@@ -167,14 +168,14 @@ func (r *race) await(ctx context.Context) {
 	}
 }
 
-// stop ends the watches and waits for the watchers; what they counted is safe
-// to read afterwards.
+// stop ends the watches and waits for the watchers; their counts are safe to
+// read afterwards.
 func (r *race) stop() {
 	r.cancel()
 	r.running.Wait()
 }
 
-// measure adds up what the watchers saw.
+// measure adds up the watchers' counts.
 func (r *race) measure(m meter, writes *tally) (Measure, error) {
 	var t tally
 	var fromSend histogram
@@ -191,7 +192,7 @@ func (r *race) measure(m meter, writes *tally) (Measure, error) {
 			if t.firstErr == nil {
 				t.firstErr = w.cut
 			}
-			continue // what it would have missed says nothing
+			continue // a watch that was cut off says nothing about missed events
 		}
 		for i, writer := range r.writers {
 			delivery.Missed += max(0, writer.acked.Load()-w.next[i])

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ringSize is how many of its last writes a writer remembers the answer's time
-// of. A watcher that is further behind measures from the sending instead.
+// ringSize is the number of writes whose response time a writer stores. A
+// watcher that is further behind measures from the send time instead.
 const ringSize = 1 << 14
 
 // writer makes numbered writes, one after the other.
@@ -23,7 +23,7 @@ type writer struct {
 	id      int
 	path    string
 	size    int
-	clock   time.Time // all times of a race count from here
+	clock   time.Time // zero point of all times of a run
 	tally   tally     // owned by run
 	acked   atomic.Int64
 	answers [ringSize]struct{ number, at atomic.Int64 }
@@ -33,9 +33,9 @@ func newWriter(id int, s *session, clock time.Time) *writer {
 	return &writer{id: id, path: s.path, size: s.Size, clock: clock}
 }
 
-// run writes until the end, or until it made limit writes if that is not 0. A
-// write that fails is tried again under its number; a server that makes a write
-// and still reports an error thus shows a duplicate.
+// run writes until the end, or until it made limit writes if that is not 0. It
+// retries a failed write under the same number, so a server that commits a
+// write and still reports an error shows a duplicate.
 func (w *writer) run(ctx context.Context, c client, end time.Time, limit int64) {
 	for ctx.Err() == nil {
 		number := w.acked.Load()
@@ -58,7 +58,7 @@ func (w *writer) run(ctx context.Context, c client, end time.Time, limit int64) 
 		w.tally.count(done-sent, bytes, err)
 		if err != nil {
 			if limit > 0 && w.tally.errors > limit {
-				return // it will not get better
+				return // the error is permanent
 			}
 			continue
 		}
@@ -67,8 +67,8 @@ func (w *writer) run(ctx context.Context, c client, end time.Time, limit int64) 
 	}
 }
 
-// remember notes when a write was answered. The slot's number is 0 while its
-// time changes, so that a reader never takes one write's time for another's.
+// remember stores when a write was answered. The slot's number is 0 while its
+// time changes, so that a reader never mixes two writes.
 func (w *writer) remember(number int64, at time.Duration) {
 	slot := &w.answers[number%ringSize]
 	slot.number.Store(0)
@@ -76,7 +76,7 @@ func (w *writer) remember(number int64, at time.Duration) {
 	slot.number.Store(number + 1)
 }
 
-// answered is when the write of that number was answered, if known.
+// answered is the response time of the write with that number, if known.
 func (w *writer) answered(number int64) (at time.Duration, known bool) {
 	slot := &w.answers[number%ringSize]
 	before := slot.number.Load()
@@ -97,9 +97,9 @@ func (s stamp) String() string {
 
 var stampKey = []byte(`"stamp":"`)
 
-// findStamp looks for a stamp in an event without decoding it: a hundred
-// watchers that decode would need more CPU than the server. Events of other
-// objects in the namespace have none.
+// findStamp finds a stamp in an event without decoding it: decoding in a
+// hundred watchers would need more CPU than the server. Events of other objects
+// in the namespace have none.
 func findStamp(event []byte) (stamp, bool) {
 	at := bytes.Index(event, stampKey)
 	if at < 0 {
@@ -128,15 +128,15 @@ func findStamp(event []byte) (stamp, bool) {
 type watcher struct {
 	writers    []*writer
 	clock      time.Time
-	next       []int64 // by writer: the number to come; written atomically
+	next       []int64 // by writer: the next expected number; written atomically
 	delivered  atomic.Int64
 	ended      atomic.Bool
 	tally      tally
 	fromSend   histogram
 	missed     int64
 	duplicated int64
-	last       time.Duration // of the newest event's arrival
-	cut        error         // why the watch ended before its time
+	last       time.Duration // arrival of the newest event
+	cut        error         // why the watch ended early
 }
 
 // maxEvent is the longest event that can be read; an object of the largest
@@ -161,7 +161,7 @@ func (w *watcher) follow(ctx context.Context, body io.ReadCloser) {
 		}
 	}
 	if ctx.Err() != nil {
-		return // we ended it
+		return // the run ended it
 	}
 	w.cut = lines.Err()
 	if w.cut == nil {
@@ -180,7 +180,8 @@ func (w *watcher) arrived(mark stamp, at time.Duration) {
 	atomic.StoreInt64(expected, mark.number+1)
 	w.last = at
 	w.fromSend.add(at - mark.sent)
-	// An event may be here before its write's answer: then nobody waited.
+	// An event may arrive before the response to its write: then the delay is
+	// 0.
 	since := time.Duration(0)
 	if answered, known := w.writers[mark.writer].answered(mark.number); known {
 		since = at - answered

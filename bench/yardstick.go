@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// yardstick says how long the least takes that a registry has to do for a large
-// layer: on its disk, with the same bytes, by the same reader, in the same
-// minute. A push is held against hashing, writing and syncing them, a pull
-// against a file that the kernel sends.
+// yardstick measures the minimal work of a registry for a large layer: on its
+// disk, with the same bytes, by the same reader, in the same minute. A push is
+// compared with hashing, writing and syncing, a pull with a file that the
+// kernel sends.
 type yardstick struct {
-	dir         string // on the registry's disk; empty: nothing is compared
+	dir         string // on the registry's disk; empty: no comparison
 	write, send tally
 }
 
-// The names of what is compared.
+// The names of the yardsticks.
 const (
 	writeYardstick = "sha256, write and sync"
 	sendYardstick  = "sendfile to the reader"
@@ -52,7 +52,7 @@ func writeSynced(name string, from io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// sendfile sends the file over a connection of this machine.
+// sendfile sends the file over a loopback connection.
 func (y *yardstick) sendfile() error {
 	if y.dir == "" {
 		return nil
@@ -69,7 +69,7 @@ func (y *yardstick) sendfile() error {
 	return errors.Join(err, listener.Close(), <-sent)
 }
 
-// sendFile answers one connection. Copying from a file to a TCP connection is
+// sendFile serves one connection. Copying from a file to a TCP connection uses
 // sendfile where the kernel has it.
 func sendFile(listener net.Listener, name string) error {
 	conn, err := listener.Accept()
@@ -104,7 +104,7 @@ func (y *yardstick) close() error {
 	return nil
 }
 
-// measures are the lines of the yardsticks.
+// measures returns the lines of the yardsticks.
 func (y *yardstick) measures() []Measure {
 	var list []Measure
 	for _, step := range []struct {
@@ -119,7 +119,7 @@ func (y *yardstick) measures() []Measure {
 	return list
 }
 
-// compare holds a measure against its yardstick, if it has one.
+// compare adds the ratio of a measure to its yardstick, if it has one.
 func (y *yardstick) compare(m *Measure) {
 	name, t := writeYardstick, &y.write
 	switch m.Name {
@@ -136,15 +136,15 @@ func (y *yardstick) compare(m *Measure) {
 
 var copyBuffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
-// copyAll is io.Copy with a large buffer, always: what it costs is part of every
-// figure, and should be little and the same.
+// copyAll is io.Copy with a large buffer: its cost is part of every figure, so
+// it must be small and constant.
 func copyAll(to io.Writer, from io.Reader) (int64, error) {
 	buffer := copyBuffers.Get().(*[256 << 10]byte)
 	defer copyBuffers.Put(buffer)
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:])
 }
 
-// digestOf hashes all that a reader has.
+// digestOf hashes a reader to its end.
 func digestOf(from io.Reader) ([]byte, error) {
 	h := sha256.New()
 	_, err := copyAll(h, from)

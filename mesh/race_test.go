@@ -327,7 +327,7 @@ func TestHeartbeatUnderWay(t *testing.T) {
 			}
 			written, err := w.mesh.markReady(t.Context(), tx, found, false, w.clock.read())
 			if written {
-				t.Error("a node that was just heard of is written to be unreachable")
+				t.Error("a node with a fresh heartbeat is marked unreachable")
 			}
 			return err
 		})
