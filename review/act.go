@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// reviewed is a task and what its review came to.
+// reviewed is a task and its verdict.
 type reviewed struct {
 	task    Task
 	verdict Verdict
@@ -22,7 +22,7 @@ func (e *Engine) process(ctx context.Context, c batch, r *Result) error {
 	case err == nil:
 		return e.runEffects(ctx, c.token, waiting, r)
 	case ctx.Err() != nil:
-		return ctx.Err() // not the tasks' fault
+		return ctx.Err() // not a failure of the tasks
 	case len(c.tasks) == 1:
 		item := reviewed{c.tasks[0], Failed(err)}
 		return e.settleApart(ctx, c.token, []reviewed{item}, r)
@@ -43,7 +43,7 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 	var items []reviewed
 	var settled map[string]bool
 	err = e.transact(ctx, func(tx Tx, review reviewFunc) error {
-		items, settled = nil, nil // it may be called again
+		items, settled = nil, nil // fn may be called again
 		held, err := e.hold(ctx, tx, c)
 		if err != nil || len(held) == 0 {
 			return err
@@ -66,8 +66,8 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 	return e.tally(items, settled, r), nil
 }
 
-// review asks the reviewer. A panic is an error, of the batch first and of one
-// task in the end.
+// review calls the reviewer. A panic becomes an error of the batch; halving the
+// batch then finds the one task that panics.
 func (e *Engine) review(ctx context.Context, review reviewFunc, now time.Time, tasks []Task) (verdicts []Verdict, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -82,9 +82,9 @@ func (e *Engine) review(ctx context.Context, review reviewFunc, now time.Time, t
 	return verdicts, err
 }
 
-// tally counts what was committed and returns the tasks that wait for their
-// effect. A task whose row was not settled is in the queue and will be reviewed
-// again, so its effect can wait until then.
+// tally counts the committed verdicts and returns the tasks that wait for their
+// effect. A task whose row was not settled stays in the queue; its next review
+// returns the effect again.
 func (e *Engine) tally(items []reviewed, settled map[string]bool, r *Result) (waiting []reviewed) {
 	for _, item := range items {
 		v := item.verdict

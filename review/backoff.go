@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Backoff says how long a task waits after failures: twice as long after each,
-// up to a cap. What is zero has a default.
+// Backoff says how long a task waits after failures: the wait doubles with each
+// failure, up to a cap. Zero fields have defaults.
 type Backoff struct {
 	Base time.Duration // after the first failure; default 1 second
 	Cap  time.Duration // default 5 minutes, or Base when that is longer
@@ -25,8 +25,8 @@ func (b *Backoff) complete() error {
 }
 
 // Delay is the wait after a number of failures in a row. random, from 0 to 1,
-// takes up to half of it away, so that what failed together does not come back
-// together; the cap stays a cap.
+// subtracts up to half of it (jitter), so that tasks that failed together are not
+// retried together. The result never exceeds the cap.
 func (b Backoff) Delay(failures int, random float64) time.Duration {
 	d := b.Base
 	for i := 1; i < failures && d < b.Cap; i++ {

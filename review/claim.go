@@ -18,13 +18,13 @@ type batch struct {
 	tasks []Task
 }
 
-// releaseTimeout bounds what is done after the context has ended.
+// releaseTimeout bounds release, which runs after the context has ended.
 const releaseTimeout = 5 * time.Second
 
-// next says when the first task can be claimed: not after now, when one can be
-// now, and the zero time when the queue is empty. It only reads, so that an
-// idle engine never takes SQLite's only writer; unless all that is due is claimed
-// by somebody who is gone.
+// next returns when the first task can be claimed: a time up to now if one can be
+// claimed now, the zero time if the queue is empty. It only reads, so that an idle
+// engine never takes SQLite's only writer. It writes only if all due tasks are
+// claimed, and some by a process that has ended.
 func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
 	var at, lease sql.NullInt64
 	if _, err := e.db.Row(ctx, e.sql.next, []any{now.UnixMilli()}, &at); err != nil {
@@ -47,7 +47,7 @@ func (e *Engine) next(ctx context.Context, now time.Time) (time.Time, error) {
 	return unixMilli(at), nil
 }
 
-// claim takes tasks that are due, the one due first at the front.
+// claim claims due tasks. It returns them in the order in which they became due.
 func (e *Engine) claim(ctx context.Context, now time.Time) (batch, error) {
 	defer e.metrics.time(stepClaim)()
 	c := batch{token: e.db.Token()}
@@ -67,8 +67,8 @@ func (e *Engine) claim(ctx context.Context, now time.Time) (batch, error) {
 	return c, nil
 }
 
-// release gives back what has not been settled, so that nobody has to wait for
-// the lease to end. It is a courtesy: when it fails, the lease ends.
+// release gives up the claims that were not settled, so that other engines need
+// not wait for the lease to end. If it fails, they wait for the lease.
 func (e *Engine) release(ctx context.Context, c batch) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (e *Engine) release(ctx context.Context, c batch) {
 	}
 }
 
-// hold returns the tasks that are still ours, and keeps them so until the
+// hold returns the tasks that still carry our token, and locks them until the
 // transaction ends.
 func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
 	ours := make(map[string]bool, len(c.tasks))
@@ -98,7 +98,7 @@ func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
 	return held, nil
 }
 
-// collect puts keys into a set.
+// collect returns a row function that adds keys to a set.
 func collect(set map[string]bool) func(sqldb.Row) error {
 	return func(row sqldb.Row) error {
 		var key string
@@ -118,7 +118,7 @@ func (c batch) keys() []string {
 	return keys
 }
 
-// list is a list of keys as the statements take it.
+// list converts keys to the argument that the engine's statements take.
 func (e *Engine) list(keys []string) any {
 	if e.db.Engine() == sqldb.Postgres {
 		return keys
@@ -130,7 +130,7 @@ func (e *Engine) list(keys []string) any {
 	return string(text)
 }
 
-// scan reads what claim and get return.
+// scan reads a row of claim or get.
 func scan(row sqldb.Row) (Task, error) {
 	var task Task
 	var count, created, due, claimed int64
@@ -145,7 +145,7 @@ func scan(row sqldb.Row) (Task, error) {
 	return task, nil
 }
 
-// unixMilli is a time that may be null: then it is zero.
+// unixMilli converts milliseconds to a time; NULL to the zero time.
 func unixMilli(ms sql.NullInt64) time.Time {
 	if !ms.Valid {
 		return time.Time{}

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// runEffects runs effects and settles their tasks. The transaction before it
-// has committed and left the rows claimed, so a crash anywhere in here leaves
-// rows that are reviewed again when the lease ends. Settling first would forget
-// them.
+// runEffects runs effects and settles their tasks. The transaction before it has
+// committed and left the rows claimed, so after a crash in runEffects the rows are
+// reviewed again when the lease ends. If it settled first, a crash would lose the
+// effects.
 func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed, r *Result) error {
 	if len(items) == 0 {
 		return nil
@@ -21,12 +21,12 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 	for i, item := range items {
 		v := verdicts[i]
 		if errors.Is(v.err, errNotRun) || (v.outcome == failed && ctx.Err() != nil) {
-			r.Left++ // interrupted: nobody's failure
+			r.Left++ // interrupted: not a failure of the task
 			continue
 		}
 		ended = append(ended, reviewed{item.task, v})
 	}
-	// What ran is recorded also when ctx has ended meanwhile.
+	// Effects that ran are recorded even if ctx has ended.
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.queue.Lease)
 	defer cancel()
 	if err := e.settleApart(settling, token, ended, r); err != nil {
@@ -37,8 +37,8 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 
 var errNotRun = errors.New("effect not run")
 
-// runAll runs the effects, a few at once, while the lease lasts, and returns
-// what each came to.
+// runAll runs the effects, up to Queue.Effects at once, while the lease lasts, and
+// returns their verdicts.
 func (e *Engine) runAll(ctx context.Context, items []reviewed) []Verdict {
 	ctx, cancel := context.WithTimeout(ctx, e.queue.Lease)
 	defer cancel()

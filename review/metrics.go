@@ -16,14 +16,14 @@ const (
 )
 
 const (
-	// statsAge is how old the numbers of the queue may be: counting a long
-	// queue is not free, and every replica is asked.
+	// statsAge is how old the cached numbers of the queue may be: counting a long
+	// queue is expensive, and Prometheus scrapes every replica.
 	statsAge     = 15 * time.Second
 	statsTimeout = 5 * time.Second
 )
 
-// metrics are those of one queue in this process; the gauges are read from the
-// database and are the same on all replicas.
+// metrics are the metrics of one queue. Counters are of this process; gauges are
+// read from the database and are the same on all replicas.
 type metrics struct {
 	reviews    *prometheus.CounterVec // by outcome
 	failures   *prometheus.CounterVec // by event
@@ -105,8 +105,8 @@ func (e *Engine) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is the other half of Describe. When the queue cannot be counted, its
-// gauges are absent and the counters are still there.
+// Collect is part of prometheus.Collector. If the queue cannot be counted, it
+// sends the counters without the gauges.
 func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	m := e.metrics
 	for _, part := range m.parts() {
@@ -129,7 +129,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	set(m.lag, secondsSince(s.Due, now))
 }
 
-// recentStats is Stats, or what it was a moment ago.
+// recentStats is Stats, cached for statsAge.
 func (e *Engine) recentStats() (Stats, error) {
 	m := e.metrics
 	m.mu.Lock()
@@ -147,7 +147,7 @@ func (e *Engine) recentStats() (Stats, error) {
 	return s, nil
 }
 
-// secondsSince is 0 for what has not been, or not happened yet.
+// secondsSince is 0 for the zero time and for times in the future.
 func secondsSince(t, now time.Time) float64 {
 	if t.IsZero() || t.After(now) {
 		return 0

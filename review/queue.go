@@ -12,16 +12,16 @@ import (
 // Stats is the state of a queue.
 type Stats struct {
 	Depth   int       // tasks
-	Overdue int       // of them, due
-	Failing int       // of them, failed last time
-	Claimed int       // of them, under review
+	Overdue int       // tasks that are due
+	Failing int       // tasks whose last review failed
+	Claimed int       // tasks under review
 	Oldest  time.Time // when the oldest task was enqueued; zero: none
 	Due     time.Time // when the first task is, or was, due; zero: none
 }
 
-// Enqueue adds to a batch the statement that puts a task into the queue, or
-// makes one that is there due at the earlier of two times. See the package
-// comment for what it keeps. Wake the engine after the commit.
+// Enqueue adds to a batch the statement that enqueues a task. A task that is in
+// the queue becomes due at the earlier of the two times; the package comment says
+// which columns it keeps. Call Wake after the commit.
 func (e *Engine) Enqueue(b *sqldb.Batch, key, event string, due time.Time) {
 	b.Exec(e.sql.enqueue, key, due.UnixMilli(), event, e.options.Now().UnixMilli())
 }
@@ -47,7 +47,7 @@ func (e *Engine) Get(ctx context.Context, key string) (Task, bool, error) {
 	return task, found, nil
 }
 
-// Stats counts the queue. It reads all of it.
+// Stats counts the queue. It reads the whole table.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	var oldest, due sql.NullInt64

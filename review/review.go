@@ -4,10 +4,10 @@
 // The promise: a row that a committed transaction put into the queue is
 // reviewed, at least once, after its review_after. It leaves the queue only in
 // the transaction that verified its subject and acted on it, or after an effect
-// outside the database that succeeded. A failure postpones it; a replica that
-// dies loses its claims as soon as another notices that it is gone, and when
-// their lease ends at the latest; nothing is forgotten. No two engines have the
-// same row under review at the same time.
+// outside the database that succeeded. A failure postpones it. A replica that dies
+// loses its claims as soon as another replica notices, at the latest when their
+// lease ends. No row is lost. No two engines have the same row under review at the
+// same time.
 //
 // The package knows neither what is reviewed nor why. The owner of a queue
 // brings the table, the triggers that fill it, and a [Reviewer]. Begin with
@@ -23,8 +23,8 @@
 //	settle   those whose effect ran                             own transaction
 //
 // When the transaction of a batch fails, each half of the batch is tried alone,
-// and so on, until the task at fault stands alone and fails. One poisoned row
-// among n costs about 2·log2(n) transactions, not n, and stops nobody.
+// and so on, until the task at fault is alone in its batch and fails. One poisoned
+// row among n costs about 2·log2(n) transactions and does not stop the others.
 //
 // # The table
 //
@@ -53,17 +53,18 @@
 //	    review_after = least(q.review_after, excluded.review_after), -- SQLite: min
 //	    event = excluded.event, claim_token = NULL, claim_until = NULL
 //
-// Clearing the token is what keeps a re-enqueue from being lost: a review that
-// has begun may have looked before the change, and now its settling misses the
-// row, so the row is reviewed again. It must be cleared by whatever changes a
-// row from outside, a postponement too. DO NOTHING would lose the change.
+// Clearing the token keeps the re-enqueue from being lost: a review that has begun
+// may have read its subject before the change; without the token it cannot settle
+// the row, so the row is reviewed again. Every statement from outside the engine
+// that changes a row must clear it, also one that postpones. DO NOTHING would lose
+// the change.
 //
-// The earlier time wins, so that a failing task is tried again as soon as its
-// subject changes; an owner that rather waits (a new upload) may take the later.
-// review_count and last_error stay: only a review that succeeds disproves them.
-// A busy subject whose review fails would otherwise always look new, start its
-// backoff at the bottom and hide its error. created_at stays too: it says for
-// how long the row has been here.
+// The earlier time wins, so that a failing task is retried as soon as its subject
+// changes; an owner that prefers to wait (a new upload) may take the later time.
+// review_count and last_error stay: only a successful review resets them.
+// Otherwise a busy subject whose review fails would always look new, restart its
+// backoff and hide its error. created_at stays too: it says since when the row is
+// in the queue.
 //
 // A reviewer's own writes may fire the trigger for the row under review. Then
 // it is reviewed once more; a review that finds nothing to do must write
@@ -71,12 +72,11 @@
 //
 // # Locks on PostgreSQL
 //
-// The held rows are locked FOR KEY SHARE. Another engine cannot claim them
-// (SKIP LOCKED), even when the lease has ended, but enqueuers need not wait,
-// since they change no key. They lock what they write first and the queue last;
-// so does a review, which takes its stronger lock, in key order, only to
-// settle. A writer that wants a review to wait takes the row FOR UPDATE before
-// it begins.
+// The held rows are locked FOR KEY SHARE. Other engines cannot claim them
+// (SKIP LOCKED), even when the lease has ended, but enqueuers do not wait, since
+// they change no key. Enqueuers lock the rows that they write first and the queue
+// last; a review does the same: it takes the stronger lock, in key order, only to
+// settle. A writer that must exclude reviews locks the row FOR UPDATE first.
 package review
 
 import (
@@ -92,7 +92,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Queue says which table is reviewed, and how. What is zero has a default.
+// Queue says which table is reviewed, and how. Zero fields have defaults.
 type Queue struct {
 	Name  string // in metrics, logs and errors: "objects"
 	Table string
@@ -100,10 +100,10 @@ type Queue struct {
 
 	// Batch bounds the tasks of one transaction. Default 200.
 	Batch int
-	// Lease is how long a claim lasts, and so how long a transaction or the
-	// effects of a batch may take, and how long the tasks of a replica that
-	// died have to wait. The clocks of the replicas must agree better than
-	// this. Default one minute.
+	// Lease is how long a claim lasts. It bounds the time of a transaction, the
+	// time of the effects of a batch, and the wait for the tasks of a replica
+	// that died. The clocks of the replicas must differ by less than this.
+	// Default one minute.
 	Lease time.Duration
 	// Idle bounds the sleep of Run. Default 5 seconds.
 	Idle time.Duration
@@ -116,41 +116,41 @@ type Queue struct {
 // Task is a row of the queue.
 type Task struct {
 	Key       string
-	Event     string    // what put it into the queue, last
+	Event     string    // why it was enqueued last
 	Count     int       // failures since the last success
-	Created   time.Time // when it was put into the queue, first
-	Due       time.Time // not before this
-	LastError string    // of the last failure; empty: none
+	Created   time.Time // when it was enqueued first
+	Due       time.Time // it is not reviewed before this
+	LastError string    // the error of the last failure; empty: none
 	Claimed   time.Time // the end of the lease; zero: not claimed
 }
 
 // Tx is a write transaction.
 type Tx interface {
-	// Send runs statements. After an error the transaction is spoiled, and
-	// Review has to return the error.
+	// Send runs statements. After an error the transaction cannot commit, and
+	// Review must return the error.
 	Send(ctx context.Context, b *sqldb.Batch) error
 }
 
 // Transactor runs fn in a transaction, commits it when fn returns nil and rolls
-// it back otherwise. It returns when fn and the transaction have ended. It may
-// roll back and call fn again.
+// it back otherwise. It returns after the end of the transaction. It may roll back
+// and call fn again.
 type Transactor[T Tx] func(ctx context.Context, fn func(tx T) error) error
 
-// Reviewer verifies tasks against the truth and acts, in transactions of type T.
+// Reviewer verifies the subjects of tasks and acts, in transactions of type T.
 type Reviewer[T Tx] interface {
-	// Review returns one verdict for each task, in order. All that it reads and
-	// writes goes through tx, and is committed together with the verdicts, or
-	// not at all: then it is called again, with fewer tasks. It must lock what
-	// its verdict depends on, unless the transactor's lock covers it.
+	// Review returns one verdict for each task, in order. It reads and writes
+	// only through tx. Its writes and the verdicts are committed together, or not
+	// at all: then Review is called again, with fewer tasks. It must lock what its
+	// verdict depends on, unless the transactor's lock covers it.
 	//
 	// A task may be reviewed any number of times, and its subject may be gone.
-	// An error, or a panic, is one of all the tasks. ctx ends with the lease.
+	// An error or a panic fails all the tasks. ctx ends with the lease.
 	Review(ctx context.Context, tx T, now time.Time, tasks []Task) ([]Verdict, error)
 }
 
-// Options are what an Engine can be given. What is zero has a default.
+// Options configure an Engine. Zero fields have defaults.
 type Options struct {
-	// Paused is asked before each claim. Default: never.
+	// Paused is called before each claim. Default: never paused.
 	Paused func(ctx context.Context) (bool, error)
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -169,9 +169,9 @@ type Engine struct {
 	options  Options
 	sql      statements
 	metrics  *metrics
-	wake     chan struct{} // capacity 1: a wake-up that is still to come
-	full     atomic.Bool   // the last batch was: there may be more at once
-	tookOver atomic.Int64  // when others were last asked for, in Unix milliseconds
+	wake     chan struct{} // capacity 1: a pending wake-up
+	full     atomic.Bool   // the last batch was full: more tasks may be due
+	tookOver atomic.Int64  // when unblock last called TakeOver, in Unix milliseconds
 }
 
 var (

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Result is what one turn did. Claimed = Done + Postponed + Failed + Left,
+// Result is the result of one turn. Claimed = Done + Postponed + Failed + Left,
 // unless there was an error.
 type Result struct {
-	Paused    bool // nothing was looked at
+	Paused    bool // no task was claimed
 	Claimed   int
 	Done      int // left the queue
 	Postponed int // to be reviewed again
 	Failed    int // to be reviewed again, after a backoff
-	Left      int // enqueued again meanwhile, or taken over, or not reached
-	Acted     int // of all these, reviews that acted
-	// Next is when there is something to claim, if nothing was claimed. Zero:
-	// the queue is empty.
+	Left      int // still in the queue: enqueued again during the review, taken over, or not reached
+	Acted     int // reviews that acted
+	// Next is when the next task can be claimed, if none was claimed. Zero: the
+	// queue is empty.
 	Next time.Time
 }
 
 const (
-	// pausedPoll is how soon the end of a pause is noticed.
+	// pausedPoll is how often a paused engine checks whether it may go on.
 	pausedPoll = 500 * time.Millisecond
-	// busyPoll is the wait when all that is due is locked by others.
+	// busyPoll is the wait when other engines have locked all due tasks.
 	busyPoll = 50 * time.Millisecond
 )
 
@@ -32,9 +32,9 @@ const (
 var runBackoff = Backoff{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // RunOne is one turn: it claims at most one batch of tasks that are due,
-// reviews and settles them, and returns. A task that fails is no error; a
-// database that does not work is. When ctx ends, what was not settled is given
-// back.
+// reviews and settles them, and returns. It returns an error if the database does
+// not work, but not if a task fails. When ctx ends, it releases the tasks that
+// were not settled.
 func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 	var r Result
 	paused, err := e.options.Paused(ctx)
@@ -45,7 +45,7 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 		return Result{Paused: true}, nil
 	}
 	now := e.options.Now()
-	more := e.full.Load() // then there is no need to ask
+	more := e.full.Load() // then claim without calling next
 	if !more {
 		if r.Next, err = e.next(ctx, now); err != nil || r.Next.IsZero() || r.Next.After(now) {
 			return r, err
@@ -54,7 +54,7 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 	c, err := e.claim(ctx, now)
 	e.full.Store(len(c.tasks) == e.queue.Batch)
 	if err == nil && len(c.tasks) == 0 && more {
-		return e.RunOne(ctx) // it was the last: when is the next?
+		return e.RunOne(ctx) // nothing more was due: call next
 	}
 	if err != nil || len(c.tasks) == 0 {
 		return r, err
@@ -68,10 +68,10 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 	return r, err
 }
 
-// Run repeats RunOne until ctx ends, and then returns nil. Between turns it
-// sleeps, when there is nothing to do, until the next task is due, or Wake is
-// called, or a while has passed. When the database does not work it waits and
-// tries again. It begins with what the process before it has left claimed.
+// Run repeats RunOne until ctx ends, and then returns nil. When there is nothing to
+// do it sleeps until the next task is due, Wake is called, or Queue.Idle has
+// passed. When the database does not work it retries with a backoff. At its start
+// it takes over the claims of processes that have ended.
 func (e *Engine) Run(ctx context.Context) error {
 	e.takeOverAtStart(ctx)
 	for failures := 0; ; {
@@ -114,8 +114,8 @@ func (e *Engine) sleep(ctx context.Context, d time.Duration, wake <-chan struct{
 	}
 }
 
-// Wake says that something may be due. It does not block, and is not lost when
-// Run is busy.
+// Wake says that a task may be due. It does not block, and is not lost while Run is
+// busy.
 func (e *Engine) Wake() {
 	select {
 	case e.wake <- struct{}{}:

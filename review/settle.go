@@ -15,9 +15,9 @@ import (
 // maxError bounds last_error, in bytes.
 const maxError = 1000
 
-// settle writes the verdicts where the rows still carry the token, in one round
-// trip, and returns the keys of those. What waits for its effect gets a new
-// lease and stays.
+// settle writes the verdicts of the rows that still carry the token, in one round
+// trip, and returns their keys. Rows that wait for an effect stay, with a new
+// lease.
 func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time, items []reviewed) (map[string]bool, error) {
 	settled := make(map[string]bool, len(items))
 	row := collect(settled)
@@ -55,7 +55,8 @@ func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time,
 	return settled, nil
 }
 
-// lock takes the rows in key order, before they are settled in any other.
+// lock locks the rows in key order, because the statements of settle lock them in
+// other orders.
 func (e *Engine) lock(b *sqldb.Batch, token string, items []reviewed) {
 	if e.sql.lock == "" {
 		return
@@ -85,8 +86,8 @@ func (e *Engine) settleApart(ctx context.Context, token string, items []reviewed
 	return nil
 }
 
-// errorText is an error as last_error keeps it: text that both engines take,
-// cut between two characters.
+// errorText is the text for last_error: valid on both engines, at most maxError
+// bytes, cut between two characters.
 func errorText(err error) string {
 	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "\uFFFD")
 	if len(text) <= maxError {

@@ -6,34 +6,33 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// All statements of the package. The names of the table and its key column,
-// {table} and {key}, are filled in once, when an engine is made: nothing else
-// is. They are the same on both engines but where a name ends in SQLite or
-// Postgres. A list of keys is an array on PostgreSQL and JSON on SQLite.
+// All statements of the package. New fills in only the names of the table and its
+// key column, {table} and {key}. The statements are the same on both engines,
+// unless the name ends in SQLite or Postgres. A list of keys is an array on
+// PostgreSQL and JSON on SQLite.
 //
-// On PostgreSQL the rows of a list are found by a lateral subselect that OFFSET
-// keeps as it is, one look into the primary key for each key, in the order of
-// the list. Left to itself, the planner reads the whole table for a few hundred
-// keys of a queue of 100,000, four times a batch. What has been found is then
-// changed by its ctid; that the token is asked for again is for rows that were
-// changed in between.
+// On PostgreSQL a lateral subselect finds the rows of a list: OFFSET 0 keeps it a
+// lookup in the primary key for each key, in the order of the list. Without it the
+// planner reads the whole table for a few hundred keys of a queue of 100,000, four
+// times per batch. The rows are then changed by their ctid; the token is checked
+// again because rows may change in between.
 
-// next is when the first row can be claimed that nobody has: the index on
-// review_after, read from its beginning over the rows that are claimed.
+// next is when the first unclaimed row can be claimed. It reads the index on
+// review_after from its beginning and skips the claimed rows.
 const next = `
 SELECT review_after FROM {table}
 WHERE claim_token IS NULL OR claim_until <= $1
 ORDER BY review_after LIMIT 1`
 
-// nextLease is when the first lease ends. It reads all rows that are due, so it
-// is asked only when all of those are claimed.
+// nextLease is when the first lease ends. It reads all due rows, so it runs only
+// when all of them are claimed.
 const nextLease = `
 SELECT min(claim_until) FROM {table}
 WHERE review_after <= $1 AND claim_token IS NOT NULL`
 
-// claim takes rows that are due, in order, and not claimed or not any more. On
-// PostgreSQL it passes over rows that are being claimed or held; the subselect
-// is an array, so that it is run once, which IN does not promise.
+// claim claims due rows, in order, that are not claimed or whose lease has ended.
+// On PostgreSQL it skips rows that others are claiming or hold; the subselect is
+// an array, so that it runs exactly once, which IN does not guarantee.
 const (
 	claimSQLite = `
 UPDATE {table} SET claim_token = $1, claim_until = $2
@@ -52,8 +51,9 @@ WHERE ctid = ANY (ARRAY(
 RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)`
 )
 
-// hold finds which rows still carry the token, and keeps other engines away
-// from them until the transaction ends. On SQLite the transaction does that.
+// hold returns the rows that still carry the token, and locks them against other
+// engines until the transaction ends. On SQLite the transaction itself is the
+// lock.
 const (
 	holdSQLite = `
 SELECT {key} FROM {table}
@@ -64,14 +64,14 @@ SELECT held.{key} FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
     OFFSET 0 FOR KEY SHARE) AS held`
 )
 
-// lockPostgres begins to settle: from here on enqueuers wait. The list is in
-// key order, which is the order for all who lock several rows.
+// lockPostgres begins to settle: from here on enqueuers wait. The list is in key
+// order; every transaction that locks several rows uses this order.
 const lockPostgres = `
 SELECT FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
     SELECT FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
     OFFSET 0 FOR UPDATE) AS held`
 
-// remove settles what is done. This and the next three return the rows that
+// remove settles tasks that are done. This and the next three return the rows that
 // still carried the token.
 const (
 	removeSQLite = `
@@ -87,7 +87,7 @@ WHERE claim_token = $2 AND ctid = ANY (ARRAY(
 RETURNING {key}`
 )
 
-// postpone settles what is well but not over.
+// postpone settles tasks with the verdict Again.
 const (
 	postponeSQLite = `
 UPDATE {table} SET review_after = $3, review_count = 0, last_error = NULL, claim_token = NULL, claim_until = NULL
@@ -102,7 +102,7 @@ WHERE claim_token = $2 AND ctid = ANY (ARRAY(
 RETURNING {key}`
 )
 
-// extend gives the effects a whole lease.
+// extend gives the effects a new, full lease.
 const (
 	extendSQLite = `
 UPDATE {table} SET claim_until = $3
@@ -123,7 +123,7 @@ UPDATE {table} SET review_after = $3, review_count = review_count + 1, last_erro
 WHERE {key} = $1 AND claim_token = $2
 RETURNING {key}`
 
-// release gives claims back.
+// release gives up claims.
 const (
 	releaseSQLite = `
 UPDATE {table} SET claim_token = NULL, claim_until = NULL
@@ -136,9 +136,10 @@ WHERE claim_token = $2 AND ctid = ANY (ARRAY(
         OFFSET 0) AS held))`
 )
 
-// tokens are the claims on what is due, one for each batch: only what was due is
-// ever claimed, so the rest of a long queue is not read. disown gives back those
-// of one; it reads the whole table, and is asked only after a process has died.
+// tokens lists the tokens of claimed rows, one for each batch. Only due rows are
+// ever claimed, so it does not read the rest of a long queue. disown gives up the
+// claims of one token; it reads the whole table, and runs only after a process has
+// died.
 const (
 	tokens = `SELECT DISTINCT claim_token FROM {table} WHERE review_after <= $1 AND claim_token IS NOT NULL`
 	disown = `
@@ -147,7 +148,7 @@ WHERE claim_token = $1
 RETURNING {key}`
 )
 
-// enqueue is what the triggers of the owners do; see the package comment.
+// enqueue is the statement of the owners' triggers; see the package comment.
 const (
 	enqueueSQLite = `
 INSERT INTO {table} ({key}, review_after, review_count, event, created_at)
@@ -177,7 +178,7 @@ SELECT count(*),
        min(created_at), min(review_after)
 FROM {table}`
 
-// statements are those of one queue.
+// statements are the statements of one queue.
 type statements struct {
 	next, nextLease, claim, hold, remove, postpone, extend, release, fail, enqueue, get, stats, tokens, disown string
 

@@ -8,14 +8,14 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// takeOverEvery bounds how often an engine that waits for the claims of others
-// asks whether those others are there.
+// takeOverEvery is how often at most an engine that waits for the claims of other
+// processes checks whether those processes are alive.
 const takeOverEvery = time.Second
 
-// TakeOver gives back what processes had claimed that are gone (sqldb.DB.Gone),
-// so that nobody waits for a lease of theirs. It returns how many claims that
-// were. Should one of them be there after all, it finds its token gone when it
-// settles, as when its lease had ended.
+// TakeOver clears the claims of processes that have ended (sqldb.DB.Gone), so that
+// engines do not wait for their leases. It returns the number of claims. If such a
+// process is alive after all, its token is gone when it settles, as if its lease
+// had ended.
 func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
 	var tokens []string
 	rows, err := e.db.Query(ctx, e.sql.tokens, e.options.Now().UnixMilli())
@@ -55,16 +55,16 @@ func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
 	return claims, nil
 }
 
-// takeOverAtStart is for the claims of the process before.
+// takeOverAtStart takes over the claims of the previous process.
 func (e *Engine) takeOverAtStart(ctx context.Context) {
 	if _, err := e.TakeOver(ctx); err != nil && ctx.Err() == nil {
 		e.options.Logger.Warn("claims of the process before are left until their lease ends", "error", err)
 	}
 }
 
-// unblock takes over what others hold that is due, if they are gone, and says
-// whether there is something to claim now. On SQLite nobody else can hold
-// anything.
+// unblock takes over the due tasks of processes that have ended, and reports
+// whether there are tasks to claim now. On SQLite no other process can hold
+// claims.
 func (e *Engine) unblock(ctx context.Context, now time.Time) (bool, error) {
 	last := e.tookOver.Load()
 	if e.db.Engine() != sqldb.Postgres || now.Sub(time.UnixMilli(last)) < takeOverEvery || !e.tookOver.CompareAndSwap(last, now.UnixMilli()) {

@@ -58,11 +58,11 @@ func TestVerdicts(t *testing.T) {
 			"failed due 11 count 1 test created 0 error no",
 			"failed for nothing due 11 count 1 test created 0 error the review failed and gave no reason",
 			"failed has no then due 11 count 1 test created 0 error no",
-			"none due 11 count 1 test created 0 error the review came to no verdict",
+			"none due 11 count 1 test created 0 error the review returned no verdict",
 			"outside again due 3610 count 0 test created 0 error -",
 			"outside failed due 11 count 1 test created 0 error no",
 			"outside panics due 11 count 1 test created 0 error effect: panic: no",
-			"outside twice due 11 count 1 test created 0 error a verdict that was come to outside the transaction has an effect of its own",
+			"outside twice due 11 count 1 test created 0 error a verdict from Outside must not have an effect",
 			"two effects due 11 count 1 test created 0 error effect: no",
 		)
 	})

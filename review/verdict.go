@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Effect does something outside the database. It may run more than once, also
-// after it has succeeded: the process can die before that is recorded. No lock
-// is held meanwhile, so it must be right whatever has happened to its subject
-// since the review: name what it removes by something that is never used again.
+// Effect does something outside the database. It must be idempotent: it may run
+// again after it has succeeded, because the process can die before it records
+// that. It runs without a lock, so it must be correct whatever has happened to its
+// subject since the review: use a name that is never reused for what it removes.
 type Effect func(ctx context.Context) error
 
-// Verdict is what a review came to. The zero value is a failure: use the
-// functions.
+// Verdict is the result of a review. The zero value is a failure: use the
+// functions to make one.
 type Verdict struct {
 	outcome outcome
 	acted   bool
 	after   time.Duration
 	err     error
-	effect  func(context.Context) Verdict // what it comes to outside; nil: nothing to do there
+	effect  func(context.Context) Verdict // runs the effects and returns the final verdict; nil: no effects
 }
 
 type outcome int
@@ -32,19 +32,19 @@ const (
 )
 
 var (
-	errNoVerdict = errors.New("the review came to no verdict")
+	errNoVerdict = errors.New("the review returned no verdict")
 	errNoReason  = errors.New("the review failed and gave no reason")
-	errTwice     = errors.New("a verdict that was come to outside the transaction has an effect of its own")
+	errTwice     = errors.New("a verdict from Outside must not have an effect")
 )
 
-// Kept says that there was nothing to do, or no subject. The task is done.
+// Kept says that there is nothing to do, or no subject. The task is done.
 func Kept() Verdict { return Verdict{outcome: done} }
 
-// Acted says that the subject was dealt with. The task is done.
+// Acted says that the review acted on the subject. The task is done.
 func Acted() Verdict { return Verdict{outcome: done, acted: true} }
 
-// Again says that all is well but not over: review it again after a while,
-// which may be zero. It ends a row of failures.
+// Again says that the task must be reviewed again after a time, which may be zero.
+// It is a success: it resets the count of failures.
 func Again(after time.Duration) Verdict { return Verdict{outcome: again, after: max(after, 0)} }
 
 // Progressed is Again for a review that acted.
@@ -54,9 +54,9 @@ func Progressed(after time.Duration) Verdict {
 	return v
 }
 
-// Failed says that this task failed, and the others of its batch did not. The
-// transaction is committed: nothing may have been written for this task. After
-// a statement that failed Review must return the error instead.
+// Failed says that this task failed, and not the others of its batch. The
+// transaction commits, so Review must not have written anything for this task. If
+// a statement fails, Review must return the error instead.
 func Failed(err error) Verdict {
 	if err == nil {
 		err = errNoReason
@@ -64,12 +64,12 @@ func Failed(err error) Verdict {
 	return Verdict{err: err}
 }
 
-// Then adds an effect, to run after the commit and after the effects added
-// before. The task is settled when all have succeeded, and fails with the first
-// that does not. A failure has no effects.
+// Then adds an effect that runs after the commit and after the effects added
+// before. The task is settled when all effects have succeeded, and fails with the
+// first that fails. A failed verdict has no effects.
 //
-// When the process dies between commit and effect, the task is reviewed again:
-// a Reviewer must come to the same effect although the database part is done.
+// When the process dies between commit and effect, the task is reviewed again: the
+// Reviewer must then return the same effect, although the database part is done.
 func (v Verdict) Then(effect Effect) Verdict {
 	if v.outcome == failed || effect == nil {
 		return v
@@ -92,9 +92,9 @@ func (v Verdict) Then(effect Effect) Verdict {
 	return v
 }
 
-// Outside leaves the verdict to fn, which runs like an Effect, after the commit
-// and without a lock: for a review that has to ask others than the database, and
-// knows only then when to look again. What an Effect must be, fn must be.
+// Outside lets fn decide the verdict. fn runs like an Effect, after the commit and
+// without a lock: for a review that depends on a system outside the database. fn
+// must obey the rules of an Effect.
 func Outside(fn func(ctx context.Context) Verdict) Verdict {
 	return Verdict{outcome: again, effect: func(ctx context.Context) Verdict {
 		v := fn(ctx)

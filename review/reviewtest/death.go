@@ -12,9 +12,9 @@ import (
 
 var errDied = errors.New("died")
 
-// die takes a turn of an engine that does not survive it: one of its parts
-// calls runtime.Goexit, so that no more of its code runs, and what it holds in
-// the database is left as a dead process leaves it.
+// die runs a turn of an engine that dies in it: one of its parts calls
+// runtime.Goexit, so that no more of its code runs, and its claims stay in the
+// database as after the death of a process.
 func (s *suite) die(e *review.Engine) {
 	s.Helper()
 	var survived bool
@@ -65,7 +65,8 @@ func testGone(s *suite) {
 	s.check()
 }
 
-// testDeathBeforeCommit: what was done is rolled back, and done again.
+// testDeathBeforeCommit: the writes are rolled back, and the next review repeats
+// them.
 func testDeathBeforeCommit(s *suite) {
 	s.populate(2)
 	s.due()
@@ -93,8 +94,8 @@ func testDeathBeforeCommit(s *suite) {
 	s.rescue()
 }
 
-// testDeathAfterCommit: what is left to do outside the database is done by
-// whoever reviews the task next.
+// testDeathAfterCommit: the next review of the task runs the effects outside the
+// database.
 func testDeathAfterCommit(s *suite) {
 	s.populate(2)
 	s.due()
@@ -111,8 +112,7 @@ func testDeathAfterCommit(s *suite) {
 	s.rescue()
 }
 
-// testDeathAfterEffect: an effect that is not known to have happened happens
-// again.
+// testDeathAfterEffect: an effect that was not recorded runs again.
 func testDeathAfterEffect(s *suite) {
 	s.populate(2)
 	s.due()
@@ -127,14 +127,14 @@ func testDeathAfterEffect(s *suite) {
 			return verdicts, err
 		})
 	})
-	// What a review has enqueued again meanwhile is left, not failed.
+	// Tasks that the review itself has enqueued again are left, not failed.
 	if r := s.turn(e); !died.Load() || r.Failed+r.Left == 0 {
 		s.Errorf("no effect was run: %+v", r)
 	}
 	s.rescue()
 }
 
-// testTakeOver: while the lease lasts nobody else reviews; then anybody may.
+// testTakeOver: other engines can claim the tasks only after the lease has ended.
 func testTakeOver(s *suite) {
 	s.populate(2)
 	s.clock.advance(s.clock.read().Add(48 * time.Hour))
@@ -158,7 +158,7 @@ func testTakeOver(s *suite) {
 	s.check()
 }
 
-// rescue lets another replica go on after a death, and the dead one come back.
+// rescue drains the queue with another engine after a death.
 func (s *suite) rescue() {
 	s.Helper()
 	if r := s.drain(s.engine()); r.Failed != 0 {

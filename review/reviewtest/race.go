@@ -36,8 +36,8 @@ func keys(tasks []review.Task) []string {
 	return keys
 }
 
-// missed takes the turn in which tasks were enqueued again, and then expects
-// each of them to be in the queue, unclaimed and due.
+// missed runs the turn in which tasks are enqueued again, and then expects each of
+// them to be in the queue, unclaimed and due.
 func (s *suite) missed(e *review.Engine, again *[]string) {
 	s.Helper()
 	s.due()
@@ -92,9 +92,9 @@ func testEnqueuedByReview(s *suite) {
 }
 
 // testEnqueuedDuringReview: on PostgreSQL another transaction enqueues the
-// tasks, and commits without waiting, while theirs is open. SQLite has no other
-// transaction at that time: there one begins before the review has ended, and
-// has to come out after it.
+// tasks and commits without waiting while the review's transaction is open. SQLite
+// has one transaction at a time: there the other one begins during the review and
+// commits after it.
 func testEnqueuedDuringReview(s *suite) {
 	s.populate(2)
 	var again []string
@@ -146,8 +146,8 @@ func testPanic(s *suite) {
 	s.poison("panic: poisoned", func() error { panic("poisoned") })
 }
 
-// poison lets the review of every batch that has a certain task in it fail,
-// after the reviewer has acted: the others are settled all the same.
+// poison fails the review of every batch that contains a certain task, after the
+// reviewer has acted. The other tasks must still be settled.
 func (s *suite) poison(lastError string, fail func() error) {
 	s.Helper()
 	s.populate(6)
@@ -184,8 +184,8 @@ func (s *suite) poison(lastError string, fail func() error) {
 	s.check()
 }
 
-// testReplicas lets replicas drain one queue, and watches that no task is under
-// review in two of them.
+// testReplicas runs several replicas on one queue, and checks that no task is
+// under review in two of them.
 func testReplicas(s *suite) {
 	s.populate(20)
 	s.clock.advance(s.clock.read().Add(48 * time.Hour))
@@ -229,8 +229,8 @@ func testReplicas(s *suite) {
 	s.check()
 }
 
-// drainDue takes turns until nothing is due or under review, without moving the
-// clock. It can run beside others.
+// drainDue runs turns until nothing is due or under review, without moving the
+// clock. It may run concurrently with others.
 func (s *suite) drainDue(e *review.Engine) {
 	for range 100 * maxTurns {
 		r, err := e.RunOne(s.Context())

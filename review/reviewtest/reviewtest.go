@@ -1,10 +1,10 @@
-// Package reviewtest is the suite that every reviewer passes. It runs a
-// reviewer in an engine and then lets happen what happens in production: the
-// same task again, a subject that is gone, a process that dies between any two
-// steps, two replicas, a row that cannot be reviewed.
+// Package reviewtest is the suite that every reviewer must pass. It runs a reviewer
+// in an engine and causes the events of production: the same task again, a subject
+// that is gone, a process that dies between any two steps, two replicas, a row
+// whose review always fails.
 //
-// The suite does not know what is reviewed. The owner describes it with a
-// [World]; begin with [Run].
+// The owner of a queue describes the reviewer and its subjects with a [World];
+// begin with [Run].
 package reviewtest
 
 import (
@@ -26,18 +26,18 @@ type World struct {
 	Reviewer   review.Reviewer[review.Tx]   // for another type of transaction see [Plain]
 	Transactor review.Transactor[review.Tx] // nil: plain transactions
 
-	// Garbage makes a subject that a review must collect, has it enqueued in
-	// the way the system does, and returns its key.
+	// Garbage makes a subject that a review must collect, enqueues it as the
+	// system does, and returns its key.
 	Garbage func(t *testing.T) (key string)
-	// Live makes a subject that a review must keep, and has it enqueued. A
-	// review takes it out of the queue.
+	// Live makes a subject that a review must keep, and enqueues it. A review
+	// takes it out of the queue.
 	Live func(t *testing.T) (key string)
 	// Unknown is a well-formed key that has no subject.
 	Unknown string
-	// Collected reports whether a subject is gone, with all that belongs to it
-	// outside the database.
+	// Collected reports whether a subject is gone, with everything that belongs
+	// to it outside the database.
 	Collected func(t *testing.T, key string) bool
-	// Intact reports whether it is there, with all that belongs to it.
+	// Intact reports whether a subject exists, with everything that belongs to it.
 	Intact func(t *testing.T, key string) bool
 }
 
@@ -150,7 +150,7 @@ func Plain[T review.Tx](r review.Reviewer[T], t review.Transactor[T]) (review.Re
 	}
 }
 
-// populate makes n subjects of each sort.
+// populate makes n garbage and n live subjects.
 func (s *suite) populate(n int) {
 	s.Helper()
 	for range n {
@@ -173,7 +173,7 @@ func (s *suite) due() {
 	s.clock.advance(s.stats(s.engine()).Due)
 }
 
-// turn is one turn without errors.
+// turn runs one turn and fails the test on an error.
 func (s *suite) turn(e *review.Engine) review.Result {
 	s.Helper()
 	r, err := e.RunOne(s.Context())
@@ -186,8 +186,8 @@ func (s *suite) turn(e *review.Engine) review.Result {
 	return r
 }
 
-// drain takes turns, and moves the clock, until the queue is empty. It returns
-// the sums.
+// drain runs turns, and moves the clock, until the queue is empty. It returns the
+// sums of the results.
 func (s *suite) drain(e *review.Engine) (sum review.Result) {
 	s.Helper()
 	for range maxTurns {
@@ -214,7 +214,8 @@ func (s *suite) stats(e *review.Engine) review.Stats {
 	return stats
 }
 
-// enqueue enqueues in a transaction of its own. It can run beside the test.
+// enqueue enqueues in a transaction of its own. It may run concurrently with the
+// test.
 func (s *suite) enqueue(e *review.Engine, keys ...string) {
 	s.Helper()
 	var b sqldb.Batch
@@ -226,7 +227,7 @@ func (s *suite) enqueue(e *review.Engine, keys ...string) {
 	}
 }
 
-// check is what must be true when the queue is empty.
+// check checks what must hold when the queue is empty.
 func (s *suite) check() {
 	s.Helper()
 	for _, key := range s.garbage {
