@@ -16,12 +16,12 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// maxNameBase is how much of a generateName is kept, so that the name fits a
-// DNS label with its suffix.
+// maxNameBase is how many bytes of a generateName are kept, so that the name with
+// its suffix fits a DNS label.
 const maxNameBase = 58
 
-// Creation is what a create brings from outside: the request, the clock and
-// chance.
+// Creation is the input of a create besides the object: request, time and random
+// values.
 type Creation struct {
 	Namespace string // of the request
 	Now       time.Time
@@ -33,8 +33,8 @@ type Creation struct {
 // refuses it: BadRequest for a namespace or resourceVersion that contradicts
 // the request, Invalid for fields that break a rule. obj is changed in place.
 //
-// The generation is left as it was sent: it is the kind's PrepareForCreate that
-// starts it, and kinds that keep none store whatever the client says.
+// The generation stays as the client sent it: the kind's PrepareForCreate sets it,
+// and kinds without a generation store the client's value.
 func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creation) (warnings []string, err error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -52,7 +52,7 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	s.PrepareForCreate(ctx, obj)
 	errs := s.Validate(ctx, obj)
 	if len(errs) == 0 {
-		// After the kind's own rules, whose texts are the more precise ones.
+		// After the kind's own rules, whose messages are more precise.
 		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
 	}
 	if len(errs) > 0 {
@@ -63,7 +63,8 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	return warnings, nil
 }
 
-// fillSystemFields sets what no client decides. An error is a caller's mistake.
+// fillSystemFields sets the fields that clients cannot set. An error is a bug in
+// the calling code.
 func fillSystemFields(m metav1.Object, c Creation) error {
 	if c.UID == "" || c.Now.IsZero() {
 		return errors.New("no uid or time given")
@@ -84,7 +85,7 @@ func fillSystemFields(m metav1.Object, c Creation) error {
 	return nil
 }
 
-// cutName cuts at the start of a character: half of one could not be stored.
+// cutName cuts between two characters: a part of one is not valid UTF-8.
 func cutName(base string) string {
 	if len(base) <= maxNameBase {
 		return base

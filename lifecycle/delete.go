@@ -18,9 +18,9 @@ type Outcome int
 
 // The outcomes of a delete request.
 const (
-	Remove    Outcome = iota + 1 // the object leaves now
+	Remove    Outcome = iota + 1 // the object is removed now
 	Mark                         // the object becomes, or stays, DELETING and is written
-	Unchanged                    // the object is as the request wants it; nothing is written
+	Unchanged                    // the object is already as requested; nothing is written
 )
 
 func (o Outcome) String() string {
@@ -35,7 +35,7 @@ func (o Outcome) String() string {
 	return "outcome " + strconv.Itoa(int(o))
 }
 
-// Deletion is a delete request and the object it meets.
+// Deletion is a delete request and the object that it deletes.
 type Deletion struct {
 	Body     []byte            // as stored
 	Meta     metav1.ObjectMeta // parsed from Body
@@ -43,13 +43,13 @@ type Deletion struct {
 	Options  metav1.DeleteOptions
 	Rules    Rules
 	Now      time.Time
-	// MaxCascade is for the guard: the most objects that may go with this one
-	// without confirmation. 0: any number, or there are none that could.
+	// MaxCascade is the guard's limit: how many objects the cascade may delete
+	// without confirmation. 0: no limit, or no cascade.
 	MaxCascade int64
 }
 
-// Decision is what is to be done. With Mark, Meta and Body are to be written;
-// with Remove and Unchanged they are the object as it is stored.
+// Decision is what the store must do. With Mark, it writes Meta and Body; with
+// Remove and Unchanged they are the stored object.
 type Decision struct {
 	Outcome Outcome
 	Meta    metav1.ObjectMeta
@@ -57,14 +57,14 @@ type Decision struct {
 }
 
 // BeforeDelete decides what a delete request does. It changes none of its
-// inputs. Errors: Invalid for options that make no sense, those of Rules.Refuse,
-// Conflict for preconditions that do not hold; anything else is a stored body
-// that cannot be read.
+// inputs. Errors: Invalid for invalid options, those of Rules.Refuse, Conflict for
+// preconditions that do not hold; any other error means that the stored body
+// cannot be read.
 //
-// The order matters and is that of Kubernetes: a graceful deletion that is
-// already under way answers first, so finalizers cannot be changed while it is
-// pending; only then do the options decide about the collector's finalizers;
-// and only what is left of the finalizers decides whether the object leaves.
+// The order matters and is that of Kubernetes. First comes a graceful deletion
+// that is already pending, so a request cannot change finalizers during it. Then
+// the options decide about the collector's finalizers. Then the remaining
+// finalizers decide whether the object is removed.
 func BeforeDelete(d Deletion) (Decision, error) {
 	if errs := validation.ValidateDeleteOptions(&d.Options); len(errs) > 0 {
 		return Decision{}, object.InvalidFields(errs)
@@ -123,8 +123,8 @@ func (d Deletion) with(m metav1.ObjectMeta) Deletion {
 	return d
 }
 
-// RemoveNow says whether a DELETING object has nothing left to wait for. It is
-// asked after an update, with the body and metadata about to be written.
+// RemoveNow says whether a DELETING object has nothing left to wait for. Call it
+// after an update, with the body and metadata that will be written.
 func RemoveNow(body []byte, m metav1.ObjectMeta, r Rules) bool {
 	return m.DeletionTimestamp != nil &&
 		graceOver(m.DeletionGracePeriodSeconds) &&
@@ -136,8 +136,8 @@ func removable(r Rules, body []byte) bool {
 	return r.Removable == nil || r.Removable(body)
 }
 
-// checkPreconditions refuses a request that means another object, or another
-// version of it.
+// checkPreconditions refuses a request for another uid or another version of the
+// object.
 func checkPreconditions(d Deletion) error {
 	p := d.Options.Preconditions
 	if p == nil {
@@ -157,8 +157,7 @@ func checkPreconditions(d Deletion) error {
 	return nil
 }
 
-// sameDeletion says whether two metadata differ in nothing that a delete
-// request can change.
+// sameDeletion says whether all fields that a delete request can change are equal.
 func sameDeletion(a, b metav1.ObjectMeta) bool {
 	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		sameSeconds(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&

@@ -6,13 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The collector's two finalizers say what becomes of an object's dependents.
-// A delete request sets and removes them, even on an object that is DELETING
-// already: that is how a second request changes the policy of the first. All
-// other finalizers belong to whoever put them there.
+// The collector's two finalizers say what happens to an object's dependents. A
+// delete request adds and removes them, even on an object that is DELETING
+// already: so a second request can change the policy of the first. All other
+// finalizers belong to the clients that added them.
 
 // finalizersOnDelete is the list of finalizers after a delete request. The
-// result is never the slice it was made from.
+// result is always a new slice.
 func finalizersOnDelete(d Deletion) []string {
 	var added []string
 	if d.Meta.DeletionTimestamp == nil {
@@ -39,8 +39,8 @@ func finalizersOnDelete(d Deletion) []string {
 	return out
 }
 
-// policy is what becomes of the dependents: what the request says, else what a
-// finalizer on the object says, else what the kind says.
+// policy is the propagation policy: that of the request, else that of a finalizer
+// on the object, else the kind's default.
 func policy(d Deletion) metav1.DeletionPropagation {
 	//nolint:staticcheck // old clients still send orphanDependents
 	if orphan := d.Options.OrphanDependents; orphan != nil {
@@ -60,7 +60,7 @@ func policy(d Deletion) metav1.DeletionPropagation {
 	return d.Rules.DefaultPolicy
 }
 
-// policyOf is the policy that a finalizer stands for; empty if for none.
+// policyOf is the policy that a finalizer stands for, or "".
 func policyOf(finalizer string) metav1.DeletionPropagation {
 	switch finalizer {
 	case metav1.FinalizerOrphanDependents:
@@ -71,8 +71,8 @@ func policyOf(finalizer string) metav1.DeletionPropagation {
 	return ""
 }
 
-// policyFinalizer is the finalizer that carries a policy out; empty for
-// Background, which needs none.
+// policyFinalizer is the finalizer of a policy; "" for Background, which needs
+// none.
 func policyFinalizer(p metav1.DeletionPropagation) string {
 	switch p {
 	case metav1.DeletePropagationOrphan:

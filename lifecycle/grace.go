@@ -6,13 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// manner is how a delete request meets an object.
+// manner is how a delete request applies to an object.
 type manner int
 
 const (
-	immediate manner = iota // the kind, or the state of the object, knows no grace
+	immediate manner = iota // the kind, or the state of the object, allows no grace period
 	graceful                // deletion time and grace period have been set
-	pending                 // a graceful deletion is under way and stays as it is
+	pending                 // a graceful deletion is in progress and does not change
 )
 
 // maxGrace bounds a grace period to a hundred years. A larger one would
@@ -20,8 +20,8 @@ const (
 // cannot write.
 const maxGrace int64 = 100 * 365 * 24 * 60 * 60
 
-// applyGrace sets the deletion time and grace period that a request leads to.
-// m is changed only if the answer is graceful.
+// applyGrace sets the deletion time and grace period for a request. It changes m
+// only if it returns graceful.
 func applyGrace(m *metav1.ObjectMeta, d Deletion) manner {
 	if d.Rules.Graceful == nil {
 		return immediate
@@ -45,9 +45,9 @@ func applyGrace(m *metav1.ObjectMeta, d Deletion) manner {
 	return graceful
 }
 
-// shorten applies a request to an object that is already DELETING. A grace
-// period can only become shorter. One that is over is completed by whoever
-// deletes next, which is also how a removal that failed half-way is repaired.
+// shorten applies a request to an object that is already DELETING. A grace period
+// can only become shorter. If it is over, the next delete completes the deletion;
+// this also repairs a removal that failed half-way.
 func shorten(m *metav1.ObjectMeta, requested *int64, now time.Time) manner {
 	if graceOver(m.DeletionGracePeriodSeconds) {
 		return immediate
@@ -61,9 +61,9 @@ func shorten(m *metav1.ObjectMeta, requested *int64, now time.Time) manner {
 	if asked.Before(now) {
 		asked = now
 		if seconds != 0 {
-			// The whole of the shorter period is over already, but a graceful
-			// deletion was asked for: the shortest one there is, so that
-			// whoever shuts the object down sees it and ends it with a 0.
+			// The shorter period is over already, but the client requested a
+			// graceful deletion: use the shortest one, 1 s, so that the agent
+			// that shuts the object down sees it and completes it with a 0.
 			seconds = 1
 		}
 	}
@@ -87,8 +87,8 @@ func endGrace(m *metav1.ObjectMeta, now time.Time) {
 	m.DeletionGracePeriodSeconds = new(int64)
 }
 
-// nextGeneration tells controllers that the object's wanted state has changed:
-// it is to go. Kinds that keep no generation keep none.
+// nextGeneration increments the generation, so that controllers see that the
+// desired state has changed. Kinds without a generation stay without one.
 func nextGeneration(m *metav1.ObjectMeta) {
 	if m.Generation > 0 {
 		m.Generation++
@@ -98,7 +98,7 @@ func nextGeneration(m *metav1.ObjectMeta) {
 // graceOver says whether a stored grace period no longer holds the object.
 func graceOver(seconds *int64) bool { return seconds == nil || *seconds == 0 }
 
-// boundGrace brings a grace period into range. A negative one means a second.
+// boundGrace limits a grace period to maxGrace. A negative one means 1 second.
 func boundGrace(seconds int64) int64 {
 	if seconds < 0 {
 		return 1
@@ -106,7 +106,7 @@ func boundGrace(seconds int64) int64 {
 	return min(seconds, maxGrace)
 }
 
-// wholeSeconds is a time as it is stored and read back.
+// wholeSeconds is a time in UTC without fractions, as it is stored.
 func wholeSeconds(t time.Time) *metav1.Time {
 	whole := metav1.NewTime(t.UTC().Truncate(time.Second))
 	return &whole

@@ -11,34 +11,34 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// The guard holds a deletion that would take more with it than is allowed,
-// until a person confirms it or calls it off. Whoever deletes does not count:
-// a delete that can have a cascade marks the object with the guard's finalizer
-// and with the limit that applies at that moment, and the collector counts
-// before it does anything else. All that it needs is on the object, so it makes
-// no difference which replica looks, with which flags, after which restart.
+// The guard holds a deletion whose cascade is larger than a limit, until a person
+// confirms it or calls it off. The delete request itself does not count: a delete
+// that can have a cascade adds the guard's finalizer and the current limit to the
+// object, and the collector counts before any other step. All that the collector
+// needs is on the object, so the result is the same on every replica, with any
+// flags, after any restart.
 const (
 	// ConfirmCascade is the guard's finalizer, and the annotation by which a
-	// person confirms: its value is the most objects that may go. So nobody can
-	// confirm more than he has seen. Set beforehand, it is the object's own
-	// limit.
+	// person confirms: its value is the number of objects that may be deleted at
+	// most. So a person cannot confirm more than they have seen. Set before the
+	// delete, it is the object's own limit.
 	ConfirmCascade = "lifecycle.exeunt.dev/confirm-cascade"
 
 	// MaxCascade is the annotation of a Namespace that overrides the server's
-	// limit, for what is in it and for itself. "0" switches the guard off.
+	// limit, for the Namespace and the objects in it. "0" switches the guard off.
 	MaxCascade = "lifecycle.exeunt.dev/max-cascade"
 
-	// HeldAbove is the annotation that a delete leaves beside the finalizer: the
-	// limit that applied.
+	// HeldAbove is the annotation that a delete adds with the finalizer: the limit
+	// at that time.
 	HeldAbove = "lifecycle.exeunt.dev/held-above"
 )
 
-// MostCounted is where the guard stops counting: a larger limit is none.
+// MostCounted is where the guard stops counting: a larger limit is no limit.
 const MostCounted = 1_000_000
 
-// CascadeLimit is how many objects a deletion may take with it, itself
-// included, by the server's limit and the annotations of the Namespace. 0: any
-// number. An annotation that is no such number is ignored.
+// CascadeLimit is how many objects a deletion may delete, the object itself
+// included, by the server's limit and the annotations of the Namespace. 0: no
+// limit. An invalid annotation is ignored.
 func CascadeLimit(server int64, namespace map[string]string) int64 {
 	if limit, ok := count(namespace, MaxCascade); ok {
 		return limit
@@ -55,7 +55,7 @@ func count(annotations map[string]string, name string) (int64, bool) {
 	return n, err == nil && n >= 0
 }
 
-// hold puts an object under guard as its deletion begins.
+// hold adds the guard's finalizer and limit when a deletion begins.
 func hold(m *metav1.ObjectMeta, limit int64) {
 	if !slices.Contains(m.Finalizers, ConfirmCascade) {
 		m.Finalizers = append(m.Finalizers, ConfirmCascade)
@@ -67,19 +67,19 @@ func hold(m *metav1.ObjectMeta, limit int64) {
 	m.Annotations[HeldAbove] = strconv.FormatInt(limit, 10)
 }
 
-// Guard is what the guard has to know of a DELETING object.
+// Guard is the guard's state of a DELETING object.
 type Guard struct {
-	Held      bool   // the guard has yet to let it pass
-	Limit     int64  // that applied when it was deleted
-	Confirmed int64  // the most that a person agreed to; 0: nobody did
-	Mistaken  string // what the person wrote, if that is no number
+	Held      bool   // the guard holds the deletion
+	Limit     int64  // the limit when it was deleted
+	Confirmed int64  // how many objects a person confirmed; 0: not confirmed
+	Mistaken  string // the value of the confirmation, if it is not a number
 }
 
-// Allowed is the most objects that may go.
+// Allowed is how many objects may be deleted at most.
 func (g Guard) Allowed() int64 { return max(g.Limit, g.Confirmed) }
 
-// GuardOf reads it from the metadata. A finalizer without a limit, which
-// somebody put there by hand, asks for confirmation in any case.
+// GuardOf reads the guard's state from the metadata. A finalizer without a limit,
+// added by a client, always needs a confirmation.
 func GuardOf(m *metav1.ObjectMeta) Guard {
 	g := Guard{Held: m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, ConfirmCascade)}
 	g.Limit, _ = count(m.Annotations, HeldAbove)
@@ -90,21 +90,21 @@ func GuardOf(m *metav1.ObjectMeta) Guard {
 	return g
 }
 
-// LetPass takes an object out of the guard's hands. What m was made from is not
-// changed.
+// LetPass removes the guard's finalizer and limit. It does not change slices and
+// maps that m shares with other metadata.
 func LetPass(m *metav1.ObjectMeta) {
 	m.Finalizers = slices.DeleteFunc(slices.Clone(m.Finalizers), func(f string) bool { return f == ConfirmCascade })
 	m.Annotations = maps.Clone(m.Annotations)
 	delete(m.Annotations, HeldAbove)
 }
 
-// CallOff makes a DELETING object ACTIVE again, which is possible only while the
-// guard holds it: nothing of what would follow has begun. It keeps its uid, so
-// that its dependents are still its own. Error: Conflict when it is not held.
+// CallOff makes a DELETING object ACTIVE again. This is possible only while the
+// guard holds it, because then the cascade has not begun. The object keeps its uid,
+// so it keeps its dependents. Error: Conflict when the guard does not hold it.
 //
-// What the deletion had put on it goes: the guard's own marks, the finalizers of
-// the chosen policy and of the kind, the deletion's time. Finalizers that others
-// have removed meanwhile are theirs to put back.
+// CallOff removes what the deletion added: the guard's marks, the finalizers of the
+// policy and of the kind, and the deletion time. It does not restore finalizers
+// that clients have removed since.
 func CallOff(body []byte, m metav1.ObjectMeta, r Rules) (metav1.ObjectMeta, []byte, error) {
 	if !GuardOf(&m).Held {
 		return m, body, object.Errorf(object.Conflict, "its deletion has begun and cannot be called off")

@@ -13,8 +13,8 @@ import (
 
 var metadataPath = field.NewPath("metadata")
 
-// matchNamespace gives an object the namespace of the request. A client may
-// leave it out, and of a cluster-scoped kind it may say what it likes.
+// matchNamespace sets the namespace of the request on an object. A client may omit
+// it. For a cluster-scoped kind the client's value is ignored.
 func matchNamespace(m metav1.Object, requested string, namespaced bool) error {
 	switch {
 	case !namespaced:
@@ -32,8 +32,8 @@ func unversioned(resourceVersion string) bool {
 	return resourceVersion == "" || resourceVersion == "0"
 }
 
-// nameRule is what holds for the names of all kinds: they stand in a URL path,
-// and in a text column, which takes neither broken UTF-8 nor NUL.
+// nameRule is the rule for the names of all kinds: a name is part of a URL path and
+// is stored in a text column, which allows neither invalid UTF-8 nor NUL.
 func nameRule(name string, prefix bool) []string {
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return []string{"must be valid UTF-8 without NUL"}
@@ -44,7 +44,7 @@ func nameRule(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-// distinct drops errors that say the same: kinds check metadata too.
+// distinct drops errors with equal texts: kinds check metadata too.
 func distinct(list field.ErrorList) field.ErrorList {
 	seen := make(map[string]bool, len(list))
 	out := make(field.ErrorList, 0, len(list))

@@ -9,12 +9,12 @@ import (
 
 // PropagateGrace is an annotation by which an owner passes a grace period on to
 // its dependents when it is deleted (the garbage collection proposal's open question 2): a number of
-// seconds, or "true" for the grace period of the delete request. Other values,
-// and "true" when the request names none, mean nothing.
+// seconds, or "true" for the grace period of the delete request. Other values are
+// ignored, and so is "true" when the request has no grace period.
 //
 // It is also the name of the finalizer that holds an owner, deleted in the
-// background, until all its dependents are on their way: after that nobody could
-// say how long they may take. The collector removes it.
+// background, until all its dependents are being deleted: after the owner's removal
+// its grace period would be unknown. The collector removes the finalizer.
 const PropagateGrace = "lifecycle.exeunt.dev/propagate-grace-period"
 
 // PropagatedGrace is the grace period that an owner passes on.
@@ -26,8 +26,8 @@ func PropagatedGrace(m *metav1.ObjectMeta) (seconds int64, ok bool) {
 	return min(seconds, maxGrace), true
 }
 
-// WithPropagatedGrace makes an object pass a grace period on. The annotations it
-// had are not changed.
+// WithPropagatedGrace makes an object pass a grace period on. It replaces the map
+// of annotations and does not change the old one.
 func WithPropagatedGrace(m *metav1.ObjectMeta, seconds int64) {
 	annotations := maps.Clone(m.Annotations)
 	if annotations == nil {
@@ -37,7 +37,7 @@ func WithPropagatedGrace(m *metav1.ObjectMeta, seconds int64) {
 	m.Annotations = annotations
 }
 
-// settleGrace writes the request's grace period where the owner says "true".
+// settleGrace replaces the annotation's "true" by the request's grace period.
 func settleGrace(m *metav1.ObjectMeta, d Deletion) {
 	if g := d.Options.GracePeriodSeconds; g != nil && m.Annotations[PropagateGrace] == "true" {
 		WithPropagatedGrace(m, boundGrace(*g))

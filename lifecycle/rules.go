@@ -2,11 +2,11 @@ package lifecycle
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Rules are what differs between kinds when an object is deleted. The zero
-// value is the common case: not graceful, dependents go in the background.
+// Rules are the differences between kinds in a deletion. The zero value is the
+// common case: not graceful, dependents are deleted in the background.
 type Rules struct {
-	// Refuse says why an object of this name may not be deleted (the namespaces
-	// that clients take for granted). Nil, or nil returned: it may.
+	// Refuse returns an error if an object of this name must not be deleted (the
+	// namespaces that clients expect to exist). Nil: any may be deleted.
 	Refuse func(name string) error
 
 	// DefaultPolicy is what a delete without propagationPolicy means when no
@@ -18,8 +18,8 @@ type Rules struct {
 
 	// Graceful is the kind's rule for graceful deletion (the create and delete path's
 	// CheckGracefulDelete): given the stored body and the grace period the
-	// caller asked for, how many seconds the object gets, and whether it is
-	// deleted gracefully at all. Nil: never.
+	// client requested, it returns the object's grace period in seconds, and
+	// whether the deletion is graceful at all. Nil: never.
 	Graceful func(body []byte, requested *int64) (seconds int64, graceful bool)
 
 	// MarkDeleting changes a stored body as the object becomes DELETING (a
@@ -31,7 +31,7 @@ type Rules struct {
 	MarkActive func(body []byte) ([]byte, error)
 
 	// Removable says whether a DELETING object whose metadata.finalizers are
-	// empty may leave (a Namespace may not while spec.finalizers are left).
+	// empty may be removed (a Namespace may not while spec.finalizers are left).
 	// Nil: yes.
 	Removable func(body []byte) bool
 }

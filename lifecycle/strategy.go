@@ -1,9 +1,9 @@
-// Package lifecycle holds the rules of life and death of an object: before
-// create, before update, before delete, finalizers, grace and cascade policy.
+// Package lifecycle holds the rules for the life of an object: before create,
+// before update, before delete, finalizers, grace periods and cascade policy.
 //
-// It is pure: values go in, a decision comes out, time and randomness are
-// arguments, nothing is read or written. Every write of an object passes here,
-// whichever way it came: library handlers, the fast path, the collector.
+// It is pure: its functions take values and return decisions, time and random
+// values are arguments, and nothing is read or written. Every write of an object
+// uses it: library handlers, the fast path, the collector.
 package lifecycle
 
 import (
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Strategy is what differs between kinds. Implementations are pure; the
+// Strategy is the differences between kinds. Implementations are pure; the
 // context carries no more than request-scoped values and may be Background.
 // Its methods have the names and meaning that Kubernetes gives them, so that
 // the library strategies for custom resources fit as they are.
@@ -22,17 +22,18 @@ type Strategy interface {
 	NamespaceScoped() bool
 	// PrepareForCreate sets what users may not set, before validation.
 	PrepareForCreate(ctx context.Context, obj runtime.Object)
-	// Validate judges a new object and changes nothing.
+	// Validate checks a new object and changes nothing.
 	Validate(ctx context.Context, obj runtime.Object) field.ErrorList
 	// WarningsOnCreate returns advice that does not refuse the object.
 	WarningsOnCreate(ctx context.Context, obj runtime.Object) []string
-	// PrepareForUpdate keeps what users may not change and moves the generation.
+	// PrepareForUpdate restores the fields that users may not change and increments
+	// the generation.
 	PrepareForUpdate(ctx context.Context, obj, old runtime.Object)
-	// ValidateUpdate judges the change and changes nothing.
+	// ValidateUpdate checks the change and changes nothing.
 	ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList
 	// WarningsOnUpdate returns advice that does not refuse the change.
 	WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string
-	// Canonicalize brings a valid object into the form that is stored.
+	// Canonicalize converts a valid object to its stored form.
 	Canonicalize(obj runtime.Object)
 	// AllowCreateOnUpdate says whether a PUT may create.
 	AllowCreateOnUpdate(ctx context.Context) bool

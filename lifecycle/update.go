@@ -13,24 +13,24 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Change is what an update brings from outside.
+// Change is the input of an update besides the objects.
 type Change struct {
 	Namespace string // of the request
 }
 
-// Updated is what follows from an update.
+// Updated is the result of BeforeUpdate.
 type Updated struct {
-	// Remove says that the update took the last finalizer of a DELETING object
-	// whose grace is over: unless the kind's Removable objects, the object
-	// leaves in the same transaction.
+	// Remove says that the update removed the last finalizer of a DELETING object
+	// whose grace period is over: unless the kind's Removable refuses, the same
+	// transaction removes the object.
 	Remove   bool
 	Warnings []string
 }
 
 // BeforeUpdate turns obj into the successor of old, or refuses it: BadRequest
 // for a namespace that contradicts the request, Invalid for fields that break a
-// rule. obj is changed in place; old is not. Both carry their resourceVersion;
-// that they agree is CheckVersion's part and, in the end, the store's.
+// rule. obj is changed in place; old is not. Both have their resourceVersion;
+// CheckVersion and finally the store check that they agree.
 func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Change) (Updated, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -46,7 +46,7 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 	if unversioned(m.GetResourceVersion()) && s.AllowUnconditionalUpdate(ctx) {
 		m.SetResourceVersion(was.GetResourceVersion())
 	}
-	m.SetGeneration(was.GetGeneration()) // PrepareForUpdate moves it
+	m.SetGeneration(was.GetGeneration()) // PrepareForUpdate increments it
 	s.PrepareForUpdate(ctx, obj, old)
 	keepSystemFields(m, was)
 
@@ -61,9 +61,9 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 	return Updated{Remove: LastFinalizerGone(m, was), Warnings: warnings}, nil
 }
 
-// keepSystemFields restores what an update may leave out but never change. What
-// it adds or alters instead is refused by the validation that follows, but for
-// the selfLink, which means nothing any more.
+// keepSystemFields restores fields that an update may omit but not change. The
+// validation after it refuses other values, except for the selfLink, which is
+// obsolete.
 func keepSystemFields(m, was metav1.Object) {
 	m.SetSelfLink("")
 	if m.GetUID() == "" {
@@ -81,18 +81,18 @@ func keepSystemFields(m, was metav1.Object) {
 	}
 }
 
-// LastFinalizerGone says whether a change of a DELETING object took its last
-// finalizer when its grace was over, so that the object has to leave with it.
+// LastFinalizerGone says whether a change removed the last finalizer of a DELETING
+// object whose grace period is over, so that the object must be removed.
 func LastFinalizerGone(m, was metav1.Object) bool {
 	return len(m.GetFinalizers()) == 0 &&
 		was.GetDeletionTimestamp() != nil &&
 		graceOver(was.GetDeletionGracePeriodSeconds())
 }
 
-// CheckVersion compares the resourceVersion that an update was sent with with
-// the object's current one. Without one ("" or "0") the update is let through
-// if the kind allows unconditional updates. Errors: Conflict, Invalid, or
-// BadRequest for a version that is not a number.
+// CheckVersion compares the resourceVersion of an update with the object's current
+// one. Without a version ("" or "0") the update is allowed if the kind allows
+// unconditional updates. Errors: Conflict, Invalid, or BadRequest for a version
+// that is not a number.
 func CheckVersion(sent, current string, unconditional bool) error {
 	if unversioned(sent) {
 		if unconditional {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// keyBytes is how long a key is. HKDF needs as many, so the shorter keys that
-// kube-apiserver takes for aesgcm are refused.
+// keyBytes is the length of a key. HKDF needs 32 bytes, so the shorter keys that
+// kube-apiserver accepts for aesgcm are refused.
 const keyBytes = 32
 
 // Load reads keys from a file in kube-apiserver's format: an
@@ -43,8 +43,8 @@ func Load(path string) (*Keys, error) {
 }
 
 // Create writes a file with a new key that seals Secrets, and returns it. The
-// file is on disk, readable by its owner alone, before Create returns: a key
-// that has sealed something must not be lost with the machine's power.
+// file, readable only by its owner, is synced before Create returns: a power cut
+// must not lose a key that has sealed something.
 func Create(path string) (*Keys, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -66,8 +66,8 @@ func syncDirectory(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// generate makes a configuration. The key has a name of its own, so that two
-// servers that each made one are told apart.
+// generate makes a configuration. The key has a random name, so that keys of two
+// servers have different names.
 func generate() string {
 	secret, name := make([]byte, keyBytes), make([]byte, 4)
 	_, _ = rand.Read(secret) // never fails
@@ -87,7 +87,7 @@ resources:
 `, hex.EncodeToString(name), base64.StdEncoding.EncodeToString(secret))
 }
 
-// Parse reads an EncryptionConfiguration. source is where it comes from.
+// Parse reads an EncryptionConfiguration. source names its file, for errors.
 func Parse(data []byte, source string) (*Keys, error) {
 	var c apiserverv1.EncryptionConfiguration
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {
@@ -114,8 +114,8 @@ func Parse(data []byte, source string) (*Keys, error) {
 	return k, nil
 }
 
-// readable are kinds that the database's triggers and the server's own tables
-// read. They stay in plain text.
+// readable are kinds whose bodies the database's triggers and the server's own
+// tables read. They stay in plain text.
 var readable = []string{"namespaces", "events", "events.events.k8s.io", "customresourcedefinitions.apiextensions.k8s.io"}
 
 func (k *Keys) addKinds(kinds []string) error {
@@ -143,7 +143,7 @@ func (k *Keys) addProvider(i int, p apiserverv1.ProviderConfiguration) error {
 	case p.Identity != nil && i == 0:
 		return errors.New("providers: identity comes first, which would store Secrets in plain text: put aesgcm first")
 	case p.Identity != nil:
-		return nil // what was stored in plain text is always readable
+		return nil // bodies in plain text are always readable
 	case p.AESGCM == nil:
 		return errors.New("providers: only aesgcm is supported: aescbc and secretbox do not bind a Secret to its name, and kms is not built in")
 	}

@@ -3,13 +3,12 @@
 //
 //   - A sealed body opens only with its key, and only for the object that it was
 //     sealed for: kind, namespace, name and uid are authenticated with it.
-//   - What does not open is an error that names the key and the remedy, never
-//     other bytes.
-//   - A body that was stored before there were keys is returned as it is.
+//   - If a body does not open, the error names the key and the remedy.
+//   - A body that was stored before there were keys is returned unchanged.
 //
 // The cipher is AES-256-GCM under a key that is derived for each body (HKDF with
-// 32 random bytes), as kube-apiserver's KMS v2 has it: the number of bodies that
-// one key can seal has no practical limit.
+// 32 random bytes), as in kube-apiserver's KMS v2: the number of bodies that one
+// key can seal has no practical limit.
 //
 // The package knows no database. Begin with Keys; config.go reads them from a
 // file.
@@ -35,7 +34,7 @@ const mark = "exeunt:seal:v1:"
 type Keys struct {
 	source string // the file, for messages
 	kinds  []string
-	keys   []key // the first one seals, all of them open
+	keys   []key // the first seals; all can open
 }
 
 type key struct {
@@ -46,7 +45,7 @@ type key struct {
 // Object says which object a body belongs to.
 type Object struct{ Kind, Namespace, Name, UID string }
 
-// authenticated is what a sealed body is bound to. No part of it contains NUL.
+// authenticated is the data that a sealed body is bound to. No part contains NUL.
 func (o Object) authenticated() value.DefaultContext {
 	return value.DefaultContext(strings.Join([]string{o.Kind, o.Namespace, o.Name, o.UID}, "\x00"))
 }
@@ -55,11 +54,11 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s/%s (%s)", o.Kind, o.Namespace, o.Name, o.UID)
 }
 
-// Seals says whether the bodies of a kind are to be sealed. Kinds are named as
-// they are stored: secrets, widgets.example.com.
+// Seals says whether the bodies of a kind are sealed. kind is a storage name:
+// secrets, widgets.example.com.
 func (k *Keys) Seals(kind string) bool { return k != nil && slices.Contains(k.kinds, kind) }
 
-// Kinds are those that are sealed.
+// Kinds are the sealed kinds.
 func (k *Keys) Kinds() []string { return slices.Clone(k.kinds) }
 
 // Names are the names of the keys. The first one seals.
@@ -89,10 +88,11 @@ func (k *Keys) find(name string) *key {
 // Has says whether there is a key of this name.
 func (k *Keys) Has(name string) bool { return k.find(name) != nil }
 
-// Prefix is how the bodies begin that a key has sealed.
+// Prefix is the beginning of all bodies that a key has sealed.
 func Prefix(name string) []byte { return []byte(mark + name + ":") }
 
-// SealedBy names the key that has sealed a stored body. False: it is not sealed.
+// SealedBy is the name of the key that sealed a stored body. False: the body is not
+// sealed.
 func SealedBy(stored []byte) (name string, sealed bool) {
 	rest, sealed := bytes.CutPrefix(stored, []byte(mark))
 	if !sealed {
@@ -115,7 +115,7 @@ func (k *Keys) Seal(name string, o Object, body []byte) ([]byte, error) {
 	return append(Prefix(name), sealed...), nil
 }
 
-// Open decrypts a stored body. One that is not sealed is returned as it is.
+// Open decrypts a stored body. A body that is not sealed is returned unchanged.
 func (k *Keys) Open(o Object, stored []byte) ([]byte, error) {
 	name, sealed := SealedBy(stored)
 	if !sealed {
@@ -134,7 +134,7 @@ func (k *Keys) Open(o Object, stored []byte) ([]byte, error) {
 	return body, nil
 }
 
-// MissingKeyError says that a key is needed which this server does not have.
+// MissingKeyError says that this server lacks a key that it needs.
 type MissingKeyError struct{ Name, Source string }
 
 func (e *MissingKeyError) Error() string {
@@ -151,18 +151,18 @@ func (k *Keys) missing(name string) error {
 	return &MissingKeyError{Name: name, Source: k.source}
 }
 
-// The check value of a key is a known text, sealed: a server that opens it has
-// the same key.
+// The check value of a key is a known text, sealed with it: a server that can open
+// it has the same key.
 const checkText = "exeunt"
 
 func checkObject(name string) Object { return Object{Kind: "seal_keys", Name: name} }
 
-// CheckValue makes a check value of a key.
+// CheckValue makes the check value of a key.
 func (k *Keys) CheckValue(name string) ([]byte, error) {
 	return k.Seal(name, checkObject(name), []byte(checkText))
 }
 
-// Matches says whether the key of this name is the one that made a check value.
+// Matches says whether the key of this name made the check value.
 func (k *Keys) Matches(name string, check []byte) bool {
 	text, err := k.Open(checkObject(name), check)
 	return err == nil && string(text) == checkText
@@ -173,5 +173,5 @@ func newKey(name string, secret []byte) (key, error) {
 	return key{name: name, cipher: cipher}, err
 }
 
-// Mark is how every sealed body begins.
+// Mark is the beginning of every sealed body.
 func Mark() []byte { return []byte(mark) }
