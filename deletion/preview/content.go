@@ -16,10 +16,10 @@ import (
 type container struct {
 	node      int32
 	namespace string // of a namespace
-	kind      string // of a definition: what its objects are stored under
+	kind      string // of a definition: the storage name of its objects
 }
 
-// containerOf says whether an object is one.
+// containerOf returns the container of an object; false if it is none.
 func containerOf(h *head, i int32) (container, bool) {
 	switch h.Kind {
 	case namespaces:
@@ -31,7 +31,7 @@ func containerOf(h *head, i int32) (container, bool) {
 	return container{}, false
 }
 
-// definedKind is what the objects of a definition are stored under.
+// definedKind returns the storage name of a definition's objects.
 func definedKind(body []byte) (string, bool) {
 	var crd struct {
 		Spec struct {
@@ -47,12 +47,12 @@ func definedKind(body []byte) (string, bool) {
 	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural), true
 }
 
-// empty sends the content of a container on its way: wave by wave, as the
-// collector does. That a namespace also waits for dependents holds up nothing.
+// empty deletes the content of a container, wave by wave, as the collector does. A
+// namespace is emptied also while it waits for dependents.
 func (w *walk) empty(c container) error {
-	because := inNamespace
+	reason := inNamespace
 	if c.kind != "" {
-		because = inDefinition
+		reason = inDefinition
 	}
 	phases, err := w.phases(c)
 	if err != nil {
@@ -60,12 +60,12 @@ func (w *walk) empty(c container) error {
 	}
 	remains := false
 	for _, kinds := range phases {
-		if remains && because == inNamespace {
-			because = behindOthers
+		if remains && reason == inNamespace {
+			reason = behindOthers
 		}
 		var left []int32
 		for _, kind := range kinds {
-			found, err := w.emptyKind(c, kind, because)
+			found, err := w.emptyKind(c, kind, reason)
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (w *walk) empty(c container) error {
 	return nil
 }
 
-// emptied draws the conclusion for the container.
+// emptied updates the container's node after its content.
 func (w *walk) emptied(c container, remains bool) {
 	n := &w.nodes[c.node]
 	n.stuck = remains
@@ -101,7 +101,7 @@ func (w *walk) emptied(c container, remains bool) {
 	w.frontier = append(w.frontier, c.node)
 }
 
-// phases are the kinds of the content, in the order in which they leave.
+// phases returns the kinds of the content, in the order of their deletion.
 func (w *walk) phases(c container) ([][]string, error) {
 	if c.kind != "" {
 		return [][]string{{c.kind}}, nil
@@ -113,9 +113,9 @@ func (w *walk) phases(c container) ([][]string, error) {
 	return gc.Waves(stored), nil
 }
 
-// emptyKind sends what is there of a kind on its way, and returns what does
-// not leave at once.
-func (w *walk) emptyKind(c container, kind string, because why) (left []int32, err error) {
+// emptyKind deletes the objects of a kind, and returns those that do not leave at
+// once.
+func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, err error) {
 	var namespace, name string
 	for !w.full {
 		var page []head
@@ -128,7 +128,7 @@ func (w *walk) emptyKind(c container, kind string, because why) (left []int32, e
 			return nil, err
 		}
 		for i := range page {
-			at, err := w.dismiss(&page[i], because)
+			at, err := w.deleteContained(&page[i], reason)
 			if err != nil {
 				return nil, err
 			}
@@ -144,8 +144,8 @@ func (w *walk) emptyKind(c container, kind string, because why) (left []int32, e
 	return left, nil
 }
 
-// dismiss deletes an object because of the container it is in.
-func (w *walk) dismiss(h *head, because why) (int32, error) {
+// deleteContained deletes an object with its container.
+func (w *walk) deleteContained(h *head, reason why) (int32, error) {
 	if at, known := w.index[h.uid]; known && w.nodes[at].leaving() {
 		return at, nil
 	}
@@ -155,17 +155,17 @@ func (w *walk) dismiss(h *head, because why) (int32, error) {
 	}
 	if h.deletion != 0 {
 		n := w.deleting(h.Key, m, h.body)
-		n.was, n.why = true, because
+		n.was, n.why = true, reason
 		return w.put(h, n), nil
 	}
-	if because == behindOthers {
-		return w.put(h, node{state: stalled, why: because, grace: noGrace}), nil
+	if reason == behindOthers {
+		return w.put(h, node{state: stalled, why: reason, grace: noGrace}), nil
 	}
 	background := metav1.DeletePropagationBackground
 	n, err := w.fate(h, m, metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil {
 		return -1, err
 	}
-	n.why = because
+	n.why = reason
 	return w.put(h, n), nil
 }

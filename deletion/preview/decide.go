@@ -16,20 +16,20 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Storage names of the kinds that contain others, and of what leaves first.
+// Storage names of the kinds that contain others.
 const (
 	namespaces  = "namespaces"
 	definitions = "customresourcedefinitions.apiextensions.k8s.io"
 )
 
-// question is an object about which a decision is due.
+// question is an object that decide decides about.
 type question struct {
 	*head
 	meta metav1.ObjectMeta
 }
 
-// decide asks the collector's rule about each object, with the owners as they
-// are at this point of the walk.
+// decide applies the collector's rule to each object, with the owners as they are
+// at this point of the walk.
 func (w *walk) decide(open []question) error {
 	if len(open) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (w *walk) decide(open []question) error {
 		return err
 	}
 	var parents map[types.UID]bool
-	if w.waits { // only then the rule looks at it
+	if w.waits { // otherwise the rule does not use it
 		uids := make([]types.UID, len(open))
 		for i := range open {
 			uids[i] = open[i].uid
@@ -56,7 +56,7 @@ func (w *walk) decide(open []question) error {
 	return nil
 }
 
-// lookUp reads about owners, but for those that are known to be gone.
+// lookUp reads the owners, except those that are known to be gone.
 func (w *walk) lookUp(open []question) (map[types.UID]gc.Owner, error) {
 	var uids []types.UID
 	seen := map[types.UID]bool{}
@@ -89,29 +89,29 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map
 		if n, err = w.fate(q.head, q.meta, options); err != nil {
 			return err
 		}
-		n.shaky = tally.waiting > 0 && tally.waiting < tally.leaving && !w.later
+		n.uncertain = tally.waiting > 0 && tally.waiting < tally.leaving && !w.later
 	} else if tally.orphaning > 0 {
 		n.state = orphaned
-		// Its last reference goes, or its last owner: whichever is first.
-		n.shaky = tally.leaving > tally.orphaning
+		// Either its last reference is dropped first, or its last owner leaves first.
+		n.uncertain = tally.leaving > tally.orphaning
 	}
 	n.several = tally.leaving > 1
-	n.anyway = n.leaving() && w.anyway(q)
-	n.shaky = n.shaky || tally.shaky
+	n.byOther = n.leaving() && w.byOther(q)
+	n.uncertain = n.uncertain || tally.uncertain
 	w.put(q.head, n)
 	return nil
 }
 
-// anyway says that an object leaves by a deletion that was there before this
-// one: the last owner to go is one that was DELETING, and solid till then.
-func (w *walk) anyway(q *question) bool {
+// byOther reports whether an object leaves by an earlier deletion: its last owner
+// to leave was DELETING before, and solid until then.
+func (w *walk) byOther(q *question) bool {
 	caused := false
 	for _, r := range q.meta.OwnerReferences {
 		n := w.find(r.UID)
 		if n == nil || !n.leaving() {
 			continue
 		}
-		if n.anyway || n.was && n.state != foreground {
+		if n.byOther || n.was && n.state != foreground {
 			return true
 		}
 		caused = caused || !n.was
@@ -122,8 +122,8 @@ func (w *walk) anyway(q *question) bool {
 // tally counts the owners of an object that exist and leave in this walk.
 type tally struct {
 	leaving, waiting, orphaning int
-	grace                       int32 // what they pass on
-	shaky                       bool
+	grace                       int32 // the longest that they pass on, in seconds
+	uncertain                   bool
 }
 
 func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
@@ -132,11 +132,11 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 	for _, r := range q.meta.OwnerReferences {
 		n := w.find(r.UID)
 		if n == nil || !n.leaving() || seen[r.UID] || owners[r.UID].Foreground {
-			continue // not leaving, or leaving since before: never solid meanwhile
+			continue // not leaving, or in foreground deletion before: never solid in this walk
 		}
 		seen[r.UID] = true
-		// Of several that differ, the one whose turn it is decides.
-		t.shaky = t.shaky || len(seen) > 1 && t.grace != n.grace
+		// If their grace periods differ, the owner that is reviewed first decides.
+		t.uncertain = t.uncertain || len(seen) > 1 && t.grace != n.grace
 		t.grace = max(t.grace, n.grace)
 		t.leaving++
 		switch n.state {
@@ -149,13 +149,13 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 				t.leaving--
 			}
 		}
-		t.shaky = t.shaky || n.shaky
+		t.uncertain = t.uncertain || n.uncertain
 	}
 	return t
 }
 
-// fate is what a delete makes of an object: the state that it is in then,
-// whether others must act before it can leave, and what it passes on.
+// fate returns the node of an object after a delete: its state, whether another
+// client must act before it can leave, and the grace period that it passes on.
 func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (node, error) {
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: h.body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
@@ -169,7 +169,7 @@ func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) 
 	return w.deleting(h.Key, d.Meta, d.Body), nil
 }
 
-// deleting is the same for an object that is DELETING.
+// deleting is fate for an object that is DELETING.
 func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 	if lifecycle.GuardOf(&m).Held {
 		return node{state: held, holds: true, grace: noGrace}
@@ -198,7 +198,8 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 	return n
 }
 
-// rules are those of the kind. A kind that nobody serves any more has none.
+// rules returns the deletion rules of a kind, or the default ones if the kind is no
+// longer served.
 func (w *walk) rules(storage string) lifecycle.Rules {
 	if k, ok := w.kinds.Stored(storage); ok {
 		return k.Rules
@@ -206,7 +207,7 @@ func (w *walk) rules(storage string) lifecycle.Rules {
 	return lifecycle.Rules{}
 }
 
-// holders is what keeps a DELETING object that is not ours to end.
+// holders is what keeps a DELETING object and is not this server's to remove.
 type holders struct {
 	finalizers, spec []string // spec: spec.finalizers of a Namespace
 	grace            int64    // seconds
@@ -238,8 +239,8 @@ func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
 	return h
 }
 
-// specFinalizers are those of a Namespace. A body that cannot be read has
-// none that we could name.
+// specFinalizers returns spec.finalizers of a Namespace, nil if the body cannot be
+// read.
 func specFinalizers(body []byte) []string {
 	var ns struct {
 		Spec struct {

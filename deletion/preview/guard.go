@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mostReported is how far a report counts what the guard holds: people watch
-// reports, and a preview counts further.
+// mostReported bounds how many objects a report counts for a held deletion, because
+// people repeat reports. A preview counts more.
 const mostReported = 100_000
 
-// events are not counted by the guard.
+// events is the storage name of Events, which the guard does not count.
 const events = "events"
 
-// guardOf is the guard's limit for the deletion of an object, with what a person
-// has confirmed; its Limit is 0 where no limit applies.
+// guardOf returns the guard's limit for the deletion of an object, and what was
+// confirmed. Limit is 0 if no limit applies.
 func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
@@ -49,19 +49,19 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 	return g, nil
 }
 
-// going counts what leaves because of the walk's object, itself included, as the
-// guard does.
+// going counts the objects that leave because of the walk's object, itself
+// included, as the guard does.
 func (w *walk) going() int64 {
 	n := int64(1)
 	for i := 1; i < len(w.nodes); i++ {
-		if node := &w.nodes[i]; node.leaving() && !node.was && !node.anyway && w.names[node.kind] != events {
+		if node := &w.nodes[i]; node.leaving() && !node.was && !node.byOther && w.names[node.kind] != events {
 			n++
 		}
 	}
 	return n
 }
 
-// addGuard says what the guard makes of the deletion.
+// addGuard adds the guard's decision.
 func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head) error {
 	g, err := w.s.guardOf(w.r, h)
 	if err != nil || g.Limit == 0 && !g.Held || h.deletion != 0 && !g.Held {
@@ -72,9 +72,9 @@ func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head) error {
 	return nil
 }
 
-// Held says, for the person who deletes an object, that the guard will hold it.
-// Empty: it will not. o is the object as the delete left it, or, in a dry run,
-// would have left it.
+// Held returns a warning for the client that deletes an object, if the guard will
+// hold the deletion; otherwise it is empty. o is the object after the delete; in a
+// dry run, as the delete would leave it.
 func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error) {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	defer r.close()
 	h, found, err := r.head(headByUID, string(o.UID))
 	if err != nil || !found || h.deletion != 0 && h.finalizing&store.FinalizeConfirm == 0 {
-		return "", err // the collector was faster
+		return "", err // the collector has let it pass already
 	}
 	w := s.newWalk(r)
 	w.most = int(min(2*allowed+1000, int64(s.opts.Objects)))
@@ -105,9 +105,9 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	return fmt.Sprintf("%s waits to be confirmed: more than %d objects would go; see: exeunt why %s", describe(ref), allowed, target(ref)), nil
 }
 
-// guarded is the reason of an object that the guard holds. There is no other: it
-// comes first.
-func (t *teller) guarded(h *head) (v1.Reason, error) {
+// guarded returns the reason of an object that the guard holds. Such an object has
+// no other reason.
+func (t *reporter) guarded(h *head) (v1.Reason, error) {
 	ref := t.s.reference(h.Key, "")
 	g, err := t.s.guardOf(t.r, h)
 	if err != nil {
@@ -124,7 +124,7 @@ func (t *teller) guarded(h *head) (v1.Reason, error) {
 	}
 	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may", least, n, g.Allowed())
 	if g.Mistaken != "" {
-		message += fmt.Sprintf("; the annotation is %q, which is no number", g.Mistaken)
+		message += fmt.Sprintf("; the annotation is %q, which is not a number", g.Mistaken)
 	}
 	since := metav1.Unix(h.deletion, 0)
 	confirm := command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, n))

@@ -7,24 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Keeper is a part of this server that sets a finalizer and takes it off. It
-// knows what it waits for, where of a stranger's finalizer only the name is
-// known.
+// Keeper is a part of this server that sets and removes a finalizer. It can say
+// what the finalizer waits for; of other finalizers only the name is known.
 type Keeper struct {
-	// Name is what people call it: "the broker".
+	// Name is its name in messages: "the broker".
 	Name string
-	// Explain says, from the object as it is stored, what the finalizer waits for:
-	// message, since when, and what to do. Objects that it waits for are named
-	// too, by namespace whether their kind lives in one or not: those that are
-	// here and on their way out are told of below it.
+	// Explain returns, from the stored object, what the finalizer waits for:
+	// message, since when, and what to do. It also returns the objects that the
+	// finalizer waits for, always with a namespace, even if their kind is
+	// cluster-scoped; the report lists those that are DELETING as children.
 	Explain func(body []byte) (v1.Reason, []v1.ObjectReference)
-	// Review is a statement that reads, by the object's uid, the row of the queue
-	// that it is worked off by, with the columns of readReview. Empty: none.
+	// Review is a statement that reads the keeper's queue row by the object's uid,
+	// with the columns of readReview. Empty: the keeper has no queue.
 	Review string
 }
 
-// kept explains a finalizer of a keeper's.
-func (t *teller) kept(h *head, k Keeper, finalizer string, depth int) (v1.Reason, error) {
+// kept explains the finalizer of a keeper.
+func (t *reporter) kept(h *head, k Keeper, finalizer string, depth int) (v1.Reason, error) {
 	reason, others := k.Explain(h.body)
 	reason.Type = v1.ReasonFinalizer
 	reason.Message = "finalizer " + finalizer + " is " + k.Name + "'s: " + reason.Message
@@ -33,8 +32,7 @@ func (t *teller) kept(h *head, k Keeper, finalizer string, depth int) (v1.Reason
 		return reason, err
 	}
 	for _, ref := range others {
-		// It may be elsewhere, or of a kind that nobody serves here: the message
-		// has named it.
+		// It may be in another cluster, or of an unserved kind: the message names it.
 		k := t.s.kinds.Snapshot().Named(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if k == nil {
 			continue
@@ -51,8 +49,8 @@ func (t *teller) kept(h *head, k Keeper, finalizer string, depth int) (v1.Reason
 	return reason, nil
 }
 
-// keptReviews adds what the keeper's review of an object has come to.
-func (t *teller) keptReviews(h *head, k Keeper, reason *v1.Reason) error {
+// keptReviews adds the state of the keeper's review of an object.
+func (t *reporter) keptReviews(h *head, k Keeper, reason *v1.Reason) error {
 	if k.Review == "" {
 		return nil
 	}

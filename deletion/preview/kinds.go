@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kinds are the questions as kinds, to be put into the registry.
+// Kinds returns the kinds of the questions, for the kind registry.
 func (s *Service) Kinds() []*kind.Kind {
 	return []*kind.Kind{
 		kind.NewQuestion(scheme(), &v1.DeletionPreview{}, "deletionpreviews", previewSchema(), s.answerPreview),
@@ -28,7 +28,7 @@ func (s *Service) answerPreview(ctx context.Context, obj runtime.Object, _ kind.
 		return nil, fmt.Errorf("preview: got a %T", obj)
 	}
 	out := p.DeepCopy()
-	out.ManagedFields = nil // nobody manages what is not kept
+	out.ManagedFields = nil // the request is not stored
 	var err error
 	out.Status, err = s.Preview(ctx, p.Spec)
 	if object.Is(err, object.NotFound) {
@@ -55,8 +55,8 @@ func (s *Service) answerReport(ctx context.Context, obj runtime.Object, _ kind.C
 	return out, nil
 }
 
-// missing is the Status for the object that was asked about: without it, the
-// question itself would be said not to be found.
+// missing returns the NotFound of the object in the question. Without it, clients
+// would read that the question itself was not found.
 func (s *Service) missing(ref v1.ObjectReference) error {
 	resource, name := schema.GroupResource{Resource: "objects"}, string(ref.UID)
 	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && ref.Name != "" {
@@ -68,11 +68,11 @@ func (s *Service) missing(ref v1.ObjectReference) error {
 	return apierrors.NewNotFound(resource, name)
 }
 
-// scheme knows the questions, and what a server says besides.
+// scheme has the types of the questions, and those of a server's other answers.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
-		panic(fmt.Sprintf("foresight scheme: %v", err)) // constants only: one call in a test is proof
+		panic(fmt.Sprintf("preview scheme: %v", err)) // the input is constant: one test call proves it
 	}
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s

@@ -22,7 +22,7 @@ const (
 	shownBlockers = 100
 )
 
-// Preview says what a delete would do, and does nothing. Errors: NotFound,
+// Preview returns what a delete would do, and changes nothing. Errors: NotFound,
 // Invalid, BadRequest.
 func (s *Service) Preview(ctx context.Context, spec v1.DeletionPreviewSpec) (v1.DeletionPreviewStatus, error) {
 	status, _, err := s.preview(ctx, spec)
@@ -96,7 +96,7 @@ func checkPreview(spec v1.DeletionPreviewSpec, options metav1.DeleteOptions) err
 	return nil
 }
 
-// summary counts.
+// summary counts the nodes by kind and action.
 func (w *walk) summary(h head) v1.DeletionPreviewStatus {
 	type of struct {
 		kind   int32
@@ -130,8 +130,8 @@ func (w *walk) addBlockers(status *v1.DeletionPreviewStatus, options metav1.Dele
 	return err
 }
 
-// addPage adds the items behind an object, in order of age: an order that
-// stays when objects come and go between two pages.
+// addPage adds the items after an object, in order of age: this order is stable
+// when objects are created or removed between two pages.
 func (w *walk) addPage(status *v1.DeletionPreviewStatus, options metav1.DeleteOptions, after int64, limit int) error {
 	chosen := w.choose(after, limit+1, func(*node) bool { return true })
 	if len(chosen) > limit {
@@ -143,7 +143,7 @@ func (w *walk) addPage(status *v1.DeletionPreviewStatus, options metav1.DeleteOp
 	return err
 }
 
-// choose returns the oldest nodes behind an id that fit.
+// choose returns the oldest matching nodes after an id.
 func (w *walk) choose(after int64, limit int, fits func(*node) bool) []int32 {
 	var chosen []int32
 	for i := range w.nodes {
@@ -189,7 +189,7 @@ func (w *walk) items(chosen []int32, options metav1.DeleteOptions) ([]v1.Item, e
 	return out, nil
 }
 
-// formatContinue is the token that leads on after an object.
+// formatContinue returns the token of the page after an object.
 func formatContinue(of v1.ObjectReference, id int64) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d", of.UID, id))
 }
@@ -204,7 +204,7 @@ func parseContinue(token string, h head) (after int64, err error) {
 		after, err = strconv.ParseInt(id, 10, 64)
 	}
 	if err != nil || !found {
-		return 0, object.BadRequestf("spec.continue is not what an answer gave")
+		return 0, object.BadRequestf("spec.continue is not a token of an earlier answer")
 	}
 	if uid != string(h.uid) {
 		return 0, object.BadRequestf("spec.continue belongs to the preview of another object, with uid %s", uid)

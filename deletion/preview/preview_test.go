@@ -112,7 +112,7 @@ func TestPreview(t *testing.T) {
 				return a
 			},
 			policy: metav1.DeletePropagationOrphan,
-			want:   "ConfigMap a Block: held by finalizer example.com/hold\nConfigMap b Orphan: let go by ConfigMap a\n",
+			want:   "ConfigMap a Block: held by finalizer example.com/hold\nConfigMap b Orphan: orphaned by ConfigMap a\n",
 		},
 		"a namespace": {
 			prepare: func(w *world) object.Object {
@@ -320,7 +320,7 @@ func TestRefusals(t *testing.T) {
 		"an unknown policy": {func(s *v1.DeletionPreviewSpec) { s.PropagationPolicy = &never }, object.Invalid,
 			`spec.propagationPolicy: Unsupported value: "Never": supported values: "Foreground", "Background", "Orphan", "nil"`},
 		"a token that is none": {func(s *v1.DeletionPreviewSpec) { s.Continue = "!" }, object.BadRequest,
-			"spec.continue is not what an answer gave"},
+			"spec.continue is not a token of an earlier answer"},
 		"a token of another": {func(s *v1.DeletionPreviewSpec) {
 			s.Continue = formatContinue(v1.ObjectReference{UID: "other"}, 1)
 		}, object.BadRequest, "spec.continue belongs to the preview of another object, with uid other"},

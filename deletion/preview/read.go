@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// head is an object as the snapshot has it.
+// head is an object in the snapshot.
 type head struct {
 	object.Key
 	id         int64
@@ -25,20 +25,20 @@ type head struct {
 	body       []byte
 }
 
-// dependent is a head seen from one of its owners.
+// dependent is a head with its reference to one owner.
 type dependent struct {
 	head
 	owner    types.UID
-	blocking bool         // it blocks an object of the owner's name
-	named    gc.Reference // the group and kind that it names
+	blocking bool         // the reference blocks, and names the owner's name
+	named    gc.Reference // the group and kind in the reference
 }
 
-// reader reads one snapshot of the database. It ends with close.
+// reader reads one snapshot of the database, until close.
 type reader struct {
 	ctx  context.Context
 	db   *sqldb.DB
 	tx   *sql.Tx
-	peak int // the most rows that were held at once
+	peak int // the most rows in memory at once, for tests
 
 	unseal func(*object.Object) error // Options.Unseal
 }
@@ -51,10 +51,10 @@ func (s *Service) open(ctx context.Context) (*reader, error) {
 	return &reader{ctx: ctx, db: s.db, tx: tx, unseal: s.opts.Unseal}, nil
 }
 
-// close ends the snapshot. Nothing was written, so an error loses nothing.
+// close ends the snapshot. It ignores the error: nothing was written.
 func (r *reader) close() { _ = r.tx.Rollback() }
 
-// query calls row for each row, which must keep nothing of it but copies.
+// query calls row for each row. row must copy what it keeps.
 func (r *reader) query(row func(*sql.Rows) error, statement string, args ...any) error {
 	rows, err := r.db.QueryTx(r.ctx, r.tx, statement, args...)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *reader) query(row func(*sql.Rows) error, statement string, args ...any)
 	return nil
 }
 
-// one reads a row of integers and texts that is always there.
+// one reads a row that always exists.
 func (r *reader) one(statement string, args []any, dest ...any) error {
 	return r.query(func(rows *sql.Rows) error { return rows.Scan(dest...) }, statement, args...)
 }
@@ -81,7 +81,7 @@ func (h *head) fields() []any {
 	return []any{&h.id, (*string)(&h.uid), &h.Kind, &h.Namespace, &h.Name, &h.deletion, &h.finalizing, &h.body}
 }
 
-// open opens the body of a head that was just read.
+// open decrypts the body of a head.
 func (r *reader) open(h *head) error {
 	if r.unseal == nil {
 		return nil
@@ -139,8 +139,8 @@ func (r *reader) headsByID(ids []int64) ([]head, error) {
 	return r.heads(r.pick(headsByIDSQLite, headsByIDPostgres), list(r, ids))
 }
 
-// owners finds out what the database knows of some owners. Those that it knows
-// nothing of are not in the answer.
+// owners reads some owners. Those that the database has nothing about are not in
+// the answer.
 func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 	out := make(map[types.UID]gc.Owner, len(uids))
 	if len(uids) == 0 {
@@ -163,7 +163,7 @@ func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 	return out, r.removedOwners(uids, out)
 }
 
-// removedOwners adds those that do not exist and that this server removed.
+// removedOwners adds the owners that this server removed.
 func (r *reader) removedOwners(uids []types.UID, into map[types.UID]gc.Owner) error {
 	absent := slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool { return into[uid].Exists })
 	if len(absent) == 0 {
@@ -178,7 +178,7 @@ func (r *reader) removedOwners(uids []types.UID, into map[types.UID]gc.Owner) er
 	}, r.pick(removedOwnersSQLite, removedOwnersPostgres), list(r, absent))
 }
 
-// withDependents says which of some objects have dependents.
+// withDependents returns which of some objects have dependents.
 func (r *reader) withDependents(uids []types.UID) (map[types.UID]bool, error) {
 	out := map[types.UID]bool{}
 	if len(uids) == 0 {
@@ -193,7 +193,7 @@ func (r *reader) withDependents(uids []types.UID) (map[types.UID]bool, error) {
 	return out, err
 }
 
-// kinds are the storage names of the kinds that have objects.
+// kinds returns the storage names of the kinds that have objects.
 func (r *reader) kinds() ([]string, error) {
 	var out []string
 	err := r.query(func(rows *sql.Rows) error {
@@ -212,7 +212,7 @@ func (r *reader) pick(sqlite, postgres string) string {
 	return sqlite
 }
 
-// list is a list as the statements take it.
+// list encodes a list for the statements of the engine.
 func list[T ~string | ~int64](r *reader, values []T) any {
 	if r.db.Engine() != sqldb.Postgres {
 		text, err := json.Marshal(values)

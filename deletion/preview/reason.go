@@ -34,7 +34,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	case v1.Keep:
 		item.Reason = w.whyKept(q, owners)
 	case v1.Orphan:
-		item.Reason = "let go by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
+		item.Reason = "orphaned by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
 	case v1.Block:
 		item.Reason = hold.String()
 		if q.deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
@@ -51,7 +51,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	return item, nil
 }
 
-// holders is what will keep the object DELETING.
+// holders returns what will keep the object DELETING.
 func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (holders, error) {
 	m, body := q.meta, q.body
 	if q.deletion == 0 || itself {
@@ -70,7 +70,7 @@ func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (
 	return holdersOf(q.Kind, m, body), nil
 }
 
-// String says what holds, for people.
+// String describes the holders for people.
 func (h holders) String() string {
 	var parts []string
 	if len(h.finalizers) > 0 {
@@ -127,7 +127,7 @@ func (w *walk) whyWaiting(q *question, n *node) string {
 	return "waits for others"
 }
 
-// whyKept names an owner that keeps it.
+// whyKept names an owner that keeps the object.
 func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
 	for _, r := range q.meta.OwnerReferences {
 		switch w.standing(q.Namespace, &r, owners) {
@@ -142,10 +142,10 @@ func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
 	return "has no owner that leaves"
 }
 
-// followed is the uid of the node that an object follows.
+// followed returns the uid of the node that an object leaves with.
 func (w *walk) followed(q *question, n *node) types.UID {
 	if n.why != byOwner {
-		return w.nodes[0].uid // what was asked about contains it, or leads to what does
+		return w.nodes[0].uid // the root contains it, or contains its container
 	}
 	for _, r := range q.meta.OwnerReferences {
 		if o := w.find(r.UID); o != nil && o.leaving() {
@@ -155,7 +155,7 @@ func (w *walk) followed(q *question, n *node) types.UID {
 	return ""
 }
 
-// ownerIn names the first owner whose node fits.
+// ownerIn names the first owner whose node matches.
 func (w *walk) ownerIn(q *question, fits func(*node) bool) string {
 	for _, r := range q.meta.OwnerReferences {
 		if n := w.find(r.UID); n != nil && fits(n) {

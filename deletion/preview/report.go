@@ -14,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A report is for a person who wants to act: it tells the first of many, not
-// all of them.
+// A report is for a person who wants to act: it lists the first of many objects,
+// and not all.
 const (
 	maxDepth    = 5   // of the tree
 	maxChildren = 10  // objects below one reason
 	maxObjects  = 200 // objects in one report
 )
 
-// Report says why an object, or a namespace, is still here. Errors: Invalid.
-// One that does not exist is no error: the status says so.
+// Report returns why an object, or a namespace, still exists. Errors: Invalid. An
+// object that does not exist is not an error: the status says so.
 func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
 	var status v1.DeletionReportStatus
 	path := field.NewPath("spec")
@@ -43,7 +43,7 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 	if err != nil {
 		return status, err
 	}
-	t := &teller{s: s, r: r, now: s.opts.Now(), told: map[types.UID]bool{}}
+	t := &reporter{s: s, r: r, now: s.opts.Now(), reported: map[types.UID]bool{}}
 	if !found {
 		status, err = t.absent(ref, path.Child("object"))
 	} else {
@@ -56,17 +56,17 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 	return status, err
 }
 
-// teller collects the reasons for one report.
-type teller struct {
+// reporter collects the reasons for one report.
+type reporter struct {
 	s         *Service
 	r         *reader
 	now       time.Time
-	objects   int                // told about so far
-	told      map[types.UID]bool // DELETING objects whose reasons are in the report
+	objects   int                // in the report so far
+	reported  map[types.UID]bool // DELETING objects whose reasons are in the report
 	truncated bool
 }
 
-func (t *teller) present(h *head) (v1.DeletionReportStatus, error) {
+func (t *reporter) present(h *head) (v1.DeletionReportStatus, error) {
 	status := v1.DeletionReportStatus{Object: t.s.reference(h.Key, h.uid), Exists: true, State: v1.Active}
 	var err error
 	if h.deletion == 0 {
@@ -81,8 +81,8 @@ func (t *teller) present(h *head) (v1.DeletionReportStatus, error) {
 	return status, err
 }
 
-// remaining counts what has to go before the object can.
-func (t *teller) remaining(h *head) (n int64, err error) {
+// remaining counts the objects that must be removed before this one.
+func (t *reporter) remaining(h *head) (n int64, err error) {
 	switch {
 	case h.finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
 		err = t.r.one(countDependents, []any{string(h.uid)}, &n)
@@ -100,10 +100,10 @@ func (t *teller) remaining(h *head) (n int64, err error) {
 	return n, err
 }
 
-// reasons are those of a DELETING object: what others have to act on first,
-// then what it waits for, then the collector.
-func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
-	t.told[h.uid] = true
+// reasons returns those of a DELETING object: first what other clients must act
+// on, then what it waits for, then the state of the collector.
+func (t *reporter) reasons(h *head, depth int) ([]v1.Reason, error) {
+	t.reported[h.uid] = true
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
@@ -114,7 +114,7 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 			return nil, err
 		}
 		collector, err := t.collector(string(h.uid))
-		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, onItsWay)...), err
+		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, isHealthyReview)...), err
 	}
 	out, err := t.finalizers(h, m, depth)
 	if err != nil {
@@ -133,20 +133,20 @@ func (t *teller) reasons(h *head, depth int) ([]v1.Reason, error) {
 	if h.finalizing == 0 {
 		return out, nil
 	}
-	// Whoever waits for others waits for no review: they will cause one.
+	// An object that waits for others needs no review now: they will cause one.
 	collector, err := t.collector(string(h.uid))
 	if len(out) > 0 && h.finalizing&(store.FinalizeOrphan) == 0 {
-		collector = slices.DeleteFunc(collector, onItsWay)
+		collector = slices.DeleteFunc(collector, isHealthyReview)
 	}
 	return append(out, collector...), err
 }
 
-// onItsWay says that a reason is a review which does not fail.
-func onItsWay(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
+// isHealthyReview reports whether a reason is a review that does not fail.
+func isHealthyReview(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
 
-// active says why an object is here that is not being deleted: that no delete
-// was asked for, and what owns it.
-func (t *teller) active(h *head) ([]v1.Reason, error) {
+// active returns the reasons of an object that is not DELETING: no client deleted
+// it, and its owners.
+func (t *reporter) active(h *head) ([]v1.Reason, error) {
 	m, err := object.ParseMeta(h.body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)

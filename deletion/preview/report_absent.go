@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// removal is what the archive knows of an object that is gone.
+// removal is the archive row of a removed object.
 type removal struct {
 	uid   types.UID
 	at    int64 // Unix milliseconds
 	actor string
 }
 
-// absent reports on what is not there. What was deleted in the background is
-// gone before what it owned: as long as the archive knows of it, the report says
-// what has yet to follow, and why that has not.
-func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
+// absent reports on an object that does not exist. An object that was deleted in
+// the background is gone before its dependents. While it is in the archive, the
+// report lists the dependents that are left, and why.
+func (t *reporter) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
 	status := v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
 	gone, found, err := t.removal(ref, path)
 	if err != nil {
@@ -44,16 +44,16 @@ func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionRe
 	status.Remaining += below
 	if found {
 		at := metav1.NewTime(time.UnixMilli(gone.at))
-		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at, Resolve: "to bring it back: exeunt restore " + bringBack(status.Object)}
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
 		if gone.actor != "" {
 			reason.Message += " by " + gone.actor
 		}
 		if status.Remaining > 0 {
-			have := "have"
+			exist := "exist"
 			if status.Remaining == 1 {
-				have = "has"
+				exist = "exists"
 			}
-			reason.Message += fmt.Sprintf(", and %d %s of what it took with it %s yet to follow", status.Remaining, plural(int(status.Remaining), "object"), have)
+			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, plural(int(status.Remaining), "object"), exist)
 			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, following, uid, maxChildren); err != nil {
 				return status, err
 			}
@@ -68,8 +68,8 @@ func (t *teller) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionRe
 	return status, err
 }
 
-// bringBack is what "exeunt restore" takes for an object.
-func bringBack(ref v1.ObjectReference) string {
+// restoreArgs returns the arguments of "exeunt restore" for an object.
+func restoreArgs(ref v1.ObjectReference) string {
 	if ref.Name == "" {
 		return "--uid " + string(ref.UID)
 	}
@@ -77,7 +77,7 @@ func bringBack(ref v1.ObjectReference) string {
 }
 
 // removal finds an object in the archive: by its uid, or the last of its name.
-func (t *teller) removal(ref v1.ObjectReference, path *field.Path) (gone removal, found bool, err error) {
+func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (gone removal, found bool, err error) {
 	scan := func(rows *sql.Rows) error {
 		found = true
 		return rows.Scan((*string)(&gone.uid), &gone.at, &gone.actor)
@@ -90,7 +90,7 @@ func (t *teller) removal(ref v1.ObjectReference, path *field.Path) (gone removal
 		return gone, false, err
 	}
 	if key.Kind == namespaces {
-		key.Namespace = key.Name // as the archive has it
+		key.Namespace = key.Name // the archive stores a namespace as inside itself
 	}
 	err = t.r.query(scan, removalByKey, key.Namespace, key.Kind, key.Name)
 	return gone, found, err

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// command is what a person types about an object.
+// command returns a kubectl command for an object.
 func command(ref v1.ObjectReference, verb string, options ...string) string {
 	resource := ref.Kind
 	if gv := groupVersion(ref.APIVersion); gv != "" {
@@ -34,7 +34,7 @@ func target(ref v1.ObjectReference) string {
 	if gv := groupVersion(ref.APIVersion); gv != "" {
 		resource += "." + gv
 	} else if strings.Contains(ref.APIVersion, ".") {
-		resource += "." + ref.APIVersion // the group of a kind that nobody serves
+		resource += "." + ref.APIVersion // the group of a kind that is not served
 	}
 	text := resource + "/" + ref.Name
 	if ref.Namespace != "" {
@@ -43,13 +43,13 @@ func target(ref v1.ObjectReference) string {
 	return text
 }
 
-// forceCommand is what a person types to take a finalizer off.
+// forceCommand returns the command that removes a finalizer.
 func forceCommand(ref v1.ObjectReference, finalizer string) string {
 	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", target(ref), finalizer, "...")
 }
 
-// groupVersion is "v1.apps" of "apps/v1", as kubectl takes it behind a kind;
-// empty for the core group, where the kind alone does.
+// groupVersion returns "v1.apps" for "apps/v1", as kubectl accepts it after a kind;
+// empty for the core group, which needs none.
 func groupVersion(apiVersion string) string {
 	for i, c := range apiVersion {
 		if c == '/' {
@@ -59,8 +59,9 @@ func groupVersion(apiVersion string) string {
 	return ""
 }
 
-// finalizers are those that others have to remove, or a part of this server.
-func (t *teller) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+// finalizers returns the finalizers that other controllers, or a keeper, must
+// remove.
+func (t *reporter) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	var out []v1.Reason
 	ref := t.s.reference(h.Key, "")
 	hold := holdersOf(h.Kind, m, h.body)
@@ -88,14 +89,15 @@ func (t *teller) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reaso
 	for _, f := range hold.spec {
 		out = append(out, v1.Reason{
 			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
-			Resolve: fmt.Sprintf("whoever put it there removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
+			Resolve: fmt.Sprintf("the controller that set it removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
 				h.Name, forceCommand(ref, f)),
 		})
 	}
 	return out, nil
 }
 
-// managerOf finds who set a finalizer. The newest wins when several did.
+// managerOf returns the field manager that set a finalizer; if several did, the
+// newest.
 func managerOf(entries []metav1.ManagedFieldsEntry, finalizer string) (string, *metav1.Time) {
 	key, err := json.Marshal(finalizer)
 	if err != nil {
@@ -121,8 +123,8 @@ func managerOf(entries []metav1.ManagedFieldsEntry, finalizer string) (string, *
 	return manager, since
 }
 
-// grace is time that whoever runs the object still has.
-func (t *teller) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
+// grace returns the reason of a grace period that has not been ended.
+func (t *reporter) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
 	if m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0 || m.DeletionTimestamp == nil {
 		return nil
 	}
@@ -130,18 +132,18 @@ func (t *teller) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
 	since := metav1.NewTime(m.DeletionTimestamp.Add(-period))
 	message := fmt.Sprintf("its grace period of %v has %v left", period, m.DeletionTimestamp.Sub(t.now).Round(time.Second))
 	if over := t.now.Sub(m.DeletionTimestamp.Time); over >= 0 {
-		message = fmt.Sprintf("its grace period of %v ended %v ago, and nobody has confirmed that it has stopped", period, over.Round(time.Second))
+		message = fmt.Sprintf("its grace period of %v ended %v ago, and no client has confirmed that it has stopped", period, over.Round(time.Second))
 	}
 	return []v1.Reason{{
 		Type: v1.ReasonGracePeriod, Message: message, Since: &since,
-		Resolve: "whoever runs it ends it with a delete at grace 0; if nobody does: " +
+		Resolve: "its node confirms the stop with a delete at grace period 0; if the node does not: " +
 			command(t.s.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
 	}}
 }
 
-// collector says what is wrong with the collector, and what its review of a
-// uid has come to.
-func (t *teller) collector(uid string) ([]v1.Reason, error) {
+// collector returns the problems of the collector, and the state of its review of
+// a uid.
+func (t *reporter) collector(uid string) ([]v1.Reason, error) {
 	var out []v1.Reason
 	var paused bool
 	var why string
@@ -177,9 +179,9 @@ type task struct {
 	claimed                int64 // end of the lease; 0: not claimed
 }
 
-// review describes a task of a queue, and who works it off. Only one that fails
-// has a Since: the others are on their way.
-func (t *teller) review(who string, task task) v1.Reason {
+// review describes a task of a queue. who is the part of the server that reviews
+// it. Only a failing review has a Since.
+func (t *reporter) review(who string, task task) v1.Reason {
 	reason := v1.Reason{Type: v1.ReasonReview}
 	wait := time.UnixMilli(task.due).Sub(t.now).Round(time.Second)
 	switch {
@@ -193,13 +195,13 @@ func (t *teller) review(who string, task task) v1.Reason {
 	case wait > 0:
 		reason.Message = fmt.Sprintf("%s looks at it again in %v", who, wait)
 	default:
-		reason.Message = who + " has yet to come to it"
+		reason.Message = who + " has not reviewed it yet"
 	}
 	return reason
 }
 
-// owned says what an owner is to an object that nobody deletes, and whether
-// that owner cannot keep it.
+// owned describes an owner of an object that is not DELETING. missing says that the
+// owner does not keep it.
 func owned(r *metav1.OwnerReference, s gc.Standing, namespace string) (reason v1.Reason, missing bool) {
 	name := r.Kind + " " + r.Name
 	reason = v1.Reason{Type: v1.ReasonOwner, Object: &v1.ObjectReference{
@@ -217,7 +219,7 @@ func owned(r *metav1.OwnerReference, s gc.Standing, namespace string) (reason v1
 		reason.Message = "owned by " + name + ", which lives in a namespace while this does not: it is never collected"
 		reason.Resolve = "remove the reference, or delete it by hand"
 	default:
-		reason.Message, missing = "owned by "+name+", which does not exist, here or at all", true
+		reason.Message, missing = "owned by "+name+", which does not exist or is in another namespace", true
 	}
 	return reason, missing
 }

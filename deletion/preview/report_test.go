@@ -91,8 +91,8 @@ func TestReasons(t *testing.T) {
 				return w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{ref}})
 			},
 			state: v1.Active,
-			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist, here or at all\n" +
-				"Review: the collector has yet to come to it\n",
+			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
+				"Review: the collector has not reviewed it yet\n",
 		},
 		"a cluster-scoped object of a namespaced owner": {
 			prepare: func(w *world) object.Object {
@@ -141,7 +141,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.Deleting,
-			want:  "GracePeriod: its grace period of 30s ended 10s ago, and nobody has confirmed that it has stopped\n",
+			want:  "GracePeriod: its grace period of 30s ended 10s ago, and no client has confirmed that it has stopped\n",
 		},
 		"blocking dependents, as a tree": {
 			prepare: func(w *world) object.Object {
@@ -202,7 +202,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.Deleting,
-			want:  "Review: the collector has yet to come to it\n",
+			want:  "Review: the collector has not reviewed it yet\n",
 		},
 		"a review that fails": {
 			prepare: func(w *world) object.Object {
@@ -235,7 +235,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.Deleting, remain: 1,
-			want: "Orphaning: 1 dependent to let go; its controller has seen generation 1, and should see 3 first, so as not to adopt them again\n" +
+			want: "Orphaning: 1 dependent to orphan; its controller has seen generation 1, and should see 3 first, so as not to adopt them again\n" +
 				"Review: the collector looks at it again in 25s\n",
 		},
 		"a namespace with pods that do not go": {
@@ -286,7 +286,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.DoesNotExist, remain: 1,
-			want: "Review: the collector has yet to come to it\n",
+			want: "Review: the collector has not reviewed it yet\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +329,7 @@ func TestCollectorOff(t *testing.T) {
 	w.create(thing{kind: namespaces, name: "n"})
 	o := w.create(thing{namespace: "n", name: "a"})
 	w.delete(o.Key, with(metav1.DeletePropagationForeground))
-	want := "CollectorOff: this server runs without a collector\nReview: the collector has yet to come to it\n"
+	want := "CollectorOff: this server runs without a collector\nReview: the collector has not reviewed it yet\n"
 	if got := outline(w.report(o).Reasons, ""); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -381,7 +381,7 @@ func TestGone(t *testing.T) {
 			return status
 		}
 		got := ask("app")
-		want := `Gone: it was deleted by jo, and 2 objects of what it took with it have yet to follow
+		want := `Gone: it was deleted by jo, and 2 objects of its cascade still exist
   Dependent: ConfigMap held in namespace n is being deleted
     Finalizer: finalizer example.com/hold has not been removed
   Dependent: ConfigMap later in namespace n is not being deleted yet

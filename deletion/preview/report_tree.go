@@ -13,7 +13,7 @@ import (
 
 // orphaning: the orphan finalizer waits for a controller to see the deletion,
 // and then for the collector.
-func (t *teller) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, error) {
+func (t *reporter) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, error) {
 	if h.finalizing&store.FinalizeOrphan == 0 {
 		return nil, nil
 	}
@@ -21,7 +21,7 @@ func (t *teller) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, er
 	if err := t.r.one(countDependents, []any{string(h.uid)}, &n); err != nil {
 		return nil, err
 	}
-	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to let go", n, plural(int(n), "dependent"))}
+	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, plural(int(n), "dependent"))}
 	deadline := gc.OrphanDeadline(h.deletion, t.s.opts.OrphanWait)
 	if seen, want, behind := gc.Unseen(t.s.kinds.Snapshot(), h.Kind, h.body); behind && deadline.After(t.now) {
 		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen, want)
@@ -32,7 +32,7 @@ func (t *teller) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, er
 }
 
 // blocking: the foreground finalizer waits for dependents.
-func (t *teller) blocking(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+func (t *reporter) blocking(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.finalizing&store.FinalizeForeground == 0 {
 		return nil, nil
 	}
@@ -55,8 +55,8 @@ type kindCount struct {
 	count int64
 }
 
-// content counts what is in a namespace.
-func (t *teller) content(namespace string) ([]kindCount, error) {
+// content counts the objects in a namespace, by kind.
+func (t *reporter) content(namespace string) ([]kindCount, error) {
 	kinds, err := t.r.kinds()
 	if err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func (t *teller) content(namespace string) ([]kindCount, error) {
 	return out, nil
 }
 
-// namespaceContent: a namespace waits until it is empty, and the rest of it
-// until what leaves first is gone.
-func (t *teller) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+// namespaceContent: a namespace waits until it is empty, and each wave of its
+// content waits for the earlier ones.
+func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.Kind != namespaces {
 		return nil, nil
 	}
@@ -107,7 +107,7 @@ func (t *teller) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1
 }
 
 // definitionContent: a definition waits for the objects of its kind.
-func (t *teller) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+func (t *reporter) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.Kind != definitions {
 		return nil, nil
 	}
@@ -126,10 +126,10 @@ func (t *teller) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v
 	}}, err
 }
 
-// children tells about the objects that a statement finds, each with its own
-// reasons, as deep and as many as a person can read. total says how many there
-// are, if that is known.
-func (t *teller) children(sort v1.ReasonType, depth int, total int64, statement string, args ...any) ([]v1.Reason, error) {
+// children reports the objects that a statement finds, each with its own reasons,
+// at most maxDepth deep and maxObjects in all. total is how many there are; -1: not
+// known.
+func (t *reporter) children(sort v1.ReasonType, depth int, total int64, statement string, args ...any) ([]v1.Reason, error) {
 	if depth+1 >= maxDepth || t.objects >= maxObjects {
 		t.truncated = true
 		return nil, nil
@@ -146,7 +146,7 @@ func (t *teller) children(sort v1.ReasonType, depth int, total int64, statement 
 		ref := t.s.reference(h.Key, h.uid)
 		reason := v1.Reason{Type: sort, Object: &ref, Message: describe(ref) + " is not being deleted yet"}
 		switch {
-		case t.told[h.uid]:
+		case t.reported[h.uid]:
 			reason.Message = describe(ref) + " is being deleted; see above"
 		case h.deletion != 0:
 			reason.Message = describe(ref) + " is being deleted"
@@ -159,8 +159,8 @@ func (t *teller) children(sort v1.ReasonType, depth int, total int64, statement 
 	return out, nil
 }
 
-// kindName is a kind as people know it.
-func (t *teller) kindName(storage string) string {
+// kindName returns the name of a kind for people.
+func (t *reporter) kindName(storage string) string {
 	if k, ok := t.s.kinds.Snapshot().Stored(storage); ok {
 		return k.Name
 	}

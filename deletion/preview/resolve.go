@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// resolve finds the object that a reference names. A reference that names none
-// in a way that could be right is not found; one that cannot be right is an
-// Invalid.
+// resolve finds the object of a reference. found is false for a valid reference
+// without an object; an invalid reference is the error Invalid.
 func (s *Service) resolve(r *reader, ref v1.ObjectReference, path *field.Path) (head, bool, error) {
 	if ref.UID != "" && ref.Kind == "" && ref.APIVersion == "" && ref.Name == "" && ref.Namespace == "" {
 		return r.head(headByUID, string(ref.UID))
@@ -26,7 +25,7 @@ func (s *Service) resolve(r *reader, ref v1.ObjectReference, path *field.Path) (
 	return h, found, err
 }
 
-// key is what the object is stored under.
+// key returns the storage key of a reference.
 func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, error) {
 	var errs field.ErrorList
 	for _, f := range []struct{ name, value string }{{"apiVersion", ref.APIVersion}, {"kind", ref.Kind}, {"name", ref.Name}} {
@@ -58,8 +57,8 @@ func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, err
 	return object.Key{Kind: k.Storage, Namespace: ref.Namespace, Name: ref.Name}, nil
 }
 
-// reference names a stored object as clients know it. An object of a kind that
-// nobody serves any more is named by its plural and group.
+// reference names a stored object as clients know it. For a kind that is no longer
+// served, it uses the plural and the group.
 func (s *Service) reference(key object.Key, uid types.UID) v1.ObjectReference {
 	ref := v1.ObjectReference{Namespace: key.Namespace, Name: key.Name, UID: uid}
 	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(key.Kind)

@@ -2,8 +2,8 @@ package preview
 
 import "k8s.io/kube-openapi/pkg/validation/spec"
 
-// The OpenAPI schemas of the questions, for kubectl explain and for checking
-// manifests. A test holds them against the Go types.
+// The OpenAPI schemas of the questions, for kubectl explain and validation. A test
+// compares them with the Go types.
 
 func text(description string) spec.Schema {
 	return *spec.StringProperty().WithDescription(description)
@@ -44,9 +44,9 @@ func refer(description string, more map[string]spec.Schema, required ...string) 
 	properties := map[string]spec.Schema{
 		"apiVersion": text("Group and version of the object's kind."),
 		"kind":       text("Kind of the object."),
-		"namespace":  text("Namespace of the object, if its kind lives in one."),
+		"namespace":  text("Namespace of the object, if its kind is namespaced."),
 		"name":       text("Name of the object."),
-		"uid":        text("Uid of the object. Enough alone; together with a name, both must fit."),
+		"uid":        text("Uid of the object. Enough alone; together with a name, both must match."),
 	}
 	for name, s := range more {
 		properties[name] = s
@@ -63,8 +63,8 @@ func previewSchema() *spec.Schema {
 		"action":     actionSchema("What becomes of it."),
 		"reason":     text("Why, for people."),
 		"finalizers": listOf("Finalizers that others have to remove before it can go.", *spec.StringProperty()),
-		"owner":      text("Uid of the item that it follows, if it follows one."),
-		"uncertain":  flag("Whether the order of the collector's work decides; the action is the slower outcome."),
+		"owner":      text("Uid of the item that causes this one, if any: its owner, namespace or definition."),
+		"uncertain":  flag("Whether the result depends on the order of the collector's reviews; the action is the slower result."),
 	}, "action", "reason")
 	count := structure("How many objects of a kind have an action.", map[string]spec.Schema{
 		"apiVersion": text("Group and version of the kind."),
@@ -73,14 +73,14 @@ func previewSchema() *spec.Schema {
 		"count":      number("How many."),
 	}, "kind", "action", "count")
 	s := structure("DeletionPreview asks what a delete would do, and does nothing. The answer is in status; nothing is stored.", map[string]spec.Schema{
-		"spec": structure("The delete that is not done.", map[string]spec.Schema{
+		"spec": structure("The delete to preview.", map[string]spec.Schema{
 			"object": refer("The object to delete: by uid, or by apiVersion, kind, name and namespace.", nil),
 			"propagationPolicy": choice("What becomes of the dependents. Left out, what a delete without it would mean.",
 				"Background", "Foreground", "Orphan"),
 			"gracePeriodSeconds": number("The grace period of the delete."),
 			"countsOnly":         flag("Leave out the items."),
 			"limit":              number("The most items of one answer: 500 if 0, at most 10,000."),
-			"continue":           text("status.continue of the answer before."),
+			"continue":           text("status.continue of the previous answer."),
 		}, "object"),
 		"status": structure("The answer.", map[string]spec.Schema{
 			"object":          refer("The object that was found.", nil),
@@ -91,20 +91,19 @@ func previewSchema() *spec.Schema {
 			"blockers":        listOf("The oldest 100 of the objects that block.", item),
 			"blockersTotal":   number("How many objects block."),
 			"items":           listOf("The objects, the oldest first, of this page.", item),
-			"continue":        text("Leads to the next page; empty: there is none."),
-			"guard": structure("What the guard makes of it. Absent: no limit applies.", map[string]spec.Schema{
-				"limit":   number("The most objects that may go without confirmation, the object itself included."),
-				"deletes": number("How many would go. Events are not counted."),
-				"holds":   flag("Whether the deletion would wait, or waits, to be confirmed."),
+			"continue":        text("The token of the next page; empty: this is the last one."),
+			"guard": structure("The guard's decision. Absent: no limit applies.", map[string]spec.Schema{
+				"limit":   number("How many objects a deletion may remove without confirmation, the object itself included."),
+				"deletes": number("How many objects the deletion removes. Events are not counted."),
+				"holds":   flag("Whether the deletion waits, or would wait, for confirmation."),
 			}, "limit", "deletes", "holds"),
-			"truncated": flag("Whether there were more objects than a preview follows."),
+			"truncated": flag("Whether the cascade is larger than a preview follows."),
 		}),
 	}, "spec")
 	return &s
 }
 
-// reasonSchema nests as deep as reasons are told; below that children have no
-// schema of their own.
+// reasonSchema nests as deep as a report; below that, children have no schema.
 func reasonSchema(depth int) spec.Schema {
 	child := *new(spec.Schema).Typed("object", "").WithDescription("A reason of the same form.")
 	if depth > 0 {
@@ -112,11 +111,11 @@ func reasonSchema(depth int) spec.Schema {
 	} else {
 		child.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
-	return structure("One reason why it is still here.", map[string]spec.Schema{
-		"type":     text("The sort of reason, such as Finalizer, BlockingDependents or Review."),
+	return structure("One reason why the object still exists.", map[string]spec.Schema{
+		"type":     text("The type of the reason, such as Finalizer, BlockingDependents or Review."),
 		"message":  text("The reason, for people."),
 		"object":   refer("What the reason is about, if not the object itself.", nil),
-		"manager":  text("Who set the finalizer, as managedFields have it."),
+		"manager":  text("The field manager that set the finalizer, from managedFields."),
 		"since":    moment("When it began to be a reason."),
 		"resolve":  text("What to do about it."),
 		"children": listOf("The reasons of this reason.", child),
@@ -124,7 +123,7 @@ func reasonSchema(depth int) spec.Schema {
 }
 
 func reportSchema() *spec.Schema {
-	s := structure("DeletionReport asks why an object or namespace is still here. The answer is in status; nothing is stored.", map[string]spec.Schema{
+	s := structure("DeletionReport asks why an object or namespace still exists. The answer is in status; nothing is stored.", map[string]spec.Schema{
 		"spec": structure("What to report on: an object, or a namespace.", map[string]spec.Schema{
 			"object":    refer("The object: by uid, or by apiVersion, kind, name and namespace.", nil),
 			"namespace": text("Short for the object that is the Namespace of this name."),
@@ -134,9 +133,9 @@ func reportSchema() *spec.Schema {
 			"exists":          flag("Whether it exists."),
 			"state":           choice("Where in its life it is.", "DOES_NOT_EXIST", "ACTIVE", "DELETING"),
 			"resourceVersion": text("The state of the database that was looked at."),
-			"remaining":       number("How many have to go first: dependents, what is in the namespace, objects of the definition."),
+			"remaining":       number("How many objects must be removed first: dependents, content of the namespace, objects of the definition."),
 			"reasons":         listOf("All the reasons; what somebody has to act on comes first.", reasonSchema(2)),
-			"truncated":       flag("Whether there are more reasons than are told."),
+			"truncated":       flag("Whether there are more reasons than listed."),
 		}),
 	}, "spec")
 	return &s

@@ -6,23 +6,24 @@ import (
 	"slices"
 )
 
-// settle finds out what remains, as far as the walk has come: what holds
-// itself, and upwards from there every owner in the foreground that is blocked
-// by what remains.
+// settle computes which nodes remain, at this point of the walk: those that
+// something holds, and from there upwards every foreground owner that a remaining
+// dependent blocks.
 //
-// Owners that wait for each other in a circle do not remain for that: the
-// collector breaks the circle, and so does going up from what holds itself.
+// Owners that wait for each other in a circle do not remain because of it: the
+// collector breaks the circle, and settle starts only at nodes that something
+// holds.
 //
-// The collector drops a reference to an owner that waits when it finds another
-// owner that is solid, even if that one leaves a moment later. So of two owners
-// that both leave, the first may not be blocked after all. What remains for
-// such a reference only is not sure, and neither is what a circle is waiting
-// for besides itself, since where a circle is broken is anybody's guess.
+// The collector drops a reference to a waiting owner if another owner is solid,
+// even if that one leaves a moment later. So of two leaving owners, the first may
+// not be blocked after all. A node that remains only because of such a reference
+// is not certain. The same holds for nodes that a circle waits for: it is not
+// defined where the collector breaks the circle.
 func (w *walk) settle() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		own := !n.later && n.state != gone && n.leaving() && (n.holds || n.stuck || n.state == stalled)
-		n.remains, n.sure, n.blocked = own, own && !n.shaky, false
+		n.remains, n.certain, n.blocked = own, own && !n.uncertain, false
 	}
 	slices.SortFunc(w.edges, func(a, b edge) int { return cmp.Compare(a.from, b.from) })
 	w.spread(func(n *node) *bool { return &n.remains }, func(edge) bool { return true })
@@ -31,20 +32,20 @@ func (w *walk) settle() {
 			w.nodes[e.to].blocked = true
 		}
 	}
-	w.spread(func(n *node) *bool { return &n.sure }, func(e edge) bool {
+	w.spread(func(n *node) *bool { return &n.certain }, func(e edge) bool {
 		from := &w.nodes[e.from]
-		return !w.circle && !from.shaky && (from.was || !from.several)
+		return !w.circle && !from.uncertain && (from.was || !from.several)
 	})
 }
 
-// usable says whether an edge holds its owner: those of a dependent that is
-// kept have been dropped.
+// usable reports whether an edge blocks its owner. The edges of a kept dependent
+// do not: the collector drops its references.
 func (w *walk) usable(e edge) bool {
 	n := &w.nodes[e.from]
 	return n.leaving() && !n.later
 }
 
-// spread sets a mark on every owner that is reached by edges from what has it.
+// spread sets a mark on every owner that edges reach from a marked node.
 func (w *walk) spread(mark func(*node) *bool, passes func(edge) bool) {
 	var work []int32
 	reach := func(e edge) {
@@ -71,7 +72,7 @@ func (w *walk) spread(mark func(*node) *bool, passes func(edge) bool) {
 	}
 }
 
-// action is what the walk came to for an object.
+// action returns the result of the walk for a node.
 func (w *walk) action(n *node) v1.Action {
 	switch {
 	case n.state == kept:
@@ -90,8 +91,8 @@ func (w *walk) action(n *node) v1.Action {
 	return v1.Delete
 }
 
-// uncertain says whether another order of the collector's work would have led
-// to something else.
+// uncertain reports whether another order of the collector's reviews could have
+// another result.
 func (w *walk) uncertain(n *node) bool {
-	return n.shaky || n.remains && !n.sure
+	return n.uncertain || n.remains && !n.certain
 }

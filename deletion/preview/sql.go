@@ -1,24 +1,24 @@
 package preview
 
 // All statements of the package. They only read. They are the same on both
-// engines but where a name ends in SQLite or Postgres: a list of keys is JSON
-// on SQLite and an array on PostgreSQL. Each reads the columns that scanHead
-// takes, unless its comment says otherwise.
+// engines unless the name ends in SQLite or Postgres: a list of keys is JSON on
+// SQLite and an array on PostgreSQL. Each reads the columns of head.fields, unless
+// its comment says otherwise.
 
-// readRevision is the state that a snapshot sees. One row.
+// readRevision is the revision of the snapshot. One row.
 const readRevision = `SELECT current FROM revision`
 
 // readPaused is the collector's switch. One row.
 const readPaused = `SELECT paused, reason FROM gc_state`
 
-// readReview is a row of the collector's queue. It is read in the snapshot like
-// the rest, and on the same connection: a report that wanted a second one while
-// it holds the first could wait for ever on others that do the same.
+// readReview is a row of the collector's queue. The report reads it in the
+// snapshot, on the same connection: reports that hold one connection and wait for
+// a second could deadlock.
 const readReview = `
 SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
 FROM gc_object_reviews WHERE uid = $1`
 
-// headByUID and headByKey are answered by unique indexes.
+// headByUID and headByKey use unique indexes.
 const (
 	headByUID = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
@@ -30,7 +30,7 @@ FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.namespace = $2 AND d.name = $3`
 )
 
-// headsByID reads the objects of a page, in order: primary keys.
+// headsByID reads the objects of a page, in order, by primary key.
 const (
 	headsByIDSQLite = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
@@ -42,8 +42,8 @@ FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.id = ANY ($1::bigint[]) ORDER BY d.id`
 )
 
-// blocks says whether the reference w blocks the object that it names, which has
-// the uid and the name. The kind is for the caller to compare.
+// blocks says whether the reference w is blocking and has the name of the object
+// with its uid. The walk compares the kind.
 const blocks = `coalesce(w.blocking AND w.owner_name = (SELECT o.name FROM objects o WHERE o.uid = w.owner_uid), FALSE)`
 
 // dependentsOfMany reads the dependents of a list of owners, the first $2 in
@@ -62,8 +62,9 @@ FROM unnest($1::text[]) AS f (uid) JOIN owners w ON w.owner_uid = f.uid
 ORDER BY w.owner_uid, w.dependent LIMIT $2`
 )
 
-// dependentsOfOne goes on with one owner that has many: the index is entered
-// where the page before ended, so that 100,000 dependents are read once.
+// dependentsOfOne continues with one owner that has many dependents. Each page
+// begins in the index where the last one ended, so it reads 100,000 dependents
+// once.
 const dependentsOfOne = `
 SELECT w.owner_uid, ` + blocks + `, w.owner_group, w.owner_kind, d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
@@ -85,8 +86,8 @@ WHERE d.kind = $1 AND (d.namespace, d.name) > ($2, $3)
 ORDER BY d.namespace, d.name LIMIT $4`
 )
 
-// ownersByUID is what gc.Classify has to know: uid, kind, namespace, name,
-// deletion time, finalizing.
+// ownersByUID is the input of gc.Classify: uid, kind, namespace, name, deletion
+// time, finalizing.
 const (
 	ownersByUIDSQLite = `
 SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
@@ -97,7 +98,7 @@ WHERE uid = ANY ($1::text[])`
 )
 
 // removedOwners is which of a list of uids this server removed, and whether they
-// were in a namespace: the archive knows, or the collector's queue.
+// were in a namespace, from the archive and the collector's queue.
 const (
 	removedOwnersSQLite = `
 SELECT uid, namespace <> '' FROM archive WHERE uid IN (SELECT value FROM json_each($1))
@@ -129,13 +130,13 @@ WITH RECURSIVE k (kind) AS (
 )
 SELECT kind FROM k WHERE kind IS NOT NULL`
 
-// countFollowing counts the dependents of what went in a cascade with its root.
+// countFollowing counts the dependents of the removed objects of a cascade.
 const countFollowing = `
 SELECT count(*) FROM archive a JOIN owners w ON w.owner_uid = a.uid
 WHERE a.cascade = $1 AND a.cascade <> a.uid`
 
-// following reads some of what has yet to follow an object that is gone: its
-// dependents, and those of what went with it, those on their way out first.
+// following reads dependents of a removed object and of the removed objects of its
+// cascade, DELETING ones first.
 const following = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
@@ -145,8 +146,8 @@ WHERE d.id IN (
     SELECT w.dependent FROM archive a JOIN owners w ON w.owner_uid = a.uid WHERE a.cascade = $1 AND a.cascade <> a.uid)
 ORDER BY d.deletion_time IS NULL, d.id LIMIT $2`
 
-// removalByUID and removalByKey find what the archive knows of an object. By key
-// it reads the archive of the namespace from its newest entry on.
+// removalByUID and removalByKey find the archive row of an object. By key it reads
+// the archive of the namespace from its newest row on.
 const (
 	removalByUID = `SELECT uid, removed_at, actor FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 	removalByKey = `
@@ -154,15 +155,15 @@ SELECT uid, removed_at, actor FROM archive WHERE namespace = $1 AND kind = $2 AN
 ORDER BY removed_at DESC, id DESC LIMIT 1`
 )
 
-// blockingDependents reads what an owner that waits is waiting for, those on
-// their way out first.
+// blockingDependents reads the dependents that a waiting owner waits for, DELETING
+// ones first.
 const blockingDependents = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.blocking
 ORDER BY d.deletion_time IS NULL, w.dependent LIMIT $2`
 
-// lingering reads what is on its way out, of a kind, in a namespace.
+// lingering reads the DELETING objects of a kind in a namespace.
 const lingering = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision
@@ -176,7 +177,7 @@ FROM objects d JOIN changes c ON c.revision = d.revision
 WHERE d.kind = $1 AND d.deletion_time IS NOT NULL
 ORDER BY d.namespace, d.name LIMIT $2`
 
-// leavingByKey reads one object, if it is on its way out: the unique index.
+// leavingByKey reads one object if it is DELETING, by the unique index.
 const leavingByKey = `
 SELECT d.id, d.uid, d.kind, d.namespace, d.name, coalesce(d.deletion_time, 0), d.finalizing, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision

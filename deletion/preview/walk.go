@@ -14,63 +14,62 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// state is what a walk has found out about an object. It only moves forward:
-// what was kept may be found to leave when another of its owners does, and
-// nothing that leaves comes back. That is why the order in which a walk comes
-// to things does not matter, and why it can go breadth first, a batch of owners
-// at a time, while the collector may go as it likes.
+// state is the result of a walk for an object. It only moves forward: a kept
+// object may leave when another of its owners leaves, and a leaving object never
+// stays again. So the order of the walk does not matter: it goes breadth first, a
+// batch of owners at a time, while the collector may use another order.
 type state uint8
 
 const (
 	kept       state = iota + 1 // stays: another owner keeps it
-	orphaned                    // stays: an owner lets go of it
+	orphaned                    // stays: an owner orphans it
 	gone                        // leaves without waiting for its dependents
 	foreground                  // DELETING: leaves when no dependent blocks it
-	orphaning                   // DELETING: leaves when it has let go of its dependents
-	held                        // DELETING until others act; keeps its dependents meanwhile
-	emptying                    // DELETING until its content has left; the same
-	stalled                     // to leave with its namespace, after others there
+	orphaning                   // DELETING: leaves when it has orphaned its dependents
+	held                        // DELETING until another client acts; keeps its dependents meanwhile
+	emptying                    // DELETING until its content has left; keeps its dependents meanwhile
+	stalled                     // leaves with its namespace, after an earlier wave
 )
 
-// node is an object that a deletion touches. There can be a million of them:
-// what can be read again is not kept.
+// node is an object that a deletion touches. There can be a million nodes, so they
+// hold nothing that can be read again.
 type node struct {
 	uid   types.UID
 	id    int64
 	kind  int32 // index of walk.names
 	state state
 
-	inside   bool  // lives in a namespace
-	holds    bool  // others must act before it can leave: finalizers, grace
-	stuck    bool  // a container whose content does not leave
-	passes   bool  // sends its dependents on their way with its grace period, whatever holds it then
-	grace    int32 // what it passes on, in seconds; noGrace: nothing
-	finished bool  // in the foreground, and nothing held it: gone by now
-	misnamed bool  // a dependent names it by a kind that is not served: kept while it is there
-	was      bool  // DELETING already
-	anyway   bool  // leaves by another deletion, that was there before
-	why      why   // if it leaves because of the container it is in
-	later    bool  // leaves only after something that remains has left
-	several  bool  // had several owners that are leaving
-	shaky    bool  // the order of the collector's work decides about it
+	inside    bool  // is in a namespace
+	holds     bool  // another client must act before it can leave: finalizers, grace period
+	stuck     bool  // a container whose content does not leave
+	passes    bool  // deletes its dependents with its grace period, even if something holds it
+	grace     int32 // the grace period that it passes on, in seconds; noGrace: none
+	finished  bool  // foreground, and nothing holds it: gone by now
+	misnamed  bool  // a dependent names it by an unserved kind, which keeps the dependent
+	was       bool  // was DELETING before this deletion
+	byOther   bool  // leaves by an earlier deletion
+	why       why   // the container that it leaves with, if any
+	later     bool  // leaves only after another object that remains
+	several   bool  // several of its owners leave
+	uncertain bool  // the result depends on the order of the collector's reviews
 
 	// Set by settle.
-	blocked bool // in the foreground, and a dependent remains that blocks it
-	remains bool // DELETING, and still there in the end
-	sure    bool // remains whatever the order
+	blocked bool // foreground, and a remaining dependent blocks it
+	remains bool // DELETING, and still exists in the end
+	certain bool // remains in every order
 }
 
-// noGrace is the grace of what passes none on.
+// noGrace: the node passes no grace period on.
 const noGrace = -1
 
-// why is what a container has to do with it that an object leaves.
+// why is the container that an object leaves with.
 type why uint8
 
 const (
-	byOwner      why = iota // nothing
-	inNamespace             // the namespace is emptied
-	inDefinition            // the definition of its kind is
-	behindOthers            // the namespace is, when what leaves it first is gone
+	byOwner      why = iota // none
+	inNamespace             // its namespace is emptied
+	inDefinition            // the definition of its kind is emptied
+	behindOthers            // its namespace is emptied, and an earlier wave remains
 )
 
 func (n *node) leaving() bool { return n.state >= gone }
@@ -78,12 +77,12 @@ func (n *node) leaving() bool { return n.state >= gone }
 // edge says that a dependent blocks an owner.
 type edge struct{ from, to int32 } // dependent, owner
 
-// walk follows a deletion through the owners that leave and the containers
-// that are emptied.
+// walk follows a deletion through the owners that leave and the containers that
+// are emptied.
 //
-// There are two passes. The first is what happens now. In the second, what the
-// first left DELETING is taken for gone, and what would leave then is noted as
-// waiting: so a preview shows the whole closure, with who holds it up.
+// There are two passes. The first finds what happens now. The second treats what
+// is left DELETING as gone, and marks what would leave then as later. So a preview
+// shows the whole cascade, and what holds it.
 type walk struct {
 	s     *Service
 	r     *reader
@@ -95,14 +94,14 @@ type walk struct {
 	names      []string // storage names of kinds
 	nameIndex  map[string]int32
 	edges      []edge
-	frontier   []int32 // owners whose dependents have yet to be judged
+	frontier   []int32 // owners whose dependents are not judged yet
 	containers []container
 
-	later  bool // the second pass
-	waits  bool // something leaves in the foreground, or passes its grace period on
-	circle bool // the object is a dependent of what depends on it
-	full   bool // there is more than may be followed
-	most   int  // how many may be
+	later  bool // in the second pass
+	waits  bool // a node leaves in the foreground, or passes its grace period on
+	circle bool // the object depends on one of its dependents
+	full   bool // the cascade has more than most objects
+	most   int  // bounds the nodes
 }
 
 func (s *Service) newWalk(r *reader) *walk {
@@ -118,7 +117,7 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", h.Key, err)
 	}
-	if lifecycle.GuardOf(&m).Held { // what follows when it is confirmed
+	if lifecycle.GuardOf(&m).Held { // preview it as confirmed
 		lifecycle.LetPass(&m)
 		if h.body, err = object.WithMeta(h.body, m); err != nil {
 			return fmt.Errorf("read %s: %w", h.Key, err)
@@ -148,9 +147,9 @@ func (w *walk) run(h head, options metav1.DeleteOptions) error {
 	return w.drainAll()
 }
 
-// finish lets owners in the foreground go that nothing holds, where that has
-// consequences: a dependent that names its owner by a kind that is not served is
-// kept while an object has the owner's uid, and follows it then.
+// finish marks foreground owners that nothing holds as finished, if a dependent
+// names them by an unserved kind: such a dependent is kept while an object has the
+// owner's uid, and leaves after it.
 func (w *walk) finish() (found bool) {
 	for i := range w.nodes {
 		if n := &w.nodes[i]; n.waitsMisnamed() && !n.remains && !n.finished {
@@ -163,7 +162,7 @@ func (w *walk) finish() (found bool) {
 
 func (n *node) waitsMisnamed() bool { return n.state == foreground && n.misnamed && !n.later }
 
-// drainAll judges and empties until nothing new leaves.
+// drainAll judges dependents and empties containers until nothing new leaves.
 func (w *walk) drainAll() error {
 	for {
 		if err := w.drain(); err != nil {
@@ -180,8 +179,8 @@ func (w *walk) drainAll() error {
 	}
 }
 
-// put notes what was found out about an object, and that its dependents are to
-// be judged if that concerns them.
+// put stores the node of an object, and adds it to the frontier if its state
+// affects its dependents.
 func (w *walk) put(h *head, n node) int32 {
 	i, known := w.index[h.uid]
 	if !known {
@@ -236,8 +235,8 @@ func (w *walk) drain() error {
 	return nil
 }
 
-// expand judges the dependents of some owners. An owner with more of them than
-// fit into a batch is gone through alone.
+// expand judges the dependents of some owners. An owner with more dependents than
+// a batch holds is read alone.
 func (w *walk) expand(owners []types.UID) error {
 	batch := w.s.opts.Batch
 	for len(owners) > 0 && !w.full {
@@ -256,7 +255,7 @@ func (w *walk) expand(owners []types.UID) error {
 		for i := range rows {
 			seen[rows[i].owner] = true
 		}
-		rows = nil // the next page takes its place
+		rows = nil // free the page before the next one is read
 		if err := w.expandOne(last.owner, last.id); err != nil {
 			return err
 		}
@@ -283,7 +282,7 @@ func (w *walk) expandOne(owner types.UID, after int64) error {
 	return nil
 }
 
-// judge decides about dependents of owners that leave, and notes which of them
+// judge decides about dependents of leaving owners, and records which of them
 // block.
 func (w *walk) judge(rows []dependent) error {
 	var open []question
@@ -315,7 +314,7 @@ func (w *walk) judge(rows []dependent) error {
 	return nil
 }
 
-// connect notes who blocks whom.
+// connect adds the edges of blocking dependents.
 func (w *walk) connect(rows []dependent) {
 	for i := range rows {
 		d := &rows[i]
@@ -326,13 +325,13 @@ func (w *walk) connect(rows []dependent) {
 		}
 		w.circle = w.circle || from == 0
 		if d.Namespace == "" && w.nodes[to].inside {
-			continue // it cannot be resolved, and would block for ever
+			continue // unresolvable: it would block for ever
 		}
 		w.edges = append(w.edges, edge{from, to})
 	}
 }
 
-// ofKind says whether a node has the kind that a reference to it names.
+// ofKind reports whether a node has the kind that a reference names.
 func (w *walk) ofKind(n *node, r gc.Reference) bool {
 	return gc.Identify(w.kinds, r, gc.Owner{Exists: true, Kind: w.names[n.kind], Name: r.Name}).Same
 }
@@ -344,8 +343,8 @@ func (w *walk) find(uid types.UID) *node {
 	return nil
 }
 
-// standing is what an owner is to an object in a namespace at this point of the
-// walk. known is what the database says.
+// standing classifies a reference of an object in a namespace, at this point of
+// the walk. known is the owners in the database.
 func (w *walk) standing(namespace string, r *metav1.OwnerReference, known map[types.UID]gc.Owner) gc.Standing {
 	o := known[r.UID]
 	n := w.find(r.UID)
