@@ -66,15 +66,15 @@ func TestUndeleteTag(t *testing.T) {
 		w.deleted("")
 		w.want(202, "DELETE", "/v2/shop/web/manifests/v1", nil, nil)
 		w.deleted("shop/web:v1 tag_delete")
-		w.cannotUndelete("shop/web", "v2", "", "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "v2", "", "no such tag or manifest was deleted")
 		w.cannotUndelete("shop/api", "v1", "", "there is no repository")
-		w.cannotUndelete("shop/web", "v1", sha256("x"), "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "v1", sha256("x"), "no such tag or manifest was deleted")
 		if got := w.undelete("shop/web", "v1", ""); got != "v1" {
 			w.Errorf("brought back %q", got)
 		}
 		w.tagged("shop/web", "v1", m)
 		w.deleted("")
-		w.cannotUndelete("shop/web", "v1", "", "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "v1", "", "no such tag or manifest was deleted")
 	})
 }
 
@@ -217,8 +217,8 @@ func TestUndeleteCollected(t *testing.T) {
 		now = now.Add(25 * time.Hour)
 		collect()
 		w.deleted("shop/web:v2 manifest_delete")
-		w.cannotUndelete("shop/web", "v1", "", "nothing like that was deleted")
-		w.cannotUndelete("shop/web", "", sha256(m), "nothing like that was deleted")
+		w.cannotUndelete("shop/web", "v1", "", "no such tag or manifest was deleted")
+		w.cannotUndelete("shop/web", "", sha256(m), "no such tag or manifest was deleted")
 		w.cannotUndelete("shop/web", "v2", "", "has been collected")
 		if n, err := c.ForgetDeleted(w.Context()); n != 3 || err != nil {
 			w.Errorf("forgot %d, error %v", n, err)
