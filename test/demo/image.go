@@ -81,14 +81,14 @@ type Disk struct {
 	Bytes int64
 }
 
-// disk looks at the directory of blobs. Files that vanish while it looks do not
-// count.
+// disk looks at the directory of blobs. The id that the directory shares with its
+// database, and files that vanish meanwhile, do not count.
 func (s *stage) disk() (d Disk, err error) {
 	err = filepath.WalkDir(filepath.Join(s.Dir, "data", "blobs"), func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		if err != nil || entry.IsDir() {
+		if err != nil || entry.IsDir() || entry.Name() == ".exeunt-id" {
 			return err
 		}
 		info, err := entry.Info()
