@@ -188,10 +188,12 @@ func (a *target) probe(t *testing.T) *probes {
 	}
 	for name, url := range paths {
 		p.done.Go(func() {
-			for ctx.Err() == nil {
-				p.ask(ctx, client, name, url)
+			// The attack may end before the first answer: that answer counts too.
+			for {
+				p.ask(client, name, url)
 				select {
 				case <-ctx.Done():
+					return
 				case <-time.After(50 * time.Millisecond):
 				}
 			}
@@ -207,15 +209,12 @@ func (a *target) probe(t *testing.T) *probes {
 
 // ask sends one probe. It gives up long after tolerable, so that the log shows
 // how long the server was silent.
-func (p *probes) ask(ctx context.Context, client *http.Client, name, url string) {
-	limited, cancel := context.WithTimeout(ctx, 4*tolerable)
+func (p *probes) ask(client *http.Client, name, url string) {
+	limited, cancel := context.WithTimeout(context.Background(), 4*tolerable)
 	defer cancel()
 	start := time.Now()
 	code, err := fetch(limited, client, url)
 	took := time.Since(start)
-	if ctx.Err() != nil {
-		return // the attack is over
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count++
@@ -239,8 +238,8 @@ func fetch(ctx context.Context, client *http.Client, url string) (int, error) {
 	return answer.StatusCode, err
 }
 
-// end stops the probes. Each must have been answered, with 200, within
-// tolerable.
+// end stops the probes, after the answers that they wait for. Each must have been
+// answered, with 200, within tolerable.
 func (p *probes) end() {
 	p.t.Helper()
 	p.stop()
