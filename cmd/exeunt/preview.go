@@ -148,6 +148,10 @@ var actions = []struct {
 func writePreview(w io.Writer, p *v1.DeletionPreview) error {
 	var b strings.Builder
 	s := &p.Status
+	if s.Refused != "" {
+		_, err := fmt.Fprintf(w, "The server would refuse to delete %s: %s. Nothing has been deleted.\n", named(s.Object), s.Refused)
+		return err
+	}
 	fmt.Fprintf(&b, "Deleting %s", named(s.Object))
 	if policy := p.Spec.PropagationPolicy; policy != nil {
 		fmt.Fprintf(&b, " (%s)", strings.ToLower(string(*policy)))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,6 +62,26 @@ and 2 more; --lines 0 shows all
 	var b strings.Builder
 	if err := writePreview(&b, p); err != nil || b.String() != want {
 		t.Errorf("got %v\n%s\nwant\n%s", err, b.String(), want)
+	}
+}
+
+// TestWriteRefused: a preview of a delete that the server would refuse says so, and
+// so does the last line of "why".
+func TestWriteRefused(t *testing.T) {
+	t.Parallel()
+	p := &v1.DeletionPreview{Status: v1.DeletionPreviewStatus{
+		Object: v1.ObjectReference{Kind: "Namespace", Name: "default"}, Action: v1.Keep, Refused: "this namespace may not be deleted", Total: 1,
+		Counts: []v1.Count{{Kind: "Namespace", Action: v1.Keep, Count: 1}},
+	}}
+	var preview, why strings.Builder
+	if err := errors.Join(writePreview(&preview, p), writeTaken(&why, p)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "The server would refuse to delete Namespace default: this namespace may not be deleted. Nothing has been deleted.\n"; preview.String() != want {
+		t.Errorf("preview: %q; want %q", preview.String(), want)
+	}
+	if want := "The server would refuse to delete it: this namespace may not be deleted.\n"; why.String() != want {
+		t.Errorf("why: %q; want %q", why.String(), want)
 	}
 }
 

@@ -122,6 +122,10 @@ func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 
 // writeTaken says what a delete of an ACTIVE object would take with it.
 func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
+	if p.Status.Refused != "" {
+		_, err := fmt.Fprintf(w, "The server would refuse to delete it: %s.\n", p.Status.Refused)
+		return err
+	}
 	goes := map[string]int64{}
 	total := int64(0)
 	for _, c := range p.Status.Counts {

@@ -160,6 +160,9 @@ func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) 
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: h.body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
 	})
+	if object.Is(err, object.Forbidden) {
+		return node{state: kept, grace: noGrace, refused: true}, nil
+	}
 	if err != nil {
 		return node{}, fmt.Errorf("delete %s: %w", h.Key, err)
 	}

@@ -63,6 +63,9 @@ func (w *walk) going() int64 {
 
 // addGuard adds the guard's decision.
 func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head) error {
+	if w.nodes[0].refused {
+		return nil
+	}
 	g, err := w.s.guardOf(w.r, h)
 	if err != nil || g.Limit == 0 && !g.Held || h.deletion != 0 && !g.Held {
 		return err

@@ -108,7 +108,7 @@ func (w *walk) summary(h head) v1.DeletionPreviewStatus {
 	}
 	status := v1.DeletionPreviewStatus{
 		Object: w.s.reference(h.Key, h.uid), Action: w.action(&w.nodes[0]),
-		Total: int64(len(w.nodes)), Truncated: w.full,
+		Refused: w.refusal(&h), Total: int64(len(w.nodes)), Truncated: w.full,
 	}
 	for key, n := range counts {
 		kind := w.s.reference(object.Key{Kind: w.names[key.kind]}, "")

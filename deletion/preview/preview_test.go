@@ -340,3 +340,28 @@ func TestRefusals(t *testing.T) {
 		t.Error("a preview deleted something")
 	}
 }
+
+// TestRefusedDelete: the preview of a delete that the server would refuse says so,
+// and keeps the object; so does the preview of its owner's deletion, because the
+// collector does not delete it either.
+func TestRefusedDelete(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		const refusal = "this namespace may not be deleted"
+		owner := w.create(thing{kind: "nodes", name: "owner"})
+		system := w.create(thing{kind: namespaces, name: "kube-system", owners: w.ownedBy(owner)})
+		w.create(thing{namespace: "kube-system", name: "inside"})
+		got := w.preview(system, metav1.DeleteOptions{})
+		if got.Refused != refusal || got.Action != v1.Keep || got.Total != 1 || got.Items[0].Reason != refusal || got.Guard != nil {
+			t.Errorf("a refused delete: %+v; want it kept, and the refusal", got)
+		}
+		got = w.preview(owner, metav1.DeleteOptions{})
+		if got.Refused != "" || got.Action != v1.Delete || len(got.Items) != 2 || got.Items[1].Action != v1.Keep || got.Items[1].Reason != refusal {
+			t.Errorf("its owner's delete: %+v; want the namespace kept, and the refusal", got)
+		}
+		w.delete(owner.Key, metav1.DeleteOptions{})
+		w.collect()
+		if w.get(system.Key, system.UID) == nil {
+			t.Error("the collector deleted what the preview keeps")
+		}
+	})
+}

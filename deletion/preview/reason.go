@@ -32,7 +32,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	}
 	switch item.Action {
 	case v1.Keep:
-		item.Reason = w.whyKept(q, owners)
+		item.Reason = w.whyKept(q, n, owners)
 	case v1.Orphan:
 		item.Reason = "orphaned by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
 	case v1.Block:
@@ -49,6 +49,19 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		item.Reason = "already being deleted; " + item.Reason
 	}
 	return item, nil
+}
+
+// refusal returns the error with which the kind of an object forbids its deletion.
+// Empty: it does not.
+func (w *walk) refusal(h *head) string {
+	rules := w.rules(h.Kind)
+	if rules.Refuse == nil {
+		return ""
+	}
+	if err := rules.Refuse(h.Name); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // holders returns what will keep the object DELETING.
@@ -128,7 +141,10 @@ func (w *walk) whyWaiting(q *question, n *node) string {
 }
 
 // whyKept names an owner that keeps the object.
-func (w *walk) whyKept(q *question, owners map[types.UID]gc.Owner) string {
+func (w *walk) whyKept(q *question, n *node, owners map[types.UID]gc.Owner) string {
+	if n.refused {
+		return w.refusal(q.head)
+	}
 	for _, r := range q.meta.OwnerReferences {
 		switch w.standing(q.Namespace, &r, owners) {
 		case gc.Solid:

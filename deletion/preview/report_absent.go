@@ -13,9 +13,22 @@ import (
 
 // removal is the archive row of a removed object.
 type removal struct {
-	uid   types.UID
-	at    int64 // Unix milliseconds
-	actor string
+	uid       types.UID
+	at        int64  // Unix milliseconds
+	actor     string // the client or the part of the server that removed the object
+	requester string // the client whose delete began the cascade; may be the actor
+}
+
+// byWhom says who removed the object and on whose request: " by jo", or
+// " by system:garbage-collector, at the request of jo".
+func (r *removal) byWhom() string {
+	switch {
+	case r.actor == "":
+		return ""
+	case r.requester == r.actor:
+		return " by " + r.actor
+	}
+	return " by " + r.actor + ", at the request of " + r.requester
 }
 
 // absent reports on an object that does not exist. An object that was deleted in
@@ -44,10 +57,7 @@ func (t *reporter) absent(ref v1.ObjectReference, path *field.Path) (v1.Deletion
 	status.Remaining += below
 	if found {
 		at := metav1.NewTime(time.UnixMilli(gone.at))
-		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted", Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
-		if gone.actor != "" {
-			reason.Message += " by " + gone.actor
-		}
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted" + gone.byWhom(), Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
 		if status.Remaining > 0 {
 			exist := "exist"
 			if status.Remaining == 1 {
@@ -80,7 +90,7 @@ func restoreArgs(ref v1.ObjectReference) string {
 func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (gone removal, found bool, err error) {
 	scan := func(rows *sql.Rows) error {
 		found = true
-		return rows.Scan((*string)(&gone.uid), &gone.at, &gone.actor)
+		return rows.Scan((*string)(&gone.uid), &gone.at, &gone.actor, &gone.requester)
 	}
 	if ref.UID != "" {
 		return gone, found, t.r.query(scan, removalByUID, string(ref.UID))

@@ -358,8 +358,8 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
-// TestGone: of what was deleted in the background, the report says by its name
-// who did it, and what has yet to follow, through what went with it.
+// TestGone: for an object that was deleted in the background, the report names
+// who removed it, who requested that, and the objects of its cascade that still exist.
 func TestGone(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.create(thing{kind: namespaces, name: "n"})
@@ -367,6 +367,7 @@ func TestGone(t *testing.T) {
 			w.execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
 				int64(5000+i), o.uid, o.name, o.cascade)
 		}
+		w.execute(`UPDATE archive SET actor = 'system:garbage-collector', requester = 'jo' WHERE uid = 'set'`)
 		held := w.create(thing{namespace: "n", name: "held", finalizers: []string{"example.com/hold"},
 			owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
 		w.create(thing{namespace: "n", name: "later", owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
@@ -392,8 +393,11 @@ func TestGone(t *testing.T) {
 		if resolve := got.Reasons[0].Resolve; resolve != "to bring it back: exeunt restore configmap/app -n n" {
 			t.Errorf("to resolve: %q", resolve)
 		}
-		if got := ask("nobody"); got.Exists || len(got.Reasons) != 0 || got.Object.UID != "" {
-			t.Errorf("of what never was: %+v", got)
+		if set := ask("set"); !strings.HasPrefix(set.Reasons[0].Message, "it was deleted by system:garbage-collector, at the request of jo, and 1 object") {
+			t.Errorf("a collected object: %q; want the collector and the client that began the cascade", set.Reasons[0].Message)
+		}
+		if got := ask("unknown"); got.Exists || len(got.Reasons) != 0 || got.Object.UID != "" {
+			t.Errorf("an object that never existed: %+v", got)
 		}
 	})
 }

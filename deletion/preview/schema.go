@@ -85,6 +85,7 @@ func previewSchema() *spec.Schema {
 		"status": structure("The answer.", map[string]spec.Schema{
 			"object":          refer("The object that was found.", nil),
 			"action":          actionSchema("What becomes of the object itself."),
+			"refused":         text("The error that the server would answer the delete with; then nothing is deleted. Empty: the delete is accepted."),
 			"resourceVersion": text("The state of the database that was looked at."),
 			"total":           number("How many objects are touched."),
 			"counts":          listOf("How many, by kind and action.", count),

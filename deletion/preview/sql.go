@@ -149,9 +149,9 @@ ORDER BY d.deletion_time IS NULL, d.id LIMIT $2`
 // removalByUID and removalByKey find the archive row of an object. By key it reads
 // the archive of the namespace from its newest row on.
 const (
-	removalByUID = `SELECT uid, removed_at, actor FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
+	removalByUID = `SELECT uid, removed_at, actor, coalesce(requester, actor) FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 	removalByKey = `
-SELECT uid, removed_at, actor FROM archive WHERE namespace = $1 AND kind = $2 AND name = $3
+SELECT uid, removed_at, actor, coalesce(requester, actor) FROM archive WHERE namespace = $1 AND kind = $2 AND name = $3
 ORDER BY removed_at DESC, id DESC LIMIT 1`
 )
 

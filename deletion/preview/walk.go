@@ -51,6 +51,7 @@ type node struct {
 	why       why   // the container that it leaves with, if any
 	later     bool  // leaves only after another object that remains
 	several   bool  // several of its owners leave
+	refused   bool  // its kind forbids its deletion
 	uncertain bool  // the result depends on the order of the collector's reviews
 
 	// Set by settle.

@@ -92,6 +92,9 @@ type DeletionPreviewStatus struct {
 	Object ObjectReference `json:"object"`
 	// Action is what happens to that object.
 	Action Action `json:"action,omitempty"`
+	// Refused is the error that the server would answer the delete with, for instance
+	// for the namespace default; then nothing is deleted. Empty: the delete is accepted.
+	Refused string `json:"refused,omitempty"`
 	// ResourceVersion is the database snapshot that the preview read.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 
