@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,7 @@ import (
 func newBenchRegistry() *cobra.Command {
 	var c bench.RegistryConfig
 	var o output
-	var asJSON bool
+	var asJSON, leave bool
 	var t target
 	cmd := &cobra.Command{
 		Use:   "registry URL",
@@ -21,11 +22,16 @@ func newBenchRegistry() *cobra.Command {
 clients, manifests read by tag, blobs asked for, a long list of tags, and large
 layers pushed and pulled.
 
-Everything goes to one repository, and is deleted afterwards. With --kubeconfig
-the run makes the namespace of the repository and removes it with all that is in
-it; without, the empty repository stays: registries have no request to remove it.`,
-		Example: `  exeunt bench registry http://127.0.0.1:5000 --pid $(pidof exeunt)
-  exeunt bench registry http://127.0.0.1:5000 --images 2000 --large -1`,
+All images go to one repository and are deleted afterwards. OCI registries have no
+request that removes an empty repository, so the command refuses to start unless
+one of these flags says what becomes of it:
+
+  --kubeconfig FILE   an Exeunt server: the run makes the namespace of the
+                      repository and removes it with the repository
+  --leave-repository  another registry: the empty repository stays
+  --keep              the images stay too`,
+		Example: `  exeunt bench registry http://127.0.0.1:5000 --kubeconfig data/kubeconfig --pid $(pidof exeunt)
+  exeunt bench registry http://127.0.0.1:5001 --leave-repository --images 2000 --large -1`,
 		Args: exactly(1, "URL, for instance http://127.0.0.1:5000"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asJSON {
@@ -35,11 +41,15 @@ it; without, the empty repository stays: registries have no request to remove it
 				return err
 			}
 			c.URL = args[0]
-			if t.kubeconfig != "" || t.context != "" { // any registry will do, also one without an API
+			switch {
+			case t.kubeconfig != "" || t.context != "":
 				var err error
 				if c.REST, err = t.restConfig(); err != nil {
 					return err
 				}
+			case !leave && !c.Keep:
+				return fmt.Errorf("the run would leave the empty repository %s behind, which a registry cannot remove: give --kubeconfig of the Exeunt server, "+
+					"so that the run makes and removes its namespace; for another registry, give --leave-repository", c.Repository)
 			}
 			result, err := bench.RunRegistry(cmd.Context(), c)
 			if len(result.Measures) > 0 {
@@ -52,6 +62,7 @@ it; without, the empty repository stays: registries have no request to remove it
 	f.StringVar(&c.Repository, "repository", "bench/images", "repository to push to")
 	t.addServerFlags(cmd)
 	f.Lookup("kubeconfig").Usage = "`file` that leads to the API of an Exeunt server: the namespace of the repository is made and removed there"
+	f.BoolVar(&leave, "leave-repository", false, "leave the empty repository: for a registry that is not an Exeunt server")
 	f.BoolVar(&c.Keep, "keep", false, "leave what was pushed")
 	f.IntVar(&c.Clients, "clients", 8, "requests under way at once")
 	f.IntVar(&c.Images, "images", 400, "small images to push, each a config and three layers")
