@@ -1,9 +1,8 @@
 package server
 
 import (
-	"io"
+	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 )
@@ -93,8 +92,9 @@ type Config struct {
 	StallTimeout time.Duration
 	// Version is the version of this program.
 	Version string
-	// Out receives the addresses, for people. Default os.Stdout.
-	Out io.Writer
+	// Started is called once, when the server accepts connections. Default: print the
+	// addresses to os.Stdout.
+	Started func(Addresses)
 	// Logger receives the log. Default slog.Default.
 	Logger *slog.Logger
 }
@@ -115,8 +115,8 @@ func (c Config) withDefaults() Config {
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = 30 * time.Second
 	}
-	if c.Out == nil {
-		c.Out = os.Stdout
+	if c.Started == nil {
+		c.Started = func(a Addresses) { fmt.Print(a) }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -137,13 +137,27 @@ func localURL(listen string, l net.Listener) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-func printAddresses(c Config, l net.Listener, registry string) {
+// Addresses says how clients reach a server that has started.
+type Addresses struct {
+	Version    string `json:"version"`
+	API        string `json:"api"`                // URL
+	Kubeconfig string `json:"kubeconfig"`         // absolute path
+	Registry   string `json:"registry,omitempty"` // URL; empty: no registry
+}
+
+// String returns the addresses as text for people.
+func (a Addresses) String() string {
+	text := fmt.Sprintf("Exeunt %s serves the Kubernetes API at %s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", a.Version, a.API, a.Kubeconfig)
+	if a.Registry != "" {
+		text += fmt.Sprintf("The OCI registry is at %s\n\n", a.Registry)
+	}
+	return text
+}
+
+func addresses(c Config, l net.Listener, registry string) Addresses {
 	path := kubeconfig(c)
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	fmt.Fprintf(c.Out, "Exeunt %s serves the Kubernetes API at https://%s\n\n  export KUBECONFIG=%s\n  kubectl get namespaces\n\n", c.Version, clientAddress(c.Listen, l), path)
-	if registry != "" {
-		fmt.Fprintf(c.Out, "The OCI registry is at %s\n\n", registry)
-	}
+	return Addresses{Version: c.Version, API: "https://" + clientAddress(c.Listen, l), Kubeconfig: path, Registry: registry}
 }

@@ -142,7 +142,7 @@ func TestRegistryRefusesToListen(t *testing.T) {
 		"192.0.2.1:5000":      "listen for the registry on 192.0.2.1:5000",
 	} {
 		err := Run(t.Context(), Config{
-			Data: t.TempDir(), Listen: "127.0.0.1:0", RegistryListen: listen, Out: io.Discard, Logger: slog.New(slog.DiscardHandler),
+			Data: t.TempDir(), Listen: "127.0.0.1:0", RegistryListen: listen, Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", listen, err, want)

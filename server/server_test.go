@@ -3,7 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
-	"io"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -63,7 +63,8 @@ func start(t *testing.T, c Config) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{t: t, cancel: cancel, done: make(chan error, 1), out: &output{}}
-	c.Listen, c.Out, c.Version = "127.0.0.1:0", r.out, "test"
+	c.Listen, c.Version = "127.0.0.1:0", "test"
+	c.Started = func(a Addresses) { fmt.Fprint(r.out, a) }
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -242,7 +243,7 @@ func TestSecondServerIsKeptOut(t *testing.T) {
 	if _, err := lockData(dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another server uses the data directory "+dir) {
 		t.Errorf("a second lock: %v", err)
 	}
-	err = Run(t.Context(), Config{Data: dir, Out: io.Discard, Logger: slog.New(slog.DiscardHandler)})
+	err = Run(t.Context(), Config{Data: dir, Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "--data") {
 		t.Errorf("a second server: %v", err)
 	}
@@ -286,7 +287,7 @@ func TestBadSettings(t *testing.T) {
 		{"data is a file", func(c *Config) { c.Data = file }, []string{"data directory", file}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := Config{Data: filepath.Join(t.TempDir(), "data"), Listen: "127.0.0.1:0", Out: io.Discard, Logger: slog.New(slog.DiscardHandler)}
+			c := Config{Data: filepath.Join(t.TempDir(), "data"), Listen: "127.0.0.1:0", Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler)}
 			test.change(&c)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()

@@ -171,6 +171,7 @@ func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o
 
 func newArchivePurge() *cobra.Command {
 	var f archiveFilter
+	var o output
 	var all, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "purge",
@@ -180,6 +181,9 @@ func newArchivePurge() *cobra.Command {
   exeunt archive purge --all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			if f.empty() != all {
 				return errors.New("say what to purge, or --all for everything")
 			}
@@ -187,39 +191,55 @@ func newArchivePurge() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := purge(cmd.Context(), client, &f, dryRun)
-			verb := "purged"
-			if dryRun {
-				verb = "would be purged"
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", counted(n, "object"), verb)
-			return err
+			gone, err := purge(cmd.Context(), client, &f, dryRun)
+			return errors.Join(err, printPurged(cmd.OutOrStdout(), &o, gone, dryRun))
 		},
 	}
 	f.addFlags(cmd)
+	o.addFlag(cmd, "name")
 	cmd.Flags().BoolVar(&all, "all", false, "purge everything")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say how many objects would be purged, and purge none")
 	return cmd
 }
 
-// purge deletes what the filter lets through, several at a time, and says how
-// many that were.
-func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun bool) (int, error) {
-	// All names first: pages must not move while they are read.
-	var paths []string
+// printPurged prints the purged objects: for people their number, in the other
+// forms the list, as "archive list" prints it.
+func printPurged(w io.Writer, o *output, gone []*v1.ArchivedObject, dryRun bool) error {
+	if o.format == "" {
+		verb := "purged"
+		if dryRun {
+			verb = "would be purged"
+		}
+		_, err := fmt.Fprintf(w, "%s %s\n", counted(len(gone), "object"), verb)
+		return err
+	}
+	l := o.list(w, v1.GroupVersion.String(), "ArchivedObjectList", "")
+	for _, a := range gone {
+		if err := l.add(a, objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name), ""); err != nil {
+			return err
+		}
+	}
+	return l.end("")
+}
+
+// purge deletes what the filter lets through, several at a time, and returns what
+// it deleted. A dry run returns what it would delete.
+func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun bool) ([]*v1.ArchivedObject, error) {
+	// All objects first: pages must not move while they are read.
+	var found []*v1.ArchivedObject
 	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
-		paths = append(paths, archivedPath(o.Namespace)+"/"+o.Name)
+		found = append(found, o)
 		return nil
 	})
 	if err != nil || dryRun {
-		return len(paths), err
+		return found, err
 	}
-	gone := make([]bool, len(paths))
+	gone := make([]bool, len(found))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for i, path := range paths {
+	for i, o := range found {
 		group.Go(func() error {
-			err := client.Delete().AbsPath(path).Do(ctx).Error()
+			err := client.Delete().AbsPath(archivedPath(o.Namespace) + "/" + o.Name).Do(ctx).Error()
 			if err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("purge: %w", err)
 			}
@@ -228,11 +248,11 @@ func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun 
 		})
 	}
 	err = group.Wait()
-	n := 0
-	for _, is := range gone {
+	var purged []*v1.ArchivedObject
+	for i, is := range gone {
 		if is {
-			n++
+			purged = append(purged, found[i])
 		}
 	}
-	return n, err
+	return purged, err
 }

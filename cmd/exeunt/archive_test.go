@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -20,7 +24,7 @@ func TestArchiveSelector(t *testing.T) {
 	}
 }
 
-// TestArchiveRefuses: mistakes are told before anybody is asked.
+// TestArchiveRefuses: wrong arguments are refused before the server is asked.
 func TestArchiveRefuses(t *testing.T) {
 	for _, test := range []struct {
 		make func() *cobra.Command
@@ -82,6 +86,50 @@ func TestWriteRestoreRemarks(t *testing.T) {
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestPurge: each form names the purged objects; an object that is gone already is
+// not among them.
+func TestPurge(t *testing.T) {
+	const list = `{"items":[{"metadata":{"name":"1","namespace":"shop"},"spec":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}},` +
+		`{"metadata":{"name":"2","namespace":"shop"},"spec":{"apiVersion":"v1","kind":"ConfigMap","name":"a"}}]}`
+	var deleted atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case req.Method == http.MethodGet:
+			fmt.Fprint(w, list)
+		case strings.HasSuffix(req.URL.Path, "/namespaces/shop/archivedobjects/2"):
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`)
+		default:
+			deleted.Add(1)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+		}
+	}))
+	defer server.Close()
+	kubeconfig := kubeconfigFor(t, server.URL)
+	for _, test := range []struct {
+		args    string
+		deleted int32
+		want    string
+	}{
+		{"--all", 1, "1 object purged\n"},
+		{"--all --dry-run", 0, "2 objects would be purged\n"},
+		{"--all -o name", 1, "deployment.apps/web\n"},
+		{"--all --dry-run -o name", 0, "deployment.apps/web\nconfigmap/a\n"},
+		{"--all -o json", 1, `"kind":"ArchivedObjectList","metadata":{},"items":[` + "\n" + `{"metadata":{"name":"1",`},
+		{"--all -o yaml", 1, "kind: ArchivedObjectList\nmetadata: {}\nitems:\n- metadata:\n"},
+	} {
+		deleted.Store(0)
+		var out strings.Builder
+		cmd := newArchive()
+		cmd.SetOut(&out)
+		cmd.SetArgs(append([]string{"purge", "--kubeconfig", kubeconfig}, strings.Fields(test.args)...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), test.want) || deleted.Load() != test.deleted {
+			t.Errorf("purge %s: %v, %d deleted, printed:\n%s\nwant %q", test.args, err, deleted.Load(), out.String(), test.want)
 		}
 	}
 }

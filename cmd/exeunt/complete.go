@@ -278,6 +278,29 @@ func (t *target) completeCascades(cmd *cobra.Command, _ []string, toComplete str
 	return proposals(values, toComplete)
 }
 
+// completeEvents proposes the events of the registry, each with its delay.
+func (t *target) completeEvents(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	brief := *t
+	brief.timeout = completionPatience
+	server, err := brief.connect()
+	if err != nil || len(args) > 0 {
+		return nothing()
+	}
+	ctx, cancel := asking(cmd)
+	defer cancel()
+	var stats struct {
+		ReviewAfter map[string]string `json:"reviewAfter"`
+	}
+	if err := answer(server.Get().AbsPath("/exeunt/registry/gc").Do(ctx), &stats); err != nil {
+		return nothing()
+	}
+	var values []string
+	for event, delay := range stats.ReviewAfter {
+		values = append(values, event+"\treviewed after "+delay)
+	}
+	return proposals(values, toComplete)
+}
+
 // completeTokens proposes the ids of tokens that can be revoked.
 func (t *target) completeTokens(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	brief := *t

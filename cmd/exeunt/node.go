@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/mesh/agent"
+	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
 func newNode() *cobra.Command {
@@ -30,6 +32,7 @@ func newNodeJoin() *cobra.Command {
 	var c agent.Config
 	var tokenFile string
 	var level slog.Level
+	var o output
 	cmd := &cobra.Command{
 		Use:   "join",
 		Short: "Make this machine a node, and stay until it has left",
@@ -61,7 +64,11 @@ is run again until it succeeds.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			var err error
+			err := o.check()
+			if err != nil {
+				return err
+			}
+			c.Joined = func(n agent.Node) { _ = o.print(cmd.OutOrStdout(), joined(n)) } // the node works without a reader of this
 			if c.Token, err = readToken(c.Token, tokenFile); err != nil {
 				return err
 			}
@@ -83,8 +90,19 @@ is run again until it succeeds.`,
 	f.StringVar(&c.OnDrain, "on-drain", "", "`command` for the shell, run before the node says that it has drained; gets EXEUNT_NODE, EXEUNT_PROJECT and EXEUNT_DRAIN_SECONDS")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 30*time.Second, "how long the node may take to drain")
 	f.BoolVar(&c.Stay, "stay", false, "when told to stop, do not leave the mesh")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
+	addLogLevel(cmd, &level)
+	o.addFlag(cmd, "name")
+	f.Lookup("output").Usage = "`format` in which the node is printed when it has joined: json, yaml, name (default: only the log says so); json is one line"
+	o.oneLine = true
 	return cmd
+}
+
+// joined is the node in every form. The text is empty: the log says it.
+func joined(n agent.Node) document {
+	return document{
+		value: n, names: []string{objectName(v1alpha1.GroupVersion.String(), "MeshNode", n.Name)},
+		text: func(io.Writer) error { return nil },
+	}
 }
 
 // readToken is the token itself, or what its file holds.

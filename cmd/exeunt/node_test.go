@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/mesh/agent"
 )
 
 // TestNodeToken: what the verbs ask, and what they say.
@@ -69,6 +71,20 @@ func TestNodeToken(t *testing.T) {
 		}
 		if (err != nil) != tt.fails || !strings.Contains(text, tt.want) || asked != tt.asked {
 			t.Errorf("%s: asked %q, error %v, output:\n%s\nwant %q", tt.args, asked, err, out.String(), tt.want)
+		}
+	}
+}
+
+// TestJoined: a node that has joined is one line in each form but text.
+func TestJoined(t *testing.T) {
+	for format, want := range map[string]string{
+		"":     "",
+		"json": `{"project":"shop","name":"web","uid":"u1"}` + "\n",
+		"name": "meshnode.mesh.exeunt.dev/web\n",
+	} {
+		var out strings.Builder
+		if err := (&output{format: format, oneLine: true}).print(&out, joined(agent.Node{Project: "shop", Name: "web", UID: "u1"})); err != nil || out.String() != want {
+			t.Errorf("-o %q: %v, printed %q; want %q", format, err, out.String(), want)
 		}
 	}
 }

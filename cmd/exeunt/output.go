@@ -23,6 +23,7 @@ import (
 type output struct {
 	format  string
 	formats []string // that the command takes
+	oneLine bool     // json is one line, for a reader of a command that goes on
 }
 
 // addFlag adds -o with json and yaml, and with the extra formats that the
@@ -52,6 +53,9 @@ type document struct {
 func (o *output) print(w io.Writer, d document) error {
 	switch o.format {
 	case "json":
+		if o.oneLine {
+			return json.NewEncoder(w).Encode(d.value)
+		}
 		return writeIndented(w, d.value)
 	case "yaml":
 		return writeYAML(w, d.value)

@@ -71,6 +71,7 @@ it is.`,
 		},
 	}
 	r.addFlags(cmd)
+	cmd.ValidArgsFunction = r.completeEvents
 	return cmd
 }
 

@@ -38,6 +38,9 @@ collected later like any other, unless the Repository has spec.hold.`,
   exeunt registry import /var/lib/registry --registry https://registry.shop.example:5000 --jobs 16`,
 		Args: exactly(1, "DIR, the rootdirectory of the other registry, for instance /var/lib/registry"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
 			return c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -46,12 +49,14 @@ collected later like any other, unless the Repository has spec.hold.`,
 	c.addServerFlags(cmd)
 	f.Lookup("kubeconfig").Usage = "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)"
 	f.IntVar(&c.jobs, "jobs", 4, "requests under way at once")
+	c.addFlag(cmd, "name")
 	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that the registry has at another manifest; without, they are left and named")
 	return cmd
 }
 
 type registryImport struct {
 	target
+	output
 	registry string
 	jobs     int
 	moveTags bool
@@ -70,6 +75,9 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 		return err
 	}
 	show := newShower(out, errs)
+	if c.format != "" {
+		show.out = errs // out is for the result alone
+	}
 	show.run = importer.New(importer.Config{
 		Tree: tree, URL: c.registry, Client: client, Jobs: c.jobs, MoveTags: c.moveTags,
 		Failed: show.failed, Done: show.done,
@@ -77,14 +85,50 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 	stop := show.start(ctx)
 	err = show.run.Run(ctx)
 	stop()
-	p := &printer{out: out}
+	var printed error
 	if err == nil || show.run.AllRepositories.Load() > 0 {
-		writeImported(p, &show.run.Progress)
+		printed = c.print(out, imported(show))
 	}
 	if n := show.run.Failed.Load(); err == nil && n > 0 {
 		err = fmt.Errorf("not imported: %s", counted(n, "item"))
 	}
-	return errors.Join(err, p.err)
+	return errors.Join(err, printed)
+}
+
+// importResult is the result of an import for scripts. Problems are lines on
+// the standard error: there may be too many to hold.
+type importResult struct {
+	Repositories      int64 `json:"repositories"`
+	RepositoriesTotal int64 `json:"repositoriesTotal"`
+	Manifests         int64 `json:"manifests"`
+	ManifestsTotal    int64 `json:"manifestsTotal"`
+	ManifestsSent     int64 `json:"manifestsSent"`
+	TagsSet           int64 `json:"tagsSet"`
+	BlobsSent         int64 `json:"blobsSent"`
+	BytesSent         int64 `json:"bytesSent"`
+	BlobsMounted      int64 `json:"blobsMounted"`
+	BlobsUnused       int64 `json:"blobsUnused"`
+	Failed            int64 `json:"failed"`
+}
+
+// imported is the result in every form. As names, it is the repositories that
+// were looked at.
+func imported(show *shower) document {
+	s := &show.run.Progress
+	return document{
+		value: importResult{
+			Repositories: s.Repositories.Load(), RepositoriesTotal: s.AllRepositories.Load(),
+			Manifests: s.Manifests.Load(), ManifestsTotal: s.AllManifests.Load(), ManifestsSent: s.ManifestsSent.Load(), TagsSet: s.TagsSet.Load(),
+			BlobsSent: s.BlobsSent.Load(), BytesSent: s.BytesSent.Load(), BlobsMounted: s.BlobsMounted.Load(), BlobsUnused: s.BlobsUnused.Load(),
+			Failed: s.Failed.Load(),
+		},
+		names: show.repositories,
+		text: func(w io.Writer) error {
+			p := &printer{out: w}
+			writeImported(p, s)
+			return p.err
+		},
+	}
 }
 
 // client is one that the registry accepts: on https with the certificates of the

@@ -24,6 +24,8 @@ type shower struct {
 	width     int // of the terminal; 0: none
 	run       *importer.Import
 	mu        sync.Mutex // held while something is written
+
+	repositories []string // that are done; the importer's calls do not overlap
 }
 
 func newShower(out, errs io.Writer) *shower {
@@ -73,6 +75,7 @@ func (s *shower) failed(p importer.Problem) {
 }
 
 func (s *shower) done(r importer.Repository) {
+	s.repositories = append(s.repositories, r.Name)
 	if s.width == 0 {
 		s.write(s.out, fmt.Sprintf("%s: %s (%d of %s)\n", r.Name, counted(r.Manifests, "manifest"),
 			s.run.Repositories.Load(), counted(s.run.AllRepositories.Load(), "repository")))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -18,6 +19,7 @@ func newServe() *cobra.Command {
 	var level slog.Level
 	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces, archiveSecrets bool
 	var reviewAfter map[string]string
+	var o output
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the Kubernetes API",
@@ -31,6 +33,9 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
   exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			if c.MaxCascade < 0 {
 				return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
 			}
@@ -50,7 +55,13 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 			if c.OrphanWait == 0 {
 				c.OrphanWait = -1 // the zero value is the default
 			}
-			c.Out = cmd.OutOrStdout()
+			c.Started = func(a server.Addresses) {
+				// The server works without a reader of this.
+				_ = o.print(cmd.OutOrStdout(), document{value: a, text: func(w io.Writer) error {
+					_, err := fmt.Fprint(w, a)
+					return err
+				}})
+			}
 			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 			return server.Run(cmd.Context(), c)
 		},
@@ -85,8 +96,17 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that is told the broker's events, as CloudEvents in JSON")
 	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker builds reach this server (default: the one in its kubeconfig)")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
+	addLogLevel(cmd, &level)
+	o.addFlag(cmd)
+	f.Lookup("output").Usage = "`format` of the start message (version, addresses, kubeconfig): json, yaml (default: text); json is one line"
+	o.oneLine = true
 	return cmd
+}
+
+// addLogLevel adds --log-level.
+func addLogLevel(cmd *cobra.Command, level *slog.Level) {
+	cmd.Flags().TextVar(level, "log-level", slog.LevelInfo, "log `level`: DEBUG, INFO, WARN or ERROR")
+	complete(cmd, "log-level", words("DEBUG", "INFO", "WARN", "ERROR"))
 }
 
 // durations reads the values of a flag that takes several.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/server"
 )
 
 // TestServeRegistrySwitches: each flag of the registry's collection reaches it,
@@ -39,20 +42,21 @@ func TestServeRegistrySwitches(t *testing.T) {
 func statsWith(t *testing.T, flag string) string {
 	t.Helper()
 	data := t.TempDir()
-	args := []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--registry-listen", "127.0.0.1:0"}
+	args := []string{"serve", "-o", "json", "--data", data, "--listen", "127.0.0.1:0", "--registry-listen", "127.0.0.1:0"}
 	args = append(args, strings.Fields(flag)...)
-	server := exec.CommandContext(t.Context(), os.Args[0], args...)
-	server.Env = append(os.Environ(), asProgram+"=1")
-	var log strings.Builder
-	server.Stdout, server.Stderr = &log, &log
-	if err := server.Start(); err != nil {
+	process := exec.CommandContext(t.Context(), os.Args[0], args...)
+	process.Env = append(os.Environ(), asProgram+"=1")
+	var log, printed strings.Builder
+	process.Stdout, process.Stderr = &printed, &log
+	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = server.Process.Signal(syscall.SIGTERM) // it may have ended
-		if err := server.Wait(); err != nil {
+		_ = process.Process.Signal(syscall.SIGTERM) // it may have ended
+		if err := process.Wait(); err != nil {
 			t.Errorf("the server ended with %v:\n%s", err, log.String())
 		}
+		checkStarted(t, printed.String(), data)
 	}()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		code, stdout, stderr := run(t, "registry", "gc", "stats", "--kubeconfig", filepath.Join(data, "kubeconfig"))
@@ -63,5 +67,17 @@ func statsWith(t *testing.T, flag string) string {
 		if time.Now().After(end) {
 			t.Fatalf("no answer: %s\n%s", stdout, stderr)
 		}
+	}
+}
+
+// checkStarted: with -o json the server prints one line, with its addresses.
+func checkStarted(t *testing.T, printed, data string) {
+	t.Helper()
+	var a server.Addresses
+	if err := json.Unmarshal([]byte(printed), &a); err != nil || strings.Count(printed, "\n") != 1 {
+		t.Errorf("serve -o json printed %q (%v); want one line of JSON", printed, err)
+	}
+	if !strings.HasPrefix(a.API, "https://127.0.0.1:") || !strings.HasPrefix(a.Registry, "http://127.0.0.1:") || a.Kubeconfig != filepath.Join(data, "kubeconfig") || a.Version == "" {
+		t.Errorf("serve -o json printed %s", printed)
 	}
 }

@@ -57,8 +57,17 @@ type Config struct {
 	DrainTimeout time.Duration
 	// Stay: a stopped agent does not leave the mesh.
 	Stay bool
+	// Joined, if set, is called once, when the node is in the mesh.
+	Joined func(Node)
 	// Logger is the operator's log. Default slog.Default.
 	Logger *slog.Logger
+}
+
+// Node identifies the node that an agent runs.
+type Node struct {
+	Project string `json:"project"`
+	Name    string `json:"name"`
+	UID     string `json:"uid"`
 }
 
 // ErrRemoved says that the server no longer knows the node.

@@ -21,11 +21,13 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
-// TestLife: join, be killed, come back without a token, hear of a drain, leave.
+// TestLife: an agent joins, stops, comes back without a token, drains on request and leaves.
 func TestLife(t *testing.T) {
 	w := newWorld(t)
 	c, other := w.config("alpha"), w.config("beta")
 	c.Stay = true
+	nodes := make(chan Node, 2)
+	c.Joined = func(n Node) { nodes <- n }
 	w.joined(other)
 	p := w.joined(c)
 	for _, name := range []string{stateFile, peersFile} {
@@ -38,11 +40,14 @@ func TestLife(t *testing.T) {
 		t.Errorf("peers: %s, %v", data, err)
 	}
 	uid := w.node("alpha").UID
+	if n := <-nodes; n.Name != "alpha" || n.UID != string(uid) || n.Project == "" {
+		t.Errorf("Joined got %+v; want node alpha with uid %s", n, uid)
+	}
 	p.stop()
 	if err := p.wait(); err != nil {
 		t.Errorf("stop and stay: %v", err)
 	}
-	// Whatever was said on the command line the first time is known.
+	// The state directory has the flags of the first start.
 	c.Token, c.CAHash, c.Servers = "", "", nil
 	if err := os.Remove(filepath.Join(c.State, peersFile)); err != nil {
 		t.Fatal(err)
@@ -50,6 +55,9 @@ func TestLife(t *testing.T) {
 	p = w.joined(c)
 	if got := w.node("alpha").UID; got != uid {
 		t.Errorf("it came back as another: %s, not %s", got, uid)
+	}
+	if n := <-nodes; n.UID != string(uid) {
+		t.Errorf("after the restart Joined got %+v; want uid %s", n, uid)
 	}
 	w.delete("alpha")
 	if err := p.wait(); err != nil {

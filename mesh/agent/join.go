@@ -54,6 +54,9 @@ func (a *Agent) join(ctx context.Context) error {
 		}
 	}
 	a.client.credential = v1alpha1.Credential(s.UID, s.Secret)
+	if a.config.Joined != nil {
+		a.config.Joined(Node{Project: s.Project, Name: s.Name, UID: s.UID})
+	}
 	return nil
 }
 
