@@ -25,7 +25,7 @@ var layers = map[string][]string{
 	"sqldb":                            {"schema"},
 	"sqldb/dbtest":                     {"sqldb", "schema"},
 	"review/reviewtest":                {"review", "sqldb"},
-	"seal":                             {},
+	"seal":                             {"object"},
 	"store":                            {"seal", "object", "lifecycle", "sqldb"},
 	"review":                           {"sqldb"},
 	"event":                            {"store", "kind", "object", "sqldb"},

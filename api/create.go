@@ -19,9 +19,6 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// definitions is the storage name of CustomResourceDefinitions.
-const definitions = "customresourcedefinitions.apiextensions.k8s.io"
-
 // generateAttempts limits how many names generateName tries when a name is taken.
 const generateAttempts = 8
 
@@ -48,7 +45,7 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 		if generated {
 			accessor.SetName("")
 		}
-		o, err := r.createOnce(ctx, obj, accessor, validate, dryRun)
+		o, err := r.createOnce(ctx, obj, validate, dryRun)
 		taken := object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted)
 		if generated && taken && attempt < generateAttempts {
 			continue
@@ -57,50 +54,26 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 	}
 }
 
-func (r *resource) createOnce(ctx context.Context, obj runtime.Object, accessor metav1.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
+func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, dryRun bool) (object.Object, error) {
+	var made object.New
 	var warnings []string
 	err := r.recovering(func() (err error) {
-		warnings, err = lifecycle.BeforeCreate(ctx, r.strategy, obj, lifecycle.Creation{
+		made, warnings, err = r.v.Prepare(ctx, r.strategy, obj, lifecycle.Creation{
 			Namespace: genericrequest.NamespaceValue(ctx),
 			Now:       r.api.now(),
 			UID:       types.UID(uuid.NewString()),
 			Suffix:    nameSuffix(),
-		})
+		}, validate)
 		return err
 	})
-	if err != nil {
-		return object.Object{}, err
-	}
 	for _, w := range warnings {
 		warning.AddWarning(ctx, "", w)
 	}
-	if validate != nil {
-		if err := validate(ctx, obj); err != nil {
-			return object.Object{}, err
-		}
-	}
-	if admit := r.v.Kind.Admit; admit != nil {
-		if err := admit(ctx, obj); err != nil {
-			return object.Object{}, err
-		}
-	}
-	body, err := r.v.Encode(obj)
 	if err != nil {
 		return object.Object{}, err
 	}
-	if err := object.CheckDepth(body); err != nil {
-		return object.Object{}, err
-	}
-	request := store.CreateRequest{
-		Key:         r.key(ctx, accessor.GetName()),
-		Meta:        objectMeta(accessor),
-		Body:        body,
-		InNamespace: r.v.Kind.Namespaced,
-		DryRun:      dryRun,
-	}
-	if name := r.v.Kind.Definition; name != "" {
-		request.Definition = object.Key{Kind: definitions, Name: name}
-	}
+	request := store.RequestFor(made)
+	request.DryRun = dryRun
 	return r.api.store.Create(ctx, request)
 }
 
@@ -114,26 +87,6 @@ func withVersion(obj runtime.Object, o object.Object) (runtime.Object, error) {
 		accessor.SetResourceVersion(o.ResourceVersion())
 	}
 	return obj, nil
-}
-
-// objectMeta copies the metadata that the store keeps in columns.
-func objectMeta(m metav1.Object) metav1.ObjectMeta {
-	if typed, ok := m.(*metav1.ObjectMeta); ok {
-		return *typed
-	}
-	return metav1.ObjectMeta{
-		Name:                       m.GetName(),
-		Namespace:                  m.GetNamespace(),
-		UID:                        m.GetUID(),
-		Generation:                 m.GetGeneration(),
-		CreationTimestamp:          m.GetCreationTimestamp(),
-		DeletionTimestamp:          m.GetDeletionTimestamp(),
-		DeletionGracePeriodSeconds: m.GetDeletionGracePeriodSeconds(),
-		Labels:                     m.GetLabels(),
-		Annotations:                m.GetAnnotations(),
-		OwnerReferences:            m.GetOwnerReferences(),
-		Finalizers:                 m.GetFinalizers(),
-	}
 }
 
 // nameSuffix returns what generateName appends: five random characters. The

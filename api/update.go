@@ -185,7 +185,7 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 	o, err := r.api.store.Update(ctx, store.UpdateRequest{
 		Key:        key,
 		IfRevision: current.Revision,
-		Meta:       objectMeta(accessor),
+		Meta:       object.MetaOf(accessor),
 		Body:       body,
 		Remove:     remove,
 		DryRun:     dryRun,

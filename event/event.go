@@ -27,9 +27,6 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// events is the storage name of the kind Event.
-const events = "events"
-
 // maxName bounds, in bytes, the part of an object's name that begins its Event's
 // name. With the hash behind it the name stays below the limit of 253.
 const maxName = 200
@@ -70,7 +67,7 @@ func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Ev
 	if err != nil || !ok {
 		return err
 	}
-	key := object.Key{Kind: events, Namespace: namespace, Name: name(e)}
+	key := object.Key{Kind: object.Events, Namespace: namespace, Name: name(e)}
 	before, err := read(ctx, tx, key)
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func (w *world) record(at int64, reports ...Event) {
 // events lists the recorded Events by name.
 func (w *world) events() (all []corev1.Event) {
 	w.Helper()
-	listing, err := w.store.List(w.Context(), store.ListRequest{Kind: events})
+	listing, err := w.store.List(w.Context(), store.ListRequest{Kind: object.Events})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
 const (
-	definitions = "customresourcedefinitions.apiextensions.k8s.io"
 	// uncounted is the kind Event: its objects only report about others.
-	uncounted = "events"
+	uncounted = object.Events
 
 	// closureOwners is how many owners one batch reads dependents of. Each query
 	// returns at most closure.left+1 rows.
@@ -93,7 +93,7 @@ func (c *closure) add(m *member) {
 // content counts the objects in a namespace, or those of a definition's kind.
 func (c *closure) content(ctx context.Context) error {
 	switch c.root.Kind {
-	case "namespaces":
+	case object.Namespaces:
 		kinds, err := c.s.kindsIn(ctx, c.root.Name)
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func (c *closure) content(ctx context.Context) error {
 				c.addContained(&found[i])
 			}
 		}
-	case definitions:
+	case object.Definitions:
 		spec := gjson.GetBytes(c.root.Body, "spec")
 		storage := kind.StorageName(spec.Get("group").String(), spec.Get("names.plural").String())
 		found, err := c.read(ctx, membersOf, storage, c.left+1)
@@ -166,7 +166,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 func (c *closure) judge(ctx context.Context, page []member) error {
 	for i := range page {
 		m := &page[i]
-		if c.counted[m.uid] || c.root.Kind == "namespaces" && m.namespace == c.root.Name {
+		if c.counted[m.uid] || c.root.Kind == object.Namespaces && m.namespace == c.root.Name {
 			continue
 		}
 		kept, err := c.kept(ctx, m)

@@ -25,7 +25,7 @@ const namespaceFinalizer = corev1.FinalizerKubernetes
 // order. Pods are the first (KEP-5080). Provisioned resources are next: their
 // teardown needs other objects in the namespace, the credentials and the
 // composite resource, which must outlive the node.
-var first = []string{"pods", "provisionedresources.provisioning.exeunt.dev"}
+var first = []string{object.Pods, object.ProvisionedResources}
 
 // Waves groups the kinds in a namespace in the order of their deletion: each wave
 // waits until the ones before it are gone.

@@ -109,7 +109,7 @@ func (s *session) rootOf(ctx context.Context, cascade string) (o object.Object, 
 	if err := s.tx.Send(ctx, &b); err != nil {
 		return o, false, fmt.Errorf("find root of cascade %s: %w", cascade, err)
 	}
-	if o.Kind == "namespaces" {
+	if o.Kind == object.Namespaces {
 		o.Namespace = "" // the archive stores a namespace as inside itself
 	}
 	return o, found, nil
@@ -119,7 +119,7 @@ func (s *session) rootOf(ctx context.Context, cascade string) (o object.Object, 
 // otherwise the dependents of the root and of its removed dependents whose review
 // is next.
 func (s *session) remaining(ctx context.Context, root object.Object) (int64, error) {
-	if root.Kind != "namespaces" {
+	if root.Kind != object.Namespaces {
 		direct, err := s.number(ctx, countBelow, string(root.UID), progressMost+1)
 		if err != nil || direct > progressMost {
 			return direct, err

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -118,7 +119,7 @@ func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
 
 // checkProject refuses a project whose namespace takes no new objects.
 func checkProject(ctx context.Context, tx *store.Tx, project string) error {
-	exists, deleting, err := taken(ctx, tx, "namespaces", "", project)
+	exists, deleting, err := taken(ctx, tx, object.Namespaces, "", project)
 	switch {
 	case err != nil:
 		return err

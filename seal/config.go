@@ -14,6 +14,8 @@ import (
 
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // keyBytes is the length of a key. HKDF needs 32 bytes, so the shorter keys that
@@ -116,7 +118,7 @@ func Parse(data []byte, source string) (*Keys, error) {
 
 // readable are kinds whose bodies the database's triggers and the server's own
 // tables read. They stay in plain text.
-var readable = []string{"namespaces", "events", "events.events.k8s.io", "customresourcedefinitions.apiextensions.k8s.io"}
+var readable = []string{object.Namespaces, object.Events, "events.events.k8s.io", object.Definitions}
 
 func (k *Keys) addKinds(kinds []string) error {
 	for _, kind := range kinds {
@@ -129,7 +131,7 @@ func (k *Keys) addKinds(kinds []string) error {
 			return fmt.Errorf("resources: %s cannot be sealed: the server's own tables are made from it", kind)
 		}
 	}
-	if !slices.Contains(kinds, "secrets") {
+	if !slices.Contains(kinds, object.Secrets) {
 		return errors.New("resources: secrets is missing, and Secrets are always sealed")
 	}
 	k.kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))

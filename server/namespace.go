@@ -29,7 +29,7 @@ var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem,
 // deleted: its name is taken until it is removed.
 func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry) error {
 	for _, name := range systemNamespaces {
-		if _, err := st.Get(ctx, object.Key{Kind: "namespaces", Name: name}); err == nil {
+		if _, err := st.Get(ctx, object.Key{Kind: object.Namespaces, Name: name}); err == nil {
 			continue
 		} else if !object.Is(err, object.NotFound) {
 			return fmt.Errorf("look for namespace %s: %w", name, err)
@@ -67,7 +67,7 @@ func keepNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry, 
 
 // awaitRemoval returns nil once a system namespace is removed after revision from.
 func awaitRemoval(ctx context.Context, st *store.Store, from int64) error {
-	w, err := st.Watch(ctx, store.WatchRequest{Kind: "namespaces", From: from})
+	w, err := st.Watch(ctx, store.WatchRequest{Kind: object.Namespaces, From: from})
 	for err == nil {
 		var events []*store.Event
 		if events, _, err = w.Next(ctx); err == nil && slices.ContainsFunc(events, func(e *store.Event) bool {
@@ -88,14 +88,11 @@ func createNamespace(ctx context.Context, st *store.Store, kinds *kind.Registry,
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	builtin.Scheme().Default(ns)
 	creation := lifecycle.Creation{Now: time.Now(), UID: types.UID(uuid.NewString())}
-	if _, err := lifecycle.BeforeCreate(ctx, v.Strategy, ns, creation); err != nil {
-		return err
-	}
-	body, err := v.Encode(ns)
+	made, _, err := v.Prepare(ctx, v.Strategy, ns, creation, nil)
 	if err != nil {
 		return err
 	}
-	_, err = st.Create(ctx, store.CreateRequest{Key: object.Key{Kind: v.Kind.Storage, Name: name}, Meta: ns.ObjectMeta, Body: body})
+	_, err = st.Create(ctx, store.RequestFor(made))
 	if object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted) {
 		return nil
 	}

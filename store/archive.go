@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -66,7 +67,7 @@ func newArchivist(o ArchiveOptions) archivist {
 // that it keeps.
 func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 	// Events are not archived: there is no reason to restore one.
-	if !a.on || f.key.Kind == "events" {
+	if !a.on || f.key.Kind == object.Events {
 		return 0
 	}
 	keep, size := a.keeps(f), a.size(f)
@@ -79,11 +80,11 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 }
 
 // keeps says whether the body of a removed object is kept.
-func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != "secrets" }
+func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != object.Secrets }
 
 // size is how many bytes a removed object takes in the archive.
 func (a archivist) size(f *effect) int64 {
-	if !a.on || f.key.Kind == "events" || !a.keeps(f) {
+	if !a.on || f.key.Kind == object.Events || !a.keeps(f) {
 		return 0
 	}
 	return int64(f.before.stored)

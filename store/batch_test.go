@@ -257,7 +257,7 @@ func TestBatchSeesItself(t *testing.T) {
 		var transactions atomic.Int64
 		s := faulty(t, db, func(*faultyTx) { transactions.Add(1) })
 		key := object.Key{Kind: things, Namespace: "a", Name: "one"}
-		ns := object.Key{Kind: namespaces, Name: "a"}
+		ns := object.Key{Kind: object.Namespaces, Name: "a"}
 		inNamespace := func() error {
 			r := newRequest("a", "one")
 			r.InNamespace = true

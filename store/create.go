@@ -9,9 +9,6 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// namespaces is the storage name of the kind Namespace.
-const namespaces = "namespaces"
-
 // CreateRequest asks for a new object. The store keeps Body: do not change it
 // afterwards.
 type CreateRequest struct {
@@ -26,6 +23,11 @@ type CreateRequest struct {
 	// Restores, when set, names the archived object that this one restores.
 	Restores Restoration
 	DryRun   bool
+}
+
+// RequestFor is the request to create an object that passed the rules of its kind.
+func RequestFor(n object.New) CreateRequest {
+	return CreateRequest{Key: n.Key, Meta: n.Meta, Body: n.Body, InNamespace: n.InNamespace, Definition: n.Definition}
 }
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when an object
@@ -47,7 +49,7 @@ func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, err
 // needs are the objects that must exist.
 func (r *CreateRequest) needs() (keys []object.Key) {
 	if r.InNamespace {
-		keys = append(keys, object.Key{Kind: namespaces, Name: r.Key.Namespace})
+		keys = append(keys, object.Key{Kind: object.Namespaces, Name: r.Key.Namespace})
 	}
 	if r.Definition.Name != "" {
 		keys = append(keys, r.Definition)
@@ -96,9 +98,9 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 }
 
 func checkNamespace(v *view, name string) error {
-	ns := v.objects[object.Key{Kind: namespaces, Name: name}]
+	ns := v.objects[object.Key{Kind: object.Namespaces, Name: name}]
 	if ns == nil {
-		return object.Errorf(object.NoNamespace, "%s %q not found", namespaces, name)
+		return object.Errorf(object.NoNamespace, "%s %q not found", object.Namespaces, name)
 	}
 	if ns.deleting {
 		return object.Errorf(object.Terminating, "unable to create new content in namespace %s because it is being terminated", name)

@@ -12,14 +12,12 @@ import (
 // for dependents only if a limit applies. An object without a cascade is deleted
 // at once. The collector counts the cascade: see gc/guard.go.
 
-const definitions = "customresourcedefinitions.apiextensions.k8s.io"
-
 // guardNeeds is what must be loaded to know the limit.
 func (r *DeleteRequest) guardNeeds() []object.Key {
 	if r.Key.Namespace == "" {
 		return nil
 	}
-	return []object.Key{{Kind: namespaces, Name: r.Key.Namespace}}
+	return []object.Key{{Kind: object.Namespaces, Name: r.Key.Namespace}}
 }
 
 // guardParent is the object's uid if a limit applies to it and the answer depends
@@ -41,7 +39,9 @@ func (r *DeleteRequest) limit(v *view, o *state) int64 {
 }
 
 // contains says that deleting an object of the kind deletes what it contains.
-func (r *DeleteRequest) contains() bool { return r.Key.Kind == namespaces || r.Key.Kind == definitions }
+func (r *DeleteRequest) contains() bool {
+	return r.Key.Kind == object.Namespaces || r.Key.Kind == object.Definitions
+}
 
 var maxCascade = []byte(lifecycle.MaxCascade)
 
@@ -49,10 +49,10 @@ var maxCascade = []byte(lifecycle.MaxCascade)
 func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 	key := r.Key
 	if key.Namespace != "" {
-		key = object.Key{Kind: namespaces, Name: r.Key.Namespace}
+		key = object.Key{Kind: object.Namespaces, Name: r.Key.Namespace}
 	}
 	ns := v.objects[key]
-	if ns == nil || key.Kind != namespaces || !bytes.Contains(ns.body, maxCascade) {
+	if ns == nil || key.Kind != object.Namespaces || !bytes.Contains(ns.body, maxCascade) {
 		return lifecycle.CascadeLimit(r.MaxCascade, nil)
 	}
 	m, err := object.ParseMeta(ns.body)

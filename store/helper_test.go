@@ -103,7 +103,7 @@ func create(t testing.TB, s *Store, r CreateRequest) object.Object {
 func createNamespace(t testing.TB, s *Store, name string, change ...func(*metav1.ObjectMeta)) object.Object {
 	t.Helper()
 	r := newRequest("", name, change...)
-	r.Key.Kind = namespaces
+	r.Key.Kind = object.Namespaces
 	return create(t, s, r)
 }
 

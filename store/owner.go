@@ -81,7 +81,7 @@ func (f *effect) describe(m *metav1.ObjectMeta) {
 	if m.DeletionGracePeriodSeconds != nil {
 		f.graceSeconds = *m.DeletionGracePeriodSeconds
 	}
-	if f.key.Kind == namespaces {
+	if f.key.Kind == object.Namespaces {
 		f.finalizing |= FinalizeNamespace
 	}
 	for _, finalizer := range m.Finalizers {

@@ -421,7 +421,7 @@ func TestReplicaWithoutTheNewKey(t *testing.T) {
 		old := run(t, Options{DB: db, Keys: testKeys(t, "a"), PollEvery: 20 * time.Millisecond})
 		createNamespace(t, old.Store, "shop")
 		w := watch(t, old.Store, WatchRequest{Kind: secrets, From: old.Revision()})
-		other := watch(t, old.Store, WatchRequest{Kind: namespaces, From: old.Revision()})
+		other := watch(t, old.Store, WatchRequest{Kind: object.Namespaces, From: old.Revision()})
 
 		next := run(t, Options{DB: db, Keys: testKeys(t, "b", "a"), PollEvery: 20 * time.Millisecond})
 		made := create(t, next.Store, newSecret("shop", "token", "x"))

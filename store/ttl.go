@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -18,9 +19,6 @@ import (
 //
 // Finalizers and grace periods do not hold an Event that is due: Kubernetes'
 // storage ignores them as well.
-
-// eventKind is the storage name of Events of both API groups.
-const eventKind = "events"
 
 // ttlStep is how many objects one transaction removes.
 const ttlStep = 200
@@ -50,7 +48,7 @@ type lifetimes struct {
 // queue adds the statement that sets or deletes the expiry time of an object.
 func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
 	switch {
-	case f.key.Kind != eventKind:
+	case f.key.Kind != object.Events:
 	case f.Type == Removed:
 		b.Exec(deleteExpiry, f.id)
 	case l.events > 0:

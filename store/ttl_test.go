@@ -19,7 +19,7 @@ func expiring(t *testing.T, db *sqldb.DB, c *clock, ttl time.Duration) running {
 
 func newEvent(name string) CreateRequest {
 	r := newRequest("a", name)
-	r.Key.Kind = eventKind
+	r.Key.Kind = object.Events
 	return r
 }
 
@@ -28,7 +28,7 @@ func wantDue(t *testing.T, s *Store, want string) {
 	if err := s.removeDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	lines, _, _ := list(t, s, ListRequest{Kind: eventKind})
+	lines, _, _ := list(t, s, ListRequest{Kind: object.Events})
 	if got := names(lines); got != want {
 		t.Errorf("the events are %q, want %q", got, want)
 	}
@@ -66,7 +66,7 @@ func TestEventsExpire(t *testing.T) {
 			t.Errorf("%d objects are counted, want 2", n)
 		}
 		after := newReplay(t, from)
-		after.follow(watch(t, s.Store, WatchRequest{Kind: eventKind, From: from}), s.Revision())
+		after.follow(watch(t, s.Store, WatchRequest{Kind: object.Events, From: from}), s.Revision())
 		if _, there := after.objects[old.Key]; there || len(after.objects) != 2 {
 			t.Errorf("watchers know %d events", len(after.objects))
 		}
@@ -114,7 +114,7 @@ func TestExpiryInSteps(t *testing.T) {
 		if err := again.removeDue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		lines, _, _ := list(t, again.Store, ListRequest{Kind: eventKind})
+		lines, _, _ := list(t, again.Store, ListRequest{Kind: object.Events})
 		if len(lines) != len(made) || again.Expired() != int64(2*ttlStep+1-len(made)) {
 			t.Errorf("%d events are left, %d were counted", len(lines), again.Expired())
 		}

@@ -45,7 +45,7 @@ func (e Events) Deliver(ctx context.Context, event publish.Event) error {
 		return err
 	}
 	_, err = e.api.store.Create(ctx, store.CreateRequest{
-		Key:  object.Key{Kind: "events", Namespace: o.Namespace, Name: o.Name},
+		Key:  object.Key{Kind: object.Events, Namespace: o.Namespace, Name: o.Name},
 		Meta: o.ObjectMeta, Body: body, InNamespace: true,
 	})
 	switch {

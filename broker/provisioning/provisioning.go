@@ -29,7 +29,7 @@ const (
 	group = "provisioning.exeunt.dev"
 	// ResourceStorage is the storage name of ProvisionedResources. The triggers
 	// of the schema name it too.
-	ResourceStorage = "provisionedresources." + group
+	ResourceStorage = object.ProvisionedResources
 	// TeardownFinalizer keeps a ProvisionedResource until its teardown is over.
 	TeardownFinalizer = "provisioning.exeunt.dev/teardown"
 	// InUseFinalizer keeps a Blueprint while a resource uses it.

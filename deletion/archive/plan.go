@@ -84,10 +84,10 @@ func (p *planner) needs(c *candidate) []*candidate {
 		add(p.byUID[uid])
 	}
 	if c.key.Namespace != "" {
-		add(p.byKey[object.Key{Kind: namespaces, Name: c.key.Namespace}])
+		add(p.byKey[object.Key{Kind: object.Namespaces, Name: c.key.Namespace}])
 	}
 	// The name of a definition is the storage name of its objects.
-	add(p.byKey[object.Key{Kind: definitions, Name: c.key.Kind}])
+	add(p.byKey[object.Key{Kind: object.Definitions, Name: c.key.Kind}])
 	return needs
 }
 

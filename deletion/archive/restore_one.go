@@ -16,7 +16,6 @@ import (
 	"github.com/exeunt/exeunt/store"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -122,22 +121,19 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	if err != nil {
 		return err
 	}
-	warnings, err := lifecycle.BeforeCreate(ctx, v.Strategy, obj, lifecycle.Creation{
+	made, warnings, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{
 		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
-	})
-	if err != nil {
-		return refusal{err}
-	}
+	}, nil)
 	result.Warnings = append(result.Warnings, warnings...)
-	if admit := v.Kind.Admit; admit != nil {
-		if err := admit(ctx, obj); err != nil {
-			return refusal{err}
-		}
+	// A Namespace's last status says that it is terminating.
+	if err == nil && r.spec.KeepStatus && c.key.Kind != object.Namespaces {
+		made.Body, err = withStatus(v, made.Body, body)
 	}
-	request, err := r.request(c.key, v, obj, body)
 	if err != nil {
 		return refusal{err}
 	}
+	request := store.RequestFor(made)
+	request.DryRun = r.spec.DryRun
 	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, LookedAt: lookedAt}
 	err = r.put(ctx, c, request, result)
 	if object.Is(err, object.Expired) {
@@ -204,29 +200,6 @@ func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	}
 }
 
-// request encodes the object, with its old status if that is wanted.
-func (r *restoration) request(key object.Key, v *kind.Version, obj runtime.Object, old []byte) (store.CreateRequest, error) {
-	body, err := v.Encode(obj)
-	if err != nil {
-		return store.CreateRequest{}, err
-	}
-	// A Namespace's last status says that it is terminating.
-	if r.spec.KeepStatus && key.Kind != namespaces {
-		if body, err = withStatus(v, body, old); err != nil {
-			return store.CreateRequest{}, err
-		}
-	}
-	m, err := object.ParseMeta(body)
-	if err != nil {
-		return store.CreateRequest{}, err
-	}
-	request := store.CreateRequest{Key: key, Meta: m, Body: body, InNamespace: v.Kind.Namespaced, DryRun: r.spec.DryRun}
-	if v.Kind.Definition != "" {
-		request.Definition = object.Key{Kind: definitions, Name: v.Kind.Definition}
-	}
-	return request, nil
-}
-
 // judge converts the error of create into a result, and remembers the restored
 // object. It returns errors of the server.
 func (r *restoration) judge(ctx context.Context, c *candidate, err error, result *v1.RestoreResult) error {
@@ -257,8 +230,8 @@ func (r *restoration) wouldExist(c *candidate, err error) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return object.Is(err, object.NoNamespace) && r.made[object.Key{Kind: namespaces, Name: c.key.Namespace}] ||
-		errors.Is(err, errUnserved) && r.made[object.Key{Kind: definitions, Name: c.key.Kind}]
+	return object.Is(err, object.NoNamespace) && r.made[object.Key{Kind: object.Namespaces, Name: c.key.Namespace}] ||
+		errors.Is(err, errUnserved) && r.made[object.Key{Kind: object.Definitions, Name: c.key.Kind}]
 }
 
 // taken reads the object that has the name: the restored object itself, or another
@@ -285,7 +258,7 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 		result.Reason = "it was restored before"
 		r.note(c, holder.UID, false)
 		return r.relinkRest(ctx, c.uid, holder.UID, result)
-	case c.key.Kind == namespaces:
+	case c.key.Kind == object.Namespaces:
 		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
 		if r.spec.Cascade != "" || r.spec.WithCascade {
 			result.Reason += "; its content is restored into it"
@@ -312,7 +285,7 @@ func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 // Options.KindWait.
 func (r *restoration) version(ctx context.Context, storage string) (*kind.Version, error) {
 	r.mu.Lock()
-	expected := !r.spec.DryRun && r.made[object.Key{Kind: definitions, Name: storage}]
+	expected := !r.spec.DryRun && r.made[object.Key{Kind: object.Definitions, Name: storage}]
 	r.mu.Unlock()
 	timeout := time.NewTimer(r.opts.KindWait)
 	defer timeout.Stop()

@@ -16,12 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Storage names of the kinds that others depend on without owning them.
-const (
-	namespaces  = "namespaces"
-	definitions = "customresourcedefinitions.apiextensions.k8s.io"
-)
-
 // row is a removed object.
 type row struct {
 	id           int64
@@ -41,7 +35,7 @@ type row struct {
 // key returns the key that the object had.
 func (r *row) key() object.Key {
 	k := object.Key{Kind: r.kind, Namespace: r.namespace, Name: r.name}
-	if r.kind == namespaces {
+	if r.kind == object.Namespaces {
 		k.Namespace = ""
 	}
 	return k

@@ -155,7 +155,7 @@ func TestWaitForKind(t *testing.T) {
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
 			w.Error("a kind that nobody serves was found")
 		}
-		r.made[object.Key{Kind: definitions, Name: "gizmos.example.com"}] = true
+		r.made[object.Key{Kind: object.Definitions, Name: "gizmos.example.com"}] = true
 		go func() {
 			cm, _ := w.kinds.Snapshot().Stored("configmaps")
 			w.kinds.Put(&kind.Kind{Group: "example.com", Plural: "gizmos", Storage: "gizmos.example.com", Versions: cm.Versions})

@@ -16,9 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// namespaces is the storage name of the kind Namespace.
-const namespaces = "namespaces"
-
 var finalizerPath = field.NewPath("spec", "finalizer")
 
 // decision is the new state of the object.
@@ -115,7 +112,7 @@ var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
 // inSpec returns the finalizers in a Namespace's spec.
 func inSpec(o *store.Stored) []string {
-	if o.Kind != namespaces {
+	if o.Kind != object.Namespaces {
 		return nil
 	}
 	var ns corev1.Namespace

@@ -3,6 +3,7 @@ package preview
 import (
 	"fmt"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"runtime"
 	"sync"
@@ -16,7 +17,7 @@ func BenchmarkPreview(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
 			w := newWorld(b, dbtest.OpenDB(b, engine), Options{})
-			w.create(thing{kind: namespaces, name: "n"})
+			w.create(thing{kind: object.Namespaces, name: "n"})
 			root := w.create(thing{namespace: "n", name: "root"})
 			owners := w.ownedBy(root)
 			var group sync.WaitGroup

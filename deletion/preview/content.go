@@ -22,9 +22,9 @@ type container struct {
 // containerOf returns the container of an object; false if it is none.
 func containerOf(h *head, i int32) (container, bool) {
 	switch h.Kind {
-	case namespaces:
+	case object.Namespaces:
 		return container{node: i, namespace: h.Name}, true
-	case definitions:
+	case object.Definitions:
 		storage, ok := definedKind(h.body)
 		return container{node: i, kind: storage}, ok
 	}

@@ -16,12 +16,6 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// Storage names of the kinds that contain others.
-const (
-	namespaces  = "namespaces"
-	definitions = "customresourcedefinitions.apiextensions.k8s.io"
-)
-
 // question is an object that decide decides about.
 type question struct {
 	*head
@@ -180,15 +174,15 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 	hold := holdersOf(key.Kind, m, body)
 	rules := w.rules(key.Kind)
 	n := node{grace: noGrace, passes: slices.Contains(m.Finalizers, lifecycle.PropagateGrace)}
-	n.holds = !hold.none() || key.Kind != namespaces && rules.Removable != nil && !rules.Removable(body)
+	n.holds = !hold.none() || key.Kind != object.Namespaces && rules.Removable != nil && !rules.Removable(body)
 	switch {
 	case slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents):
 		n.state = orphaning
 		return n
 	case slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents):
 		n.state = foreground
-	case key.Kind == namespaces && slices.Contains(specFinalizers(body), string(corev1.FinalizerKubernetes)),
-		key.Kind == definitions && slices.Contains(m.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer):
+	case key.Kind == object.Namespaces && slices.Contains(specFinalizers(body), string(corev1.FinalizerKubernetes)),
+		key.Kind == object.Definitions && slices.Contains(m.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer):
 		n.state = emptying
 	case n.holds:
 		n.state = held
@@ -223,7 +217,7 @@ func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
 	for _, f := range m.Finalizers {
 		ours := f == lifecycle.ConfirmCascade || f == lifecycle.PropagateGrace ||
 			f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
-			kind == definitions && f == apiextensionsv1.CustomResourceCleanupFinalizer
+			kind == object.Definitions && f == apiextensionsv1.CustomResourceCleanupFinalizer
 		if !ours {
 			h.finalizers = append(h.finalizers, f)
 		}
@@ -231,7 +225,7 @@ func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
 	if m.DeletionGracePeriodSeconds != nil {
 		h.grace = *m.DeletionGracePeriodSeconds
 	}
-	if kind != namespaces {
+	if kind != object.Namespaces {
 		return h
 	}
 	for _, f := range specFinalizers(body) {

@@ -15,9 +15,6 @@ import (
 // people repeat reports. A preview counts more.
 const mostReported = 100_000
 
-// events is the storage name of Events, which the guard does not count.
-const events = "events"
-
 // guardOf returns the guard's limit for the deletion of an object, and what was
 // confirmed. Limit is 0 if no limit applies.
 func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
@@ -30,10 +27,10 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 		return g, nil
 	}
 	annotations := map[string]string(nil)
-	if h.Kind == namespaces {
+	if h.Kind == object.Namespaces {
 		annotations = m.Annotations
 	} else if h.Namespace != "" {
-		ns, found, err := r.head(headByKey, namespaces, "", h.Namespace)
+		ns, found, err := r.head(headByKey, object.Namespaces, "", h.Namespace)
 		if err != nil {
 			return g, err
 		}
@@ -54,7 +51,7 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 func (w *walk) going() int64 {
 	n := int64(1)
 	for i := 1; i < len(w.nodes); i++ {
-		if node := &w.nodes[i]; node.leaving() && !node.was && !node.byOther && w.names[node.kind] != events {
+		if node := &w.nodes[i]; node.leaving() && !node.was && !node.byOther && w.names[node.kind] != object.Events {
 			n++
 		}
 	}

@@ -32,7 +32,7 @@ func (w *world) deleteGuarded(key object.Key, options metav1.DeleteOptions, limi
 // whether a deletion is held, at the limit and one below it.
 func TestGuardForeseen(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		home := w.create(thing{kind: namespaces, name: "n"})
+		home := w.create(thing{kind: object.Namespaces, name: "n"})
 		owner := w.create(thing{namespace: "n", name: "owner"})
 		other := w.create(thing{namespace: "n", name: "other"})
 		for i := range 5 {
@@ -40,7 +40,7 @@ func TestGuardForeseen(t *testing.T) {
 			w.create(thing{namespace: "n", name: fmt.Sprintf("g%d", i), owners: w.ownedBy(child)})
 		}
 		w.create(thing{namespace: "n", name: "kept", owners: w.ownedBy(owner, other)})
-		w.create(thing{kind: events, namespace: "n", name: "e"})
+		w.create(thing{kind: object.Events, namespace: "n", name: "e"})
 		for _, c := range []struct {
 			of    object.Object
 			going int64

@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +18,7 @@ import (
 // TestAnswers asks as the API does, through the kinds.
 func TestAnswers(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	ref := v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	preview, report := w.service.Kinds()[0], w.service.Kinds()[1]
 	for _, k := range []string{preview.Name, report.Name} {

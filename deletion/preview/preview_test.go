@@ -158,7 +158,7 @@ func TestPreview(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, w *world) {
-				w.home = w.create(thing{kind: namespaces, name: "n"})
+				w.home = w.create(thing{kind: object.Namespaces, name: "n"})
 				o := test.prepare(w)
 				status := w.preview(o, with(test.policy))
 				if got := lines(status.Items); got != test.want {
@@ -190,9 +190,9 @@ func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
 // TestPreviewOfDefinition: its objects go with it, in every namespace.
 func TestPreviewOfDefinition(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		crd := w.create(thing{kind: definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+		crd := w.create(thing{kind: object.Definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
 		for _, namespace := range []string{"m", "n"} {
-			w.create(thing{kind: namespaces, name: namespace})
+			w.create(thing{kind: object.Namespaces, name: namespace})
 			w.create(thing{kind: unserved, namespace: namespace, name: "w"})
 		}
 		want := "CustomResourceDefinition widgets.example.com Delete: the object itself\n" +
@@ -209,7 +209,7 @@ func TestPreviewPages(t *testing.T) {
 	const batch, dependents = 50, 3000
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: batch})
-		w.create(thing{kind: namespaces, name: "n"})
+		w.create(thing{kind: object.Namespaces, name: "n"})
 		root := w.create(thing{namespace: "n", name: "root"})
 		var parents []object.Object
 		for i := range 10 {
@@ -259,7 +259,7 @@ func TestPreviewPages(t *testing.T) {
 
 func TestPreviewCounts(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{Objects: 4})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	a := w.create(thing{namespace: "n", name: "a"})
 	b := w.create(thing{kind: "secrets", namespace: "n", name: "b", owners: w.ownedBy(a)})
 	w.create(thing{kind: "secrets", namespace: "n", name: "c", owners: w.ownedBy(b), finalizers: []string{"example.com/x"}})
@@ -286,7 +286,7 @@ func TestPreviewCounts(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	a := w.create(thing{namespace: "n", name: "a"})
 	b := w.create(thing{namespace: "n", name: "b"})
 	object1 := v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}

@@ -89,7 +89,7 @@ type graph struct {
 func newGraph(w *world, seed uint64) *graph {
 	g := &graph{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
 	namespace := fmt.Sprintf("n%d", seed)
-	g.home = w.create(thing{kind: namespaces, name: namespace})
+	g.home = w.create(thing{kind: object.Namespaces, name: namespace})
 	count := 2 + g.random.IntN(12)
 	for i := range count {
 		g.things = append(g.things, g.newThing(i, namespace))

@@ -86,13 +86,13 @@ func (t *reporter) remaining(h *head) (n int64, err error) {
 	switch {
 	case h.finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
 		err = t.r.one(countDependents, []any{string(h.uid)}, &n)
-	case h.Kind == namespaces:
+	case h.Kind == object.Namespaces:
 		var content []kindCount
 		content, err = t.content(h.Name)
 		for _, c := range content {
 			n += c.count
 		}
-	case h.Kind == definitions:
+	case h.Kind == object.Definitions:
 		if storage, ok := definedKind(h.body); ok {
 			err = t.r.one(countKind, []any{storage}, &n)
 		}

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // removal is the archive row of a removed object.
@@ -99,7 +101,7 @@ func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (gone remov
 	if err != nil {
 		return gone, false, err
 	}
-	if key.Kind == namespaces {
+	if key.Kind == object.Namespaces {
 		key.Namespace = key.Name // the archive stores a namespace as inside itself
 	}
 	err = t.r.query(scan, removalByKey, key.Namespace, key.Kind, key.Name)

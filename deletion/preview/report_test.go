@@ -256,7 +256,7 @@ func TestReasons(t *testing.T) {
 		},
 		"a namespace that somebody else holds": {
 			prepare: func(w *world) object.Object {
-				ns := w.create(thing{kind: namespaces, name: "m", rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
+				ns := w.create(thing{kind: object.Namespaces, name: "m", rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
 				w.delete(ns.Key, background)
 				w.collect()
 				return ns
@@ -266,7 +266,7 @@ func TestReasons(t *testing.T) {
 		},
 		"a definition whose objects do not go": {
 			prepare: func(w *world) object.Object {
-				crd := w.create(thing{kind: definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+				crd := w.create(thing{kind: object.Definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
 				o := w.create(thing{kind: unserved, namespace: "n", name: "w", finalizers: hold})
 				w.delete(crd.Key, background)
 				w.delete(o.Key, background)
@@ -292,7 +292,7 @@ func TestReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, w *world) {
-				w.home = w.create(thing{kind: namespaces, name: "n"})
+				w.home = w.create(thing{kind: object.Namespaces, name: "n"})
 				o := test.prepare(w)
 				status := w.report(o)
 				if got := outline(status.Reasons, ""); got != test.want {
@@ -313,7 +313,7 @@ func TestReasons(t *testing.T) {
 // it is.
 func TestResolveWorks(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	o := w.create(thing{namespace: "n", name: "a", finalizers: []string{"example.com/x", "example.com/y"}})
 	w.delete(o.Key, metav1.DeleteOptions{})
 	reasons := w.report(o).Reasons
@@ -326,7 +326,7 @@ func TestResolveWorks(t *testing.T) {
 
 func TestCollectorOff(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{CollectorOff: true})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	o := w.create(thing{namespace: "n", name: "a"})
 	w.delete(o.Key, with(metav1.DeletePropagationForeground))
 	want := "CollectorOff: this server runs without a collector\nReview: the collector has not reviewed it yet\n"
@@ -338,7 +338,7 @@ func TestCollectorOff(t *testing.T) {
 // TestReportIsBounded: a report on a great many does not tell them all.
 func TestReportIsBounded(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: namespaces, name: "n"})
+	w.create(thing{kind: object.Namespaces, name: "n"})
 	root := w.create(thing{namespace: "n", name: "root"})
 	parent := root
 	for depth := range 8 {
@@ -362,7 +362,7 @@ func TestReportIsBounded(t *testing.T) {
 // who removed it, who requested that, and the objects of its cascade that still exist.
 func TestGone(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		w.create(thing{kind: namespaces, name: "n"})
+		w.create(thing{kind: object.Namespaces, name: "n"})
 		for i, o := range []struct{ uid, name, cascade string }{{"older", "app", "older"}, {"app", "app", "app"}, {"set", "set", "app"}} {
 			w.execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
 				int64(5000+i), o.uid, o.name, o.cascade)
@@ -423,10 +423,10 @@ func TestKeepers(t *testing.T) {
 			},
 			Review: readReview,
 		}}})
-		w.create(thing{kind: namespaces, name: "n"})
+		w.create(thing{kind: object.Namespaces, name: "n"})
 		kept := w.create(thing{namespace: "n", name: "kept", finalizers: []string{"example.com/kept"}})
 		below := w.create(thing{namespace: "n", name: "below", finalizers: []string{"example.com/hold"}})
-		leaves := w.create(thing{kind: namespaces, name: "leaves"})
+		leaves := w.create(thing{kind: object.Namespaces, name: "leaves"})
 		w.create(thing{namespace: "n", name: "stays"})
 		for _, o := range []object.Object{kept, below, leaves} {
 			w.delete(o.Key, metav1.DeleteOptions{})

@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -77,7 +78,7 @@ func (t *reporter) content(namespace string) ([]kindCount, error) {
 // namespaceContent: a namespace waits until it is empty, and each wave of its
 // content waits for the earlier ones.
 func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
-	if h.Kind != namespaces {
+	if h.Kind != object.Namespaces {
 		return nil, nil
 	}
 	content, err := t.content(h.Name)
@@ -108,7 +109,7 @@ func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]
 
 // definitionContent: a definition waits for the objects of its kind.
 func (t *reporter) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
-	if h.Kind != definitions {
+	if h.Kind != object.Definitions {
 		return nil, nil
 	}
 	storage, ok := definedKind(h.body)

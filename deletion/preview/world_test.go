@@ -96,7 +96,7 @@ func (w *world) create(o thing) object.Object {
 	if o.uid == "" {
 		o.uid = types.UID(fmt.Sprintf("uid-%s-%d", o.name, w.serial))
 	}
-	if o.kind == namespaces && o.rest == "" {
+	if o.kind == object.Namespaces && o.rest == "" {
 		o.rest = `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`
 	}
 	m := metav1.ObjectMeta{

@@ -65,17 +65,10 @@ func (r *Repositories) create(ctx context.Context, namespace, name, path string)
 	u.SetNamespace(namespace)
 	u.SetName(name)
 	creation := lifecycle.Creation{Namespace: namespace, Now: r.opts.Now(), UID: types.UID(uuid.NewString())}
-	if _, err := lifecycle.BeforeCreate(ctx, r.version.Strategy, u, creation); err != nil {
-		return err
-	}
-	body, err := r.version.Encode(u)
+	made, _, err := r.version.Prepare(ctx, r.version.Strategy, u, creation, nil)
 	if err != nil {
 		return err
 	}
-	meta, err := object.ParseMeta(body)
-	if err != nil {
-		return err
-	}
-	_, err = r.store.Create(ctx, store.CreateRequest{Key: r.key(namespace, name), Meta: meta, Body: body, InNamespace: true})
+	_, err = r.store.Create(ctx, store.RequestFor(made))
 	return err
 }
