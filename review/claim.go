@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +72,7 @@ func (e *Engine) release(ctx context.Context, c batch) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	var b sqldb.Batch
-	b.Exec(e.sql.release, e.list(c.keys()), c.token)
+	b.Exec(e.sql.release, sqldb.List(e.db.Engine(), c.keys()), c.token)
 	err := e.withoutSync(ctx, func(tx Tx) error { return tx.Send(ctx, &b) })
 	if err != nil {
 		e.options.Logger.Warn("reviews not released, their lease has to end", "error", err)
@@ -85,7 +84,7 @@ func (e *Engine) release(ctx context.Context, c batch) {
 func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
 	ours := make(map[string]bool, len(c.tasks))
 	var b sqldb.Batch
-	b.Query(collect(ours), e.sql.hold, e.list(c.keys()), c.token)
+	b.Query(collect(ours), e.sql.hold, sqldb.List(e.db.Engine(), c.keys()), c.token)
 	if err := tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("hold %s reviews: %w", e.queue.Name, err)
 	}
@@ -116,18 +115,6 @@ func (c batch) keys() []string {
 		keys[i] = c.tasks[i].Key
 	}
 	return keys
-}
-
-// list converts keys to the argument that the engine's statements take.
-func (e *Engine) list(keys []string) any {
-	if e.db.Engine() == sqldb.Postgres {
-		return keys
-	}
-	text, err := json.Marshal(keys)
-	if err != nil {
-		panic(err) // strings can always be marshalled
-	}
-	return string(text)
 }
 
 // scan reads a row of claim or get.

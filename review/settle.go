@@ -41,13 +41,13 @@ func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time,
 		}
 	}
 	if len(removed) > 0 {
-		b.Query(row, e.sql.remove, e.list(removed), token)
+		b.Query(row, e.sql.remove, sqldb.List(e.db.Engine(), removed), token)
 	}
 	if len(waiting) > 0 {
-		b.Query(row, e.sql.extend, e.list(waiting), token, now.Add(e.queue.Lease).UnixMilli())
+		b.Query(row, e.sql.extend, sqldb.List(e.db.Engine(), waiting), token, now.Add(e.queue.Lease).UnixMilli())
 	}
 	for _, at := range slices.Sorted(maps.Keys(postponed)) {
-		b.Query(row, e.sql.postpone, e.list(postponed[at]), token, at)
+		b.Query(row, e.sql.postpone, sqldb.List(e.db.Engine(), postponed[at]), token, at)
 	}
 	if err := tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("settle %s reviews: %w", e.queue.Name, err)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -191,15 +190,11 @@ func (s *snapshot) revisions() (current, compacted int64, err error) {
 }
 
 func (s *snapshot) bodies(revisions []int64) (map[int64][]byte, error) {
-	statement, arg := readBodiesPostgres, any(revisions)
+	statement := readBodiesPostgres
 	if s.db.Engine() == sqldb.SQLite {
-		list, err := json.Marshal(revisions)
-		if err != nil {
-			return nil, err
-		}
-		statement, arg = readBodiesSQLite, string(list)
+		statement = readBodiesSQLite
 	}
-	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, arg)
+	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, sqldb.List(s.db.Engine(), revisions))
 	if err != nil {
 		return nil, fmt.Errorf("read bodies: %w", err)
 	}

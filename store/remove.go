@@ -1,10 +1,6 @@
 package store
 
-import (
-	"strconv"
-
-	"github.com/exeunt/exeunt/sqldb"
-)
+import "github.com/exeunt/exeunt/sqldb"
 
 // minSet is the smallest set of removals or rewrites: fewer are cheaper one by one.
 const minSet = 4
@@ -48,17 +44,9 @@ func (t *Tx) queueSet(run []*effect) {
 
 // ids is the list of ids as the engine's statements take it.
 func (t *Tx) ids(run []*effect) any {
-	if t.engine == sqldb.Postgres {
-		ids := make([]int64, len(run))
-		for i, f := range run {
-			ids[i] = f.id
-		}
-		return ids
-	}
-	list := make([]byte, 0, 8*len(run))
+	ids := make([]int64, len(run))
 	for i, f := range run {
-		list = append(list, "[,"[min(i, 1)])
-		list = strconv.AppendInt(list, f.id, 10)
+		ids[i] = f.id
 	}
-	return string(append(list, ']'))
+	return sqldb.List(t.engine, ids)
 }

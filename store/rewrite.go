@@ -1,10 +1,6 @@
 package store
 
-import (
-	"strconv"
-
-	"github.com/exeunt/exeunt/sqldb"
-)
+import "github.com/exeunt/exeunt/sqldb"
 
 // maxSetBytes bounds the bodies of one statement on SQLite, which copies them.
 const maxSetBytes = 4 << 20
@@ -46,22 +42,16 @@ func (f *effect) joins(first *effect, bytes int) bool {
 func (t *Tx) queueRewriteRun(run []*effect) {
 	first := run[0]
 	var bodies []byte
-	places := []byte{'['}
+	places := make([][3]int64, len(run))
 	var disowned []*effect
 	for i, f := range run {
-		if i > 0 {
-			places = append(places, ',')
-		}
-		places = strconv.AppendInt(append(places, '['), f.id, 10)
-		places = strconv.AppendInt(append(places, ','), int64(len(bodies)+1), 10)
-		places = strconv.AppendInt(append(places, ','), int64(len(f.stored)), 10)
-		places = append(places, ']')
+		places[i] = [3]int64{f.id, int64(len(bodies) + 1), int64(len(f.stored))}
 		bodies = append(bodies, f.stored...)
 		if f.ownersChange {
 			disowned = append(disowned, f)
 		}
 	}
-	t.queued.Exec(logSetSQLite, string(append(places, ']')), first.revision, bodies)
+	t.queued.Exec(logSetSQLite, sqldb.JSON(places), first.revision, bodies)
 	if first.staysActive() {
 		t.queued.Exec(touchSetSQLite, t.ids(run), first.revision, first.finalizing)
 	} else {

@@ -88,7 +88,7 @@ type Store struct {
 	readLogged func(ctx context.Context, r *WatchRequest, from, to int64) ([]*Event, int64, error)
 	nudged     chan struct{} // capacity 1; a value makes the follower read the log
 
-	onChange  func([]*Event) // set before Run
+	listeners []func([]*Event) // of OnChange; complete before Run
 	ran       atomic.Bool
 	expired   atomic.Int64 // objects removed because their TTL ended
 	closed    chan struct{}
@@ -162,16 +162,18 @@ func setDefaults(o *Options) {
 	}
 }
 
-// OnChange registers fn, which is called with changes after their commit: at once
-// for changes of this process; for changes of other processes when the feed has
-// read them, after a notification. Without events: the feed skipped changes. fn
-// may get a change twice, and from several goroutines. It must be quick, since
-// writes wait for it. OnChange must be called before Run.
-func (s *Store) OnChange(fn func(events []*Event)) { s.onChange = fn }
+// OnChange adds a listener, which is called with changes after their commit: at
+// once for changes of this process; for changes of other processes when the feed
+// has read them, after a notification. Without events: the feed skipped changes. A
+// listener may get a change twice, and from several goroutines. It must be quick,
+// since writes wait for it. OnChange must be called before Run.
+func (s *Store) OnChange(listener func(events []*Event)) {
+	s.listeners = append(s.listeners, listener)
+}
 
 func (s *Store) changed(events []*Event) {
-	if s.onChange != nil {
-		s.onChange(events)
+	for _, listener := range s.listeners {
+		listener(events)
 	}
 }
 

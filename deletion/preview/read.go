@@ -3,7 +3,6 @@ package preview
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -132,11 +131,11 @@ func (r *reader) dependents(statement string, args ...any) ([]dependent, error) 
 
 // dependentsOfMany reads the first dependents of some owners.
 func (r *reader) dependentsOfMany(owners []types.UID, limit int) ([]dependent, error) {
-	return r.dependents(r.pick(dependentsOfManySQLite, dependentsOfManyPostgres), list(r, owners), limit)
+	return r.dependents(r.pick(dependentsOfManySQLite, dependentsOfManyPostgres), sqldb.List(r.db.Engine(), owners), limit)
 }
 
 func (r *reader) headsByID(ids []int64) ([]head, error) {
-	return r.heads(r.pick(headsByIDSQLite, headsByIDPostgres), list(r, ids))
+	return r.heads(r.pick(headsByIDSQLite, headsByIDPostgres), sqldb.List(r.db.Engine(), ids))
 }
 
 // owners reads some owners. Those that the database has nothing about are not in
@@ -156,7 +155,7 @@ func (r *reader) owners(uids []types.UID) (map[types.UID]gc.Owner, error) {
 		o.Leaving = acts && finalizing&store.FinalizeGrace != 0
 		out[uid] = o
 		return err
-	}, r.pick(ownersByUIDSQLite, ownersByUIDPostgres), list(r, uids))
+	}, r.pick(ownersByUIDSQLite, ownersByUIDPostgres), sqldb.List(r.db.Engine(), uids))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (r *reader) removedOwners(uids []types.UID, into map[types.UID]gc.Owner) er
 		err := rows.Scan((*string)(&uid), &o.WasInside)
 		into[uid] = o
 		return err
-	}, r.pick(removedOwnersSQLite, removedOwnersPostgres), list(r, absent))
+	}, r.pick(removedOwnersSQLite, removedOwnersPostgres), sqldb.List(r.db.Engine(), absent))
 }
 
 // withDependents returns which of some objects have dependents.
@@ -189,7 +188,7 @@ func (r *reader) withDependents(uids []types.UID) (map[types.UID]bool, error) {
 		err := rows.Scan((*string)(&uid))
 		out[uid] = true
 		return err
-	}, r.pick(withDependentsSQLite, withDependentsPostgres), list(r, uids))
+	}, r.pick(withDependentsSQLite, withDependentsPostgres), sqldb.List(r.db.Engine(), uids))
 	return out, err
 }
 
@@ -210,31 +209,4 @@ func (r *reader) pick(sqlite, postgres string) string {
 		return postgres
 	}
 	return sqlite
-}
-
-// list encodes a list for the statements of the engine.
-func list[T ~string | ~int64](r *reader, values []T) any {
-	if r.db.Engine() != sqldb.Postgres {
-		text, err := json.Marshal(values)
-		if err != nil {
-			panic(err) // strings and integers can always be marshalled
-		}
-		return string(text)
-	}
-	var texts []string
-	var numbers []int64
-	for _, v := range values {
-		switch v := any(v).(type) {
-		case types.UID:
-			texts = append(texts, string(v))
-		case string:
-			texts = append(texts, v)
-		case int64:
-			numbers = append(numbers, v)
-		}
-	}
-	if numbers != nil {
-		return numbers
-	}
-	return texts
 }
