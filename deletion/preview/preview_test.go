@@ -348,7 +348,7 @@ func TestRefusedDelete(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		const refusal = "this namespace may not be deleted"
 		owner := w.create(thing{kind: "nodes", name: "owner"})
-		system := w.create(thing{kind: namespaces, name: "kube-system", owners: w.ownedBy(owner)})
+		system := w.create(thing{kind: object.Namespaces, name: "kube-system", owners: w.ownedBy(owner)})
 		w.create(thing{namespace: "kube-system", name: "inside"})
 		got := w.preview(system, metav1.DeleteOptions{})
 		if got.Refused != refusal || got.Action != v1.Keep || got.Total != 1 || got.Items[0].Reason != refusal || got.Guard != nil {
