@@ -76,6 +76,9 @@ type Config struct {
 	// an EncryptionConfiguration as for kube-apiserver. Default: encryption.yaml in
 	// Data, created at the first start.
 	EncryptionConfig string
+	// GiveUpKey names a lost key: the content of everything that is sealed with it is
+	// given up at the start. Empty: a database that needs a lost key is refused.
+	GiveUpKey string
 	// MeshHeartbeat is the interval of the heartbeats of mesh nodes. After four missed
 	// heartbeats a node is unreachable. Default 10 seconds.
 	MeshHeartbeat time.Duration

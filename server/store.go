@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
@@ -20,7 +21,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		return nil, err
 	}
 	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger, Keys: keys, EventTTL: c.EventTTL,
+		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
 	if wrong := (*store.WrongKeysError)(nil); created && errors.As(err, &wrong) {
@@ -49,9 +50,10 @@ func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, cre
 	if err != nil {
 		return nil, false, err
 	}
+	sealed = slices.DeleteFunc(sealed, func(name string) bool { return name == c.GiveUpKey })
 	if len(sealed) > 0 {
 		return nil, false, fmt.Errorf("%s is missing, and this database is sealed with key %q. Nothing is lost: copy the file from the backup, "+
-			"or from the data directory of another replica, to %s, and start again", path, sealed[0], path)
+			"or from the data directory of another replica, to %s, and start again. If the key is lost for good: docs/operating.md, \"The key is lost\"", path, sealed[0], path)
 	}
 	keys, err = seal.Create(path)
 	if err == nil {

@@ -115,6 +115,13 @@ func (s *Store) registerKeys(ctx context.Context) error {
 		}
 		known := map[string]bool{}
 		for _, r := range rows {
+			if r.name == s.opts.GiveUpKey {
+				if err := s.giveUp(ctx, tx, r.name); err != nil {
+					return err
+				}
+				known[r.name] = false
+				continue
+			}
 			if err := s.checkRegistered(ctx, tx, r); err != nil {
 				return err
 			}
@@ -190,7 +197,7 @@ func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered)
 	}
 	return &WrongKeysError{fmt.Sprintf("%d bodies (of Secrets, unless more is configured) in this database are sealed with key %q, which %s does not have. "+
 		"Nothing is lost: find the key in the backup, or in encryption.yaml in the data directory of a replica that runs; add it to the end of the list of keys, "+
-		"or give that file with --encryption-provider-config, and start again", bodies, r.name, keys.Source())}
+		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/operating.md, \"The key is lost\"", bodies, r.name, keys.Source())}
 }
 
 func readSealedKindsIn(ctx context.Context, tx *sqldb.Tx) ([]string, error) {

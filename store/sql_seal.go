@@ -36,3 +36,16 @@ WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) =
 ORDER BY revision LIMIT $5`
 
 const replaceBody = `UPDATE changes SET body = $2 WHERE revision = $1`
+
+// readSealedWith reads the rows of a kind whose body begins with $2, and the head
+// of those that are the current state of an object.
+const readSealedWith = `
+SELECT c.revision, c.uid, c.namespace, c.name, coalesce(o.id, 0), coalesce(o.deletion_time, 0), coalesce(o.grace_seconds, 0)
+FROM changes c LEFT JOIN objects o ON o.uid = c.uid AND o.revision = c.revision
+WHERE c.kind = $1 AND c.body IS NOT NULL AND substr(c.body, 1, $3) = $2
+ORDER BY c.revision`
+
+const readOwnersOf = `SELECT owner_uid, blocking, controller, owner_group, owner_kind, owner_name FROM owners WHERE dependent = $1 ORDER BY owner_uid`
+
+// endFinalizing clears the bits of finalizers that the body no longer has.
+const endFinalizing = `UPDATE objects SET finalizing = 0 WHERE id = $1 AND finalizing <> 0`

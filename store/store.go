@@ -49,6 +49,9 @@ type Options struct {
 
 	// Keys seal the bodies of some kinds in the database. Nil: no body is sealed.
 	Keys *seal.Keys
+	// GiveUpKey names a lost key. Open replaces every body that is sealed with it by
+	// one without content. Empty: Open refuses a database that needs a lost key.
+	GiveUpKey string
 
 	// Archive configures the archive of removed objects. The zero value: none.
 	Archive ArchiveOptions

@@ -91,6 +91,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed as it was; false keeps nothing but their names")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as kube-apiserver takes it (default encryption.yaml in the data directory, made at the first start)")
+	f.StringVar(&c.GiveUpKey, "encryption-give-up-key", "", "`NAME` of a key that is lost for good: everything that is sealed with it loses its content, and keeps its name; for the first start without the key, with all other replicas stopped")
 	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may take nothing of an answer (list, watch, blob) before it is cut off")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "interval of heartbeats of mesh nodes; a node without heartbeat for four intervals is unreachable")
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
