@@ -16,6 +16,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION archive_kinds_remember IS 'The archive keeps the names of the kind of an archived definition.';
+
 CREATE OR REPLACE FUNCTION public.blobs_leave_database()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -23,7 +25,10 @@ AS $function$
 BEGIN
     DELETE FROM small_blobs WHERE blob_id = OLD.id;
     RETURN NULL;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION blobs_leave_database IS 'A small blob was damaged, and its next upload went to the blob store.';
 
 CREATE OR REPLACE FUNCTION public.broker_enqueue(subject text, cause text)
  RETURNS void
@@ -35,6 +40,8 @@ AS $function$
         review_after = least(q.review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL
 $function$;
+
+COMMENT ON FUNCTION broker_enqueue IS 'Puts a resource under review by the reconcile loop; a review that has begun is repeated.';
 
 CREATE OR REPLACE FUNCTION public.broker_track_declaration()
  RETURNS trigger
@@ -52,6 +59,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION broker_track_declaration IS 'The reconcile loop looks at a resource that is declared, is to be deleted, or whose object was removed without its finalizer. The loop itself writes the status of the object, so a status does not bring it back.';
+
 CREATE OR REPLACE FUNCTION public.broker_track_outbox()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -66,6 +75,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION broker_track_outbox IS 'An event is published as soon as it is committed.';
+
 CREATE OR REPLACE FUNCTION public.broker_track_resource()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -76,6 +87,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION broker_track_resource IS 'The reconcile loop looks at once at a resource that is new or has reached another phase.';
+
 CREATE OR REPLACE FUNCTION public.gc_digests(ids bigint[])
  RETURNS text[]
  LANGUAGE plpgsql
@@ -84,7 +97,10 @@ CREATE OR REPLACE FUNCTION public.gc_digests(ids bigint[])
 AS $function$
 BEGIN
     RETURN ARRAY(SELECT b.digest FROM blobs b WHERE b.id = ANY (ids));
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_digests IS 'The digests of blobs.';
 
 CREATE OR REPLACE FUNCTION public.gc_enqueue_blobs(digests text[], e text)
  RETURNS void
@@ -103,6 +119,8 @@ BEGIN
     WHERE q.claim_token IS NOT NULL OR q.event <> e OR q.review_after < at + delay;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_enqueue_blobs IS 'Puts blobs under review; a review that has begun is repeated. The later time wins: each event, and each existence check, says "not before". A row that is not claimed, and that says the same already, is not written again.';
 
 CREATE OR REPLACE FUNCTION public.gc_enqueue_manifests(ids bigint[], e text)
  RETURNS void
@@ -130,6 +148,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_enqueue_manifests IS 'Puts manifests under review, those that exist; a review that has begun is repeated. One plan serves one row and hundreds: PostgreSQL would otherwise plan each push again.';
+
 CREATE OR REPLACE FUNCTION public.gc_enqueue_object(subject text, cause text)
  RETURNS void
  LANGUAGE sql
@@ -143,6 +163,8 @@ AS $function$
     WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event
 $function$;
 
+COMMENT ON FUNCTION gc_enqueue_object IS 'Puts an object under review; a review that has begun is repeated. The event of a removed owner stays: it is proof that the owner existed. A row that is already queued like this is not written again.';
+
 CREATE OR REPLACE FUNCTION public.gc_jitter(delay bigint)
  RETURNS bigint
  LANGUAGE sql
@@ -150,12 +172,16 @@ AS $function$
     SELECT delay + floor(random() * least(delay / 10, 60000))::bigint
 $function$;
 
+COMMENT ON FUNCTION gc_jitter IS 'A delay plus a random part, so that what was queued together is not reviewed together.';
+
 CREATE OR REPLACE FUNCTION public.gc_now()
  RETURNS bigint
  LANGUAGE sql
 AS $function$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $function$;
+
+COMMENT ON FUNCTION gc_now IS 'Unix milliseconds.';
 
 CREATE OR REPLACE FUNCTION public.gc_order_deleted_manifests(ids bigint[])
  RETURNS void
@@ -184,7 +210,10 @@ BEGIN
     IF cardinality(left_alone) > 0 THEN
         PERFORM gc_enqueue_manifests(left_alone, 'manifest_list_delete');
     END IF;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_order_deleted_manifests IS 'To be called before manifests are deleted: writes all the queue rows that the triggers will write, in key order. The triggers alone write those of layers, configurations and lists one after the other.';
 
 CREATE OR REPLACE FUNCTION public.gc_order_tags(repository bigint, names text[], pushed text)
  RETURNS void
@@ -216,6 +245,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_order_tags IS 'To be called before tags are pointed at the manifest with the digest pushed, or, if that is null, deleted: writes all the queue rows that the triggers will write, in key order. The locks on the names keep what the tags point at; the lock on the digest stands for a manifest that does not exist yet.';
+
 CREATE OR REPLACE FUNCTION public.gc_review_after(e text, delay bigint DEFAULT NULL::bigint)
  RETURNS bigint
  LANGUAGE sql
@@ -224,6 +255,8 @@ AS $function$
         coalesce(delay, (SELECT value FROM gc_review_after_defaults WHERE event = e), 86400000),
         coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)))
 $function$;
+
+COMMENT ON FUNCTION gc_review_after IS 'When the subject of an event is reviewed: after the delay of its repository, or of the event, or a day, but not before what existence checks promise.';
 
 CREATE OR REPLACE FUNCTION public.gc_review_delay(e text)
  RETURNS bigint
@@ -236,6 +269,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_review_delay IS 'The delay from an event to the review of its subject, in milliseconds.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_blob_uploads()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -246,6 +281,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_blob_uploads IS 'An uploaded blob is reviewed, the first time and each time again: its manifest may never come.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_configuration_blobs()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -255,7 +292,10 @@ BEGIN
     VALUES (NEW.configuration_blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
     ON CONFLICT (blob_id, manifest_id) DO NOTHING;
     RETURN NULL;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_track_configuration_blobs IS 'A manifest uses its configuration, if it has one.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_blobs()
  RETURNS trigger
@@ -273,6 +313,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_deleted_blobs IS 'Not in GitLab''s registry: the bytes of a deleted blob are removed later. Those of a small blob are deleted with its row.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_layers()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -283,7 +325,10 @@ BEGIN
             SELECT g.ctid FROM gc_blobs_layers g WHERE g.blob_id = r.blob_id AND g.layer_id = r.id OFFSET 0) AS f));
     PERFORM gc_enqueue_blobs(gc_digests(array_agg(r.blob_id)), 'layer_delete') FROM removed r HAVING count(*) > 0;
     RETURN NULL;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_track_deleted_layers IS 'The layers of a deleted manifest are reviewed.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifest_lists()
  RETURNS trigger
@@ -294,6 +339,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_deleted_manifest_lists IS 'The manifests of a deleted list are reviewed.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_manifests()
  RETURNS trigger
@@ -307,7 +354,10 @@ BEGIN
     PERFORM gc_enqueue_blobs(gc_digests(array_agg(r.configuration_blob_id)), 'manifest_delete')
     FROM removed r HAVING count(r.configuration_blob_id) > 0;
     RETURN NULL;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_track_deleted_manifests IS 'The configuration of a deleted manifest is reviewed.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_subjects()
  RETURNS trigger
@@ -336,6 +386,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_deleted_subjects IS 'Not in GitLab''s registry: the referrers of a deleted manifest are reviewed, and the tags that cosign made for it are deleted. The tags are looked for first: a DELETE calls its triggers also when it finds nothing.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_tags()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -345,6 +397,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_deleted_tags IS 'A manifest that lost a tag is reviewed, if it still exists.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_deleted_uploads()
  RETURNS trigger
@@ -361,6 +415,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_deleted_uploads IS 'Not in GitLab''s registry: the bytes of an upload that did not become a blob are removed. It was cancelled or abandoned, or the blob existed already.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_layer_blobs()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -370,7 +426,10 @@ BEGIN
     SELECT a.blob_id, a.id, a.top_level_namespace_id, a.repository_id FROM added a
     ON CONFLICT (blob_id, layer_id) DO NOTHING;
     RETURN NULL;
-END $function$;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_track_layer_blobs IS 'A manifest uses its layers.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_manifest_uploads()
  RETURNS trigger
@@ -381,6 +440,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_manifest_uploads IS 'An uploaded manifest is reviewed, the first time and each time again: its tag, list or subject may never come.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_moved_blobs()
  RETURNS trigger
@@ -393,6 +454,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_moved_blobs IS 'Not in GitLab''s registry: the old bytes of a blob that got new ones are removed.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_object_deleting()
  RETURNS trigger
@@ -409,6 +472,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_object_deleting IS 'An object that is DELETING and waits for the collector is reviewed after every change to it; a terminating namespace, for its conditions, when a DELETING object in it changes.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_objects_removed()
  RETURNS trigger
@@ -427,6 +492,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION gc_track_objects_removed IS 'Deletes the references of removed objects. A removed owner is reviewed if it has dependents: its row proves that the owner existed and is gone, also after its kind is gone, and the event says whether it was in a namespace. A terminating namespace is reviewed after removals in it. The index on owner_uid answers whether dependents are left: with EXISTS, PostgreSQL reads the whole primary key for each object when nearly all references name one owner, as in a large cascade.';
 
 CREATE OR REPLACE FUNCTION public.gc_track_owner_added()
  RETURNS trigger
@@ -457,6 +524,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_owner_added IS 'A reference to an owner that does not exist, or that waits for its dependents, puts that owner under review. A reference puts its dependent under review if the object with its uid is in another namespace, or has another name or kind. Only the definition of a kind knows its plural, so the function accepts the regular plurals. With an irregular plural the review finds that nothing is wrong.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_owners_removed()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -471,6 +540,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_owners_removed IS 'An owner that waits for its dependents is reviewed when a blocking dependent is removed, or drops its reference.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_switched_tags()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -481,12 +552,16 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION gc_track_switched_tags IS 'A manifest whose tag now points at another manifest is reviewed.';
+
 CREATE OR REPLACE FUNCTION public.gc_unlink_after(e text)
  RETURNS bigint
  LANGUAGE sql
 AS $function$
     SELECT gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000))
 $function$;
+
+COMMENT ON FUNCTION gc_unlink_after IS 'When bytes are removed: requests that have just read their path may still open it.';
 
 CREATE OR REPLACE FUNCTION public.mesh_enqueue_node(subject text, cause text)
  RETURNS void
@@ -500,6 +575,8 @@ AS $function$
         event = excluded.event, claim_token = NULL, claim_until = NULL
 $function$;
 
+COMMENT ON FUNCTION mesh_enqueue_node IS 'Puts a node under review; a review that has begun is repeated.';
+
 CREATE OR REPLACE FUNCTION public.mesh_track_object_deleting()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -509,6 +586,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION mesh_track_object_deleting IS 'A node whose object is being deleted is drained.';
 
 CREATE OR REPLACE FUNCTION public.mesh_track_object_removed()
  RETURNS trigger
@@ -520,6 +599,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION mesh_track_object_removed IS 'A node whose object was removed by force is no longer a node.';
+
 CREATE OR REPLACE FUNCTION public.mesh_track_project_removed()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -529,6 +610,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION mesh_track_project_removed IS 'Tokens are deleted with their project: a later one of the same name is another project.';
 
 CREATE OR REPLACE FUNCTION public.repositories_follow_archive()
  RETURNS trigger
@@ -540,6 +623,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION repositories_follow_archive IS 'A Repository that can no longer be restored is reviewed.';
 
 CREATE OR REPLACE FUNCTION public.repositories_follow_created()
  RETURNS trigger
@@ -564,6 +649,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION repositories_follow_created IS 'A Repository has a row. A restored one gets its old row, with the content.';
+
 CREATE OR REPLACE FUNCTION public.repositories_follow_deleting()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -573,6 +660,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION repositories_follow_deleting IS 'Pushes to a Repository that is being deleted are refused.';
 
 CREATE OR REPLACE FUNCTION public.repositories_follow_removed()
  RETURNS trigger
@@ -593,6 +682,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION repositories_follow_removed IS 'Clients cannot reach the content of a removed Repository. A hold stops collection, not this deletion. While the archive has the object, the review comes after an hour, in case the archive''s own trigger was missed.';
+
 CREATE OR REPLACE FUNCTION public.repositories_follow_updated()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -609,6 +700,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION repositories_follow_updated IS 'The row takes over what the spec says about collection.';
+
 CREATE OR REPLACE FUNCTION public.tags_deleted_remember()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -622,6 +715,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION tags_deleted_remember IS 'A tag that was deleted can be restored. For a tag that is deleted with its manifest, the statement that deletes the manifest writes the row.';
+
 CREATE OR REPLACE FUNCTION public.tags_switched_remember()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -634,6 +729,8 @@ BEGIN
 END
 $function$;
 
+COMMENT ON FUNCTION tags_switched_remember IS 'A tag that points at another manifest now can be pointed back.';
+
 CREATE OR REPLACE FUNCTION public.top_level_namespaces_follow()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -644,6 +741,8 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+COMMENT ON FUNCTION top_level_namespaces_follow IS 'Pushes to a namespace that is being deleted are refused.';
 
 CREATE TABLE archive (
     id bigint NOT NULL,
@@ -663,6 +762,8 @@ CREATE TABLE archive (
 
 CREATE INDEX archive_cascade_idx ON public.archive USING btree (cascade) WHERE (cascade <> uid);
 
+COMMENT ON INDEX archive_cascade_idx IS 'An object that was removed alone is its own cascade, and is found by its uid.';
+
 CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (namespace, removed_at);
 
 CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (kind = 'namespaces'::text);
@@ -675,7 +776,7 @@ CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON public.archive FOR
 
 CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON public.archive FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_archive();
 
-COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction leaves it while a row here points at it.';
+COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction keeps it while a row here points at it.';
 
 COMMENT ON COLUMN archive.id IS 'the revision of the removal';
 
@@ -691,9 +792,9 @@ COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the c
 
 COMMENT ON COLUMN archive.size IS 'bytes of the body';
 
-COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was made of this row, last';
+COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was last restored from this row';
 
-COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself asked';
+COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself';
 
 CREATE VIEW archive_definitions AS
  SELECT a.id,
@@ -714,6 +815,8 @@ CREATE VIEW archive_definitions AS
            FROM changes c
           WHERE c.revision = a.body_revision) b
   WHERE a.kind = 'customresourcedefinitions.apiextensions.k8s.io'::text;
+
+COMMENT ON VIEW archive_definitions IS 'The archived definitions with the names that they declare.';
 
 CREATE TABLE archive_kinds (
     storage text COLLATE "C" NOT NULL,
@@ -764,7 +867,7 @@ CREATE INDEX blob_uploads_updated_at_idx ON public.blob_uploads USING btree (upd
 
 CREATE TRIGGER gc_track_deleted_uploads_trigger AFTER DELETE ON public.blob_uploads REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION gc_track_deleted_uploads();
 
-COMMENT ON TABLE blob_uploads IS 'Uploads that have begun. The row is written before the first byte, and goes when the upload becomes a blob, or is cancelled or abandoned; its path is then in blobs, or left to the collector.';
+COMMENT ON TABLE blob_uploads IS 'Uploads that have begun. The row is written before the first byte, and deleted when the upload becomes a blob, or is cancelled or abandoned. Its path is then in blobs, or in the unlink queue.';
 
 COMMENT ON COLUMN blob_uploads.id IS 'random; the client''s handle';
 
@@ -784,7 +887,10 @@ COMMENT ON COLUMN blob_uploads.claim_token IS 'of the request that writes; null:
 
 COMMENT ON COLUMN blob_uploads.claim_until IS 'Unix milliseconds';
 
+COMMENT ON COLUMN blob_uploads.store_state IS 'what the blob store needs to continue after the first size bytes, in any process: ids and tags of parts in S3; null: the path is enough';
+
 CREATE TABLE blobs (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     digest text COLLATE "C" NOT NULL,
     path text COLLATE "C" NOT NULL,
     size bigint NOT NULL,
@@ -792,7 +898,6 @@ CREATE TABLE blobs (
     created_at bigint NOT NULL,
     small boolean DEFAULT false NOT NULL,
     damaged boolean DEFAULT false NOT NULL,
-    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     CONSTRAINT blobs_digest_key UNIQUE (digest),
     CONSTRAINT blobs_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT blobs_path_key UNIQUE (path),
@@ -807,7 +912,9 @@ CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON public.blobs REFER
 
 CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON public.blobs FOR EACH ROW WHEN (((old.path <> new.path) AND (NOT old.small))) EXECUTE FUNCTION gc_track_moved_blobs();
 
-COMMENT ON TABLE blobs IS 'Content that was uploaded and verified, once for all repositories. A row is written after the bytes have been synced, and goes before they do.';
+COMMENT ON TABLE blobs IS 'Content that was uploaded and verified, once for all repositories. A row is written after the bytes have been synced, and deleted before they are.';
+
+COMMENT ON COLUMN blobs.id IS 'in upload order, so what was pushed together lies together: docs/decisions/0011';
 
 COMMENT ON COLUMN blobs.digest IS 'sha256:… or sha512:…';
 
@@ -817,7 +924,7 @@ COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
 
 COMMENT ON COLUMN blobs.small IS 'the bytes are in small_blobs';
 
-COMMENT ON COLUMN blobs.damaged IS 'found to be so by exeunt registry verify --repair: not handed out, and replaced by the next upload';
+COMMENT ON COLUMN blobs.damaged IS 'found by exeunt registry verify --repair; not served, and replaced by the next upload';
 
 CREATE VIEW blobs_by_digest AS
  SELECT blobs.id,
@@ -851,27 +958,27 @@ CREATE INDEX bootstrap_tokens_project_idx ON public.bootstrap_tokens USING btree
 
 CREATE INDEX bootstrap_tokens_resource_idx ON public.bootstrap_tokens USING btree (resource) WHERE (resource <> ''::text);
 
-COMMENT ON TABLE bootstrap_tokens IS 'What lets one node into one project, once. Tokens that are over leave when a later one is made in their project, and with their namespace.';
+COMMENT ON TABLE bootstrap_tokens IS 'A token admits one node to one project, once. Ended tokens are deleted when a later one is made in their project, and with their namespace.';
 
 COMMENT ON COLUMN bootstrap_tokens.id IS 'public; part of the token''s text';
 
 COMMENT ON COLUMN bootstrap_tokens.project IS 'a namespace';
 
-COMMENT ON COLUMN bootstrap_tokens.resource IS 'the provisioned resource it was made for; empty: a person''s';
+COMMENT ON COLUMN bootstrap_tokens.resource IS 'the provisioned resource it was made for; empty: made for a person';
 
 COMMENT ON COLUMN bootstrap_tokens.hash IS 'Argon2id of the secret part';
 
 COMMENT ON COLUMN bootstrap_tokens.created_at IS 'Unix milliseconds, as all times here';
 
-COMMENT ON COLUMN bootstrap_tokens.ended_at IS 'when it ceased to be issued; 0: it is';
+COMMENT ON COLUMN bootstrap_tokens.ended_at IS 'when its state stopped being issued; 0: it is issued';
 
 COMMENT ON COLUMN bootstrap_tokens.nonce IS 'of the enrolment that consumed it';
 
-COMMENT ON COLUMN bootstrap_tokens.node IS 'name of the node that came by it';
+COMMENT ON COLUMN bootstrap_tokens.node IS 'name of the node that it admitted';
 
 COMMENT ON COLUMN bootstrap_tokens.left_at IS 'when that node left; 0: it has not';
 
-COMMENT ON COLUMN bootstrap_tokens.left_how IS 'and how, in words';
+COMMENT ON COLUMN bootstrap_tokens.left_how IS 'how it left, for people';
 
 CREATE TABLE changes (
     revision bigint NOT NULL,
@@ -911,9 +1018,9 @@ CREATE TABLE data_id (
     CONSTRAINT data_id_pkey PRIMARY KEY (one)
 );
 
-COMMENT ON TABLE data_id IS 'The id that the database shares with its blob store: one row, made at the first start with a registry.';
+COMMENT ON TABLE data_id IS 'The id that the database shares with its blob store, so that a server refuses the blob store of another database. One row, made at the first start with a registry.';
 
-COMMENT ON COLUMN data_id.stored IS 'the blob store was seen to have the id; before that it may have none yet';
+COMMENT ON COLUMN data_id.stored IS 'the blob store has the id; before that it may have none yet';
 
 CREATE TABLE deleted_manifests (
     repository_id bigint NOT NULL,
@@ -928,7 +1035,7 @@ CREATE TABLE deleted_manifests (
 
 CREATE INDEX deleted_manifests_deleted_at_idx ON public.deleted_manifests USING btree (deleted_at);
 
-COMMENT ON TABLE deleted_manifests IS 'Manifests that were deleted by their digest. Their blobs have a review of their own, and until then they can be pushed again from here. Forgotten by age.';
+COMMENT ON TABLE deleted_manifests IS 'Manifests that were deleted by their digest. Until the reviews of their blobs are due, undelete can push them again from here. Deleted by age.';
 
 COMMENT ON COLUMN deleted_manifests.deleted_at IS 'Unix milliseconds';
 
@@ -946,7 +1053,7 @@ CREATE INDEX deleted_tags_deleted_at_idx ON public.deleted_tags USING btree (del
 
 CREATE INDEX deleted_tags_repository_id_digest_idx ON public.deleted_tags USING btree (repository_id, digest);
 
-COMMENT ON TABLE deleted_tags IS 'Tags that were deleted, or given to another manifest. What they pointed at may be gone; then nothing comes of it. Forgotten by age.';
+COMMENT ON TABLE deleted_tags IS 'Tags that were deleted, or point at another manifest now. The manifest may be gone; then they cannot be restored. Deleted by age.';
 
 COMMENT ON COLUMN deleted_tags.digest IS 'of the manifest';
 
@@ -988,29 +1095,33 @@ CREATE TABLE gc_blob_review_queue (
 
 CREATE INDEX gc_blob_review_queue_review_after_idx ON public.gc_blob_review_queue USING btree (review_after);
 
-COMMENT ON TABLE gc_blob_review_queue IS 'Blobs that may be unused: every blob that nothing uses is here. See package review for the columns.';
+COMMENT ON TABLE gc_blob_review_queue IS 'Blobs that may be unused: every unused blob is here. See package review for the columns.';
 
 CREATE TABLE gc_blobs_configurations (
+    blob_id bigint NOT NULL,
     manifest_id bigint NOT NULL,
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    blob_id bigint NOT NULL,
     CONSTRAINT gc_blobs_configurations_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE RESTRICT,
     CONSTRAINT gc_blobs_configurations_pkey PRIMARY KEY (blob_id, manifest_id)
 );
 
-COMMENT ON TABLE gc_blobs_configurations IS 'Which manifests, of any repository, use a blob as their configuration. Kept by triggers.';
+COMMENT ON TABLE gc_blobs_configurations IS 'Which manifests, of any repository, use a blob as their configuration. Written by triggers. Its foreign key keeps a blob that is in use.';
+
+COMMENT ON COLUMN gc_blobs_configurations.blob_id IS 'RESTRICT: NO ACTION would first look for another blob with this id';
 
 CREATE TABLE gc_blobs_layers (
+    blob_id bigint NOT NULL,
     layer_id bigint NOT NULL,
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    blob_id bigint NOT NULL,
     CONSTRAINT gc_blobs_layers_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE RESTRICT,
     CONSTRAINT gc_blobs_layers_pkey PRIMARY KEY (blob_id, layer_id)
 );
 
-COMMENT ON TABLE gc_blobs_layers IS 'Which layers, of any repository, are a blob. Kept by triggers.';
+COMMENT ON TABLE gc_blobs_layers IS 'Which layers, of any repository, are a blob. Written by triggers. Its foreign key keeps a blob that is in use.';
+
+COMMENT ON COLUMN gc_blobs_layers.blob_id IS 'RESTRICT: NO ACTION would first look for another blob with this id';
 
 CREATE TABLE gc_manifest_review_queue (
     manifest text COLLATE "C" NOT NULL,
@@ -1029,7 +1140,7 @@ CREATE TABLE gc_manifest_review_queue (
 
 CREATE INDEX gc_manifest_review_queue_review_after_idx ON public.gc_manifest_review_queue USING btree (review_after);
 
-COMMENT ON TABLE gc_manifest_review_queue IS 'Manifests that nothing may keep: every manifest that nothing keeps is here. See package review for the columns.';
+COMMENT ON TABLE gc_manifest_review_queue IS 'Manifests that may be unused: every manifest without tag, list and subject is here. See package review for the columns.';
 
 COMMENT ON COLUMN gc_manifest_review_queue.manifest IS 'repository id, @, digest; the ids beside it are for people';
 
@@ -1047,7 +1158,7 @@ CREATE TABLE gc_object_reviews (
 
 CREATE INDEX gc_object_reviews_review_after_idx ON public.gc_object_reviews USING btree (review_after);
 
-COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must look at: see package review for the columns, package gc for the events.';
+COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must review: see package review for the columns, package gc for the events.';
 
 CREATE TABLE gc_repository_review_queue (
     uid text COLLATE "C" NOT NULL,
@@ -1063,7 +1174,7 @@ CREATE TABLE gc_repository_review_queue (
 
 CREATE INDEX gc_repository_review_queue_review_after_idx ON public.gc_repository_review_queue USING btree (review_after);
 
-COMMENT ON TABLE gc_repository_review_queue IS 'Repositories that were removed: their content goes when they can no longer be restored. See package review for the columns.';
+COMMENT ON TABLE gc_repository_review_queue IS 'Repositories that were removed: their content is deleted when they can no longer be restored. See package review for the columns.';
 
 COMMENT ON COLUMN gc_repository_review_queue.uid IS 'of the Repository';
 
@@ -1074,9 +1185,9 @@ CREATE TABLE gc_review_after_defaults (
     CONSTRAINT gc_review_after_defaults_value_check CHECK ((value >= 0))
 );
 
-COMMENT ON TABLE gc_review_after_defaults IS 'How long after an event its subject is reviewed. existence_check is the least there is for blobs and manifests: what a client was told exists stays for so long.';
+COMMENT ON TABLE gc_review_after_defaults IS 'The delay from an event to the review of its subject. existence_check is the minimum for blobs and manifests: what a client was told exists stays for that long.';
 
-COMMENT ON COLUMN gc_review_after_defaults.value IS 'milliseconds; a tenth of it, a minute at most, is added by chance';
+COMMENT ON COLUMN gc_review_after_defaults.value IS 'milliseconds; a random part is added: up to a tenth, at most a minute';
 
 CREATE TABLE gc_settings (
     name text COLLATE "C" NOT NULL,
@@ -1084,7 +1195,7 @@ CREATE TABLE gc_settings (
     CONSTRAINT gc_settings_pkey PRIMARY KEY (name)
 );
 
-COMMENT ON TABLE gc_settings IS 'Switches that the triggers read. signatures: the tags of cosign go with their image.';
+COMMENT ON TABLE gc_settings IS 'Switches that the triggers read. signatures: the tags of cosign are deleted with their image.';
 
 CREATE TABLE gc_state (
     one integer NOT NULL,
@@ -1111,7 +1222,7 @@ CREATE TABLE gc_unlink_queue (
 
 CREATE INDEX gc_unlink_queue_review_after_idx ON public.gc_unlink_queue USING btree (review_after);
 
-COMMENT ON TABLE gc_unlink_queue IS 'Paths of the blob store that no row names any more: their bytes are to be removed. See package review for the columns.';
+COMMENT ON TABLE gc_unlink_queue IS 'Paths of the blob store that no row names any more: the unlinker removes their bytes. See package review for the columns.';
 
 COMMENT ON COLUMN gc_unlink_queue.size IS 'bytes, as far as known';
 
@@ -1120,9 +1231,9 @@ CREATE TABLE layers (
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
     manifest_id bigint NOT NULL,
+    blob_id bigint NOT NULL,
     media_type_id bigint NOT NULL,
     size bigint NOT NULL,
-    blob_id bigint NOT NULL,
     CONSTRAINT layers_manifest_id_blob_id_key UNIQUE (manifest_id, blob_id),
     CONSTRAINT layers_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
     CONSTRAINT layers_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
@@ -1133,9 +1244,9 @@ CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON public.layers REF
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON public.layers REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION gc_track_layer_blobs();
 
-COMMENT ON TABLE layers IS 'Which blobs a manifest holds, its configuration apart. A layer that must not be distributed is here only if its blob is.';
+COMMENT ON TABLE layers IS 'Which blobs a manifest holds, except its configuration. A layer that must not be distributed is here only if its blob is.';
 
-COMMENT ON COLUMN layers.repository_id IS 'goes with its manifests';
+COMMENT ON COLUMN layers.repository_id IS 'deleted with its manifest';
 
 COMMENT ON COLUMN layers.blob_id IS 'refers to blobs by gc_blobs_layers';
 
@@ -1158,6 +1269,8 @@ CREATE TRIGGER gc_track_deleted_manifest_lists_trigger AFTER DELETE ON public.ma
 
 COMMENT ON TABLE manifest_references IS 'Which manifests a list holds.';
 
+COMMENT ON COLUMN manifest_references.child_id IS 'deferred: a repository is deleted with all its manifests, in any order';
+
 CREATE TABLE manifests (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     top_level_namespace_id bigint NOT NULL,
@@ -1167,10 +1280,10 @@ CREATE TABLE manifests (
     artifact_type text COLLATE "C",
     subject_digest text COLLATE "C",
     configuration_media_type_id bigint,
+    configuration_blob_id bigint,
     total_size bigint NOT NULL,
     payload bytea NOT NULL,
     created_at bigint NOT NULL,
-    configuration_blob_id bigint,
     CONSTRAINT manifests_configuration_media_type_id_fkey FOREIGN KEY (configuration_media_type_id) REFERENCES media_types(id),
     CONSTRAINT manifests_media_type_id_fkey FOREIGN KEY (media_type_id) REFERENCES media_types(id),
     CONSTRAINT manifests_pkey PRIMARY KEY (id),
@@ -1194,13 +1307,13 @@ COMMENT ON COLUMN manifests.artifact_type IS 'what referrers are filtered by; nu
 
 COMMENT ON COLUMN manifests.subject_digest IS 'need not exist; null: none';
 
+COMMENT ON COLUMN manifests.configuration_blob_id IS 'null: none; refers to blobs by gc_blobs_configurations';
+
 COMMENT ON COLUMN manifests.total_size IS 'of configuration and layers';
 
-COMMENT ON COLUMN manifests.payload IS 'byte for byte as it came';
+COMMENT ON COLUMN manifests.payload IS 'byte for byte as the client sent it';
 
 COMMENT ON COLUMN manifests.created_at IS 'Unix milliseconds';
-
-COMMENT ON COLUMN manifests.configuration_blob_id IS 'null: none; refers to blobs by gc_blobs_configurations';
 
 CREATE TABLE media_types (
     id bigint GENERATED BY DEFAULT AS IDENTITY NOT NULL,
@@ -1225,7 +1338,7 @@ CREATE TABLE mesh_node_reviews (
 
 CREATE INDEX mesh_node_reviews_review_after_idx ON public.mesh_node_reviews USING btree (review_after);
 
-COMMENT ON TABLE mesh_node_reviews IS 'Nodes that are to be looked at: see package review for the columns, package mesh for the events.';
+COMMENT ON TABLE mesh_node_reviews IS 'Nodes that are to be reviewed: see package review for the columns, package mesh for the events.';
 
 CREATE TABLE mesh_nodes (
     uid text COLLATE "C" NOT NULL,
@@ -1240,15 +1353,15 @@ CREATE TABLE mesh_nodes (
     CONSTRAINT mesh_nodes_token_key UNIQUE (token)
 ) WITH (fillfactor=50);
 
-COMMENT ON TABLE mesh_nodes IS 'The nodes of the mesh. One that is here is registered.';
+COMMENT ON TABLE mesh_nodes IS 'The nodes of the mesh. A node is registered while it has a row.';
 
 COMMENT ON COLUMN mesh_nodes.uid IS 'of its object';
 
-COMMENT ON COLUMN mesh_nodes.token IS 'bootstrap_tokens.id; unique: a token lets in one node';
+COMMENT ON COLUMN mesh_nodes.token IS 'bootstrap_tokens.id; unique: a token admits one node';
 
 COMMENT ON COLUMN mesh_nodes.credential IS 'SHA-256 of its secret';
 
-COMMENT ON COLUMN mesh_nodes.ready IS 'what its object says';
+COMMENT ON COLUMN mesh_nodes.ready IS 'as in its object''s status';
 
 CREATE TABLE migrations (
     number integer NOT NULL,
@@ -1264,7 +1377,7 @@ CREATE TABLE object_expiries (
 
 CREATE INDEX object_expiries_expires_at_idx ON public.object_expiries USING btree (expires_at);
 
-COMMENT ON TABLE object_expiries IS 'When objects are to be removed without a request. A row may outlive its object: then it goes when it is due.';
+COMMENT ON TABLE object_expiries IS 'When objects are removed without a request. A row may outlive its object: then it is deleted when it is due.';
 
 COMMENT ON COLUMN object_expiries.object IS 'objects.id';
 
@@ -1289,6 +1402,8 @@ CREATE TABLE objects (
 );
 
 CREATE INDEX objects_finalizing_idx ON public.objects USING btree (uid) WHERE ((deletion_time IS NOT NULL) AND (finalizing <> 0));
+
+COMMENT ON INDEX objects_finalizing_idx IS 'The objects that wait for the collector, for its scan: few rows.';
 
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
 
@@ -1324,13 +1439,13 @@ COMMENT ON COLUMN objects.namespace IS 'empty: cluster-scoped';
 
 COMMENT ON COLUMN objects.deletion_time IS 'Unix seconds; null: not being deleted';
 
-COMMENT ON COLUMN objects.finalizing IS 'what of the collector a DELETING object waits for: 1 orphan its dependents, 2 delete them first, 4 empty the namespace';
+COMMENT ON COLUMN objects.finalizing IS 'the collector''s tasks that a DELETING object waits for: 1 orphan its dependents, 2 delete them first, 4 empty the namespace';
 
 COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DELETING object';
 
-COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object goes with; null: its own, named by its uid';
+COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object is part of; null: its own, named by its uid';
 
-COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began the cascade that a DELETING object is part of; null: the actor itself asked';
+COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began that cascade; null: the actor itself';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,
@@ -1349,9 +1464,13 @@ CREATE TRIGGER owners_added_track AFTER INSERT ON public.owners FOR EACH ROW EXE
 
 CREATE TRIGGER owners_removed_track AFTER DELETE ON public.owners REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gc_track_owners_removed();
 
-COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. The owner may not.';
+COMMENT ON TABLE owners IS 'metadata.ownerReferences of the objects that exist. The owner may not exist. A trigger of objects removes the rows of removed objects, for a whole statement at once.';
+
+COMMENT ON COLUMN owners.dependent IS 'objects.id';
 
 COMMENT ON COLUMN owners.blocking IS 'blockOwnerDeletion';
+
+COMMENT ON COLUMN owners.owner_group IS 'without a version: all versions of a kind are the same objects';
 
 CREATE TABLE provisioned_resource_outbox (
     sequence bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -1360,8 +1479,8 @@ CREATE TABLE provisioned_resource_outbox (
     event_type text NOT NULL,
     payload text NOT NULL,
     occurred_at bigint NOT NULL,
-    CONSTRAINT provisioned_resource_outbox_event_type_check CHECK ((event_type = ANY (ARRAY['broker.ProvisionedResourceRequested'::text, 'broker.ProvisionedResourceReady'::text, 'broker.ProvisionedResourceFailed'::text, 'broker.ProvisionedResourceDeleting'::text, 'broker.ProvisionedResourceDeleted'::text]))),
     CONSTRAINT provisioned_resource_outbox_pkey PRIMARY KEY (sequence),
+    CONSTRAINT provisioned_resource_outbox_token_event_type_check CHECK ((event_type = ANY (ARRAY['broker.ProvisionedResourceRequested'::text, 'broker.ProvisionedResourceReady'::text, 'broker.ProvisionedResourceFailed'::text, 'broker.ProvisionedResourceDeleting'::text, 'broker.ProvisionedResourceDeleted'::text]))),
     CONSTRAINT provisioned_resource_outbox_token_key UNIQUE (token)
 );
 
@@ -1369,9 +1488,9 @@ CREATE INDEX provisioned_resource_outbox_resource_id_idx ON public.provisioned_r
 
 CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON public.provisioned_resource_outbox FOR EACH ROW EXECUTE FUNCTION broker_track_outbox();
 
-COMMENT ON TABLE provisioned_resource_outbox IS 'Events, in order for each resource: whoever adds one has locked its resource.';
+COMMENT ON TABLE provisioned_resource_outbox IS 'Events, in order for each resource: a transaction that adds one has locked its resource.';
 
-COMMENT ON COLUMN provisioned_resource_outbox.token IS 'at most one event of a sort in a life';
+COMMENT ON COLUMN provisioned_resource_outbox.token IS 'at most one event of each type in a life';
 
 COMMENT ON COLUMN provisioned_resource_outbox.payload IS 'JSON';
 
@@ -1414,7 +1533,7 @@ CREATE TABLE provisioned_resource_reviews (
 
 CREATE INDEX provisioned_resource_reviews_review_after_idx ON public.provisioned_resource_reviews USING btree (review_after);
 
-COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the loop must look at: see package review for the columns.';
+COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the reconcile loop must look at: see package review for the columns.';
 
 CREATE TABLE provisioned_resources (
     id text COLLATE "C" NOT NULL,
@@ -1438,12 +1557,14 @@ CREATE TABLE provisioned_resources (
     deletion_requested_at bigint,
     round_token text NOT NULL,
     round_until bigint NOT NULL,
-    CONSTRAINT provisioned_resources_check CHECK (((deletion_requested_at IS NOT NULL) = (phase = ANY (ARRAY['Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text])))),
-    CONSTRAINT provisioned_resources_phase_check CHECK ((phase = ANY (ARRAY['Pending'::text, 'Provisioning'::text, 'Enrolling'::text, 'Ready'::text, 'Failed'::text, 'Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text]))),
-    CONSTRAINT provisioned_resources_pkey PRIMARY KEY (id)
+    CONSTRAINT provisioned_resources_deletion_requested_at_check CHECK (((deletion_requested_at IS NOT NULL) = (phase = ANY (ARRAY['Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text])))),
+    CONSTRAINT provisioned_resources_pkey PRIMARY KEY (id),
+    CONSTRAINT provisioned_resources_status_check CHECK ((phase = ANY (ARRAY['Pending'::text, 'Provisioning'::text, 'Enrolling'::text, 'Ready'::text, 'Failed'::text, 'Deregistering'::text, 'Deprovisioning'::text, 'Deleted'::text])))
 );
 
 CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON public.provisioned_resources USING btree (project, name) WHERE (phase <> 'Deleted'::text);
+
+COMMENT ON INDEX provisioned_resources_project_name_idx IS 'A name is free again when the resource that had it is Deleted.';
 
 CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON public.provisioned_resources FOR EACH ROW EXECUTE FUNCTION broker_track_resource();
 
@@ -1459,7 +1580,7 @@ COMMENT ON COLUMN provisioned_resources.token_id IS 'empty: none bound yet';
 
 COMMENT ON COLUMN provisioned_resources.deletion_requested_at IS 'null: never';
 
-COMMENT ON COLUMN provisioned_resources.round_token IS 'whose round it is; empty: nobody''s';
+COMMENT ON COLUMN provisioned_resources.round_token IS 'of the replica whose round it is; empty: none';
 
 CREATE TABLE repositories (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -1481,7 +1602,7 @@ CREATE UNIQUE INDEX repositories_object_uid_idx ON public.repositories USING btr
 
 CREATE INDEX repositories_top_level_namespace_id_idx ON public.repositories USING btree (top_level_namespace_id);
 
-COMMENT ON TABLE repositories IS 'What can be pushed to and pulled from. Everything below goes with it.';
+COMMENT ON TABLE repositories IS 'What clients push to and pull from. All content is deleted with it.';
 
 COMMENT ON COLUMN repositories.path IS 'the whole name: shop/web';
 
@@ -1489,19 +1610,19 @@ COMMENT ON COLUMN repositories.created_at IS 'Unix milliseconds';
 
 COMMENT ON COLUMN repositories.gc_hold IS 'nothing of this repository is collected';
 
-COMMENT ON COLUMN repositories.gc_delay IS 'milliseconds from an event to the review of its manifest, in place of the default of the event; null: the default';
+COMMENT ON COLUMN repositories.gc_delay IS 'milliseconds from an event to the review of its manifest; null: the default of the event';
 
-COMMENT ON COLUMN repositories.object_uid IS 'of its Repository; null: none was made yet';
+COMMENT ON COLUMN repositories.object_uid IS 'of its Repository; null: not made yet';
 
-COMMENT ON COLUMN repositories.deleting IS 'nothing is pushed to it any more';
+COMMENT ON COLUMN repositories.deleting IS 'pushes are refused';
 
-COMMENT ON COLUMN repositories.removed_at IS 'Unix milliseconds; null: the Repository exists. The path of one that is removed is @ and the uid, which no request can ask for';
+COMMENT ON COLUMN repositories.removed_at IS 'Unix milliseconds; null: the Repository exists. The path of a removed one is @ and the uid, which no request can ask for';
 
 CREATE TABLE repository_blobs (
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
-    created_at bigint NOT NULL,
     blob_id bigint NOT NULL,
+    created_at bigint NOT NULL,
     CONSTRAINT repository_blobs_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE CASCADE,
     CONSTRAINT repository_blobs_pkey PRIMARY KEY (repository_id, blob_id),
     CONSTRAINT repository_blobs_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
@@ -1509,7 +1630,7 @@ CREATE TABLE repository_blobs (
 
 CREATE INDEX repository_blobs_blob_id_idx ON public.repository_blobs USING btree (blob_id);
 
-COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may hand out: pushed or mounted there.';
+COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may serve: pushed or mounted there.';
 
 COMMENT ON COLUMN repository_blobs.created_at IS 'Unix milliseconds';
 
@@ -1539,7 +1660,7 @@ CREATE TABLE seal_keys (
 
 CREATE UNIQUE INDEX seal_keys_sealing_idx ON public.seal_keys USING btree (sealing) WHERE sealing;
 
-COMMENT ON TABLE seal_keys IS 'The keys that may have sealed a body. A server without one of them is refused while a body needs it.';
+COMMENT ON TABLE seal_keys IS 'The keys that may have sealed a body. A server without one of them is refused while a body needs it. See docs/spec/sealing.md.';
 
 COMMENT ON COLUMN seal_keys.check_value IS 'a known text, sealed with the key';
 
@@ -1553,13 +1674,13 @@ CREATE TABLE sealed_kinds (
 COMMENT ON TABLE sealed_kinds IS 'The kinds that may have sealed bodies.';
 
 CREATE TABLE small_blobs (
-    content bytea NOT NULL,
     blob_id bigint NOT NULL,
+    content bytea STORAGE EXTERNAL NOT NULL,
     CONSTRAINT small_blobs_blob_id_fkey FOREIGN KEY (blob_id) REFERENCES blobs(id) ON DELETE CASCADE,
     CONSTRAINT small_blobs_pkey PRIMARY KEY (blob_id)
 );
 
-COMMENT ON TABLE small_blobs IS 'The bytes of small blobs. They go with their row.';
+COMMENT ON TABLE small_blobs IS 'The bytes of small blobs. One transaction writes row and bytes, so they need no file, no sync of their own and no unlinking.';
 
 CREATE TABLE tags (
     top_level_namespace_id bigint NOT NULL,
@@ -1596,7 +1717,7 @@ CREATE TABLE top_level_namespaces (
     CONSTRAINT top_level_namespaces_pkey PRIMARY KEY (id)
 );
 
-COMMENT ON TABLE top_level_namespaces IS 'The first component of the paths of repositories. Goes when the API namespace does.';
+COMMENT ON TABLE top_level_namespaces IS 'The first component of the paths of repositories. Deleted with the API namespace.';
 
 COMMENT ON COLUMN top_level_namespaces.created_at IS 'Unix milliseconds';
 

@@ -2,7 +2,7 @@
 
 CREATE TABLE archive (
     -- The objects that were removed, until they expire. The body stays where
-    -- it was, in changes: compaction leaves it while a row here points at it.
+    -- it was, in changes: compaction keeps it while a row here points at it.
     id            INTEGER PRIMARY KEY, -- the revision of the removal
     uid           TEXT NOT NULL,
     kind          TEXT NOT NULL,
@@ -12,10 +12,14 @@ CREATE TABLE archive (
     removed_at    INTEGER NOT NULL,    -- Unix milliseconds
     actor         TEXT NOT NULL,       -- who asked for the deletion
     cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
-    size          INTEGER NOT NULL     -- bytes of the body
-, restored_as TEXT, requester TEXT) STRICT;
+    size          INTEGER NOT NULL,    -- bytes of the body
+    restored_as   TEXT,                -- the uid of the object that was last restored from this row
+    requester     TEXT                 -- the client whose delete began the cascade; null: the actor itself
+) STRICT;
 
-CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
+CREATE INDEX archive_cascade_idx
+    -- An object that was removed alone is its own cascade, and is found by its uid.
+    ON archive (cascade) WHERE cascade <> uid;
 
 CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
 
@@ -26,6 +30,7 @@ CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as 
 CREATE INDEX archive_uid_idx ON archive (uid);
 
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
+-- The archive keeps the names of the kind of an archived definition.
 WHEN NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io'
 BEGIN
     INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
@@ -34,6 +39,7 @@ BEGIN
 END;
 
 CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON archive
+-- A Repository that can no longer be restored is reviewed.
 WHEN OLD.kind = 'repositories.registry.exeunt.dev'
 BEGIN
     UPDATE gc_repository_review_queue SET review_after = 0, event = 'archive_delete', claim_token = NULL, claim_until = NULL
@@ -77,25 +83,28 @@ CREATE TABLE blob_digests (
 
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and
-    -- goes when the upload becomes a blob, or is cancelled or abandoned; its
-    -- path is then in blobs, or left to the collector.
+    -- deleted when the upload becomes a blob, or is cancelled or abandoned. Its
+    -- path is then in blobs, or in the unlink queue.
     id            TEXT PRIMARY KEY,        -- random; the client's handle
-    repository_id INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    path          TEXT NOT NULL UNIQUE,    -- in the blob store
+    repository_id INTEGER NOT NULL CONSTRAINT blob_uploads_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    path          TEXT NOT NULL CONSTRAINT blob_uploads_path_key UNIQUE, -- in the blob store
     algorithm     TEXT NOT NULL,           -- of hash_state: sha256 or sha512
     size          INTEGER NOT NULL,        -- bytes that were received and synced
     hash_state    BLOB,                    -- of the first size bytes; null: of none
     created_at    INTEGER NOT NULL,        -- Unix milliseconds
     updated_at    INTEGER NOT NULL,        -- Unix milliseconds; the last sign of life
     claim_token   TEXT,                    -- of the request that writes; null: none does
-    claim_until   INTEGER                  -- Unix milliseconds
-, store_state BLOB) STRICT;
+    claim_until   INTEGER,                 -- Unix milliseconds
+    store_state   BLOB                     -- what the blob store needs to continue after the first size bytes, in any process: ids and tags of parts in S3; null: the path is enough
+) STRICT;
 
 CREATE INDEX blob_uploads_repository_id_idx ON blob_uploads (repository_id);
 
 CREATE INDEX blob_uploads_updated_at_idx ON blob_uploads (updated_at);
 
 CREATE TRIGGER gc_track_deleted_uploads_trigger AFTER DELETE ON blob_uploads
+-- Not in GitLab's registry: the bytes of an upload that did not become a blob are
+-- removed. It was cancelled or abandoned, or the blob existed already.
 WHEN NOT EXISTS (SELECT 1 FROM blobs b WHERE b.path = OLD.path)
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'upload_delete');
@@ -103,15 +112,15 @@ END;
 
 CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
-    -- is written after the bytes have been synced, and goes before they do.
-    id            INTEGER PRIMARY KEY,
+    -- is written after the bytes have been synced, and deleted before they are.
+    id            INTEGER PRIMARY KEY,     -- in upload order, so what was pushed together lies together: docs/decisions/0011
     digest        TEXT NOT NULL,           -- sha256:… or sha512:…; one blob of each, by a trigger
-    path          TEXT NOT NULL UNIQUE,    -- in the blob store; one for each upload
+    path          TEXT NOT NULL CONSTRAINT blobs_path_key UNIQUE, -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
-    media_type_id INTEGER NOT NULL REFERENCES media_types (id),
-    created_at    INTEGER NOT NULL,        -- Unix milliseconds
+    media_type_id INTEGER NOT NULL CONSTRAINT blobs_media_type_id_fkey REFERENCES media_types (id),
+    created_at    INTEGER NOT NULL,           -- Unix milliseconds
     small         INTEGER NOT NULL DEFAULT 0, -- boolean: the bytes are in small_blobs
-    damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found to be so; not handed out, and replaced by the next upload
+    damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found by exeunt registry verify --repair; not served, and replaced by the next upload
 ) STRICT;
 
 CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
@@ -124,26 +133,33 @@ BEGIN
 END;
 
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
+-- A small blob was damaged, and its next upload went to the blob store.
 BEGIN
     DELETE FROM small_blobs WHERE blob_id = OLD.id;
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
+-- As gc_track_blob_uploads_trigger.
 BEGIN
     INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT ON blobs
+-- An uploaded blob is reviewed, the first time and each time again: its manifest
+-- may never come.
 BEGIN
     INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs WHEN OLD.small = 0
+-- Not in GitLab's registry: the bytes of a deleted blob are removed later. Those
+-- of a small blob are deleted with its row.
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
 
 CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path <> NEW.path AND OLD.small = 0
+-- Not in GitLab's registry: the old bytes of a blob that got new ones are removed.
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
@@ -153,21 +169,21 @@ SELECT b.id, d.digest, b.path, b.size, b.small, b.damaged
 FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.digest;
 
 CREATE TABLE bootstrap_tokens (
-    -- What lets one node into one project, once. Tokens that are over leave
-    -- when a later one is made in their project, and with their namespace.
+    -- A token admits one node to one project, once. Ended tokens are deleted when
+    -- a later one is made in their project, and with their namespace.
     id         TEXT PRIMARY KEY,              -- public; part of the token's text
     project    TEXT NOT NULL,                 -- a namespace
-    resource   TEXT NOT NULL,                 -- the provisioned resource it was made for; empty: a person's
+    resource   TEXT NOT NULL,                 -- the provisioned resource it was made for; empty: made for a person
     hash       TEXT NOT NULL,                 -- Argon2id of the secret part
-    state      TEXT NOT NULL CHECK (state IN ('issued', 'consumed', 'expired', 'revoked')),
+    state      TEXT NOT NULL CONSTRAINT bootstrap_tokens_state_check CHECK (state IN ('issued', 'consumed', 'expired', 'revoked')),
     created_at INTEGER NOT NULL,              -- Unix milliseconds, as all times here
     created_by TEXT NOT NULL,
     expires_at INTEGER NOT NULL,
-    ended_at   INTEGER NOT NULL DEFAULT 0,    -- when it ceased to be issued; 0: it is
-    nonce      TEXT UNIQUE,                   -- of the enrolment that consumed it
-    node       TEXT NOT NULL DEFAULT '',      -- name of the node that came by it
+    ended_at   INTEGER NOT NULL DEFAULT 0,    -- when its state stopped being issued; 0: it is issued
+    nonce      TEXT CONSTRAINT bootstrap_tokens_nonce_key UNIQUE, -- of the enrolment that consumed it
+    node       TEXT NOT NULL DEFAULT '',      -- name of the node that it admitted
     left_at    INTEGER NOT NULL DEFAULT 0,    -- when that node left; 0: it has not
-    left_how   TEXT NOT NULL DEFAULT ''       -- and how, in words
+    left_how   TEXT NOT NULL DEFAULT ''       -- how it left, for people
 ) STRICT;
 
 CREATE INDEX bootstrap_tokens_project_idx ON bootstrap_tokens (project, created_at, id);
@@ -182,7 +198,7 @@ CREATE TABLE changes (
     kind      TEXT NOT NULL,
     namespace TEXT NOT NULL,
     name      TEXT NOT NULL,
-    type      INTEGER NOT NULL CHECK (type IN (1, 2, 3)), -- created, updated, removed
+    type      INTEGER NOT NULL CONSTRAINT changes_type_check CHECK (type IN (1, 2, 3)), -- created, updated, removed
     previous  INTEGER,          -- revision of the state before; null: created
     body      BLOB              -- null: removed; the last body is at previous
 ) STRICT;
@@ -190,11 +206,11 @@ CREATE TABLE changes (
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
 
 CREATE TRIGGER repositories_follow_created_trigger AFTER INSERT ON changes
+-- A Repository has a row. A restored one gets its old row, with the content.
 WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.type = 1
 BEGIN
     INSERT INTO top_level_namespaces (name, created_at) VALUES (NEW.namespace, unixepoch() * 1000)
     ON CONFLICT (name) DO NOTHING;
-    -- One that is restored has its content back.
     UPDATE repositories SET
         path = CAST(NEW.body AS TEXT) ->> '$.spec.path', object_uid = NEW.uid, deleting = 0, removed_at = NULL
     WHERE path = (SELECT '@' || a.uid FROM archive a WHERE a.restored_as = NEW.uid LIMIT 1)
@@ -208,6 +224,7 @@ BEGIN
 END;
 
 CREATE TRIGGER repositories_follow_updated_trigger AFTER INSERT ON changes
+-- The row takes over what the spec says about collection.
 WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.type = 2
 BEGIN
     UPDATE repositories SET
@@ -217,20 +234,20 @@ BEGIN
 END;
 
 CREATE TABLE data_id (
-    -- One row, made at the first start with a registry. stored: the blob store
-    -- was seen to have the id. Before that the store may have none yet.
-    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    -- The id that the database shares with its blob store, so that a server
+    -- refuses the blob store of another database. One row, made at the first
+    -- start with a registry.
+    one    INTEGER PRIMARY KEY CONSTRAINT data_id_one_check CHECK (one = 1),
     id     TEXT NOT NULL,
-    stored INTEGER NOT NULL DEFAULT 0 -- boolean
+    stored INTEGER NOT NULL DEFAULT 0 -- boolean: the blob store has the id; before that it may have none yet
 ) STRICT;
 
 CREATE TABLE deleted_manifests (
-    -- Manifests that were deleted by their digest. Their blobs have a review of
-    -- their own, and until then they can be pushed again from here. Forgotten by
-    -- age.
-    repository_id INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    -- Manifests that were deleted by their digest. Until the reviews of their
+    -- blobs are due, undelete can push them again from here. Deleted by age.
+    repository_id INTEGER NOT NULL CONSTRAINT deleted_manifests_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     digest        TEXT NOT NULL,
-    media_type_id INTEGER NOT NULL REFERENCES media_types (id),
+    media_type_id INTEGER NOT NULL CONSTRAINT deleted_manifests_media_type_id_fkey REFERENCES media_types (id),
     payload       BLOB NOT NULL,
     deleted_at    INTEGER NOT NULL, -- Unix milliseconds
     PRIMARY KEY (repository_id, digest)
@@ -239,9 +256,9 @@ CREATE TABLE deleted_manifests (
 CREATE INDEX deleted_manifests_deleted_at_idx ON deleted_manifests (deleted_at);
 
 CREATE TABLE deleted_tags (
-    -- Tags that were deleted, or given to another manifest. What they pointed at
-    -- may be gone; then nothing comes of it. Forgotten by age.
-    repository_id INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    -- Tags that were deleted, or point at another manifest now. The manifest may
+    -- be gone; then they cannot be restored. Deleted by age.
+    repository_id INTEGER NOT NULL CONSTRAINT deleted_tags_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     name          TEXT NOT NULL,
     digest        TEXT NOT NULL,    -- of the manifest
     event         TEXT NOT NULL,    -- tag_delete, tag_switch or manifest_delete
@@ -266,9 +283,10 @@ CREATE TABLE dropped_references (
 CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
 CREATE TABLE gc_blob_review_queue (
-    -- Blobs that may be unused: every blob that nothing uses is here. See
-    -- package review for the columns.
+    -- Blobs that may be unused: every unused blob is here. See package review
+    -- for the columns.
     digest       TEXT PRIMARY KEY,
+    blob_id      INTEGER,          -- that of the blob when it was queued; null: look for it
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
     event        TEXT NOT NULL,
@@ -276,14 +294,14 @@ CREATE TABLE gc_blob_review_queue (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-, blob_id INTEGER /* that of the blob when it was queued; null: look for it */) STRICT;
+) STRICT;
 
 CREATE INDEX gc_blob_review_queue_review_after_idx ON gc_blob_review_queue (review_after);
 
 CREATE TABLE gc_blobs_configurations (
     -- Which manifests, of any repository, use a blob as their configuration.
-    -- Kept by triggers.
-    blob_id                INTEGER NOT NULL REFERENCES blobs (id),
+    -- Written by triggers. Its foreign key keeps a blob that is in use.
+    blob_id                INTEGER NOT NULL CONSTRAINT gc_blobs_configurations_blob_id_fkey REFERENCES blobs (id),
     manifest_id            INTEGER NOT NULL,
     top_level_namespace_id INTEGER NOT NULL,
     repository_id          INTEGER NOT NULL,
@@ -291,8 +309,9 @@ CREATE TABLE gc_blobs_configurations (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE gc_blobs_layers (
-    -- Which layers, of any repository, are a blob. Kept by triggers.
-    blob_id                INTEGER NOT NULL REFERENCES blobs (id),
+    -- Which layers, of any repository, are a blob. Written by triggers. Its
+    -- foreign key keeps a blob that is in use.
+    blob_id                INTEGER NOT NULL CONSTRAINT gc_blobs_layers_blob_id_fkey REFERENCES blobs (id),
     layer_id               INTEGER NOT NULL,
     top_level_namespace_id INTEGER NOT NULL,
     repository_id          INTEGER NOT NULL,
@@ -306,6 +325,11 @@ FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'ex
 CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, 0 AS blob_id, '' AS event, 0 AS together;
 
 CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
+-- Puts a blob under review; a review that has begun is repeated. The later time
+-- wins: each event, and each existence check, says "not before". Blobs with the
+-- same value of together get the same random delay: the blobs of a deleted
+-- manifest lie together, so in a large registry their pages are read and written
+-- once, not once for each.
 BEGIN
     INSERT INTO gc_blob_review_queue (digest, blob_id, review_after, review_count, event, created_at)
     SELECT NEW.digest, NEW.blob_id, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
@@ -319,6 +343,7 @@ END;
 CREATE VIEW gc_enqueue_manifest AS SELECT 0 AS id, '' AS event;
 
 CREATE TRIGGER gc_enqueue_manifest_trigger INSTEAD OF INSERT ON gc_enqueue_manifest
+-- Puts a manifest under review, if it exists.
 BEGIN
     INSERT INTO gc_manifest_review_queue
         (manifest, top_level_namespace_id, repository_id, manifest_id, review_after, review_count, event, created_at)
@@ -337,6 +362,8 @@ END;
 CREATE VIEW gc_enqueue_unlink AS SELECT '' AS path, 0 AS size, '' AS event;
 
 CREATE TRIGGER gc_enqueue_unlink_trigger INSTEAD OF INSERT ON gc_enqueue_unlink
+-- Queues a path for the unlinker, with a delay: requests that have just read the
+-- path may still open it.
 BEGIN
     INSERT INTO gc_unlink_queue (path, size, review_after, review_count, event, created_at)
     SELECT NEW.path, NEW.size, d.now + d.value + abs(random() % (1 + min(d.value / 10, 60000))), 0, NEW.event, d.now
@@ -345,8 +372,8 @@ BEGIN
 END;
 
 CREATE TABLE gc_manifest_review_queue (
-    -- Manifests that nothing may keep: every manifest that nothing keeps is
-    -- here. See package review for the columns.
+    -- Manifests that may be unused: every manifest without tag, list and subject
+    -- is here. See package review for the columns.
     manifest               TEXT PRIMARY KEY, -- repository id, @, digest; the ids beside it are for people
     top_level_namespace_id INTEGER NOT NULL DEFAULT 0,
     repository_id          INTEGER NOT NULL DEFAULT 0,
@@ -363,8 +390,8 @@ CREATE TABLE gc_manifest_review_queue (
 CREATE INDEX gc_manifest_review_queue_review_after_idx ON gc_manifest_review_queue (review_after);
 
 CREATE TABLE gc_object_reviews (
-    -- Objects, and uids of objects that are gone, that the collector must look
-    -- at: see package review for the columns, package gc for the events.
+    -- Objects, and uids of objects that are gone, that the collector must
+    -- review: see package review for the columns, package gc for the events.
     uid          TEXT PRIMARY KEY,
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
@@ -378,8 +405,8 @@ CREATE TABLE gc_object_reviews (
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
 
 CREATE TABLE gc_repository_review_queue (
-    -- Repositories that were removed: their content goes when they can no longer
-    -- be restored. See package review for the columns.
+    -- Repositories that were removed: their content is deleted when they can no
+    -- longer be restored. See package review for the columns.
     uid          TEXT PRIMARY KEY, -- of the Repository
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
@@ -393,14 +420,15 @@ CREATE TABLE gc_repository_review_queue (
 CREATE INDEX gc_repository_review_queue_review_after_idx ON gc_repository_review_queue (review_after);
 
 CREATE TABLE gc_review_after_defaults (
-    -- How long after an event its subject is reviewed. existence_check is the
-    -- least there is for blobs and manifests: what a client was told exists
-    -- stays for so long.
+    -- The delay from an event to the review of its subject. existence_check is
+    -- the minimum for blobs and manifests: what a client was told exists stays
+    -- for that long.
     event TEXT PRIMARY KEY,
-    value INTEGER NOT NULL CHECK (value >= 0) -- milliseconds; a tenth of it, a minute at most, is added by chance
+    value INTEGER NOT NULL CONSTRAINT gc_review_after_defaults_value_check CHECK (value >= 0) -- milliseconds; a random part is added: up to a tenth, at most a minute
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER gc_review_after_defaults_keep BEFORE DELETE ON gc_review_after_defaults
+-- Without its row an event would not be tracked.
 BEGIN
     SELECT raise(ABORT, 'an event needs its row: set its value');
 END;
@@ -412,22 +440,22 @@ BEGIN
 END;
 
 CREATE TABLE gc_settings (
-    -- Switches that the triggers read. signatures: the tags of cosign go with
-    -- their image.
+    -- Switches that the triggers read. signatures: the tags of cosign are deleted
+    -- with their image.
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL -- boolean
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE gc_state (
     -- The collector's persisted switch: one row.
-    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    one    INTEGER PRIMARY KEY CONSTRAINT gc_state_one_check CHECK (one = 1),
     paused INTEGER NOT NULL, -- boolean
     reason TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE gc_unlink_queue (
-    -- Paths of the blob store that no row names any more: their bytes are to
-    -- be removed. See package review for the columns.
+    -- Paths of the blob store that no row names any more: the unlinker removes
+    -- their bytes. See package review for the columns.
     path         TEXT PRIMARY KEY,
     size         INTEGER NOT NULL DEFAULT 0, -- bytes, as far as known
     review_after INTEGER NOT NULL, -- Unix milliseconds
@@ -442,19 +470,20 @@ CREATE TABLE gc_unlink_queue (
 CREATE INDEX gc_unlink_queue_review_after_idx ON gc_unlink_queue (review_after);
 
 CREATE TABLE layers (
-    -- Which blobs a manifest holds, its configuration apart. A layer that
+    -- Which blobs a manifest holds, except its configuration. A layer that
     -- must not be distributed is here only if its blob is.
     id                     INTEGER PRIMARY KEY,
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL, -- goes with its manifests
-    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL, -- deleted with its manifest
+    manifest_id            INTEGER NOT NULL CONSTRAINT layers_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
     blob_id                INTEGER NOT NULL, -- refers to blobs by gc_blobs_layers
-    media_type_id          INTEGER NOT NULL REFERENCES media_types (id),
+    media_type_id          INTEGER NOT NULL CONSTRAINT layers_media_type_id_fkey REFERENCES media_types (id),
     size                   INTEGER NOT NULL,
-    UNIQUE (manifest_id, blob_id)
+    CONSTRAINT layers_manifest_id_blob_id_key UNIQUE (manifest_id, blob_id)
 ) STRICT;
 
 CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
+-- The layers of a deleted manifest are reviewed.
 BEGIN
     DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
     INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
@@ -462,6 +491,7 @@ BEGIN
 END;
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
+-- A manifest uses its layers.
 BEGIN
     INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
     VALUES (NEW.blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
@@ -471,10 +501,10 @@ END;
 CREATE TABLE manifest_references (
     -- Which manifests a list holds.
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    parent_id              INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
-    -- Deferred: a repository goes with all its manifests, in any order.
-    child_id               INTEGER NOT NULL REFERENCES manifests (id) DEFERRABLE INITIALLY DEFERRED,
+    repository_id          INTEGER NOT NULL CONSTRAINT manifest_references_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    parent_id              INTEGER NOT NULL CONSTRAINT manifest_references_parent_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
+    -- Deferred: a repository is deleted with all its manifests, in any order.
+    child_id               INTEGER NOT NULL CONSTRAINT manifest_references_child_id_fkey REFERENCES manifests (id) DEFERRABLE INITIALLY DEFERRED,
     PRIMARY KEY (parent_id, child_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -483,6 +513,7 @@ CREATE INDEX manifest_references_child_id_idx ON manifest_references (child_id);
 CREATE INDEX manifest_references_repository_id_idx ON manifest_references (repository_id);
 
 CREATE TRIGGER gc_track_deleted_manifest_lists_trigger AFTER DELETE ON manifest_references
+-- The manifests of a deleted list are reviewed.
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.child_id, 'manifest_list_delete');
 END;
@@ -491,22 +522,24 @@ CREATE TABLE manifests (
     -- Manifests and manifest lists, each in its repository.
     id                          INTEGER PRIMARY KEY AUTOINCREMENT,
     top_level_namespace_id      INTEGER NOT NULL,
-    repository_id               INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    repository_id               INTEGER NOT NULL CONSTRAINT manifests_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     digest                      TEXT NOT NULL,
-    media_type_id               INTEGER NOT NULL REFERENCES media_types (id),
+    media_type_id               INTEGER NOT NULL CONSTRAINT manifests_media_type_id_fkey REFERENCES media_types (id),
     artifact_type               TEXT,     -- what referrers are filtered by; null: none
     subject_digest              TEXT,     -- need not exist; null: none
-    configuration_media_type_id INTEGER REFERENCES media_types (id),
+    configuration_media_type_id INTEGER CONSTRAINT manifests_configuration_media_type_id_fkey REFERENCES media_types (id),
+    configuration_blob_id       INTEGER,  -- null: none; refers to blobs by gc_blobs_configurations
     total_size                  INTEGER NOT NULL, -- of configuration and layers
-    payload                     BLOB NOT NULL,    -- byte for byte as it came
-    created_at                  INTEGER NOT NULL, configuration_blob_id INTEGER /* null: none; refers to blobs by gc_blobs_configurations */, -- Unix milliseconds
-    UNIQUE (repository_id, digest)
+    payload                     BLOB NOT NULL,    -- byte for byte as the client sent it
+    created_at                  INTEGER NOT NULL, -- Unix milliseconds
+    CONSTRAINT manifests_repository_id_digest_key UNIQUE (repository_id, digest)
 ) STRICT;
 
 CREATE INDEX manifests_repository_id_subject_digest_idx ON manifests (repository_id, subject_digest, digest)
     WHERE subject_digest IS NOT NULL;
 
 CREATE TRIGGER gc_track_configuration_blobs_trigger AFTER INSERT ON manifests
+-- A manifest uses its configuration, if it has one.
 WHEN NEW.configuration_blob_id IS NOT NULL
 BEGIN
     INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
@@ -515,6 +548,7 @@ BEGIN
 END;
 
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
+-- The configuration of a deleted manifest is reviewed.
 WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
     DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
@@ -523,6 +557,8 @@ BEGIN
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
+-- Not in GitLab's registry: the referrers of a deleted manifest are reviewed, and
+-- the tags that cosign made for it are deleted.
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event)
     SELECT m.id, 'subject_delete' FROM manifests m
@@ -534,11 +570,14 @@ BEGIN
 END;
 
 CREATE TRIGGER gc_track_manifest_uploads_again_trigger AFTER UPDATE ON manifests
+-- As gc_track_manifest_uploads_trigger.
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
 END;
 
 CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT ON manifests
+-- An uploaded manifest is reviewed, the first time and each time again: its tag,
+-- list or subject may never come.
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
 END;
@@ -546,11 +585,11 @@ END;
 CREATE TABLE media_types (
     -- Written once each and never removed: there are few.
     id         INTEGER PRIMARY KEY,
-    media_type TEXT NOT NULL UNIQUE
+    media_type TEXT NOT NULL CONSTRAINT media_types_media_type_key UNIQUE
 ) STRICT;
 
 CREATE TABLE mesh_node_reviews (
-    -- Nodes that are to be looked at: see package review for the columns,
+    -- Nodes that are to be reviewed: see package review for the columns,
     -- package mesh for the events.
     uid          TEXT PRIMARY KEY,
     review_after INTEGER NOT NULL,
@@ -565,22 +604,22 @@ CREATE TABLE mesh_node_reviews (
 CREATE INDEX mesh_node_reviews_review_after_idx ON mesh_node_reviews (review_after);
 
 CREATE TABLE mesh_nodes (
-    -- The nodes of the mesh. One that is here is registered.
+    -- The nodes of the mesh. A node is registered while it has a row.
     uid         TEXT PRIMARY KEY,             -- of its object
     project     TEXT NOT NULL,
     name        TEXT NOT NULL,
-    token       TEXT NOT NULL UNIQUE,         -- bootstrap_tokens.id; unique: a token lets in one node
+    token       TEXT NOT NULL CONSTRAINT mesh_nodes_token_key UNIQUE, -- bootstrap_tokens.id; unique: a token admits one node
     credential  BLOB NOT NULL,                -- SHA-256 of its secret
     enrolled_at INTEGER NOT NULL,
     last_seen   INTEGER NOT NULL,
-    ready       INTEGER NOT NULL CHECK (ready IN (0, 1)) -- what its object says
+    ready       INTEGER NOT NULL CONSTRAINT mesh_nodes_ready_check CHECK (ready IN (0, 1)) -- as in its object's status
 ) STRICT;
 
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 
 CREATE TABLE object_expiries (
-    -- When objects are to be removed without a request. A row may outlive its
-    -- object: then it goes when it is due.
+    -- When objects are removed without a request. A row may outlive its object:
+    -- then it is deleted when it is due.
     object     INTEGER PRIMARY KEY, -- objects.id
     expires_at INTEGER NOT NULL     -- Unix milliseconds
 ) STRICT;
@@ -590,20 +629,27 @@ CREATE INDEX object_expiries_expires_at_idx ON object_expiries (expires_at);
 CREATE TABLE objects (
     -- The objects that exist: a narrow head each. The body is in changes, at
     -- the head's revision.
-    id            INTEGER PRIMARY KEY, -- the revision of its creation
-    uid           TEXT NOT NULL UNIQUE,
-    kind          TEXT NOT NULL,       -- storage name: deployments.apps
-    namespace     TEXT NOT NULL,       -- empty: cluster-scoped
-    name          TEXT NOT NULL,
-    revision      INTEGER NOT NULL,
-    deletion_time INTEGER,             -- Unix seconds; null: not being deleted
-    grace_seconds INTEGER, finalizing INTEGER NOT NULL DEFAULT 0, deletion_actor TEXT, deletion_cascade TEXT, deletion_requester TEXT,
-    UNIQUE (kind, namespace, name)
+    id                 INTEGER PRIMARY KEY, -- the revision of its creation
+    uid                TEXT NOT NULL CONSTRAINT objects_uid_key UNIQUE,
+    kind               TEXT NOT NULL,       -- storage name: deployments.apps
+    namespace          TEXT NOT NULL,       -- empty: cluster-scoped
+    name               TEXT NOT NULL,
+    revision           INTEGER NOT NULL,
+    deletion_time      INTEGER,             -- Unix seconds; null: not being deleted
+    grace_seconds      INTEGER,
+    finalizing         INTEGER NOT NULL DEFAULT 0, -- the collector's tasks that a DELETING object waits for: 1 orphan its dependents, 2 delete them first, 4 empty the namespace
+    deletion_actor     TEXT,                -- who asked for the deletion of a DELETING object
+    deletion_cascade   TEXT,                -- the cascade that a DELETING object is part of; null: its own, named by its uid
+    deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
+    CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 
-CREATE INDEX objects_finalizing_idx ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;
+CREATE INDEX objects_finalizing_idx
+    -- The objects that wait for the collector, for its scan: few rows.
+    ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;
 
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
+-- As objects_declared_track.
 WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -614,6 +660,9 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
+-- The reconcile loop looks at a resource that is declared, is to be deleted, or
+-- whose object was removed without its finalizer. The loop itself writes the
+-- status of the object, so a status does not bring it back.
 WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev'
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -624,6 +673,8 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_deleting_track AFTER UPDATE OF deletion_time ON objects
+-- An object that is DELETING and waits for the collector is reviewed after every
+-- change to it.
 WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
@@ -634,12 +685,17 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_disowned AFTER DELETE ON objects
+-- The references of a removed object are deleted with it. Sets of objects lose
+-- theirs before, in one statement; this is for the others.
 WHEN EXISTS (SELECT 1 FROM owners w WHERE w.dependent = OLD.id)
 BEGIN
     DELETE FROM owners WHERE dependent = OLD.id;
 END;
 
 CREATE TRIGGER objects_left_namespace_track AFTER DELETE ON objects
+-- A terminating namespace is reviewed after each removal of an object in it. A
+-- row that is already queued like this is not written again: a cascade removes
+-- many objects.
 WHEN OLD.namespace <> '' AND EXISTS (
     SELECT 1 FROM objects n
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = OLD.namespace AND n.deletion_time IS NOT NULL)
@@ -654,6 +710,8 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE OF deletion_time ON objects
+-- A terminating namespace is also reviewed, for its conditions, when a DELETING
+-- object in it changes.
 WHEN NEW.deletion_time IS NOT NULL AND NEW.namespace <> '' AND EXISTS (
     SELECT 1 FROM objects n
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace AND n.deletion_time IS NOT NULL)
@@ -667,6 +725,7 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_mesh_deleting_track AFTER UPDATE OF deletion_time ON objects
+-- A node whose object is being deleted is drained.
 WHEN NEW.kind = 'meshnodes.mesh.exeunt.dev' AND NEW.deletion_time IS NOT NULL
 BEGIN
     INSERT INTO mesh_node_reviews (uid, review_after, review_count, event, created_at)
@@ -678,6 +737,7 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_mesh_removed_track AFTER DELETE ON objects
+-- A node whose object was removed by force is no longer a node.
 WHEN OLD.kind = 'meshnodes.mesh.exeunt.dev'
 BEGIN
     INSERT INTO mesh_node_reviews (uid, review_after, review_count, event, created_at)
@@ -689,12 +749,17 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_project_removed_track AFTER DELETE ON objects
+-- Tokens are deleted with their project: a later one of the same name is another
+-- project.
 WHEN OLD.kind = 'namespaces'
 BEGIN
     DELETE FROM bootstrap_tokens WHERE project = OLD.name;
 END;
 
 CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
+-- A removed owner is reviewed if it has dependents. Its row proves that the owner
+-- existed and is gone, also after its kind is gone: the event says so, and
+-- whether the owner was in a namespace.
 WHEN EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid)
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
@@ -705,6 +770,7 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
+-- As objects_declared_track.
 WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -715,12 +781,16 @@ BEGIN
 END;
 
 CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
+-- Pushes to a Repository that is being deleted are refused.
 WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
 BEGIN
     UPDATE repositories SET deleting = 1 WHERE object_uid = NEW.uid;
 END;
 
 CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON objects
+-- Clients cannot reach the content of a removed Repository. A hold stops
+-- collection, not this deletion. While the archive has the object, the review
+-- comes after an hour, in case the archive's own trigger was missed.
 WHEN OLD.kind = 'repositories.registry.exeunt.dev'
 BEGIN
     INSERT INTO gc_repository_review_queue (uid, review_after, review_count, event, created_at)
@@ -742,23 +812,31 @@ BEGIN
 END;
 
 CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
+-- Pushes to a namespace that is being deleted are refused.
 WHEN NEW.kind = 'namespaces' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
 BEGIN
     UPDATE top_level_namespaces SET deleting = 1 WHERE name = NEW.name;
 END;
 
 CREATE TABLE owners (
-    -- metadata.ownerReferences of the objects that exist. The owner may not.
-    dependent  INTEGER NOT NULL,
-    owner_uid  TEXT NOT NULL,
-    blocking   INTEGER NOT NULL, -- boolean: blockOwnerDeletion
-    controller INTEGER NOT NULL, owner_group TEXT NOT NULL DEFAULT '', owner_kind TEXT NOT NULL DEFAULT '', owner_name TEXT NOT NULL DEFAULT '', -- boolean
+    -- metadata.ownerReferences of the objects that exist. The owner may not
+    -- exist. A trigger of objects removes the rows of a removed object: a foreign
+    -- key would make a temporary table for every removed object.
+    dependent   INTEGER NOT NULL,        -- objects.id
+    owner_uid   TEXT NOT NULL,
+    blocking    INTEGER NOT NULL,        -- boolean: blockOwnerDeletion
+    controller  INTEGER NOT NULL,        -- boolean
+    owner_group TEXT NOT NULL DEFAULT '', -- without a version: all versions of a kind are the same objects
+    owner_kind  TEXT NOT NULL DEFAULT '',
+    owner_name  TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (dependent, owner_uid)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX owners_owner_uid_idx ON owners (owner_uid);
 
 CREATE TRIGGER owners_added_track AFTER INSERT ON owners
+-- A reference to an owner that does not exist, or that waits for its dependents,
+-- puts that owner under review. The event of a removed owner stays: it is proof.
 WHEN NOT EXISTS (
     SELECT 1 FROM objects o WHERE o.uid = NEW.owner_uid AND (o.deletion_time IS NULL OR o.finalizing & 2 = 0))
 BEGIN
@@ -771,6 +849,10 @@ BEGIN
 END;
 
 CREATE TRIGGER owners_foreign_track AFTER INSERT ON owners
+-- A reference puts its dependent under review if the object with its uid is in
+-- another namespace, or has another name or kind. Only the definition of a kind
+-- knows its plural, so the trigger accepts the regular plurals. With an irregular
+-- plural the review finds that nothing is wrong.
 WHEN EXISTS (
     SELECT 1 FROM objects o, objects d
     WHERE o.uid = NEW.owner_uid AND d.id = NEW.dependent AND (
@@ -790,6 +872,8 @@ BEGIN
 END;
 
 CREATE TRIGGER owners_removed_track AFTER DELETE ON owners
+-- An owner that waits for its dependents is reviewed when a blocking dependent is
+-- removed, or drops its reference.
 WHEN OLD.blocking = 1 AND EXISTS (
     SELECT 1 FROM objects o WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0)
 BEGIN
@@ -804,9 +888,9 @@ END;
 CREATE TABLE provisioned_resource_outbox (
     -- Events, in order for each resource.
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
-    token       TEXT NOT NULL UNIQUE, -- at most one event of a sort in a life
+    token       TEXT NOT NULL CONSTRAINT provisioned_resource_outbox_token_key UNIQUE, -- at most one event of each type in a life
     resource_id TEXT NOT NULL,
-    event_type  TEXT NOT NULL CHECK (event_type IN (
+    event_type  TEXT NOT NULL CONSTRAINT provisioned_resource_outbox_token_event_type_check CHECK (event_type IN (
         'broker.ProvisionedResourceRequested', 'broker.ProvisionedResourceReady', 'broker.ProvisionedResourceFailed',
         'broker.ProvisionedResourceDeleting', 'broker.ProvisionedResourceDeleted')),
     payload     TEXT NOT NULL,    -- JSON
@@ -816,6 +900,7 @@ CREATE TABLE provisioned_resource_outbox (
 CREATE INDEX provisioned_resource_outbox_resource_id_idx ON provisioned_resource_outbox (resource_id, sequence);
 
 CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON provisioned_resource_outbox
+-- An event is published as soon as it is committed.
 BEGIN
     INSERT INTO provisioned_resource_outbox_reviews (resource_id, review_after, review_count, event, created_at)
     VALUES (NEW.resource_id, 0, 0, 'emitted', unixepoch() * 1000)
@@ -840,13 +925,13 @@ CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON provisioned
 
 CREATE TABLE provisioned_resource_published (
     -- Which events have reached which sink.
-    token TEXT NOT NULL REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
+    token TEXT NOT NULL CONSTRAINT provisioned_resource_published_token_fkey REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
     sink  TEXT NOT NULL,
     PRIMARY KEY (token, sink)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE provisioned_resource_reviews (
-    -- Resources that the loop must look at: see package review for the columns.
+    -- Resources that the reconcile loop must look at: see package review for the columns.
     id           TEXT PRIMARY KEY,
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
@@ -874,20 +959,25 @@ CREATE TABLE provisioned_resources (
     deadline                    INTEGER NOT NULL, -- milliseconds
     request_digest              TEXT NOT NULL,
     phase                       TEXT NOT NULL
+        CONSTRAINT provisioned_resources_status_check
         CHECK (phase IN ('Pending', 'Provisioning', 'Enrolling', 'Ready', 'Failed', 'Deregistering', 'Deprovisioning', 'Deleted')),
     phase_since                 INTEGER NOT NULL, -- Unix milliseconds
     token_id                    TEXT NOT NULL,    -- empty: none bound yet
     created_at                  INTEGER NOT NULL, -- Unix milliseconds
     converge_started_at         INTEGER NOT NULL, -- Unix milliseconds
     deletion_requested_at       INTEGER,          -- Unix milliseconds; null: never
-    round_token                 TEXT NOT NULL,    -- whose round it is; empty: nobody's
+    round_token                 TEXT NOT NULL,    -- of the replica whose round it is; empty: none
     round_until                 INTEGER NOT NULL, -- Unix milliseconds
-    CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
+    CONSTRAINT provisioned_resources_deletion_requested_at_check
+        CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
 ) STRICT;
 
-CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
+CREATE UNIQUE INDEX provisioned_resources_project_name_idx
+    -- A name is free again when the resource that had it is Deleted.
+    ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
 
 CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON provisioned_resources
+-- The loop looks at once at a resource that is new or has reached another phase.
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
     VALUES (NEW.id, 0, 0, 'created', unixepoch() * 1000)
@@ -907,22 +997,28 @@ BEGIN
 END;
 
 CREATE TABLE repositories (
-    -- What can be pushed to and pulled from. Everything below goes with it.
+    -- What clients push to and pull from. All content is deleted with it.
     id                     INTEGER PRIMARY KEY AUTOINCREMENT,
-    top_level_namespace_id INTEGER NOT NULL REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
-    path                   TEXT NOT NULL UNIQUE, -- the whole name: shop/web
-    created_at             INTEGER NOT NULL      -- Unix milliseconds
-, gc_hold INTEGER NOT NULL DEFAULT 0, gc_delay INTEGER CHECK (gc_delay >= 0), object_uid TEXT, deleting INTEGER NOT NULL DEFAULT 0, removed_at INTEGER) STRICT;
+    top_level_namespace_id INTEGER NOT NULL
+        CONSTRAINT repositories_top_level_namespace_id_fkey REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
+    path                   TEXT NOT NULL CONSTRAINT repositories_path_key UNIQUE, -- the whole name: shop/web
+    created_at             INTEGER NOT NULL,           -- Unix milliseconds
+    gc_hold                INTEGER NOT NULL DEFAULT 0, -- boolean: nothing of this repository is collected
+    gc_delay               INTEGER CONSTRAINT repositories_gc_delay_check CHECK (gc_delay >= 0), -- milliseconds from an event to the review of its manifest; null: the default of the event
+    object_uid             TEXT,                       -- of its Repository; null: not made yet
+    deleting               INTEGER NOT NULL DEFAULT 0, -- boolean: pushes are refused
+    removed_at             INTEGER                     -- Unix milliseconds; null: the Repository exists. The path of a removed one is @ and the uid, which no request can ask for
+) STRICT;
 
 CREATE UNIQUE INDEX repositories_object_uid_idx ON repositories (object_uid) WHERE object_uid IS NOT NULL;
 
 CREATE INDEX repositories_top_level_namespace_id_idx ON repositories (top_level_namespace_id);
 
 CREATE TABLE repository_blobs (
-    -- Which blobs a repository may hand out: pushed or mounted there.
+    -- Which blobs a repository may serve: pushed or mounted there.
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    blob_id                INTEGER NOT NULL REFERENCES blobs (id) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL CONSTRAINT repository_blobs_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    blob_id                INTEGER NOT NULL CONSTRAINT repository_blobs_blob_id_fkey REFERENCES blobs (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
     PRIMARY KEY (repository_id, blob_id)
 ) STRICT, WITHOUT ROWID;
@@ -931,14 +1027,15 @@ CREATE INDEX repository_blobs_blob_id_idx ON repository_blobs (blob_id);
 
 CREATE TABLE revision (
     -- The counter of the object log: one row.
-    one       INTEGER PRIMARY KEY CHECK (one = 1),
-    current   INTEGER NOT NULL, -- the newest revision
-    compacted INTEGER NOT NULL  -- states before this revision are gone
-, archived INTEGER NOT NULL DEFAULT 0) STRICT;
+    one       INTEGER PRIMARY KEY CONSTRAINT revision_one_check CHECK (one = 1),
+    current   INTEGER NOT NULL,          -- the newest revision
+    compacted INTEGER NOT NULL,          -- states before this revision are gone
+    archived  INTEGER NOT NULL DEFAULT 0 -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
+) STRICT;
 
 CREATE TABLE seal_keys (
     -- The keys that may have sealed a body. A server without one of them is
-    -- refused while a body needs it.
+    -- refused while a body needs it. See docs/spec/sealing.md.
     name        TEXT PRIMARY KEY,
     check_value BLOB NOT NULL,             -- a known text, sealed with the key
     sealing     INTEGER NOT NULL DEFAULT 0 -- boolean: every replica seals with this one
@@ -952,16 +1049,17 @@ CREATE TABLE sealed_kinds (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE small_blobs (
-    -- The bytes of small blobs. They go with their row.
-    blob_id INTEGER PRIMARY KEY REFERENCES blobs (id) ON DELETE CASCADE,
+    -- The bytes of small blobs. One transaction writes row and bytes, so they
+    -- need no file, no sync of their own and no unlinking.
+    blob_id INTEGER PRIMARY KEY CONSTRAINT small_blobs_blob_id_fkey REFERENCES blobs (id) ON DELETE CASCADE,
     content BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE tags (
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL CONSTRAINT tags_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     name                   TEXT NOT NULL,
-    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    manifest_id            INTEGER NOT NULL CONSTRAINT tags_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
     updated_at             INTEGER NOT NULL, -- Unix milliseconds; when it was last pushed
     PRIMARY KEY (repository_id, name)
@@ -970,17 +1068,22 @@ CREATE TABLE tags (
 CREATE INDEX tags_manifest_id_idx ON tags (manifest_id);
 
 CREATE TRIGGER gc_track_deleted_tags_trigger AFTER DELETE ON tags
+-- A manifest that lost a tag is reviewed, if it still exists.
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.manifest_id, 'tag_delete');
 END;
 
 CREATE TRIGGER gc_track_switched_tags_trigger AFTER UPDATE OF manifest_id ON tags
+-- A manifest whose tag now points at another manifest is reviewed.
 WHEN OLD.manifest_id <> NEW.manifest_id
 BEGIN
     INSERT INTO gc_enqueue_manifest (id, event) VALUES (OLD.manifest_id, 'tag_switch');
 END;
 
 CREATE TRIGGER tags_deleted_remember_trigger AFTER DELETE ON tags
+-- A tag that was deleted can be restored. For a tag that is deleted with its
+-- manifest, the statement that deletes the manifest writes the row; a tag that is
+-- deleted with its repository gets none.
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
     SELECT OLD.repository_id, OLD.name, m.digest, 'tag_delete', CAST(unixepoch('subsec') * 1000 AS INTEGER)
@@ -989,6 +1092,7 @@ BEGIN
 END;
 
 CREATE TRIGGER tags_switched_remember_trigger AFTER UPDATE OF manifest_id ON tags
+-- A tag that points at another manifest now can be pointed back.
 WHEN OLD.manifest_id <> NEW.manifest_id
 BEGIN
     INSERT INTO deleted_tags (repository_id, name, digest, event, deleted_at)
@@ -998,9 +1102,10 @@ BEGIN
 END;
 
 CREATE TABLE top_level_namespaces (
-    -- The first component of the paths of repositories. Goes when the API
-    -- namespace does.
+    -- The first component of the paths of repositories. Deleted with the API
+    -- namespace.
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
-    name       TEXT NOT NULL UNIQUE,
-    created_at INTEGER NOT NULL -- Unix milliseconds
-, deleting INTEGER NOT NULL DEFAULT 0) STRICT;
+    name       TEXT NOT NULL CONSTRAINT top_level_namespaces_name_key UNIQUE,
+    created_at INTEGER NOT NULL,          -- Unix milliseconds
+    deleting   INTEGER NOT NULL DEFAULT 0 -- boolean: the API namespace is Terminating
+) STRICT;

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -101,6 +102,13 @@ func apply(ctx context.Context, tx *sql.Tx, step schema.Migration) error {
 	return nil
 }
 
+// Versions before the first release had other steps: the second was "collect",
+// which is the third step now. No migration leads from those databases to these.
+const (
+	oldNumber = 2
+	oldName   = "collect"
+)
+
 // pending returns the steps that have not run. It fails if the database has steps
 // that this program does not know.
 func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schema.Migration, error) {
@@ -119,6 +127,10 @@ func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schem
 		if number > len(steps) {
 			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version or a backup",
 				number, name, len(steps))
+		}
+		if number == oldNumber && name == oldName {
+			return nil, errors.New("a version from before the first release made this database, and there is no migration from those versions: " +
+				"start with a new database, or use the version that made it")
 		}
 		if number != done+1 || steps[done].Name != name {
 			return nil, fmt.Errorf("the database has step %d (%s) where this program has step %d (%s): it belongs to something else",

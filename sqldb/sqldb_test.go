@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,43 @@ func TestOpenRefusesAnotherSchema(t *testing.T) {
 						t.Errorf("got error %v", err)
 					}
 				})
+			}
+		})
+	}
+}
+
+// TestOpenRefusesTheOldNumbering: a database from before the first release is
+// refused with its remedy, and stays as it is.
+func TestOpenRefusesTheOldNumbering(t *testing.T) {
+	const (
+		names = `objects collect archive registry registry_collect broker mesh collect_sets repository_objects registry_undelete small_blobs
+			upload_state registry_lock_order scan damaged_blobs lighter_triggers enqueue_sets has_dependents review_sets restrict_blobs
+			blob_ids review_together blob_digests data_id sealed event_ttl owner_identity archive_actors`
+		want = "before the first release made this database, and there is no migration from those versions: start with a new database"
+		list = `SELECT coalesce(string_agg(number || ' ' || name, ', '), '') FROM (SELECT number, name FROM migrations ORDER BY number) AS s`
+	)
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			database := dbtest.Open(t, engine)
+			db := dbtest.Connect(t, database)
+			exec(t, db, "DELETE FROM migrations")
+			for i, name := range strings.Fields(names) {
+				exec(t, db, fmt.Sprintf("INSERT INTO migrations (number, name) VALUES (%d, '%s')", i+1, name))
+			}
+			var before, after string
+			if _, err := db.Row(t.Context(), list, nil, &before); err != nil {
+				t.Fatal(err)
+			}
+			again, err := sqldb.Open(t.Context(), database)
+			if err == nil {
+				_ = again.Close()
+				t.Fatal("opened")
+			}
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v", err)
+			}
+			if _, err := db.Row(t.Context(), list, nil, &after); err != nil || after != before {
+				t.Errorf("the steps were %s, and are %s: %v", before, after, err)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
--- Provisioned resources, the events of their lives, and the queues of the two
--- who work on them: the loop and the publisher.
+-- Provisioned resources, their events, and the queues of the two loops that work
+-- on them: the reconcile loop and the publisher.
 
 CREATE TABLE provisioned_resources (
     id                          text COLLATE "C" PRIMARY KEY,
@@ -16,6 +16,7 @@ CREATE TABLE provisioned_resources (
     deadline                    bigint NOT NULL,
     request_digest              text NOT NULL,
     phase                       text NOT NULL
+        CONSTRAINT provisioned_resources_status_check
         CHECK (phase IN ('Pending', 'Provisioning', 'Enrolling', 'Ready', 'Failed', 'Deregistering', 'Deprovisioning', 'Deleted')),
     phase_since                 bigint NOT NULL,
     token_id                    text NOT NULL,
@@ -24,36 +25,37 @@ CREATE TABLE provisioned_resources (
     deletion_requested_at       bigint,
     round_token                 text NOT NULL,
     round_until                 bigint NOT NULL,
-    CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
+    CONSTRAINT provisioned_resources_deletion_requested_at_check
+        CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
 );
 COMMENT ON TABLE provisioned_resources IS 'Provisioned resources. Times are Unix milliseconds.';
 COMMENT ON COLUMN provisioned_resources.parameters IS 'JSON';
 COMMENT ON COLUMN provisioned_resources.deadline IS 'milliseconds';
 COMMENT ON COLUMN provisioned_resources.token_id IS 'empty: none bound yet';
 COMMENT ON COLUMN provisioned_resources.deletion_requested_at IS 'null: never';
-COMMENT ON COLUMN provisioned_resources.round_token IS 'whose round it is; empty: nobody''s';
+COMMENT ON COLUMN provisioned_resources.round_token IS 'of the replica whose round it is; empty: none';
 
 CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
-COMMENT ON INDEX provisioned_resources_project_name_idx IS 'A name is free again when its last holder is Deleted.';
+COMMENT ON INDEX provisioned_resources_project_name_idx IS 'A name is free again when the resource that had it is Deleted.';
 
 CREATE TABLE provisioned_resource_outbox (
     sequence    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    token       text COLLATE "C" NOT NULL UNIQUE,
+    token       text COLLATE "C" NOT NULL CONSTRAINT provisioned_resource_outbox_token_key UNIQUE,
     resource_id text COLLATE "C" NOT NULL,
-    event_type  text NOT NULL CHECK (event_type IN (
+    event_type  text NOT NULL CONSTRAINT provisioned_resource_outbox_token_event_type_check CHECK (event_type IN (
         'broker.ProvisionedResourceRequested', 'broker.ProvisionedResourceReady', 'broker.ProvisionedResourceFailed',
         'broker.ProvisionedResourceDeleting', 'broker.ProvisionedResourceDeleted')),
     payload     text NOT NULL,
     occurred_at bigint NOT NULL
 );
-COMMENT ON TABLE provisioned_resource_outbox IS 'Events, in order for each resource: whoever adds one has locked its resource.';
-COMMENT ON COLUMN provisioned_resource_outbox.token IS 'at most one event of a sort in a life';
+COMMENT ON TABLE provisioned_resource_outbox IS 'Events, in order for each resource: a transaction that adds one has locked its resource.';
+COMMENT ON COLUMN provisioned_resource_outbox.token IS 'at most one event of each type in a life';
 COMMENT ON COLUMN provisioned_resource_outbox.payload IS 'JSON';
 
 CREATE INDEX provisioned_resource_outbox_resource_id_idx ON provisioned_resource_outbox (resource_id, sequence);
 
 CREATE TABLE provisioned_resource_published (
-    token text COLLATE "C" NOT NULL REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
+    token text COLLATE "C" NOT NULL CONSTRAINT provisioned_resource_published_token_fkey REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
     sink  text COLLATE "C" NOT NULL,
     PRIMARY KEY (token, sink)
 );
@@ -69,7 +71,7 @@ CREATE TABLE provisioned_resource_reviews (
     claim_token  text,
     claim_until  bigint
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the loop must look at: see package review for the columns.';
+COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the reconcile loop must look at: see package review for the columns.';
 
 CREATE INDEX provisioned_resource_reviews_review_after_idx ON provisioned_resource_reviews (review_after);
 
@@ -94,7 +96,7 @@ CREATE FUNCTION broker_enqueue(subject text, cause text) RETURNS void LANGUAGE s
         review_after = least(q.review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL
 $$;
-COMMENT ON FUNCTION broker_enqueue IS 'Has the loop look at a resource; a look that has begun is repeated.';
+COMMENT ON FUNCTION broker_enqueue IS 'Puts a resource under review by the reconcile loop; a review that has begun is repeated.';
 
 CREATE FUNCTION broker_track_declaration() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -108,11 +110,11 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION broker_track_declaration IS 'The loop looks at a resource that is declared, is to be deleted, or whose object is gone without its finalizer. The status of an object is the loop''s own work, and does not bring it back.';
+COMMENT ON FUNCTION broker_track_declaration IS 'The reconcile loop looks at a resource that is declared, is to be deleted, or whose object was removed without its finalizer. The loop itself writes the status of the object, so a status does not bring it back.';
 CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
     FOR EACH ROW WHEN (NEW.kind = 'provisionedresources.provisioning.exeunt.dev')
     EXECUTE FUNCTION broker_track_declaration();
-CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
     FOR EACH ROW WHEN (NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL)
     EXECUTE FUNCTION broker_track_declaration();
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
@@ -125,7 +127,7 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION broker_track_resource IS 'The loop looks again at once at a resource that is new or has reached another phase.';
+COMMENT ON FUNCTION broker_track_resource IS 'The reconcile loop looks at once at a resource that is new or has reached another phase.';
 CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON provisioned_resources
     FOR EACH ROW EXECUTE FUNCTION broker_track_resource();
 CREATE TRIGGER provisioned_resources_phase_track AFTER UPDATE ON provisioned_resources
@@ -141,6 +143,6 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION broker_track_outbox IS 'An event is published from the moment it is there.';
+COMMENT ON FUNCTION broker_track_outbox IS 'An event is published as soon as it is committed.';
 CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON provisioned_resource_outbox
     FOR EACH ROW EXECUTE FUNCTION broker_track_outbox();

@@ -1,31 +1,38 @@
--- The registry's metadata. The bytes of blobs are in a blob store, at paths
--- that are recorded here; the bytes of manifests are here.
---
--- Whoever deletes a row of blobs or blob_uploads leaves its path to the
--- collector: see 0005. Paths are never used twice.
+-- The registry's metadata. The bytes of blobs are in a blob store, at paths that
+-- are recorded here; the bytes of manifests and of small blobs are here. A path
+-- is never used twice: when a row of blobs or blob_uploads is deleted, a trigger
+-- queues its path for the unlinker (0005).
 
 CREATE TABLE top_level_namespaces (
-    -- The first component of the paths of repositories. Goes when the API
-    -- namespace does.
+    -- The first component of the paths of repositories. Deleted with the API
+    -- namespace.
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
-    name       TEXT NOT NULL UNIQUE,
-    created_at INTEGER NOT NULL -- Unix milliseconds
+    name       TEXT NOT NULL CONSTRAINT top_level_namespaces_name_key UNIQUE,
+    created_at INTEGER NOT NULL,          -- Unix milliseconds
+    deleting   INTEGER NOT NULL DEFAULT 0 -- boolean: the API namespace is Terminating
 ) STRICT;
 
 CREATE TABLE repositories (
-    -- What can be pushed to and pulled from. Everything below goes with it.
+    -- What clients push to and pull from. All content is deleted with it.
     id                     INTEGER PRIMARY KEY AUTOINCREMENT,
-    top_level_namespace_id INTEGER NOT NULL REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
-    path                   TEXT NOT NULL UNIQUE, -- the whole name: shop/web
-    created_at             INTEGER NOT NULL      -- Unix milliseconds
+    top_level_namespace_id INTEGER NOT NULL
+        CONSTRAINT repositories_top_level_namespace_id_fkey REFERENCES top_level_namespaces (id) ON DELETE CASCADE,
+    path                   TEXT NOT NULL CONSTRAINT repositories_path_key UNIQUE, -- the whole name: shop/web
+    created_at             INTEGER NOT NULL,           -- Unix milliseconds
+    gc_hold                INTEGER NOT NULL DEFAULT 0, -- boolean: nothing of this repository is collected
+    gc_delay               INTEGER CONSTRAINT repositories_gc_delay_check CHECK (gc_delay >= 0), -- milliseconds from an event to the review of its manifest; null: the default of the event
+    object_uid             TEXT,                       -- of its Repository; null: not made yet
+    deleting               INTEGER NOT NULL DEFAULT 0, -- boolean: pushes are refused
+    removed_at             INTEGER                     -- Unix milliseconds; null: the Repository exists. The path of a removed one is @ and the uid, which no request can ask for
 ) STRICT;
 
 CREATE INDEX repositories_top_level_namespace_id_idx ON repositories (top_level_namespace_id);
+CREATE UNIQUE INDEX repositories_object_uid_idx ON repositories (object_uid) WHERE object_uid IS NOT NULL;
 
 CREATE TABLE media_types (
     -- Written once each and never removed: there are few.
     id         INTEGER PRIMARY KEY,
-    media_type TEXT NOT NULL UNIQUE
+    media_type TEXT NOT NULL CONSTRAINT media_types_media_type_key UNIQUE
 ) STRICT;
 
 INSERT INTO media_types (id, media_type) VALUES
@@ -44,39 +51,76 @@ INSERT INTO media_types (id, media_type) VALUES
 
 CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
-    -- is written after the bytes have been synced, and goes before they do.
-    digest        TEXT PRIMARY KEY,        -- sha256:… or sha512:…
-    path          TEXT NOT NULL UNIQUE,    -- in the blob store; one for each upload
+    -- is written after the bytes have been synced, and deleted before they are.
+    id            INTEGER PRIMARY KEY,     -- in upload order, so what was pushed together lies together: docs/decisions/0011
+    digest        TEXT NOT NULL,           -- sha256:… or sha512:…; one blob of each, by a trigger
+    path          TEXT NOT NULL CONSTRAINT blobs_path_key UNIQUE, -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
-    media_type_id INTEGER NOT NULL REFERENCES media_types (id),
-    created_at    INTEGER NOT NULL         -- Unix milliseconds
+    media_type_id INTEGER NOT NULL CONSTRAINT blobs_media_type_id_fkey REFERENCES media_types (id),
+    created_at    INTEGER NOT NULL,           -- Unix milliseconds
+    small         INTEGER NOT NULL DEFAULT 0, -- boolean: the bytes are in small_blobs
+    damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found by exeunt registry verify --repair; not served, and replaced by the next upload
+) STRICT;
+
+CREATE TABLE blob_digests (
+    -- The number of the blob of a digest, if there is a blob with that number and
+    -- that digest: entries outlive their blob. See blobs_by_digest.
+    digest  TEXT PRIMARY KEY,
+    blob_id INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE VIEW blobs_by_digest AS
+SELECT b.id, d.digest, b.path, b.size, b.small, b.damaged
+FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.digest;
+
+CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
+BEGIN
+    INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
+    ON CONFLICT (digest) DO UPDATE SET blob_id = CASE
+        WHEN EXISTS (SELECT 1 FROM blobs b WHERE b.id = blob_digests.blob_id AND b.id <> NEW.id AND b.digest = NEW.digest)
+        THEN RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
+        ELSE NEW.id END;
+END;
+
+CREATE TABLE small_blobs (
+    -- The bytes of small blobs. One transaction writes row and bytes, so they
+    -- need no file, no sync of their own and no unlinking.
+    blob_id INTEGER PRIMARY KEY CONSTRAINT small_blobs_blob_id_fkey REFERENCES blobs (id) ON DELETE CASCADE,
+    content BLOB NOT NULL
+) STRICT;
+
+CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
+-- A small blob was damaged, and its next upload went to the blob store.
+BEGIN
+    DELETE FROM small_blobs WHERE blob_id = OLD.id;
+END;
 
 CREATE TABLE repository_blobs (
-    -- Which blobs a repository may hand out: pushed or mounted there.
+    -- Which blobs a repository may serve: pushed or mounted there.
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    blob_digest            TEXT NOT NULL REFERENCES blobs (digest) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL CONSTRAINT repository_blobs_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    blob_id                INTEGER NOT NULL CONSTRAINT repository_blobs_blob_id_fkey REFERENCES blobs (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
-    PRIMARY KEY (repository_id, blob_digest)
+    PRIMARY KEY (repository_id, blob_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX repository_blobs_blob_digest_idx ON repository_blobs (blob_digest);
+CREATE INDEX repository_blobs_blob_id_idx ON repository_blobs (blob_id);
 
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and
-    -- goes when the upload becomes a blob, or is cancelled or abandoned; its
-    -- path is then in blobs, or left to the collector.
+    -- deleted when the upload becomes a blob, or is cancelled or abandoned. Its
+    -- path is then in blobs, or in the unlink queue.
     id            TEXT PRIMARY KEY,        -- random; the client's handle
-    repository_id INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    path          TEXT NOT NULL UNIQUE,    -- in the blob store
+    repository_id INTEGER NOT NULL CONSTRAINT blob_uploads_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    path          TEXT NOT NULL CONSTRAINT blob_uploads_path_key UNIQUE, -- in the blob store
     algorithm     TEXT NOT NULL,           -- of hash_state: sha256 or sha512
     size          INTEGER NOT NULL,        -- bytes that were received and synced
     hash_state    BLOB,                    -- of the first size bytes; null: of none
     created_at    INTEGER NOT NULL,        -- Unix milliseconds
     updated_at    INTEGER NOT NULL,        -- Unix milliseconds; the last sign of life
     claim_token   TEXT,                    -- of the request that writes; null: none does
-    claim_until   INTEGER                  -- Unix milliseconds
+    claim_until   INTEGER,                 -- Unix milliseconds
+    store_state   BLOB                     -- what the blob store needs to continue after the first size bytes, in any process: ids and tags of parts in S3; null: the path is enough
 ) STRICT;
 
 CREATE INDEX blob_uploads_repository_id_idx ON blob_uploads (repository_id);
@@ -86,31 +130,29 @@ CREATE TABLE manifests (
     -- Manifests and manifest lists, each in its repository.
     id                          INTEGER PRIMARY KEY AUTOINCREMENT,
     top_level_namespace_id      INTEGER NOT NULL,
-    repository_id               INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    repository_id               INTEGER NOT NULL CONSTRAINT manifests_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     digest                      TEXT NOT NULL,
-    media_type_id               INTEGER NOT NULL REFERENCES media_types (id),
+    media_type_id               INTEGER NOT NULL CONSTRAINT manifests_media_type_id_fkey REFERENCES media_types (id),
     artifact_type               TEXT,     -- what referrers are filtered by; null: none
     subject_digest              TEXT,     -- need not exist; null: none
-    configuration_media_type_id INTEGER REFERENCES media_types (id),
-    configuration_blob_digest   TEXT REFERENCES blobs (digest), -- null: none
+    configuration_media_type_id INTEGER CONSTRAINT manifests_configuration_media_type_id_fkey REFERENCES media_types (id),
+    configuration_blob_id       INTEGER,  -- null: none; refers to blobs by gc_blobs_configurations
     total_size                  INTEGER NOT NULL, -- of configuration and layers
-    payload                     BLOB NOT NULL,    -- byte for byte as it came
+    payload                     BLOB NOT NULL,    -- byte for byte as the client sent it
     created_at                  INTEGER NOT NULL, -- Unix milliseconds
-    UNIQUE (repository_id, digest)
+    CONSTRAINT manifests_repository_id_digest_key UNIQUE (repository_id, digest)
 ) STRICT;
 
-CREATE INDEX manifests_configuration_blob_digest_idx ON manifests (configuration_blob_digest)
-    WHERE configuration_blob_digest IS NOT NULL;
 CREATE INDEX manifests_repository_id_subject_digest_idx ON manifests (repository_id, subject_digest, digest)
     WHERE subject_digest IS NOT NULL;
 
 CREATE TABLE manifest_references (
     -- Which manifests a list holds.
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    parent_id              INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
-    -- Deferred: a repository goes with all its manifests, in any order.
-    child_id               INTEGER NOT NULL REFERENCES manifests (id) DEFERRABLE INITIALLY DEFERRED,
+    repository_id          INTEGER NOT NULL CONSTRAINT manifest_references_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
+    parent_id              INTEGER NOT NULL CONSTRAINT manifest_references_parent_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
+    -- Deferred: a repository is deleted with all its manifests, in any order.
+    child_id               INTEGER NOT NULL CONSTRAINT manifest_references_child_id_fkey REFERENCES manifests (id) DEFERRABLE INITIALLY DEFERRED,
     PRIMARY KEY (parent_id, child_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -118,29 +160,35 @@ CREATE INDEX manifest_references_child_id_idx ON manifest_references (child_id);
 CREATE INDEX manifest_references_repository_id_idx ON manifest_references (repository_id);
 
 CREATE TABLE layers (
-    -- Which blobs a manifest holds, its configuration apart. A layer that
+    -- Which blobs a manifest holds, except its configuration. A layer that
     -- must not be distributed is here only if its blob is.
     id                     INTEGER PRIMARY KEY,
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
-    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
-    digest                 TEXT NOT NULL REFERENCES blobs (digest),
-    media_type_id          INTEGER NOT NULL REFERENCES media_types (id),
+    repository_id          INTEGER NOT NULL, -- deleted with its manifest
+    manifest_id            INTEGER NOT NULL CONSTRAINT layers_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
+    blob_id                INTEGER NOT NULL, -- refers to blobs by gc_blobs_layers
+    media_type_id          INTEGER NOT NULL CONSTRAINT layers_media_type_id_fkey REFERENCES media_types (id),
     size                   INTEGER NOT NULL,
-    UNIQUE (manifest_id, digest)
+    CONSTRAINT layers_manifest_id_blob_id_key UNIQUE (manifest_id, blob_id)
 ) STRICT;
-
-CREATE INDEX layers_digest_idx ON layers (digest);
-CREATE INDEX layers_repository_id_idx ON layers (repository_id);
 
 CREATE TABLE tags (
     top_level_namespace_id INTEGER NOT NULL,
-    repository_id          INTEGER NOT NULL REFERENCES repositories (id) ON DELETE CASCADE,
+    repository_id          INTEGER NOT NULL CONSTRAINT tags_repository_id_fkey REFERENCES repositories (id) ON DELETE CASCADE,
     name                   TEXT NOT NULL,
-    manifest_id            INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    manifest_id            INTEGER NOT NULL CONSTRAINT tags_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
     updated_at             INTEGER NOT NULL, -- Unix milliseconds; when it was last pushed
     PRIMARY KEY (repository_id, name)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX tags_manifest_id_idx ON tags (manifest_id);
+
+CREATE TABLE data_id (
+    -- The id that the database shares with its blob store, so that a server
+    -- refuses the blob store of another database. One row, made at the first
+    -- start with a registry.
+    one    INTEGER PRIMARY KEY CONSTRAINT data_id_one_check CHECK (one = 1),
+    id     TEXT NOT NULL,
+    stored INTEGER NOT NULL DEFAULT 0 -- boolean: the blob store has the id; before that it may have none yet
+) STRICT;

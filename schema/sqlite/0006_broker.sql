@@ -1,5 +1,5 @@
--- Provisioned resources, the events of their lives, and the queues of the two
--- who work on them: the loop and the publisher.
+-- Provisioned resources, their events, and the queues of the two loops that work
+-- on them: the reconcile loop and the publisher.
 
 CREATE TABLE provisioned_resources (
     id                          TEXT PRIMARY KEY,
@@ -16,26 +16,29 @@ CREATE TABLE provisioned_resources (
     deadline                    INTEGER NOT NULL, -- milliseconds
     request_digest              TEXT NOT NULL,
     phase                       TEXT NOT NULL
+        CONSTRAINT provisioned_resources_status_check
         CHECK (phase IN ('Pending', 'Provisioning', 'Enrolling', 'Ready', 'Failed', 'Deregistering', 'Deprovisioning', 'Deleted')),
     phase_since                 INTEGER NOT NULL, -- Unix milliseconds
     token_id                    TEXT NOT NULL,    -- empty: none bound yet
     created_at                  INTEGER NOT NULL, -- Unix milliseconds
     converge_started_at         INTEGER NOT NULL, -- Unix milliseconds
     deletion_requested_at       INTEGER,          -- Unix milliseconds; null: never
-    round_token                 TEXT NOT NULL,    -- whose round it is; empty: nobody's
+    round_token                 TEXT NOT NULL,    -- of the replica whose round it is; empty: none
     round_until                 INTEGER NOT NULL, -- Unix milliseconds
-    CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
+    CONSTRAINT provisioned_resources_deletion_requested_at_check
+        CHECK ((deletion_requested_at IS NOT NULL) = (phase IN ('Deregistering', 'Deprovisioning', 'Deleted')))
 ) STRICT;
 
--- A name is free again when its last holder is Deleted.
-CREATE UNIQUE INDEX provisioned_resources_project_name_idx ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
+CREATE UNIQUE INDEX provisioned_resources_project_name_idx
+    -- A name is free again when the resource that had it is Deleted.
+    ON provisioned_resources (project, name) WHERE phase <> 'Deleted';
 
 CREATE TABLE provisioned_resource_outbox (
     -- Events, in order for each resource.
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
-    token       TEXT NOT NULL UNIQUE, -- at most one event of a sort in a life
+    token       TEXT NOT NULL CONSTRAINT provisioned_resource_outbox_token_key UNIQUE, -- at most one event of each type in a life
     resource_id TEXT NOT NULL,
-    event_type  TEXT NOT NULL CHECK (event_type IN (
+    event_type  TEXT NOT NULL CONSTRAINT provisioned_resource_outbox_token_event_type_check CHECK (event_type IN (
         'broker.ProvisionedResourceRequested', 'broker.ProvisionedResourceReady', 'broker.ProvisionedResourceFailed',
         'broker.ProvisionedResourceDeleting', 'broker.ProvisionedResourceDeleted')),
     payload     TEXT NOT NULL,    -- JSON
@@ -46,13 +49,13 @@ CREATE INDEX provisioned_resource_outbox_resource_id_idx ON provisioned_resource
 
 CREATE TABLE provisioned_resource_published (
     -- Which events have reached which sink.
-    token TEXT NOT NULL REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
+    token TEXT NOT NULL CONSTRAINT provisioned_resource_published_token_fkey REFERENCES provisioned_resource_outbox (token) ON DELETE CASCADE,
     sink  TEXT NOT NULL,
     PRIMARY KEY (token, sink)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE provisioned_resource_reviews (
-    -- Resources that the loop must look at: see package review for the columns.
+    -- Resources that the reconcile loop must look at: see package review for the columns.
     id           TEXT PRIMARY KEY,
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
@@ -79,10 +82,10 @@ CREATE TABLE provisioned_resource_outbox_reviews (
 
 CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON provisioned_resource_outbox_reviews (review_after);
 
--- The loop looks at a resource that is declared, is to be deleted, or whose
--- object is gone without its finalizer. The status of an object is the loop's
--- own work, and does not bring it back.
 CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
+-- The reconcile loop looks at a resource that is declared, is to be deleted, or
+-- whose object was removed without its finalizer. The loop itself writes the
+-- status of the object, so a status does not bring it back.
 WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev'
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -92,7 +95,8 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER objects_undeclared_track AFTER UPDATE ON objects
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
+-- As objects_declared_track.
 WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -103,6 +107,7 @@ BEGIN
 END;
 
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
+-- As objects_declared_track.
 WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
@@ -112,8 +117,8 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
--- It looks again at once at one that is new or has reached another phase.
 CREATE TRIGGER provisioned_resources_created_track AFTER INSERT ON provisioned_resources
+-- The loop looks at once at a resource that is new or has reached another phase.
 BEGIN
     INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
     VALUES (NEW.id, 0, 0, 'created', unixepoch() * 1000)
@@ -132,8 +137,8 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
--- An event is published from the moment it is there.
 CREATE TRIGGER provisioned_resource_outbox_track AFTER INSERT ON provisioned_resource_outbox
+-- An event is published as soon as it is committed.
 BEGIN
     INSERT INTO provisioned_resource_outbox_reviews (resource_id, review_after, review_count, event, created_at)
     VALUES (NEW.resource_id, 0, 0, 'emitted', unixepoch() * 1000)

@@ -1,13 +1,29 @@
--- The archive knows who asked for a cascade, what the kinds of its objects are
--- called, and which owner references restored objects came back without.
+-- Removed objects, for as long as a client can restore them.
 
--- The client whose delete began the cascade that a DELETING, or a removed,
--- object is part of. Null: the actor itself asked.
-ALTER TABLE objects ADD COLUMN deletion_requester TEXT;
-ALTER TABLE archive ADD COLUMN requester TEXT;
+CREATE TABLE archive (
+    -- The objects that were removed, until they expire. The body stays where
+    -- it was, in changes: compaction keeps it while a row here points at it.
+    id            INTEGER PRIMARY KEY, -- the revision of the removal
+    uid           TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    namespace     TEXT NOT NULL,       -- empty: cluster-scoped; a Namespace is in itself
+    name          TEXT NOT NULL,
+    body_revision INTEGER,             -- changes.revision of the last body; null: not kept (Secrets)
+    removed_at    INTEGER NOT NULL,    -- Unix milliseconds
+    actor         TEXT NOT NULL,       -- who asked for the deletion
+    cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
+    size          INTEGER NOT NULL,    -- bytes of the body
+    restored_as   TEXT,                -- the uid of the object that was last restored from this row
+    requester     TEXT                 -- the client whose delete began the cascade; null: the actor itself
+) STRICT;
 
-UPDATE archive SET requester = (SELECT r.actor FROM archive r WHERE r.uid = archive.cascade ORDER BY r.id DESC LIMIT 1)
-WHERE cascade <> uid AND actor IN ('system:garbage-collector', 'system:definition-controller');
+CREATE INDEX archive_uid_idx ON archive (uid);
+CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
+CREATE INDEX archive_cascade_idx
+    -- An object that was removed alone is its own cascade, and is found by its uid.
+    ON archive (cascade) WHERE cascade <> uid;
+CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
+CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
 
 CREATE TABLE archive_kinds (
     -- The names of custom kinds whose definition was removed, for as long as
@@ -38,16 +54,13 @@ CREATE VIEW archive_definitions AS
     WHERE a.kind = 'customresourcedefinitions.apiextensions.k8s.io';
 
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
+-- The archive keeps the names of the kind of an archived definition.
 WHEN NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io'
 BEGIN
     INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
     SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
     FROM archive_definitions d WHERE d.id = NEW.id AND d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL;
 END;
-
-INSERT OR REPLACE INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
-SELECT d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
-FROM archive_definitions d WHERE d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL ORDER BY d.id;
 
 CREATE TABLE dropped_references (
     -- Owner references that restored objects came back without, because the

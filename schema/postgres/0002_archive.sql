@@ -1,13 +1,36 @@
--- The archive knows who asked for a cascade, what the kinds of its objects are
--- called, and which owner references restored objects came back without.
+-- Removed objects, for as long as a client can restore them.
 
-ALTER TABLE objects ADD COLUMN deletion_requester text COLLATE "C";
-ALTER TABLE archive ADD COLUMN requester text COLLATE "C";
-COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began the cascade that a DELETING object is part of; null: the actor itself asked';
-COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself asked';
+CREATE TABLE archive (
+    id            bigint PRIMARY KEY,
+    uid           text COLLATE "C" NOT NULL,
+    kind          text COLLATE "C" NOT NULL,
+    namespace     text COLLATE "C" NOT NULL,
+    name          text COLLATE "C" NOT NULL,
+    body_revision bigint,
+    removed_at    bigint NOT NULL,
+    actor         text COLLATE "C" NOT NULL,
+    cascade       text COLLATE "C" NOT NULL,
+    size          bigint NOT NULL,
+    restored_as   text COLLATE "C",
+    requester     text COLLATE "C"
+);
+COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction keeps it while a row here points at it.';
+COMMENT ON COLUMN archive.id IS 'the revision of the removal';
+COMMENT ON COLUMN archive.namespace IS 'empty: cluster-scoped; a Namespace is in itself';
+COMMENT ON COLUMN archive.body_revision IS 'changes.revision of the last body; null: not kept (Secrets)';
+COMMENT ON COLUMN archive.removed_at IS 'Unix milliseconds';
+COMMENT ON COLUMN archive.actor IS 'who asked for the deletion';
+COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the cause, or an id of a request''s own';
+COMMENT ON COLUMN archive.size IS 'bytes of the body';
+COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was last restored from this row';
+COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself';
 
-UPDATE archive SET requester = (SELECT r.actor FROM archive r WHERE r.uid = archive.cascade ORDER BY r.id DESC LIMIT 1)
-WHERE cascade <> uid AND actor IN ('system:garbage-collector', 'system:definition-controller');
+CREATE INDEX archive_uid_idx ON archive (uid);
+CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
+CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
+COMMENT ON INDEX archive_cascade_idx IS 'An object that was removed alone is its own cascade, and is found by its uid.';
+CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
+CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
 
 CREATE TABLE archive_kinds (
     storage     text COLLATE "C" PRIMARY KEY,
@@ -54,14 +77,10 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION archive_kinds_remember IS 'A definition that is archived leaves the names of its kind.';
+COMMENT ON FUNCTION archive_kinds_remember IS 'The archive keeps the names of the kind of an archived definition.';
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
     FOR EACH ROW WHEN (NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io')
     EXECUTE FUNCTION archive_kinds_remember();
-
-INSERT INTO archive_kinds (storage, definition, removed_at, api_group, api_version, kind, plural, singular, short_names, namespaced)
-SELECT DISTINCT ON (d.name) d.name, d.uid, d.removed_at, d.api_group, d.api_version, d.kind, d.plural, d.singular, d.short_names, d.namespaced
-FROM archive_definitions d WHERE d.api_group IS NOT NULL AND d.kind IS NOT NULL AND d.plural IS NOT NULL ORDER BY d.name, d.id DESC;
 
 CREATE TABLE dropped_references (
     owner_uid     text COLLATE "C" NOT NULL,

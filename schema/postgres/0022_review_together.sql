@@ -1,2 +1,0 @@
--- On SQLite the blobs of a manifest that goes are reviewed together. Here each has
--- a time of its own, as before.

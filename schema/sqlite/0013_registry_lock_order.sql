@@ -1,2 +1,0 @@
--- SQLite has one writer: there is no order in which two could wait for each
--- other.

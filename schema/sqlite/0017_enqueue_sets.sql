@@ -1,2 +1,0 @@
--- PostgreSQL looks up once, for all that is enqueued together, how long until
--- its review. Here triggers fire for each row, and have no set to look up for.

@@ -1,2 +1,0 @@
--- PostgreSQL asks in another way whether an object has dependents. SQLite asks
--- the index already.

@@ -1,1 +1,0 @@
--- PostgreSQL deletes manifests in sets. Here triggers fire for each row.

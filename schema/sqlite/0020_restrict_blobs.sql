@@ -1,1 +1,0 @@
--- PostgreSQL asks at once whether a blob that is deleted is used. So does SQLite.
