@@ -70,8 +70,6 @@ const (
 	holdRecheck = time.Hour   // the repository is on hold
 
 	uploadPoll = time.Minute
-	// digestsPoll is long: counting takes about 50 ms for a million digests.
-	digestsPoll = 10 * time.Minute
 	// firstSweep is short, because processes may restart often.
 	firstSweep = time.Hour
 	// unlinks is how many removals run in parallel: each waits for the disk.
@@ -189,7 +187,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
 	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
-	running.Go(func() { c.repeat(ctx, "forget digests", digestsPoll, digestsPoll, c.ForgetDigests) })
 	if every := c.options.SweepEvery; every > 0 {
 		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
 	}

@@ -60,7 +60,7 @@ FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
 	planSigned    = `SELECT t.manifest_id FROM tags t WHERE t.repository_id = $1 AND t.name = $2`
 	planLayers    = `SELECT l.blob_id FROM layers l WHERE l.manifest_id = $1`
 
-	planQueuedBlobs = `SELECT b.id FROM blobs_by_digest b WHERE b.digest IN (SELECT q.digest FROM gc_blob_review_queue q)`
+	planQueuedBlobs = `SELECT b.id FROM blobs b WHERE b.digest IN (SELECT q.digest FROM gc_blob_review_queue q)`
 	planUsers       = `
 SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.blob_id = $1
 UNION ALL

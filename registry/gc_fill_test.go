@@ -60,7 +60,6 @@ const (
 	fillConfigurations  = `
 INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
 SELECT m.configuration_blob_id, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL`
-	fillDigests     = `INSERT INTO blob_digests (digest, blob_id) SELECT b.digest, b.id FROM blobs b ORDER BY b.digest`
 	fillBlobsLayers = `
 INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
 SELECT l.blob_id, l.id, 1, l.repository_id FROM layers l`
@@ -98,7 +97,6 @@ func addImagesInUse(b *testing.B, c *Collector, images int) {
 	drop, create := []string{fillWithoutTriggers}, []string(nil)
 	if engine == sqldb.SQLite {
 		drop, create = triggers(b, c.db)
-		create = append([]string{fillDigests}, create...)
 	}
 	send(b, c, func(batch *sqldb.Batch) {
 		batch.Exec(insertNamespace, "r", 0)

@@ -422,7 +422,7 @@ func TestGCRaceBlobPushedAgain(t *testing.T) {
 			r := w.reviewBlobsStopped(at, func() {
 				done = w.begin(func() error {
 					return w.try(func(b *sqldb.Batch) {
-						b.Exec(insertBlob(w.db.Engine()), w.digestOf("a"), second, 1, 0, false)
+						b.Exec(insertBlob, w.digestOf("a"), second, 1, 0, false)
 						b.Exec(linkBlob, 1, w.repos["r"], w.digestOf("a"), 0)
 					})
 				})

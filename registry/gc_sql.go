@@ -68,14 +68,10 @@ const (
 
 // lookBlobs and takeBlobs are the same for blobs. A push locks the blobs of its
 // manifest. The following statements use blob ids: blobs that were pushed
-// together are adjacent in all tables. On SQLite the queue stores the id;
-// without one the blob is found by digest. 0: it does not exist.
+// together are adjacent in all tables.
 const (
 	lookBlobsSQLite = `
-SELECT list.value, coalesce(
-    (SELECT b.id FROM gc_blob_review_queue q CROSS JOIN blobs b ON b.id = q.blob_id AND b.digest = q.digest WHERE q.digest = list.value),
-    (SELECT b.id FROM blobs_by_digest b WHERE b.digest = list.value), 0)
-FROM json_each($1) AS list`
+SELECT list.value, b.id FROM json_each($1) AS list CROSS JOIN blobs b ON b.digest = list.value`
 	blobsPostgres = `
 SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
     SELECT b.id FROM blobs b WHERE b.digest = list.value

@@ -279,13 +279,13 @@ func TestGCTrackDeletedUploads(t *testing.T) {
 		w.clear()
 		w.upload("r", "finished", time.Now())
 		w.transact(func(b *sqldb.Batch) {
-			b.Exec(insertBlob(w.db.Engine()), w.digestOf("finished"), w.paths["finished"], 8, 0, false)
+			b.Exec(insertBlob, w.digestOf("finished"), w.paths["finished"], 8, 0, false)
 			b.Exec(`DELETE FROM blob_uploads`)
 		})
 		w.wantUnlinkQueue("")
 		w.upload("r", "second", time.Now())
 		w.transact(func(b *sqldb.Batch) { // the same content again: the old row stays, the new bytes are queued
-			b.Exec(insertBlob(w.db.Engine()), w.digestOf("finished"), w.paths["second"], 8, 0, false)
+			b.Exec(insertBlob, w.digestOf("finished"), w.paths["second"], 8, 0, false)
 			b.Exec(`DELETE FROM blob_uploads`)
 		})
 		w.wantUnlinkQueue("bytes-of-second upload_delete 2m")

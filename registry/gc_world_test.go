@@ -184,7 +184,7 @@ func (w *gcWorld) blob(repo, name string) {
 	path, id, now := w.bytes(name), w.repo(repo), time.Now().UnixMilli()
 	w.paths[name] = path
 	w.transact(func(b *sqldb.Batch) {
-		b.Exec(insertBlob(w.db.Engine()), w.digestOf(name), path, len(name), now, false)
+		b.Exec(insertBlob, w.digestOf(name), path, len(name), now, false)
 		b.Exec(linkBlob, 1, id, w.digestOf(name), now)
 	})
 }
@@ -194,7 +194,7 @@ func (w *gcWorld) small(repo, name string) {
 	w.Helper()
 	id, now := w.repo(repo), time.Now().UnixMilli()
 	w.transact(func(b *sqldb.Batch) {
-		b.Exec(insertBlob(w.db.Engine()), w.digestOf(name), "at-"+name, len(name), now, true)
+		b.Exec(insertBlob, w.digestOf(name), "at-"+name, len(name), now, true)
 		b.Exec(insertSmall, w.digestOf(name), []byte(name), "at-"+name)
 		b.Exec(linkBlob, 1, id, w.digestOf(name), now)
 	})
@@ -447,11 +447,10 @@ func (w *gcWorld) drain() {
 	w.Fatal("the queues do not empty")
 }
 
-// check checks the invariants: every row has its bytes, and is found by its
-// digest; and, if nothing is queued, all bytes have a row.
+// check checks the invariants: every row has its bytes; and, if nothing is
+// queued, all bytes have a row.
 func (w *gcWorld) check() {
 	w.Helper()
-	w.wantLines("blobs that are not found", "", `SELECT digest FROM blobs WHERE id NOT IN (SELECT id FROM blobs_by_digest)`)
 	known := map[string]bool{}
 	for _, path := range strings.Split(w.raw(`SELECT path FROM blobs`), " ") {
 		if path == "" {

@@ -78,7 +78,7 @@ func (r *blobReviewer) take(ctx context.Context, tx *countingTx, digests []strin
 			var digest string
 			var id int64
 			err := row.Scan(&digest, &id)
-			if err == nil && id != 0 {
+			if err == nil {
 				reviews[digest].id, reviews[digest].taken = id, taken
 			}
 			return err

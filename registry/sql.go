@@ -1,11 +1,8 @@
 package registry
 
-import "github.com/exeunt/exeunt/sqldb"
-
 // All statements of the package. They are the same on both engines unless a name
 // ends in SQLite or Postgres. Both engines compare text by bytes. Lists are
-// passed as JSON. Statements that know only a blob's digest use blobs_by_digest:
-// on SQLite the table itself has no index on it.
+// passed as JSON.
 
 // findRepository finds a repository by its unique path, repositoryThere by its
 // id.
@@ -65,7 +62,7 @@ ON CONFLICT (media_type) DO NOTHING`
 // visible only to uploads; blobDamaged finds them.
 const (
 	hasBlob = `
-FROM blobs_by_digest b
+FROM blobs b
 WHERE b.digest = $2 AND EXISTS (
     SELECT 1 FROM repository_blobs l
     WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $1) AND l.blob_id = b.id LIMIT 1 OFFSET 0) AND `
@@ -88,7 +85,7 @@ SELECT b.path, b.size, b.small,
 // repository.
 const keepBlob = `
 UPDATE blobs SET size = size
-WHERE id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1) AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
+WHERE id = (SELECT b.id FROM blobs b WHERE b.digest = $1) AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
     SELECT 1 FROM repository_blobs l
     WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $2) AND l.blob_id = blobs.id LIMIT 1 OFFSET 0))
 RETURNING path, size, small`
@@ -96,25 +93,11 @@ RETURNING path, size, small`
 // insertBlob writes the blob, or finds the existing one. Both lock the row, so
 // the collector cannot delete it before the commit. A damaged blob gets the new
 // bytes; a trigger queues the old path for the unlinker.
-func insertBlob(engine sqldb.Engine) string {
-	if engine == sqldb.Postgres {
-		return insertBlobPostgres
-	}
-	return insertBlobSQLite
-}
-
-const (
-	insertBlobSQLite = `
-INSERT INTO blobs (id, digest, path, size, media_type_id, created_at, small)
-VALUES ((SELECT b.id FROM blobs_by_digest b WHERE b.digest = $1), $1, $2, $3, 1, $4, $5)
-ON CONFLICT (id) ` + replaceDamaged
-	insertBlobPostgres = `
+const insertBlob = `
 INSERT INTO blobs (digest, path, size, media_type_id, created_at, small) VALUES ($1, $2, $3, 1, $4, $5)
-ON CONFLICT (digest) ` + replaceDamaged
-	replaceDamaged = `DO UPDATE SET size = excluded.size, damaged = false,
+ON CONFLICT (digest) DO UPDATE SET size = excluded.size, damaged = false,
     path = CASE WHEN blobs.damaged THEN excluded.path ELSE blobs.path END,
     small = CASE WHEN blobs.damaged THEN excluded.small ELSE blobs.small END`
-)
 
 // insertSmall writes the bytes of a small blob, if insertBlob wrote the row with
 // this path. It replaces damaged bytes. findSmall reads them.
@@ -123,18 +106,18 @@ const (
 INSERT INTO small_blobs (blob_id, content)
 SELECT b.id, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
 ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`
-	findSmall = `SELECT s.content FROM blobs_by_digest b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
+	findSmall = `SELECT s.content FROM blobs b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
 )
 
 // linkBlob follows a statement that locks the row of the blob.
 const linkBlob = `
 INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
-SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs_by_digest b WHERE b.digest = $3
+SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs b WHERE b.digest = $3
 ON CONFLICT (repository_id, blob_id) DO NOTHING`
 
 const unlinkBlob = `
 DELETE FROM repository_blobs
-WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT b.id FROM blobs_by_digest b WHERE b.digest = $2)
+WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT b.id FROM blobs b WHERE b.digest = $2)
 RETURNING repository_id`
 
 const insertUpload = `
@@ -205,7 +188,7 @@ const (
 	shareBlobsSQLite = `
 SELECT b.digest, b.id, b.size
 FROM json_each($2) AS list
-CROSS JOIN blobs_by_digest b ON b.digest = list.value AND NOT b.damaged
+CROSS JOIN blobs b ON b.digest = list.value AND NOT b.damaged
 CROSS JOIN repository_blobs l ON l.repository_id = $1 AND l.blob_id = b.id`
 	shareBlobsPostgres = `
 SELECT found.digest, found.id, found.size

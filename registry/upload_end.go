@@ -66,7 +66,7 @@ func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64,
 	path, now := u.writer.Path(), u.r.now()
 	insert := func(tx *sqldb.Tx, repo repository) error {
 		var b sqldb.Batch
-		b.Exec(insertBlob(u.r.db.Engine()), want.String(), path, size, now.UnixMilli(), small != nil)
+		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), small != nil)
 		if small != nil {
 			b.Exec(insertSmall, want.String(), small, path)
 		}

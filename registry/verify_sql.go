@@ -22,7 +22,7 @@ WHERE m.id > $1 ORDER BY m.id LIMIT $2`
 // exists.
 const (
 	verifyChild = `SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2`
-	verifyLayer = `SELECT 1 FROM blobs_by_digest WHERE digest = $1`
+	verifyLayer = `SELECT 1 FROM blobs WHERE digest = $1`
 )
 
 // verifyBlobs returns a page of blobs, and whether each is used or queued.

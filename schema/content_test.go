@@ -104,7 +104,7 @@ func testContent(t *testing.T, db *sqldb.DB) {
 	// In upload order, which is not the order of the digests.
 	c.want("z p1 1 10; y p2 2 20; x p3 3 30; unused p4 4 40",
 		`SELECT digest || ' ' || path || ' ' || size || ' ' || created_at FROM blobs ORDER BY id`)
-	c.want("unused 4; x 3; y 2; z 1", `SELECT digest || ' ' || id FROM blobs_by_digest ORDER BY 1`)
+	c.want("unused 4; x 3; y 2; z 1", `SELECT digest || ' ' || id FROM blobs ORDER BY 1`)
 	c.want("y", `SELECT b.digest FROM blobs b JOIN small_blobs s ON s.blob_id = b.id WHERE b.small`)
 	c.want("1 x 3; 1 y 2; 1 z 1; 2 y 4",
 		`SELECT l.repository_id || ' ' || b.digest || ' ' || l.created_at FROM repository_blobs l JOIN blobs b ON b.id = l.blob_id ORDER BY 1`)

@@ -926,15 +926,6 @@ COMMENT ON COLUMN blobs.small IS 'the bytes are in small_blobs';
 
 COMMENT ON COLUMN blobs.damaged IS 'found by exeunt registry verify --repair; not served, and replaced by the next upload';
 
-CREATE VIEW blobs_by_digest AS
- SELECT blobs.id,
-    blobs.digest,
-    blobs.path,
-    blobs.size,
-    blobs.small,
-    blobs.damaged
-   FROM blobs;
-
 CREATE TABLE bootstrap_tokens (
     id text COLLATE "C" NOT NULL,
     project text COLLATE "C" NOT NULL,

@@ -3,6 +3,8 @@ package schema_test
 import (
 	"flag"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +42,36 @@ func TestEnginesHaveTheSameMigrations(t *testing.T) {
 	}
 	if _, err := schema.Migrations("oracle"); err == nil {
 		t.Error("an engine that does not exist has migrations")
+	}
+}
+
+// TestConstraintsHaveNames: every CHECK, UNIQUE and FOREIGN KEY has a name, the same
+// on both engines. SQLite has one more: it has no booleans.
+func TestConstraintsHaveNames(t *testing.T) {
+	named := regexp.MustCompile(`CONSTRAINT (\w+)\s+(?:CHECK|UNIQUE|REFERENCES|FOREIGN KEY)`)
+	unnamed := regexp.MustCompile(`\b(?:CHECK \(|UNIQUE\b|REFERENCES )`)
+	list := func(file string) (names []string) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range regexp.MustCompile(`(?s)CREATE TABLE .*?\n\)`).FindAllString(string(text), -1) {
+			for _, match := range named.FindAllStringSubmatch(table, -1) {
+				if match[1] != "mesh_nodes_ready_check" {
+					names = append(names, match[1])
+				}
+			}
+			if file == "sqlite.sql" { // PostgreSQL prints a name for each
+				if rest := unnamed.FindString(named.ReplaceAllString(table, "")); rest != "" {
+					t.Errorf("%q without a name in\n%s", rest, table)
+				}
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	if diff := cmp.Diff(list("sqlite.sql"), list("postgres.sql")); diff != "" {
+		t.Errorf("sqlite (-) and postgres (+) differ:\n%s", diff)
 	}
 }
 

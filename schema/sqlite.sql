@@ -74,13 +74,6 @@ CREATE TABLE archive_kinds (
     namespaced  INTEGER NOT NULL     -- boolean
 ) STRICT;
 
-CREATE TABLE blob_digests (
-    -- The number of the blob of a digest, if there is a blob with that number and
-    -- that digest: entries outlive their blob. See blobs_by_digest.
-    digest  TEXT PRIMARY KEY,
-    blob_id INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and
     -- deleted when the upload becomes a blob, or is cancelled or abandoned. Its
@@ -114,7 +107,7 @@ CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
     -- is written after the bytes have been synced, and deleted before they are.
     id            INTEGER PRIMARY KEY,     -- in upload order, so what was pushed together lies together: docs/decisions/0011
-    digest        TEXT NOT NULL,           -- sha256:… or sha512:…; one blob of each, by a trigger
+    digest        TEXT NOT NULL CONSTRAINT blobs_digest_key UNIQUE, -- sha256:… or sha512:…
     path          TEXT NOT NULL CONSTRAINT blobs_path_key UNIQUE, -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL CONSTRAINT blobs_media_type_id_fkey REFERENCES media_types (id),
@@ -122,15 +115,6 @@ CREATE TABLE blobs (
     small         INTEGER NOT NULL DEFAULT 0, -- boolean: the bytes are in small_blobs
     damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found by exeunt registry verify --repair; not served, and replaced by the next upload
 ) STRICT;
-
-CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
-BEGIN
-    INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
-    ON CONFLICT (digest) DO UPDATE SET blob_id = CASE
-        WHEN EXISTS (SELECT 1 FROM blobs b WHERE b.id = blob_digests.blob_id AND b.id <> NEW.id AND b.digest = NEW.digest)
-        THEN RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
-        ELSE NEW.id END;
-END;
 
 CREATE TRIGGER blobs_leave_database_trigger AFTER UPDATE ON blobs WHEN OLD.small = 1 AND NEW.small = 0
 -- A small blob was damaged, and its next upload went to the blob store.
@@ -141,14 +125,14 @@ END;
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
 -- As gc_track_blob_uploads_trigger.
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT ON blobs
 -- An uploaded blob is reviewed, the first time and each time again: its manifest
 -- may never come.
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs WHEN OLD.small = 0
@@ -163,10 +147,6 @@ CREATE TRIGGER gc_track_moved_blobs_trigger AFTER UPDATE ON blobs WHEN OLD.path 
 BEGIN
     INSERT INTO gc_enqueue_unlink (path, size, event) VALUES (OLD.path, OLD.size, 'blob_delete');
 END;
-
-CREATE VIEW blobs_by_digest AS
-SELECT b.id, d.digest, b.path, b.size, b.small, b.damaged
-FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.digest;
 
 CREATE TABLE bootstrap_tokens (
     -- A token admits one node to one project, once. Ended tokens are deleted when
@@ -286,7 +266,6 @@ CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every unused blob is here. See package review
     -- for the columns.
     digest       TEXT PRIMARY KEY,
-    blob_id      INTEGER,          -- that of the blob when it was queued; null: look for it
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
     event        TEXT NOT NULL,
@@ -322,7 +301,7 @@ CREATE VIEW gc_delays AS
 SELECT e.event, e.value, p.value AS least, CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now
 FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'existence_check';
 
-CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, 0 AS blob_id, '' AS event, 0 AS together;
+CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event, 0 AS together;
 
 CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 -- Puts a blob under review; a review that has begun is repeated. The later time
@@ -331,12 +310,12 @@ CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 -- manifest lie together, so in a large registry their pages are read and written
 -- once, not once for each.
 BEGIN
-    INSERT INTO gc_blob_review_queue (digest, blob_id, review_after, review_count, event, created_at)
-    SELECT NEW.digest, NEW.blob_id, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    INSERT INTO gc_blob_review_queue (digest, review_after, review_count, event, created_at)
+    SELECT NEW.digest, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
     FROM (SELECT d.now, max(d.value, d.least) AS delay FROM gc_delays d WHERE d.event = NEW.event) AS s
     WHERE true
     ON CONFLICT (digest) DO UPDATE SET
-        review_after = max(review_after, excluded.review_after), blob_id = excluded.blob_id,
+        review_after = max(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
@@ -486,8 +465,8 @@ CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
 -- The layers of a deleted manifest are reviewed.
 BEGIN
     DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), OLD.blob_id, 'layer_delete', OLD.manifest_id);
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
 END;
 
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
@@ -552,8 +531,8 @@ CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
 WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
     DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), OLD.configuration_blob_id, 'manifest_delete', OLD.id);
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete', OLD.id);
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests

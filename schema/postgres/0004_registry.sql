@@ -76,8 +76,6 @@ COMMENT ON COLUMN blobs.created_at IS 'Unix milliseconds';
 COMMENT ON COLUMN blobs.small IS 'the bytes are in small_blobs';
 COMMENT ON COLUMN blobs.damaged IS 'found by exeunt registry verify --repair; not served, and replaced by the next upload';
 
-CREATE VIEW blobs_by_digest AS SELECT id, digest, path, size, small, damaged FROM blobs;
-
 CREATE TABLE small_blobs (
     blob_id bigint PRIMARY KEY CONSTRAINT small_blobs_blob_id_fkey REFERENCES blobs (id) ON DELETE CASCADE,
     content bytea NOT NULL

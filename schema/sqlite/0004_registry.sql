@@ -53,7 +53,7 @@ CREATE TABLE blobs (
     -- Content that was uploaded and verified, once for all repositories. A row
     -- is written after the bytes have been synced, and deleted before they are.
     id            INTEGER PRIMARY KEY,     -- in upload order, so what was pushed together lies together: docs/decisions/0011
-    digest        TEXT NOT NULL,           -- sha256:… or sha512:…; one blob of each, by a trigger
+    digest        TEXT NOT NULL CONSTRAINT blobs_digest_key UNIQUE, -- sha256:… or sha512:…
     path          TEXT NOT NULL CONSTRAINT blobs_path_key UNIQUE, -- in the blob store; one for each upload
     size          INTEGER NOT NULL,
     media_type_id INTEGER NOT NULL CONSTRAINT blobs_media_type_id_fkey REFERENCES media_types (id),
@@ -61,26 +61,6 @@ CREATE TABLE blobs (
     small         INTEGER NOT NULL DEFAULT 0, -- boolean: the bytes are in small_blobs
     damaged       INTEGER NOT NULL DEFAULT 0  -- boolean: found by exeunt registry verify --repair; not served, and replaced by the next upload
 ) STRICT;
-
-CREATE TABLE blob_digests (
-    -- The number of the blob of a digest, if there is a blob with that number and
-    -- that digest: entries outlive their blob. See blobs_by_digest.
-    digest  TEXT PRIMARY KEY,
-    blob_id INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
-CREATE VIEW blobs_by_digest AS
-SELECT b.id, d.digest, b.path, b.size, b.small, b.damaged
-FROM blob_digests d CROSS JOIN blobs b ON b.id = d.blob_id AND b.digest = d.digest;
-
-CREATE TRIGGER blobs_have_digests_trigger AFTER INSERT ON blobs
-BEGIN
-    INSERT INTO blob_digests (digest, blob_id) VALUES (NEW.digest, NEW.id)
-    ON CONFLICT (digest) DO UPDATE SET blob_id = CASE
-        WHEN EXISTS (SELECT 1 FROM blobs b WHERE b.id = blob_digests.blob_id AND b.id <> NEW.id AND b.digest = NEW.digest)
-        THEN RAISE(ABORT, 'UNIQUE constraint failed: blobs.digest')
-        ELSE NEW.id END;
-END;
 
 CREATE TABLE small_blobs (
     -- The bytes of small blobs. One transaction writes row and bytes, so they

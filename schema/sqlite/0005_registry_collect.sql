@@ -51,7 +51,6 @@ CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every unused blob is here. See package review
     -- for the columns.
     digest       TEXT PRIMARY KEY,
-    blob_id      INTEGER,          -- that of the blob when it was queued; null: look for it
     review_after INTEGER NOT NULL, -- Unix milliseconds
     review_count INTEGER NOT NULL,
     event        TEXT NOT NULL,
@@ -115,7 +114,7 @@ CREATE VIEW gc_delays AS
 SELECT e.event, e.value, p.value AS least, CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now
 FROM gc_review_after_defaults e JOIN gc_review_after_defaults p ON p.event = 'existence_check';
 
-CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, 0 AS blob_id, '' AS event, 0 AS together;
+CREATE VIEW gc_enqueue_blob AS SELECT '' AS digest, '' AS event, 0 AS together;
 
 CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 -- Puts a blob under review; a review that has begun is repeated. The later time
@@ -124,12 +123,12 @@ CREATE TRIGGER gc_enqueue_blob_trigger INSTEAD OF INSERT ON gc_enqueue_blob
 -- manifest lie together, so in a large registry their pages are read and written
 -- once, not once for each.
 BEGIN
-    INSERT INTO gc_blob_review_queue (digest, blob_id, review_after, review_count, event, created_at)
-    SELECT NEW.digest, NEW.blob_id, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
+    INSERT INTO gc_blob_review_queue (digest, review_after, review_count, event, created_at)
+    SELECT NEW.digest, s.now + s.delay + abs(coalesce(NEW.together * 2654435761, random()) % (1 + min(s.delay / 10, 60000))), 0, NEW.event, s.now
     FROM (SELECT d.now, max(d.value, d.least) AS delay FROM gc_delays d WHERE d.event = NEW.event) AS s
     WHERE true
     ON CONFLICT (digest) DO UPDATE SET
-        review_after = max(review_after, excluded.review_after), blob_id = excluded.blob_id,
+        review_after = max(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
@@ -167,14 +166,14 @@ END;
 CREATE TRIGGER gc_track_blob_uploads_again_trigger AFTER UPDATE ON blobs
 -- As gc_track_blob_uploads_trigger.
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_blob_uploads_trigger AFTER INSERT ON blobs
 -- An uploaded blob is reviewed, the first time and each time again: its manifest
 -- may never come.
 BEGIN
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event) VALUES (NEW.digest, NEW.id, 'blob_upload');
+    INSERT INTO gc_enqueue_blob (digest, event) VALUES (NEW.digest, 'blob_upload');
 END;
 
 CREATE TRIGGER gc_track_deleted_blobs_trigger AFTER DELETE ON blobs WHEN OLD.small = 0
@@ -233,8 +232,8 @@ CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
 WHEN OLD.configuration_blob_id IS NOT NULL
 BEGIN
     DELETE FROM gc_blobs_configurations WHERE blob_id = OLD.configuration_blob_id AND manifest_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), OLD.configuration_blob_id, 'manifest_delete', OLD.id);
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.configuration_blob_id), 'manifest_delete', OLD.id);
 END;
 
 CREATE TRIGGER gc_track_deleted_subjects_trigger AFTER DELETE ON manifests
@@ -254,8 +253,8 @@ CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
 -- The layers of a deleted manifest are reviewed.
 BEGIN
     DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, blob_id, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), OLD.blob_id, 'layer_delete', OLD.manifest_id);
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
 END;
 
 CREATE TRIGGER gc_track_deleted_manifest_lists_trigger AFTER DELETE ON manifest_references
