@@ -1,7 +1,6 @@
 package server
 
 import (
-	"log/slog"
 	"os"
 	"runtime/debug"
 	"time"
@@ -19,13 +18,8 @@ func lowerGCPercent() {
 // releaseDelay is the delay before start-up memory is released.
 const releaseDelay = 2 * time.Second
 
-// releaseStartMemory releases, after releaseDelay, the memory that only the start needed. stop
+// releaseStartMemory releases, after releaseDelay, the heap that only the start needed. stop
 // cancels this.
-func releaseStartMemory(log *slog.Logger) (stop func() bool) {
-	return time.AfterFunc(releaseDelay, func() {
-		if err := releaseImagePages(); err != nil {
-			log.Debug("start-up memory could not be released", "error", err)
-		}
-		debug.FreeOSMemory()
-	}).Stop
+func releaseStartMemory() (stop func() bool) {
+	return time.AfterFunc(releaseDelay, debug.FreeOSMemory).Stop
 }

@@ -35,7 +35,7 @@ func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
 	redirectKlog(ctx, c.Logger)
 	lowerGCPercent()
-	defer releaseStartMemory(c.Logger)()
+	defer releaseStartMemory()()
 	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
 		return err
