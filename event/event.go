@@ -23,7 +23,6 @@ import (
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -68,7 +67,7 @@ func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Ev
 		return err
 	}
 	key := object.Key{Kind: object.Events, Namespace: namespace, Name: name(e)}
-	before, err := read(ctx, tx, key)
+	before, err := tx.Get(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -116,13 +115,11 @@ func place(ctx context.Context, tx *store.Tx, e *Event) (namespace string, ok bo
 		choices = append(choices, metav1.NamespaceDefault)
 	}
 	for _, namespace := range choices {
-		open := false
-		var b sqldb.Batch
-		b.Query(func(row sqldb.Row) error { return row.Scan(&open) }, isOpen, namespace)
-		if err := tx.Send(ctx, &b); err != nil {
+		h, found, err := tx.Head(ctx, object.Key{Kind: object.Namespaces, Name: namespace})
+		if err != nil {
 			return "", false, err
 		}
-		if open {
+		if found && h.Deletion == 0 {
 			return namespace, true, nil
 		}
 	}
@@ -164,25 +161,3 @@ func version(o object.Object) string {
 	}
 	return o.ResourceVersion()
 }
-
-func read(ctx context.Context, tx *store.Tx, key object.Key) (*store.Stored, error) {
-	var found *store.Stored
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		found = &store.Stored{Object: object.Object{Key: key}}
-		return row.Scan(&found.ID, (*string)(&found.UID), &found.Revision, &found.Deleting, &found.Body)
-	}, readEvent, key.Kind, key.Namespace, key.Name)
-	err := tx.Send(ctx, &b)
-	return found, err
-}
-
-// The statements of the package, the same on both engines. They use unique indexes.
-const (
-	// isOpen says whether a namespace takes new objects.
-	isOpen = `SELECT deletion_time IS NULL FROM objects WHERE kind = 'namespaces' AND namespace = '' AND name = $1`
-
-	readEvent = `
-SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
-)

@@ -7,8 +7,8 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // A dependent blocks its owner's deletion only if its reference names the owner's
@@ -17,23 +17,17 @@ import (
 
 // isBlocked reports whether a blocking dependent is left. It stops at the first.
 func (s *session) isBlocked(ctx context.Context, o *item) (bool, error) {
-	group, name := referredAs(s.kinds, o.Kind)
-	return s.exists(ctx, isBlocked, string(o.UID), o.Namespace, o.Name, group, name)
+	return s.tx.IsBlocked(ctx, s.named(o.Key, o.UID))
 }
 
-// referredAs returns the group and kind that references to a stored object name.
-// For a kind that is not served, only the group is known.
-func referredAs(kinds *kind.Snapshot, storage string) (group, name string) {
-	if k, ok := kinds.Stored(storage); ok {
-		return k.Group, k.Name
+// named returns an object as references name it. For a kind that is not served,
+// only the group is known.
+func (s *session) named(key object.Key, uid types.UID) store.Named {
+	n := store.Named{Key: key, UID: uid, As: store.GroupKind{Group: groupOf(key.Kind)}}
+	if k, ok := s.kinds.Stored(key.Kind); ok {
+		n.As = store.GroupKind{Group: k.Group, Kind: k.Name}
 	}
-	return groupOf(storage), ""
-}
-
-// holder is an object in foreground deletion that may block its owner.
-type holder struct {
-	uid                   types.UID
-	kind, namespace, name string
+	return n
 }
 
 // inCircle reports whether the owner is its own dependent, through blocking
@@ -44,27 +38,18 @@ func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
 		return false, nil
 	}
 	seen := map[types.UID]bool{}
-	for level := []holder{{o.UID, o.Kind, o.Namespace, o.Name}}; len(level) > 0 && !seen[o.UID]; {
-		var next []holder
-		var b sqldb.Batch
-		for _, h := range level {
-			group, name := referredAs(s.kinds, h.kind)
-			b.Query(func(row sqldb.Row) error {
-				var d holder
-				if err := row.Scan((*string)(&d.uid), &d.kind, &d.namespace, &d.name); err != nil {
-					return err
-				}
-				if !seen[d.uid] {
-					seen[d.uid] = true
-					next = append(next, d)
-				}
-				return nil
-			}, waitingBlockers, string(h.uid), h.namespace, h.name, group, name)
-		}
-		if err := s.tx.Send(ctx, &b); err != nil {
+	for level := []store.Named{s.named(o.Key, o.UID)}; len(level) > 0 && !seen[o.UID]; {
+		blockers, err := s.tx.ForegroundBlockers(ctx, level)
+		if err != nil {
 			return false, fmt.Errorf("look for owners that wait for each other: %w", err)
 		}
-		level = next
+		level = nil
+		for _, d := range blockers {
+			if !seen[d.UID] {
+				seen[d.UID] = true
+				level = append(level, s.named(d.Key, d.UID))
+			}
+		}
 	}
 	return seen[o.UID], nil
 }

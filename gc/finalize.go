@@ -24,7 +24,7 @@ func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 	if wait := s.unseen(o); wait > 0 {
 		return review.Again(wait), nil
 	}
-	v, err := s.collect(ctx, string(o.UID), s.c.sql.allDependents, func(ctx context.Context, batch []*item) error {
+	v, err := s.collect(ctx, string(o.UID), s.tx.AllDependents, func(ctx context.Context, batch []*item) error {
 		return s.dropOwner(ctx, o.UID, batch)
 	})
 	if err != nil || s.budget <= 0 {
@@ -38,7 +38,7 @@ func (s *session) unseen(o *item) time.Duration {
 	if _, _, behind := Unseen(s.kinds, o.Kind, o.Body); !behind {
 		return 0
 	}
-	return OrphanDeadline(o.deletion, s.c.opts.OrphanWait).Sub(s.now)
+	return OrphanDeadline(o.Deletion, s.c.opts.OrphanWait).Sub(s.now)
 }
 
 // Unseen returns the generation of an object that its controller has seen, the
@@ -97,7 +97,7 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
-	v, err := s.collect(ctx, string(o.UID), s.c.sql.dependents, s.judge)
+	v, err := s.collect(ctx, string(o.UID), s.tx.Dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}
@@ -116,14 +116,13 @@ func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, erro
 // removeFinalizer removes a finalizer, and with the last one the object. It reads
 // the object again: an object that is its own dependent has changed meanwhile.
 func (s *session) removeFinalizer(ctx context.Context, uid types.UID, finalizer string) (review.Verdict, error) {
-	found, err := s.query(ctx, objectByUID, string(uid))
+	o, err := s.tx.GetByUID(ctx, uid)
 	if err != nil {
 		return review.Verdict{}, err
 	}
-	if len(found) == 0 {
+	if o == nil {
 		return review.Acted(), nil
 	}
-	o := found[0]
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return review.Verdict{}, err

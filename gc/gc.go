@@ -61,7 +61,6 @@ type Collector struct {
 	engine *review.Engine
 	opts   Options
 	pace   pace
-	sql    statements
 
 	mu       sync.Mutex
 	paused   bool      // guarded by mu
@@ -93,7 +92,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.OrphanWait == 0 {
 		o.OrphanWait = DefaultOrphanWait
 	}
-	c := &Collector{db: db, store: st, kinds: kinds, opts: o, sql: newStatements(db.Engine()), reported: map[string]time.Time{}}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o, reported: map[string]time.Time{}}
 	c.pace.fixed = o.Budget
 	q := queue
 	q.Idle = o.Poll

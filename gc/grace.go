@@ -16,7 +16,7 @@ func (s *session) propagate(ctx context.Context, o *item) (review.Verdict, error
 	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
-	v, err := s.collect(ctx, string(o.UID), s.c.sql.dependents, s.judge)
+	v, err := s.collect(ctx, string(o.UID), s.tx.Dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
 	}

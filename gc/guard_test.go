@@ -311,7 +311,7 @@ func TestGuardBounded(t *testing.T) {
 		w.deleteGuarded("a", 10, background)
 		err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
 			s := &session{c: w.gc, tx: tx, now: w.clock.now()}
-			found, err := s.query(w.Context(), objectByUID, string(w.uids["a"]))
+			found, err := tx.GetByUID(w.Context(), w.uids["a"])
 			if err != nil {
 				return err
 			}
@@ -319,7 +319,7 @@ func TestGuardBounded(t *testing.T) {
 				allowed int64
 				want    bool
 			}{{0, true}, {10, true}, {300, true}, {301, false}, {1000, false}} {
-				if got, err := s.exceeds(w.Context(), found[0], c.allowed); err != nil || got != c.want {
+				if got, err := s.exceeds(w.Context(), found, c.allowed); err != nil || got != c.want {
 					t.Errorf("more than %d: got %v, %v", c.allowed, got, err)
 				}
 			}

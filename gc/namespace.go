@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
-	"github.com/exeunt/exeunt/sqldb"
 )
 
 // namespaceFinalizer is the collector's entry in spec.finalizers.
@@ -62,7 +62,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err := s.tx.SetCause(ctx, actor, string(o.UID)); err != nil {
 		return review.Verdict{}, err
 	}
-	present, err := s.kindsIn(ctx, ns.Name)
+	present, err := s.tx.KindsIn(ctx, ns.Name)
 	if err != nil {
 		return review.Verdict{}, err
 	}
@@ -82,7 +82,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if s.budget <= 0 {
 		return review.Progressed(0), nil
 	}
-	left, err := s.kindsIn(ctx, ns.Name)
+	left, err := s.tx.KindsIn(ctx, ns.Name)
 	switch {
 	case err != nil:
 		return review.Verdict{}, err
@@ -100,39 +100,12 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	return acted(s.budget < before), nil // a trigger enqueues it when its content changes
 }
 
-// kindsIn lists the kinds that have objects in a namespace, in order. It does
-// not count them: that would make a large namespace slow to empty.
-func (s *session) kindsIn(ctx context.Context, namespace string) ([]string, error) {
-	var stored, present []string
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var kind string
-		err := row.Scan(&kind)
-		stored = append(stored, kind)
-		return err
-	}, kindsStored)
-	if err := s.tx.Send(ctx, &b); err != nil {
-		return nil, fmt.Errorf("list kinds: %w", err)
-	}
-	b = sqldb.Batch{}
-	for _, kind := range stored {
-		b.Query(func(row sqldb.Row) error {
-			present = append(present, kind)
-			return row.Scan(new(int64))
-		}, isIn, kind, namespace)
-	}
-	if err := s.tx.Send(ctx, &b); err != nil {
-		return nil, fmt.Errorf("look for content of namespace %s: %w", namespace, err)
-	}
-	return present, nil
-}
-
 // empty deletes the objects of a kind in a namespace. It continues after an object
 // that cannot be deleted, and names it in failed.
 func (s *session) empty(ctx context.Context, kind, namespace string) (failed []string, err error) {
 	for after := ""; s.budget > 0; {
 		limit := s.budget
-		batch, err := s.query(ctx, s.c.sql.contentOf, kind, namespace, after, limit)
+		batch, err := s.tx.ActiveContent(ctx, kind, namespace, after, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -207,17 +180,12 @@ func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespa
 // survey counts the objects of a kind, and the finalizers on the first
 // shownLeaving of those that are DELETING.
 func (s *session) survey(ctx context.Context, kind, namespace string, left *content) error {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var n int64
-		err := row.Scan(&n)
-		left.kinds[kind] = int(n)
-		return err
-	}, countOf, kind, namespace)
-	if err := s.tx.Send(ctx, &b); err != nil {
+	n, err := s.tx.CountIn(ctx, kind, namespace, math.MaxInt64)
+	if err != nil {
 		return fmt.Errorf("count content of namespace %s: %w", namespace, err)
 	}
-	lingering, err := s.query(ctx, leavingOf, kind, namespace, shownLeaving)
+	left.kinds[kind] = int(n)
+	lingering, err := s.tx.DeletingIn(ctx, kind, namespace, shownLeaving)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	}
 	goesOn := s.budget <= 0 || len(s.next) > 0
 	if !goesOn && s.c.wasReported(cascade) {
-		queued, err := s.number(ctx, countReviews, tasks+1)
+		queued, err := s.countReviews(ctx, tasks+1)
 		if err != nil {
 			return err
 		}
@@ -48,11 +48,11 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	if !s.c.progressDue(cascade, s.now, goesOn) {
 		return nil
 	}
-	root, found, err := s.rootOf(ctx, cascade)
+	root, found, err := s.tx.CascadeRoot(ctx, cascade)
 	if err != nil || !found {
 		return err
 	}
-	gone, err := s.number(ctx, countArchived, cascade, progressMost+1)
+	gone, err := s.tx.CountRemoved(ctx, cascade, progressMost+1)
 	if err != nil {
 		return err
 	}
@@ -96,44 +96,29 @@ func (c *Collector) wasReported(cascade string) bool {
 	return reported
 }
 
-// rootOf reads the root object of a cascade. Cascades of a DeleteCollection have
-// no root.
-func (s *session) rootOf(ctx context.Context, cascade string) (o object.Object, found bool, err error) {
-	var b sqldb.Batch
-	read := func(row sqldb.Row) error {
-		o, found = object.Object{UID: types.UID(cascade)}, true
-		return row.Scan(&o.Kind, &o.Namespace, &o.Name, &o.Revision)
-	}
-	b.Query(read, rootArchived, cascade)
-	b.Query(read, rootStored, cascade)
-	if err := s.tx.Send(ctx, &b); err != nil {
-		return o, false, fmt.Errorf("find root of cascade %s: %w", cascade, err)
-	}
-	if o.Kind == object.Namespaces {
-		o.Namespace = "" // the archive stores a namespace as inside itself
-	}
-	return o, found, nil
-}
-
 // remaining counts the objects that are left: for a namespace its content,
 // otherwise the dependents of the root and of its removed dependents whose review
 // is next.
 func (s *session) remaining(ctx context.Context, root object.Object) (int64, error) {
 	if root.Kind != object.Namespaces {
-		direct, err := s.number(ctx, countBelow, string(root.UID), progressMost+1)
+		direct, err := s.tx.CountDependents(ctx, root.UID, progressMost+1)
 		if err != nil || direct > progressMost {
 			return direct, err
 		}
-		below, err := s.number(ctx, countQueued, string(root.UID), progressMost+1)
+		queued, err := s.nextReviews(ctx)
+		if err != nil {
+			return 0, err
+		}
+		below, err := s.tx.CountBelowRemoved(ctx, string(root.UID), queued, progressMost+1)
 		return direct + below, err
 	}
-	kinds, err := s.kindsIn(ctx, root.Name)
+	kinds, err := s.tx.KindsIn(ctx, root.Name)
 	if err != nil {
 		return 0, err
 	}
 	total := int64(0)
 	for _, kind := range kinds {
-		n, err := s.number(ctx, countIn, kind, root.Name, progressMost+1)
+		n, err := s.tx.CountIn(ctx, kind, root.Name, progressMost+1)
 		if err != nil {
 			return 0, err
 		}
@@ -142,13 +127,29 @@ func (s *session) remaining(ctx context.Context, root object.Object) (int64, err
 	return total, nil
 }
 
-func (s *session) number(ctx context.Context, statement string, args ...any) (n int64, err error) {
+// countReviews counts the rows of the queue, up to a bound.
+func (s *session) countReviews(ctx context.Context, most int) (n int64, err error) {
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error { return row.Scan(&n) }, statement, args...)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&n) }, countReviews, most)
 	if err := s.tx.Send(ctx, &b); err != nil {
-		return 0, fmt.Errorf("count cascade: %w", err)
+		return 0, fmt.Errorf("count reviews: %w", err)
 	}
 	return n, nil
+}
+
+// nextReviews reads the uids of the next 1,000 reviews, not of all.
+func (s *session) nextReviews(ctx context.Context) (uids []types.UID, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var uid types.UID
+		err := row.Scan((*string)(&uid))
+		uids = append(uids, uid)
+		return err
+	}, nextReviews)
+	if err := s.tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("read next reviews: %w", err)
+	}
+	return uids, nil
 }
 
 func counted(n int64) string {
@@ -158,21 +159,7 @@ func counted(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// The statements that count stop at a bound and read indexes only.
 const (
-	rootStored   = `SELECT kind, namespace, name, revision FROM objects WHERE uid = $1`
-	rootArchived = `SELECT kind, namespace, name, id FROM archive WHERE uid = $1`
-
-	countArchived = `SELECT count(*) FROM (SELECT 1 FROM archive WHERE cascade = $1 AND cascade <> uid LIMIT $2) AS found`
-	countBelow    = `SELECT count(*) FROM (SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT $2) AS found`
-	countIn       = `SELECT count(*) FROM (SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT $3) AS found`
-
 	countReviews = `SELECT count(*) FROM (SELECT 1 FROM gc_object_reviews LIMIT $1) AS found`
-
-	// countQueued reads the next 1,000 reviews, not all of them.
-	countQueued = `
-SELECT count(*) FROM (
-    SELECT 1 FROM (SELECT uid FROM gc_object_reviews ORDER BY review_after LIMIT 1000) q
-        JOIN archive a ON a.uid = q.uid JOIN owners w ON w.owner_uid = q.uid
-    WHERE a.cascade = $1 AND a.cascade <> a.uid LIMIT $2) AS found`
+	nextReviews  = `SELECT uid FROM gc_object_reviews ORDER BY review_after LIMIT 1000`
 )

@@ -22,12 +22,7 @@ import (
 const actor = "system:garbage-collector"
 
 // item is an object under review.
-type item struct {
-	store.Stored
-	deletion   int64 // Unix seconds; 0: not DELETING
-	finalizing int64
-	parent     bool // had dependents when it was read
-}
+type item = store.Stored
 
 // session is one review transaction. It follows a cascade until its budget is
 // spent, so a chain costs a few transactions and not one per link. The rest is in
@@ -81,14 +76,13 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 
 // review reviews one uid, of an object or of a removed owner.
 func (s *session) review(ctx context.Context, uid string) (review.Verdict, error) {
-	found, err := s.query(ctx, objectByUID, uid)
+	o, err := s.tx.GetByUID(ctx, types.UID(uid))
 	if err != nil {
 		return review.Verdict{}, err
 	}
-	if len(found) == 0 {
+	if o == nil {
 		return s.absent(ctx, uid)
 	}
-	o := found[0]
 	if o.Deleting {
 		return s.finalize(ctx, o)
 	}
@@ -112,9 +106,9 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 		return review.Verdict{}, err
 	}
 	if known {
-		return s.collect(ctx, uid, s.c.sql.dependents, s.judge)
+		return s.collect(ctx, uid, s.tx.Dependents, s.judge)
 	}
-	newest, err := s.query(ctx, newestDependents, uid, maxUnknownReports)
+	newest, err := s.tx.NewestDependents(ctx, types.UID(uid), maxUnknownReports)
 	if err != nil {
 		return review.Verdict{}, err
 	}
@@ -135,23 +129,23 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 // also while it waits for dependents.
 func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err error) {
 	switch v = review.Kept(); {
-	case o.finalizing&store.FinalizeConfirm != 0:
+	case o.Finalizing&store.FinalizeConfirm != 0:
 		return s.guard(ctx, o)
-	case o.finalizing&store.FinalizeOrphan != 0:
+	case o.Finalizing&store.FinalizeOrphan != 0:
 		v, err = s.orphan(ctx, o)
-	case o.finalizing&store.FinalizeForeground != 0:
+	case o.Finalizing&store.FinalizeForeground != 0:
 		v, err = s.foreground(ctx, o)
-	case o.finalizing&store.FinalizeGrace != 0:
+	case o.Finalizing&store.FinalizeGrace != 0:
 		v, err = s.propagate(ctx, o)
 	}
-	if err != nil || o.finalizing&store.FinalizeNamespace == 0 || s.budget <= 0 {
+	if err != nil || o.Finalizing&store.FinalizeNamespace == 0 || s.budget <= 0 {
 		return v, err
 	}
-	found, err := s.query(ctx, objectByUID, string(o.UID)) // it may have changed
-	if err != nil || len(found) == 0 {
+	found, err := s.tx.GetByUID(ctx, o.UID) // it may have changed
+	if err != nil || found == nil {
 		return v, err
 	}
-	return s.namespace(ctx, found[0])
+	return s.namespace(ctx, found)
 }
 
 func acted(yes bool) review.Verdict {
@@ -161,16 +155,20 @@ func acted(yes bool) review.Verdict {
 	return review.Kept()
 }
 
+// readPage reads a page of an owner's dependents: store.Reader.Dependents or
+// AllDependents.
+type readPage func(ctx context.Context, owner types.UID, after int64, limit int) ([]*item, error)
+
 // collect calls judge with batches of an owner's dependents until all are read or
 // the budget is spent; a later transaction continues the review.
-func (s *session) collect(ctx context.Context, uid, statement string, judge func(context.Context, []*item) error) (review.Verdict, error) {
+func (s *session) collect(ctx context.Context, uid string, read readPage, judge func(context.Context, []*item) error) (review.Verdict, error) {
 	if err := s.tx.SetCause(ctx, actor, uid); err != nil {
 		return review.Verdict{}, err
 	}
 	before, after := s.budget, int64(0)
 	for s.budget > 0 {
 		limit := s.budget
-		batch, err := s.query(ctx, statement, uid, after, limit)
+		batch, err := read(ctx, types.UID(uid), after, limit)
 		if err != nil {
 			return review.Verdict{}, err
 		}
@@ -214,11 +212,11 @@ func (s *session) follow(ctx context.Context) error {
 }
 
 func (s *session) followOne(ctx context.Context, uid string) error {
-	found, err := s.query(ctx, objectByUID, uid)
+	o, err := s.tx.GetByUID(ctx, types.UID(uid))
 	if err != nil {
 		return err
 	}
-	if len(found) > 0 && (!found[0].Deleting || found[0].finalizing != store.FinalizeForeground) {
+	if o != nil && (!o.Deleting || o.Finalizing != store.FinalizeForeground) {
 		return nil // its row stays in the queue
 	}
 	var b sqldb.Batch
@@ -226,16 +224,16 @@ func (s *session) followOne(ctx context.Context, uid string) error {
 	if err := s.tx.Send(ctx, &b); err != nil {
 		return err
 	}
-	if len(found) == 0 {
-		_, err = s.collect(ctx, uid, s.c.sql.dependents, s.judge)
+	if o == nil {
+		_, err = s.collect(ctx, uid, s.tx.Dependents, s.judge)
 	} else {
-		_, err = s.foreground(ctx, found[0])
+		_, err = s.foreground(ctx, o)
 	}
 	if err != nil || s.budget > 0 {
 		return err
 	}
 	b = sqldb.Batch{} // dependents may be left
-	s.c.engine.Enqueue(&b, uid, s.continued(uid, len(found) == 0), s.now)
+	s.c.engine.Enqueue(&b, uid, s.continued(uid, o == nil), s.now)
 	return s.tx.Send(ctx, &b)
 }
 
@@ -280,7 +278,7 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 		st, _ := s.standing(o, r)
 		return st
 	}
-	switch d := Decide(&m, standing, o.parent); d.Action {
+	switch d := Decide(&m, standing, o.Parent); d.Action {
 	case Unlink:
 		m.OwnerReferences = without(m.OwnerReferences, d.Drop)
 		return s.rewrite(o, &m)
@@ -302,7 +300,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
 	if seconds, ok := s.inherited(&m); ok {
 		options.GracePeriodSeconds = &seconds
-		if o.parent {
+		if o.Parent {
 			lifecycle.WithPropagatedGrace(&m, seconds)
 		}
 	}
@@ -337,9 +335,9 @@ func (s *session) rules(storage string) lifecycle.Rules {
 // wait for its removal.
 func (s *session) remove(o *item, m *metav1.ObjectMeta) {
 	s.budget--
-	s.tx.Remove(&o.Stored)
+	s.tx.Remove(o)
 	s.owners[o.UID] = Owner{Namespace: o.Namespace}.Gone()
-	if o.parent {
+	if o.Parent {
 		s.enqueueNext(o.UID)
 	}
 	for i := range m.OwnerReferences {
@@ -366,13 +364,13 @@ func (s *session) replace(o *item, m *metav1.ObjectMeta, body []byte) error {
 		Foreground: deleting && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents),
 		Leaving:    deleting && slices.Contains(m.Finalizers, lifecycle.PropagateGrace),
 	}
-	if s.owners[o.UID].Foreground && o.parent {
+	if s.owners[o.UID].Foreground && o.Parent {
 		s.enqueueNext(o.UID)
 	}
-	next, err := s.tx.Rewrite(&o.Stored, m, body)
+	next, err := s.tx.Rewrite(o, m, body)
 	if err != nil {
 		return err
 	}
-	o.Stored = *next
+	*o = *next
 	return nil
 }

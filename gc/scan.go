@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -50,57 +52,41 @@ type cursor struct {
 // scanOwners reads a page of references and returns the uids to review.
 func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error) {
 	kinds := c.kinds.Snapshot()
+	page, err := c.store.Reader().ScanReferences(ctx, at.dependent, types.UID(at.uid), scanPage)
+	if err != nil {
+		return nil, err
+	}
 	var found []string
-	looked := 0
-	err := c.scanRows(ctx, func(row sqldb.Row) error {
-		var r Reference
+	for i := range page {
+		f := &page[i]
+		at.dependent, at.uid = f.ID, string(f.UID)
 		var o Owner
-		var dependent, namespace string
-		var deleting bool
-		var deletion, finalizing int64
-		if err := row.Scan(&at.dependent, &at.uid, &r.Group, &r.Kind, &r.Name, &dependent, &namespace, &deleting,
-			&o.Exists, &o.Kind, &o.Namespace, &o.Name, &deletion, &finalizing); err != nil {
-			return err
+		if f.Found {
+			o = OwnerOf(f.Owner)
 		}
-		looked++
-		o.Foreground, o.Leaving = waits(deletion, finalizing)
-		switch standing := Classify(namespace, Identify(kinds, r, o), o); {
-		case deleting, standing == Solid, standing == Waiting: // DELETING already, kept, or scanDeleting finds its owner
+		named := Identify(kinds, Reference{f.As.Group, f.As.Kind, f.Name}, o)
+		switch standing := Classify(f.Dependent.Namespace, named, o); {
+		case f.Dependent.Deletion != 0, standing == Solid, standing == Waiting: // DELETING already, kept, or scanDeleting finds its owner
 		case o.Exists && !o.Leaving:
-			found = append(found, dependent)
+			found = append(found, string(f.Dependent.UID))
 		case !o.Exists:
 			found = append(found, at.uid)
 		}
-		return nil
-	}, scanOwners, at.dependent, at.uid, scanPage)
-	at.end = looked < scanPage
+	}
+	at.end = len(page) < scanPage
 	slices.Sort(found)
-	return slices.Compact(found), err
+	return slices.Compact(found), nil
 }
 
 // scanDeleting reads a page of objects that wait for the collector.
 func (c *Collector) scanDeleting(ctx context.Context, at *cursor) (found []string, err error) {
-	err = c.scanRows(ctx, func(row sqldb.Row) error {
-		err := row.Scan(&at.uid)
+	page, err := c.store.Reader().Finalizing(ctx, types.UID(at.uid), scanPage)
+	for _, uid := range page {
+		at.uid = string(uid)
 		found = append(found, at.uid)
-		return err
-	}, scanDeleting, at.uid, scanPage)
-	at.end = len(found) < scanPage
+	}
+	at.end = len(page) < scanPage
 	return found, err
-}
-
-func (c *Collector) scanRows(ctx context.Context, row func(sqldb.Row) error, statement string, args ...any) error {
-	rows, err := c.db.Query(ctx, statement, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := row(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // enqueueFound adds the missing reviews in its own transaction and returns how

@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // shownFailing bounds the failing reviews in a Status.
@@ -56,23 +60,25 @@ func (c *Collector) Status(ctx context.Context) (Status, error) {
 }
 
 func (c *Collector) failures(ctx context.Context) ([]Failure, error) {
-	rows, err := c.db.Query(ctx, failing, shownFailing)
-	if err != nil {
-		return nil, fmt.Errorf("list failing reviews: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
+	reader := c.store.Reader()
 	var out []Failure
-	for rows.Next() {
+	var uids []types.UID
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var f Failure
-		var next int64
-		if err := rows.Scan(&f.UID, &f.Kind, &f.Namespace, &f.Name, &f.Event, &f.Attempts, &next, &f.Error); err != nil {
-			return nil, fmt.Errorf("list failing reviews: %w", err)
-		}
-		f.Next = time.UnixMilli(next).UTC()
-		out = append(out, f)
-	}
-	if err := rows.Err(); err != nil {
+		var attempts, next int64
+		err := row.Scan(&f.UID, &f.Event, &attempts, &next, &f.Error)
+		f.Attempts, f.Next = int(attempts), time.UnixMilli(next).UTC()
+		out, uids = append(out, f), append(uids, types.UID(f.UID))
+		return err
+	}, failing, shownFailing)
+	if err := reader.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("list failing reviews: %w", err)
 	}
-	return out, nil
+	heads, err := reader.Heads(ctx, uids)
+	for i := range out {
+		h := heads[uids[i]]
+		out[i].Kind, out[i].Namespace, out[i].Name = h.Kind, h.Namespace, h.Name
+	}
+	return out, err
 }

@@ -88,10 +88,7 @@ type member struct {
 }
 
 // stored is the object of a node.
-type stored struct {
-	store.Stored
-	deletion int64 // Unix seconds; 0: not DELETING
-}
+type stored struct{ *store.Stored }
 
 // find reads a node and its object, by the uid that they share.
 func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
@@ -101,18 +98,15 @@ func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
 		found.node = new(node)
 		return found.node.scan(row)
 	}, nodeByUID, uid)
-	b.Query(func(row sqldb.Row) error {
-		o := &stored{}
-		var uid string
-		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.deletion, &o.Body); err != nil {
-			return err
-		}
-		o.UID, o.Deleting = types.UID(uid), o.deletion != 0
-		found.object = o
-		return nil
-	}, objectByUID, uid)
 	if err := tx.Send(ctx, &b); err != nil {
 		return member{}, fmt.Errorf("read node %s: %w", uid, err)
+	}
+	o, err := tx.GetByUID(ctx, types.UID(uid))
+	if err != nil {
+		return member{}, fmt.Errorf("read node %s: %w", uid, err)
+	}
+	if o != nil {
+		found.object = &stored{o}
 	}
 	return found, nil
 }
@@ -134,13 +128,8 @@ func checkProject(ctx context.Context, tx *store.Tx, project string) error {
 // taken reports whether an object with the key exists, and whether it is
 // DELETING.
 func taken(ctx context.Context, tx *store.Tx, kind, namespace, name string) (exists, deleting bool, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		exists = true
-		return row.Scan(&deleting)
-	}, isTaken, kind, namespace, name)
-	err = tx.Send(ctx, &b)
-	return exists, deleting, err
+	h, exists, err := tx.Head(ctx, object.Key{Kind: kind, Namespace: namespace, Name: name})
+	return exists, h.Deletion != 0, err
 }
 
 // checkLabel refuses a value that is not a DNS label.

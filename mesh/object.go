@@ -57,7 +57,7 @@ func decodeNode(body []byte) (*v1alpha1.MeshNode, error) {
 
 // deadline is when a draining node is removed without acknowledgement.
 func (o *stored) deadline(spec v1alpha1.MeshNodeSpec) time.Time {
-	return time.Unix(o.deletion, 0).Add(time.Duration(spec.DrainTimeoutSeconds) * time.Second).UTC()
+	return time.Unix(o.Deletion, 0).Add(time.Duration(spec.DrainTimeoutSeconds) * time.Second).UTC()
 }
 
 // setReadyStatus writes whether the node sends heartbeats.
@@ -100,7 +100,7 @@ func rewrite(tx *store.Tx, old *stored, o *v1alpha1.MeshNode) (changed bool, err
 	if err != nil || string(body) == string(old.Body) {
 		return false, err
 	}
-	if _, err := tx.Rewrite(&old.Stored, &o.ObjectMeta, body); err != nil {
+	if _, err := tx.Rewrite(old.Stored, &o.ObjectMeta, body); err != nil {
 		return false, fmt.Errorf("write status of %s: %w", old.Key, err)
 	}
 	return true, nil
@@ -115,7 +115,7 @@ func release(tx *store.Tx, old *stored, how string, now time.Time) error {
 	}
 	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
 	if lifecycle.RemoveNow(old.Body, o.ObjectMeta, lifecycle.Rules{}) {
-		tx.Remove(&old.Stored)
+		tx.Remove(old.Stored)
 		return nil
 	}
 	setLeftStatus(o, how, now)

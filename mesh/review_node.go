@@ -101,7 +101,7 @@ func (m *Mesh) review(ctx context.Context, tx *store.Tx, now time.Time, uid stri
 	case forget:
 		return review.Acted(), m.remove(ctx, tx, found, howForced, now)
 	case timeOut:
-		waited := now.Sub(time.Unix(found.object.deletion, 0)).Round(time.Second)
+		waited := now.Sub(time.Unix(found.object.Deletion, 0)).Round(time.Second)
 		return review.Acted(), m.remove(ctx, tx, found, howTimedOut(*found.node, waited, m.opts.UnreachableAfter, now), now)
 	case markDraining:
 		return again, m.markDraining(tx, found, at, now)

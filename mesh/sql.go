@@ -1,6 +1,6 @@
 package mesh
 
-// All statements of the package, the same on both engines. A transaction that
+// All statements of the package, on its tables, the same on both engines. A transaction that
 // writes tokens, or inserts or deletes nodes, holds the lock on the revision
 // (store.Transact); a heartbeat locks only its own row.
 
@@ -75,16 +75,4 @@ VALUES ($1, $2, $3, $4, $5, $6, $6, $7)`
 	seen = `
 UPDATE mesh_nodes SET last_seen = CASE WHEN last_seen < $2 THEN $2 ELSE last_seen END
 WHERE uid = $1 RETURNING ready`
-)
-
-const (
-	// objectByUID uses the unique index, then the primary key.
-	objectByUID = `
-SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, coalesce(o.deletion_time, 0), c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.uid = $1`
-
-	// isTaken reports whether an object with the key exists, and whether it is
-	// DELETING.
-	isTaken = `SELECT deletion_time IS NOT NULL FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 )

@@ -53,7 +53,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
 		return p, err
 	}
-	kinds.Put(archive.New(db, st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
+	kinds.Put(archive.New(st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
 	kinds.Put(p.questions.Kinds()...)
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())

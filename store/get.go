@@ -22,6 +22,18 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 	return s.read(ctx, key)
 }
 
+// KeyOf reads the key of the object with a uid, if it exists.
+func (s *Store) KeyOf(ctx context.Context, uid types.UID) (key object.Key, found bool, err error) {
+	found, err = s.db.Row(ctx, keyOf, []any{string(uid)}, &key.Kind, &key.Namespace, &key.Name)
+	if err != nil {
+		return key, false, fmt.Errorf("find object %s: %w", uid, err)
+	}
+	return key, found, nil
+}
+
+// keyOf uses the unique index on uid.
+const keyOf = `SELECT kind, namespace, name FROM objects WHERE uid = $1`
+
 // read reads the head from the database, and the body if it is not cached.
 func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error) {
 	var epoch int64

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -18,10 +17,10 @@ import (
 // until it commits. It is for one goroutine and ends with the function that
 // Transact calls.
 type Tx struct {
+	Reader
 	tx       *sqldb.Tx
 	Now      time.Time
 	archive  archivist
-	keys     *seal.Keys
 	lives    lifetimes
 	sealing  string // name of the sealing key
 	unsealed error  // a body could not be sealed: the transaction must not commit
@@ -30,17 +29,8 @@ type Tx struct {
 	effects  []*effect
 	waiting  []*effect // all of one type; queued together later, as a set if possible
 	queued   sqldb.Batch
-	engine   sqldb.Engine
 
 	cause causes
-}
-
-// Stored is an object as a transaction found it.
-type Stored struct {
-	object.Object
-	ID       int64
-	Deleting bool
-	stored   int // bytes of the body in the database; 0: as many as Body has
 }
 
 // Transact runs fn in a transaction of its own, between two batches of other
@@ -53,7 +43,8 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, keys: s.opts.Keys, lives: lifetimes{s.opts.EventTTL}, engine: s.db.Engine()}
+		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
+		t.Reader = Reader{send: tx.Send, engine: s.db.Engine(), keys: s.opts.Keys}
 		var b sqldb.Batch
 		var compacted int64
 		lock(&b, s.db.Engine(), &t.revision, &compacted)
@@ -95,9 +86,6 @@ func (s *Store) finish(ctx context.Context, t *Tx) error {
 	return nil
 }
 
-// Send runs other statements in the transaction.
-func (t *Tx) Send(ctx context.Context, b *sqldb.Batch) error { return t.tx.Send(ctx, b) }
-
 // Remove removes an object when the transaction is flushed.
 func (t *Tx) Remove(o *Stored) {
 	t.add(&effect{Type: Removed, key: o.Key, uid: string(o.UID), body: o.Body, before: o.state()})
@@ -112,7 +100,11 @@ func (t *Tx) Rewrite(o *Stored, m *metav1.ObjectMeta, body []byte) (*Stored, err
 	}
 	t.add(f)
 	next := *o
-	next.Body, next.Revision, next.Deleting, next.stored = body, f.revision, m.DeletionTimestamp != nil, len(f.stored)
+	next.Body, next.Revision, next.stored = body, f.revision, len(f.stored)
+	next.Deleting, next.Deletion, next.Finalizing = m.DeletionTimestamp != nil, 0, f.finalizing
+	if next.Deleting {
+		next.Deletion = m.DeletionTimestamp.Unix()
+	}
 	return &next, nil
 }
 

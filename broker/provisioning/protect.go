@@ -3,6 +3,7 @@ package provisioning
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -16,33 +17,25 @@ import (
 // finds no blueprint: its rounds report that, it fails at its deadline, and it
 // can be deleted at any time, because teardown needs no blueprint.
 
-// leaving lists the Blueprints that are being deleted and that no resource
-// uses: the unique index of objects begins with the kind, and there are few.
-const leaving = `
-SELECT uid FROM objects o
-WHERE o.kind = $1 AND o.deletion_time IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM provisioned_resources r WHERE r.blueprint_name = o.name AND r.phase <> 'Deleted')`
+// isUsed says whether a resource needs a blueprint.
+const isUsed = `SELECT 1 FROM provisioned_resources WHERE blueprint_name = $1 AND phase <> 'Deleted' LIMIT 1`
 
 // ReleaseBlueprints removes the finalizer of deleted Blueprints that no
 // resource uses.
 func (a *API) ReleaseBlueprints(ctx context.Context) error {
-	rows, err := a.db.Query(ctx, leaving, a.blueprints.Kind.Storage)
+	deleting, err := a.store.Reader().DeletingOf(ctx, a.blueprints.Kind.Storage, math.MaxInt32)
 	if err != nil {
-		return fmt.Errorf("list unused blueprints: %w", err)
+		return fmt.Errorf("list deleted blueprints: %w", err)
 	}
-	var uids []string
-	for rows.Next() {
-		var uid string
-		if err := rows.Scan(&uid); err != nil {
-			return fmt.Errorf("list unused blueprints: %w", err)
+	for _, o := range deleting {
+		used, err := a.db.Row(ctx, isUsed, []any{o.Name}, new(int64))
+		if err != nil {
+			return fmt.Errorf("look for resources of blueprint %s: %w", o.Name, err)
 		}
-		uids = append(uids, uid)
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("list unused blueprints: %w", err)
-	}
-	for _, uid := range uids {
-		if err := a.change(ctx, a.blueprints, uid, dropFinalizer(InUseFinalizer)); err != nil {
+		if used {
+			continue
+		}
+		if err := a.change(ctx, a.blueprints, string(o.UID), dropFinalizer(InUseFinalizer)); err != nil {
 			return fmt.Errorf("release blueprint: %w", err)
 		}
 	}

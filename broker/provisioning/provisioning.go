@@ -17,6 +17,8 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
@@ -91,9 +93,8 @@ func load(text []byte) *kind.Version {
 
 // at finds the object with a uid, or returns nil.
 func (a *API) at(ctx context.Context, v *kind.Version, uid string) (*object.Object, error) {
-	key := object.Key{Kind: v.Kind.Storage}
-	found, err := a.db.Row(ctx, keyOfUID, []any{uid, key.Kind}, &key.Namespace, &key.Name)
-	if err != nil || !found {
+	key, found, err := a.store.KeyOf(ctx, types.UID(uid))
+	if err != nil || !found || key.Kind != v.Kind.Storage {
 		return nil, err
 	}
 	o, err := a.store.Get(ctx, key)
@@ -105,6 +106,3 @@ func (a *API) at(ctx context.Context, v *kind.Version, uid string) (*object.Obje
 	}
 	return &o, nil
 }
-
-// keyOfUID uses the unique index on uid.
-const keyOfUID = `SELECT namespace, name FROM objects WHERE uid = $1 AND kind = $2`

@@ -22,11 +22,13 @@
 package archive
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -44,14 +46,13 @@ type Options struct {
 
 // Archive lists removed objects and restores them. It is safe for concurrent use.
 type Archive struct {
-	db    *sqldb.DB
 	store *store.Store
 	kinds *kind.Registry
 	opts  Options
 }
 
 // New makes an Archive. It does no I/O.
-func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) *Archive {
+func New(st *store.Store, kinds *kind.Registry, o Options) *Archive {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -64,5 +65,10 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) *Archiv
 	if o.KindWait <= 0 {
 		o.KindWait = 5 * time.Second
 	}
-	return &Archive{db: db, store: st, kinds: kinds, opts: o}
+	return &Archive{store: st, kinds: kinds, opts: o}
+}
+
+// byUID reads the last removal of a uid; nil: the archive has none.
+func (a *Archive) byUID(ctx context.Context, uid types.UID) (*row, error) {
+	return a.store.Reader().ArchivedByUID(ctx, uid)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,9 +29,9 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 		return status, false, err
 	}
 	err = a.store.Transact(ctx, func(tx *store.Tx) error {
-		o, err := readHeld(ctx, tx, uid)
-		if err != nil || o == nil {
-			return err
+		o, err := tx.GetByUID(ctx, uid)
+		if err != nil || o == nil || !o.Held() {
+			return err // the guard no longer holds it
 		}
 		gvk := names.gvk(o.Kind)
 		status = v1.RestoreStatus{Complete: true, CalledOff: 1, Results: []v1.RestoreResult{{
@@ -80,11 +79,13 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 
 // held finds the object that a spec names, if the guard holds it.
 func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid types.UID, err error) {
-	statement, args := heldByUID, []any{string(spec.UID)}
+	reader := a.store.Reader()
+	var h store.Head
 	switch {
 	case spec.UID != "" && spec.Cascade == "" && spec.Object == nil:
+		h, _, err = reader.HeadByUID(ctx, spec.UID)
 	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
-		args = []any{spec.Cascade} // the id is the uid of the root
+		h, _, err = reader.HeadByUID(ctx, types.UID(spec.Cascade)) // the id is the uid of the root
 	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
 		storage, err := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
 		if err != nil {
@@ -94,30 +95,15 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 		if n.clusterScoped(storage) {
 			namespace = "" // clients often send a namespace for cluster-scoped kinds too
 		}
-		statement, args = heldByKey, []any{storage, namespace, spec.Object.Name}
+		h, _, err = reader.Head(ctx, object.Key{Kind: storage, Namespace: namespace, Name: spec.Object.Name})
 	default:
 		return "", nil
 	}
-	_, err = a.db.Row(ctx, statement, args, (*string)(&uid))
 	if err != nil {
 		return "", fmt.Errorf("look for a deletion to call off: %w", err)
 	}
-	return uid, nil
-}
-
-// readHeld reads the object in the transaction; nil: the guard no longer holds it.
-func readHeld(ctx context.Context, tx *store.Tx, uid types.UID) (*store.Stored, error) {
-	var found *store.Stored
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		found = &store.Stored{Object: object.Object{UID: uid}, Deleting: true}
-		if err := row.Scan(&found.ID, &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Body); err != nil {
-			return err
-		}
-		return tx.Unseal(found)
-	}, readHeldObject, string(uid))
-	if err := tx.Send(ctx, &b); err != nil {
-		return nil, fmt.Errorf("read object: %w", err)
+	if !h.Held() {
+		return "", nil
 	}
-	return found, nil
+	return h.UID, nil
 }

@@ -107,8 +107,8 @@ func TestCallOffTooLate(t *testing.T) {
 		}
 		// Found before, and not held any more when its turn has come.
 		err = w.store.Transact(t.Context(), func(tx *store.Tx) error {
-			o, err := readHeld(t.Context(), tx, uid)
-			if o != nil {
+			o, err := tx.GetByUID(t.Context(), uid)
+			if o != nil && o.Held() {
 				t.Error("still held")
 			}
 			return err

@@ -181,11 +181,11 @@ func TestRemovedKind(t *testing.T) {
 			w.Errorf("another name: %v", err)
 		}
 
-		archived, err := w.archive.one(w.Context(), archivedByUID, string(definition.UID))
+		archived, err := w.archive.byUID(w.Context(), definition.UID)
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, err := w.store.ForgetArchived(w.Context(), []int64{archived.id}); err != nil {
+		if _, err := w.store.ForgetArchived(w.Context(), []int64{archived.ID}); err != nil {
 			w.Fatal(err)
 		}
 		status = w.restore(v1.RestoreSpec{Object: name})

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // identitySpace is the UUID namespace of the derived uids.
@@ -31,8 +31,7 @@ func identity(uid types.UID, n int) types.UID {
 func (a *Archive) nextIdentity(ctx context.Context, uid types.UID) (types.UID, error) {
 	for n := range maxRestores {
 		next := identity(uid, n)
-		var one int64
-		found, err := a.db.Row(ctx, wasArchived, []any{string(next)}, &one)
+		found, err := a.store.Reader().WasRemoved(ctx, next)
 		if err != nil {
 			return "", fmt.Errorf("look for uid %s: %w", next, err)
 		}
@@ -58,11 +57,11 @@ func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namesp
 		if found, err := r.canOwn(ctx, next, o, namespace); found || err != nil {
 			return next, nil, err
 		}
-		var after string
-		if _, err := r.db.Row(ctx, restoredAs, []any{string(next)}, &after); err != nil {
+		after, err := r.store.Reader().RestoredAs(ctx, next)
+		if err != nil {
 			return "", nil, fmt.Errorf("look for owner %s: %w", next, err)
 		}
-		next = types.UID(after)
+		next = after
 	}
 	// Its archive row may have expired since it was restored.
 	next, err := r.nextIdentity(ctx, o.UID)
@@ -76,10 +75,13 @@ func (r *restoration) owner(ctx context.Context, o metav1.OwnerReference, namesp
 }
 
 func (r *restoration) canOwn(ctx context.Context, uid types.UID, o metav1.OwnerReference, namespace string) (bool, error) {
-	var key object.Key
-	found, err := r.db.Row(ctx, liveByUID, []any{string(uid)}, &key.Kind, &key.Namespace, &key.Name)
+	h, found, err := r.store.Reader().HeadByUID(ctx, uid)
 	if err != nil {
 		return false, fmt.Errorf("look for owner %s: %w", uid, err)
 	}
-	return found && r.names.refers(o, key, namespace), nil
+	return found && owns(h) && r.names.refers(o, h.Key, namespace), nil
 }
+
+// owns reports whether an object can own others: it is not DELETING, or the guard
+// holds its deletion.
+func owns(h store.Head) bool { return h.Deletion == 0 || h.Held() }

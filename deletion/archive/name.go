@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,26 +34,23 @@ func (a *Archive) names(ctx context.Context) (*names, error) {
 	// Served kinds first: a kind that is removed meanwhile is in archive_kinds
 	// already.
 	n := &names{served: a.kinds.Snapshot(), removed: map[string]removedKind{}}
-	rows, err := a.db.Query(ctx, listKinds)
+	kinds, err := a.store.Reader().ArchivedKinds(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read archived kinds: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // closed below; for early returns
-	for rows.Next() {
-		var storage, short string
-		var k removedKind
-		err := rows.Scan(&storage, (*string)(&k.definition), &k.gvk.Group, &k.gvk.Version, &k.gvk.Kind, &k.plural, &k.singular, &short, &k.namespaced)
-		if err == nil {
-			err = json.Unmarshal([]byte(short), &k.short)
+	for _, k := range kinds {
+		removed := removedKind{
+			gvk:    schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind},
+			plural: k.Plural, singular: k.Singular, namespaced: k.Namespaced, definition: k.Definition,
 		}
-		if err != nil {
+		if err := json.Unmarshal([]byte(k.ShortNames), &removed.short); err != nil {
 			return nil, fmt.Errorf("read archived kinds: %w", err)
 		}
-		if _, ok := n.served.Stored(storage); !ok { // otherwise its definition exists again
-			n.removed[storage] = k
+		if _, ok := n.served.Stored(k.Storage); !ok { // otherwise its definition exists again
+			n.removed[k.Storage] = removed
 		}
 	}
-	return n, errors.Join(rows.Err(), rows.Close())
+	return n, nil
 }
 
 // gvk returns the names of a stored kind. For an unknown kind it uses the storage
@@ -103,8 +99,7 @@ func (a *Archive) storageOf(ctx context.Context, n *names, apiVersion, word stri
 	if group != "" {
 		storage = kind.StorageName(group, storage)
 	}
-	var one int64
-	known, err := a.db.Row(ctx, kindArchived, []any{storage}, &one)
+	known, err := a.store.Reader().ArchivesKind(ctx, storage)
 	if err != nil {
 		return "", fmt.Errorf("look for kind %s: %w", storage, err)
 	}

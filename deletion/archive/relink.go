@@ -8,7 +8,6 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,19 +66,14 @@ func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, r
 // references returns those of the archived object, and those that it was restored
 // without, unless a client gave it an owner since.
 func (r *restoration) references(ctx context.Context, uid types.UID, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
-	rows, err := r.db.Query(ctx, droppedBy, string(uid))
+	dropped, err := r.store.Reader().DroppedBy(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("read dropped references: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // the error is in rows.Err, or an earlier one is returned
 	all := slices.Clone(archived)
-	for rows.Next() {
-		var w waiting
-		var known string
-		if err := rows.Scan(&w.text, &known); err != nil {
-			return nil, fmt.Errorf("read dropped references: %w", err)
-		}
-		if err := w.parse(known); err != nil {
+	for _, d := range dropped {
+		w, err := parse(&store.Dropped{DroppedReference: d})
+		if err != nil {
 			return nil, err
 		}
 		has := func(o metav1.OwnerReference) bool { return o.UID == w.reference.UID }
@@ -87,7 +81,7 @@ func (r *restoration) references(ctx context.Context, uid types.UID, archived []
 			all = append(all, w.reference)
 		}
 	}
-	return all, rows.Err()
+	return all, nil
 }
 
 // knownOwners encodes the owners' uids as dropped_references stores them.
@@ -102,20 +96,20 @@ func knownOwners(references []metav1.OwnerReference) (string, error) {
 
 // waiting is a live object and a reference that it was restored without.
 type waiting struct {
-	store.Stored
-	text      string // of the reference, as it is stored
+	*store.Dropped
 	reference metav1.OwnerReference
 	known     []types.UID // owners that restores gave the object
 }
 
-func (w *waiting) parse(known string) error {
-	if err := json.Unmarshal([]byte(w.text), &w.reference); err != nil {
-		return fmt.Errorf("read dropped reference: %w", err)
+func parse(d *store.Dropped) (*waiting, error) {
+	w := &waiting{Dropped: d}
+	if err := json.Unmarshal([]byte(d.Reference), &w.reference); err != nil {
+		return nil, fmt.Errorf("read dropped reference: %w", err)
 	}
-	if err := json.Unmarshal([]byte(known), &w.known); err != nil {
-		return fmt.Errorf("read dropped reference: %w", err)
+	if err := json.Unmarshal([]byte(d.Known), &w.known); err != nil {
+		return nil, fmt.Errorf("read dropped reference: %w", err)
 	}
-	return nil
+	return w, nil
 }
 
 // edited reports whether a client gave the object an owner after it was restored.
@@ -130,47 +124,32 @@ func (w *waiting) edited(references []metav1.OwnerReference) bool {
 // per reference, and only for ACTIVE objects whose owners no client has changed.
 // more says that it stopped at maxRelinks.
 func (r *restoration) relink(ctx context.Context, tx *store.Tx, was, now types.UID, result *v1.RestoreResult) (more bool, err error) {
-	var owner *object.Key
-	var found []*waiting
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		owner = &object.Key{}
-		return row.Scan(&owner.Kind, &owner.Namespace, &owner.Name)
-	}, liveByUID, string(now))
-	b.Query(func(row sqldb.Row) error {
-		w := &waiting{}
-		found = append(found, w)
-		var known string
-		err := row.Scan(&w.ID, (*string)(&w.UID), &w.Kind, &w.Namespace, &w.Name, &w.Revision, &w.Body, &w.text, &known)
-		if err == nil {
-			err = tx.Unseal(&w.Stored)
-		}
-		if err != nil {
-			return err
-		}
-		return w.parse(known)
-	}, droppedFor, string(was), int64(maxRelinks))
-	if err := tx.Send(ctx, &b); err != nil {
+	owner, exists, err := tx.HeadByUID(ctx, now)
+	if err != nil || !exists || !owns(owner) {
+		return false, err // it was removed meanwhile: the references wait for its next restore
+	}
+	found, err := tx.DroppedFor(ctx, was, maxRelinks)
+	if err != nil {
 		return false, fmt.Errorf("read dropped references: %w", err)
 	}
-	if owner == nil {
-		return false, nil // it was removed meanwhile: the references wait for its next restore
-	}
-	for _, w := range found {
-		if err := r.relinkOne(ctx, tx, w, *owner, now, result); err != nil {
-			return false, fmt.Errorf("relink %s: %w", w.Key, err)
+	for _, d := range found {
+		if err := r.relinkOne(ctx, tx, d, owner.Key, now, result); err != nil {
+			return false, fmt.Errorf("relink %s: %w", d.Key, err)
 		}
 	}
 	return len(found) == maxRelinks, tx.Flush(ctx)
 }
 
-func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, w *waiting, owner object.Key, now types.UID, result *v1.RestoreResult) error {
+func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Dropped, owner object.Key, now types.UID, result *v1.RestoreResult) error {
+	w, err := parse(d)
+	if err != nil {
+		return err
+	}
 	m, err := object.ParseMeta(w.Body)
 	if err != nil {
 		return err
 	}
-	var b sqldb.Batch
-	b.Exec(settleDropped, string(w.UID), w.text)
+	known := ""
 	switch {
 	case slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == now }):
 	case w.edited(m.OwnerReferences):
@@ -187,20 +166,17 @@ func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, w *waiting, o
 		if _, err := tx.Rewrite(&w.Stored, &m, body); err != nil {
 			return err
 		}
-		known, err := knownOwners(m.OwnerReferences)
-		if err != nil {
+		if known, err = knownOwners(m.OwnerReferences); err != nil {
 			return err
 		}
-		b.Exec(learnDropped, string(w.UID), known)
 		result.Relinked++
 	}
-	return tx.Send(ctx, &b)
+	return tx.SettleDropped(ctx, d, known)
 }
 
 // relinkRest relinks the remaining dependents in further transactions.
 func (r *restoration) relinkRest(ctx context.Context, was, now types.UID, result *v1.RestoreResult) error {
-	var n int64
-	if found, err := r.db.Row(ctx, anyDroppedFor, []any{string(was)}, &n); err != nil || !found {
+	if found, err := r.store.Reader().AnyDroppedFor(ctx, was); err != nil || !found {
 		return err
 	}
 	for more := !r.spec.DryRun; more; {

@@ -311,11 +311,11 @@ func TestRelinkInterleaved(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			archived, err := w.archive.one(w.Context(), archivedByUID, string(uid))
+			archived, err := w.archive.byUID(w.Context(), uid)
 			if err != nil {
 				w.Fatal(err)
 			}
-			m, err := object.ParseMeta(archived.body)
+			m, err := object.ParseMeta(archived.Body)
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -326,12 +326,12 @@ func TestRelinkInterleaved(t *testing.T) {
 				w.Fatal(err)
 			}
 			m.UID = result.NewUID
-			body, err := object.WithMeta(archived.body, m)
+			body, err := object.WithMeta(archived.Body, m)
 			if err != nil {
 				w.Fatal(err)
 			}
-			request := store.CreateRequest{Key: archived.key(), Meta: m, Body: body, InNamespace: true,
-				Restores: store.Restoration{Row: archived.id, Dropped: dropped, LookedAt: at}}
+			request := store.CreateRequest{Key: archived.Key(), Meta: m, Body: body, InNamespace: true,
+				Restores: store.Restoration{Row: archived.ID, Dropped: dropped, LookedAt: at}}
 			return r, found[0], request, result
 		}
 		_, _, late, _ := prepared(child.UID)

@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -70,8 +71,8 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 // countLeft counts the other objects of the cascade, for an object that is
 // restored alone.
 func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.RestoreStatus) error {
-	var left int64
-	if _, err := a.db.Row(ctx, countLeft, []any{c.cascade, c.id}, &left); err != nil {
+	left, err := a.store.Reader().CountUnrestored(ctx, c.cascade, c.id)
+	if err != nil {
 		return fmt.Errorf("count what is left in the archive: %w", err)
 	}
 	if left > 0 {
@@ -105,7 +106,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 	case spec.UID != "":
 		missing = "no archived object had the uid " + string(spec.UID)
 		var r *row
-		if r, err = a.one(ctx, archivedByUID, string(spec.UID)); r != nil {
+		if r, err = a.byUID(ctx, spec.UID); r != nil {
 			found = []*candidate{newCandidate(r)}
 		}
 	case spec.Object != nil:
@@ -113,7 +114,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		found, err = a.newest(ctx, n, *spec.Object)
 	default:
 		missing = "no archived object belongs to the cascade " + spec.Cascade
-		found, err = a.all(ctx, filter{cascade: spec.Cascade})
+		found, err = a.all(ctx, filter{ArchiveFilter: store.ArchiveFilter{Cascade: spec.Cascade}})
 	}
 	if err == nil && len(found) == 0 {
 		err = object.BadRequestf("%s", missing)
@@ -121,7 +122,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 	if err != nil || !spec.WithCascade {
 		return found, err
 	}
-	return a.all(ctx, filter{cascade: found[0].cascade})
+	return a.all(ctx, filter{ArchiveFilter: store.ArchiveFilter{Cascade: found[0].cascade}})
 }
 
 // newest finds the last removal of an object by its name. If the same cascade
@@ -135,9 +136,9 @@ func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*can
 	if err != nil {
 		return nil, err
 	}
-	f := filter{kind: storage, namespace: o.Namespace, name: o.Name}
+	f := filter{ArchiveFilter: store.ArchiveFilter{Kind: storage, Namespace: o.Namespace, Name: o.Name}}
 	if n.clusterScoped(storage) {
-		f.namespace = "" // clients often send a namespace for cluster-scoped kinds too
+		f.Namespace = "" // clients often send a namespace for cluster-scoped kinds too
 	}
 	var last *row
 	err = a.find(ctx, f, 0, 1, func(r *row) error {
@@ -147,10 +148,10 @@ func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*can
 	if err != nil || last == nil {
 		return nil, err
 	}
-	if last.key().Namespace != f.namespace {
-		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s: set spec.object.namespace", o.Kind, o.Name, last.key().Namespace)
+	if last.Key().Namespace != f.Namespace {
+		return nil, object.BadRequestf("spec.object: %s %s was in namespace %s: set spec.object.namespace", o.Kind, o.Name, last.Key().Namespace)
 	}
-	f.cascade = last.cascade
+	f.Cascade = last.Cascade
 	found, err := a.all(ctx, f)
 	return found[max(0, len(found)-1):], err
 }
@@ -162,7 +163,7 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 	for before := int64(0); ; {
 		n := 0
 		err := a.find(ctx, f, before, planPage, func(r *row) error {
-			n, before, all = n+1, r.id, append(all, newCandidate(r))
+			n, before, all = n+1, r.ID, append(all, newCandidate(r))
 			return nil
 		})
 		if err != nil || n < planPage {
@@ -174,8 +175,8 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 // newCandidate reads the object's owners. For an unreadable body it has none: the
 // restore of the object reports the error.
 func newCandidate(r *row) *candidate {
-	c := &candidate{id: r.id, uid: r.uid, key: r.key(), cascade: r.cascade}
-	if m, err := object.ParseMeta(r.body); err == nil {
+	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade}
+	if m, err := object.ParseMeta(r.Body); err == nil {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)
 		}

@@ -56,14 +56,14 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		result.Outcome, result.Reason = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored"
 		return result, nil
 	}
-	archived, err := r.Archive.one(ctx, archivedByID, c.id)
+	archived, err := r.store.Reader().ArchivedByID(ctx, c.id)
 	switch {
 	case err != nil:
 		return result, err
 	case archived == nil:
 		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
 		return result, nil
-	case archived.body == nil:
+	case archived.Body == nil:
 		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
 		return result, nil
 	}
@@ -72,7 +72,7 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		return result, err
 	}
 	for range maxAttempts {
-		if err = r.create(ctx, c, archived.body, &result); !errors.Is(err, store.ErrOwnerIsBack) {
+		if err = r.create(ctx, c, archived.Body, &result); !errors.Is(err, store.ErrOwnerIsBack) {
 			break
 		}
 	}
@@ -166,18 +166,18 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 
 // unserved says why the kind of an object is not served, and what brings it back.
 func (r *restoration) unserved(ctx context.Context, c *candidate) error {
-	definition, err := r.Archive.one(ctx, archivedByUID, string(r.names.removed[c.key.Kind].definition))
+	definition, err := r.byUID(ctx, r.names.removed[c.key.Kind].definition)
 	switch {
 	case err != nil:
 		return err
 	case definition == nil:
 		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; it is not in the archive", errUnserved, c.key.Kind)
-	case definition.cascade == c.cascade:
+	case definition.Cascade == c.cascade:
 		return fmt.Errorf("%w: its CustomResourceDefinition %s was removed with it; to restore both: exeunt restore --cascade %s",
 			errUnserved, c.key.Kind, c.cascade)
 	}
 	return fmt.Errorf("%w: its CustomResourceDefinition %s was deleted too; first: exeunt restore customresourcedefinition/%s",
-		errUnserved, c.key.Kind, definition.name)
+		errUnserved, c.key.Kind, definition.Name)
 }
 
 // clean removes the metadata of the old object and of its deletion.

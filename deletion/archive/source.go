@@ -7,11 +7,13 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // pageLimit bounds the rows of a page, which include the bodies. A client that
@@ -27,11 +29,11 @@ func notFound(name string) error {
 
 // get reads the row of an ArchivedObject.
 func (s source) get(ctx context.Context, namespace, name string) (*row, error) {
-	r, err := s.one(ctx, archivedByUID, name)
+	r, err := s.byUID(ctx, types.UID(name))
 	if err != nil {
 		return nil, err
 	}
-	if r == nil || r.namespace != namespace {
+	if r == nil || r.Namespace != namespace {
 		return nil, notFound(name)
 	}
 	return r, nil
@@ -92,7 +94,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 		if err != nil {
 			return err
 		}
-		last, list.Items = r.id, append(list.Items, *o)
+		last, list.Items = r.ID, append(list.Items, *o)
 		return nil
 	})
 	return list, err
@@ -101,7 +103,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 // addOne adds the object of a selector on metadata.name, if it matches the other
 // conditions.
 func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
-	r, err := s.one(ctx, archivedByUID, f.uid)
+	r, err := s.byUID(ctx, types.UID(f.uid))
 	if err != nil || r == nil || !f.matches(r) {
 		return err
 	}
@@ -117,7 +119,7 @@ var selectable = []string{"spec.kind", "spec.name", "spec.requestedBy", "spec.ac
 
 // filterOf converts the selectors. It supports equality only.
 func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (filter, error) {
-	f := filter{namespace: q.Namespace}
+	f := filter{ArchiveFilter: store.ArchiveFilter{Namespace: q.Namespace}}
 	if q.Fields == nil {
 		return f, nil
 	}
@@ -136,22 +138,22 @@ func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requ
 	var err error
 	switch r.Field {
 	case "spec.kind":
-		f.kind, err = s.storageOf(ctx, n, "", r.Value)
+		f.Kind, err = s.storageOf(ctx, n, "", r.Value)
 	case "spec.name":
-		f.name = r.Value
+		f.Name = r.Value
 	case "spec.requestedBy":
-		f.requester = r.Value
+		f.Requester = r.Value
 	case "spec.actor":
-		f.actor = r.Value
+		f.Actor = r.Value
 	case "spec.cascade":
-		f.cascade = r.Value
+		f.Cascade = r.Value
 	case "metadata.name":
 		f.uid = r.Value
 	case "metadata.namespace":
-		if f.namespace != "" && f.namespace != r.Value {
-			return object.BadRequestf("metadata.namespace=%s in a list of namespace %s", r.Value, f.namespace)
+		if f.Namespace != "" && f.Namespace != r.Value {
+			return object.BadRequestf("metadata.namespace=%s in a list of namespace %s", r.Value, f.Namespace)
 		}
-		f.namespace = r.Value
+		f.Namespace = r.Value
 	default:
 		return object.BadRequestf("field %s cannot be selected", r.Field)
 	}
@@ -172,7 +174,7 @@ func (s source) Delete(ctx context.Context, namespace, name string, dryRun bool)
 	if err != nil || dryRun {
 		return o, err
 	}
-	purged, err := s.store.ForgetArchived(ctx, []int64{r.id})
+	purged, err := s.store.ForgetArchived(ctx, []int64{r.ID})
 	if err != nil {
 		return nil, err
 	}

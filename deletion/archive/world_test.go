@@ -65,7 +65,7 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions) *world {
 	if w.gc, err = gc.New(db, st, w.kinds, gc.Options{Logger: log, Budget: 3}); err != nil {
 		t.Fatal(err)
 	}
-	w.archive = New(db, st, w.kinds, Options{Logger: log, KindWait: 100 * time.Millisecond})
+	w.archive = New(st, w.kinds, Options{Logger: log, KindWait: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- st.Run(ctx) }()

@@ -26,7 +26,6 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,30 +118,15 @@ func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spe
 // find reads the object of a request in its transaction.
 type find func(ctx context.Context, tx *store.Tx) (*store.Stored, error)
 
-// read returns a find that runs a statement.
-func read(missing func() error, uid types.UID, statement string, args ...any) find {
-	return func(ctx context.Context, tx *store.Tx) (*store.Stored, error) {
-		var found *store.Stored
-		var b sqldb.Batch
-		b.Query(func(row sqldb.Row) error {
-			found = &store.Stored{}
-			err := row.Scan(&found.ID, (*string)(&found.UID), &found.Kind, &found.Namespace, &found.Name, &found.Revision, &found.Deleting, &found.Body)
-			if err != nil {
-				return err
-			}
-			return tx.Unseal(found)
-		}, statement, args...)
-		if err := tx.Send(ctx, &b); err != nil {
-			return nil, fmt.Errorf("read object: %w", err)
-		}
-		if found == nil {
-			return nil, missing()
-		}
-		if uid != "" && uid != found.UID {
-			return nil, object.Errorf(object.Conflict, "%s %s has the uid %s, not %s: another object has that name now", found.Kind, found.Name, found.UID, uid)
-		}
-		return found, nil
+// check returns what a read found, if it is the object that the client means.
+func check(found *store.Stored, missing func() error, uid types.UID) (*store.Stored, error) {
+	if found == nil {
+		return nil, missing()
 	}
+	if uid != "" && uid != found.UID {
+		return nil, object.Errorf(object.Conflict, "%s %s has the uid %s, not %s: another object has that name now", found.Kind, found.Name, found.UID, uid)
+	}
+	return found, nil
 }
 
 // metaOf parses the metadata of a stored object.
@@ -153,15 +137,3 @@ func metaOf(o *store.Stored) (metav1.ObjectMeta, error) {
 	}
 	return m, nil
 }
-
-// The statements of the package, the same on both engines. They use unique indexes.
-const (
-	objectByUID = `
-SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, o.deletion_time IS NOT NULL, c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.uid = $1`
-	objectByKey = `
-SELECT o.id, o.uid, o.kind, o.namespace, o.name, o.revision, o.deletion_time IS NOT NULL, c.body
-FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
-)

@@ -75,7 +75,13 @@ func (s *Service) finder(ref v1.ObjectReference) (find, error) {
 		missing := func() error {
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "objects"}, string(ref.UID))
 		}
-		return read(missing, "", objectByUID, string(ref.UID)), nil
+		return func(ctx context.Context, tx *store.Tx) (*store.Stored, error) {
+			found, err := tx.GetByUID(ctx, ref.UID)
+			if err != nil {
+				return nil, err
+			}
+			return check(found, missing, "")
+		}, nil
 	}
 	var errs field.ErrorList
 	if ref.Kind == "" {
@@ -104,7 +110,14 @@ func (s *Service) finder(ref v1.ObjectReference) (find, error) {
 		storage, resource = k.Storage, schema.GroupResource{Group: k.Group, Resource: k.Plural}
 	}
 	missing := func() error { return apierrors.NewNotFound(resource, ref.Name) }
-	return read(missing, ref.UID, objectByKey, storage, ref.Namespace, ref.Name), nil
+	key := object.Key{Kind: storage, Namespace: ref.Namespace, Name: ref.Name}
+	return func(ctx context.Context, tx *store.Tx) (*store.Stored, error) {
+		found, err := tx.Get(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		return check(found, missing, ref.UID)
+	}, nil
 }
 
 // served returns the kind, nil if it is not served, and checks that the namespace

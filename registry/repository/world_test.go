@@ -87,7 +87,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 		t.Fatal(err)
 	}
 	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
-	w.archive = archive.New(db, st, kinds, archive.Options{Logger: log})
+	w.archive = archive.New(st, kinds, archive.Options{Logger: log})
 	blobs, err := blobstore.OpenDir(filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
 		t.Fatal(err)

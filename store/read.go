@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/seal"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Reader reads what the store keeps, for the packages that ask more than Get and
+// List: the collector, previews and reports, restores. It reads the database, and
+// no cache. A Tx and a Snapshot are Readers whose reads see one state; those of
+// Store.Reader see the newest one each.
+//
+// The methods are grouped by what they read: objects here, dependents and owners
+// in read_owner.go, kinds and namespaces in read_content.go, removed objects in
+// read_archive.go.
+type Reader struct {
+	send func(context.Context, *sqldb.Batch) error
+	// row, if set, is a faster way to read one row.
+	row    func(ctx context.Context, statement string, args []any, dest ...any) (bool, error)
+	engine sqldb.Engine
+	keys   *seal.Keys
+}
+
+// Snapshot is a Reader of one state of the database. It must be closed.
+type Snapshot struct {
+	Reader
+	tx *sql.Tx
+}
+
+// Snapshot begins to read one state.
+func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
+	tx, err := s.db.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin to read: %w", err)
+	}
+	send := func(ctx context.Context, b *sqldb.Batch) error { return s.db.Read(ctx, tx, b) }
+	return &Snapshot{Reader: Reader{send: send, engine: s.db.Engine(), keys: s.opts.Keys}, tx: tx}, nil
+}
+
+// Close ends the snapshot. It ignores the error: nothing was written.
+func (s *Snapshot) Close() { _ = s.tx.Rollback() }
+
+// Reader is a Reader whose reads see the newest state each.
+func (s *Store) Reader() *Reader {
+	send := func(ctx context.Context, b *sqldb.Batch) error { return s.db.Read(ctx, nil, b) }
+	return &Reader{send: send, row: s.db.Row, engine: s.db.Engine(), keys: s.opts.Keys}
+}
+
+// Send runs statements on tables of other packages, in the same transaction.
+func (r *Reader) Send(ctx context.Context, b *sqldb.Batch) error { return r.send(ctx, b) }
+
+// Stored is an object as a transaction found it.
+type Stored struct {
+	object.Object
+	ID         int64
+	Deleting   bool
+	Deletion   int64 // when, in Unix seconds; 0: not DELETING
+	Finalizing int64 // bits Finalize…: what the collector must do before it is removed
+	Parent     bool  // had dependents when it was read
+	stored     int   // bytes of the body in the database; 0: as many as Body has
+}
+
+// isOwner says whether the object d has dependents, by one read of the index on
+// owners. The form leaves PostgreSQL no other plan. With EXISTS, where nearly all
+// references name one owner, the planner expects an early hit and reads the whole
+// primary key for each object.
+const isOwner = `(SELECT TRUE FROM owners x
+    WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL`
+
+// The columns of a Stored: of the head, and behind them the body.
+const (
+	headColumns   = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, ` + isOwner
+	storedColumns = headColumns + `, c.body
+FROM objects d JOIN changes c ON c.revision = d.revision`
+)
+
+// fields are the destinations of the columns of a Stored.
+func (o *Stored) fields() []any {
+	return []any{&o.ID, (*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deletion, &o.Finalizing, &o.Parent, &o.Body}
+}
+
+// finish completes a Stored after its columns were read.
+func (r *Reader) finish(o *Stored) (err error) {
+	o.Deleting, o.stored = o.Deletion != 0, len(o.Body)
+	o.Body, err = r.keys.Open(sealObject(o.Key, string(o.UID)), o.Body)
+	return err
+}
+
+// query reads objects.
+func (r *Reader) query(ctx context.Context, statement string, args ...any) ([]*Stored, error) {
+	var out []*Stored
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		o := &Stored{}
+		if err := row.Scan(o.fields()...); err != nil {
+			return err
+		}
+		out = append(out, o)
+		return r.finish(o)
+	}, statement, args...)
+	return out, err
+}
+
+// rows calls row for each row of a statement.
+func (r *Reader) rows(ctx context.Context, row func(sqldb.Row) error, statement string, args ...any) error {
+	var b sqldb.Batch
+	b.Query(row, statement, args...)
+	if err := r.send(ctx, &b); err != nil {
+		return fmt.Errorf("read objects: %w", err)
+	}
+	return nil
+}
+
+// one reads one row into dest, and reports whether there is one.
+func (r *Reader) one(ctx context.Context, dest []any, statement string, args ...any) (found bool, err error) {
+	if r.row != nil {
+		if found, err = r.row(ctx, statement, args, dest...); err != nil {
+			err = fmt.Errorf("read objects: %w", err)
+		}
+		return found, err
+	}
+	err = r.rows(ctx, func(row sqldb.Row) error {
+		found = true
+		return row.Scan(dest...)
+	}, statement, args...)
+	return found, err
+}
+
+func (r *Reader) count(ctx context.Context, statement string, args ...any) (n int64, err error) {
+	_, err = r.one(ctx, []any{&n}, statement, args...)
+	return n, err
+}
+
+// pick chooses the statement of the engine.
+func (r *Reader) pick(sqlite, postgres string) string {
+	if r.engine == sqldb.Postgres {
+		return postgres
+	}
+	return sqlite
+}
+
+func first(found []*Stored, err error) (*Stored, error) {
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// Get reads an object by its key; nil: there is none.
+func (r *Reader) Get(ctx context.Context, key object.Key) (*Stored, error) {
+	return first(r.query(ctx, storedByKey, key.Kind, key.Namespace, key.Name))
+}
+
+// GetByUID reads an object by its uid; nil: there is none.
+func (r *Reader) GetByUID(ctx context.Context, uid types.UID) (*Stored, error) {
+	return first(r.query(ctx, storedByUID, string(uid)))
+}
+
+// GetByIDs reads objects by their ids, in the order of the ids.
+func (r *Reader) GetByIDs(ctx context.Context, ids []int64) ([]*Stored, error) {
+	return r.query(ctx, r.pick(storedByIDsSQLite, storedByIDsPostgres), sqldb.List(r.engine, ids))
+}
+
+// Revision is the revision of the state that is read.
+func (r *Reader) Revision(ctx context.Context) (int64, error) {
+	return r.count(ctx, `SELECT current FROM revision`)
+}
+
+// They use unique indexes, or the primary key.
+const (
+	storedByKey         = `SELECT ` + storedColumns + ` WHERE d.kind = $1 AND d.namespace = $2 AND d.name = $3`
+	storedByUID         = `SELECT ` + storedColumns + ` WHERE d.uid = $1`
+	storedByIDsSQLite   = `SELECT ` + storedColumns + ` WHERE d.id IN (SELECT value FROM json_each($1)) ORDER BY d.id`
+	storedByIDsPostgres = `SELECT ` + storedColumns + ` WHERE d.id = ANY ($1::bigint[]) ORDER BY d.id`
+)
+
+// Head is the head of an object, without its body.
+type Head struct {
+	object.Key
+	UID        types.UID
+	Deletion   int64 // in Unix seconds; 0: not DELETING
+	Finalizing int64
+}
+
+// Held says that the guard holds the object's deletion: see FinalizeConfirm.
+func (h Head) Held() bool { return held(h.Deletion, h.Finalizing) }
+
+// Held says that the guard holds the object's deletion.
+func (o *Stored) Held() bool { return held(o.Deletion, o.Finalizing) }
+
+func held(deletion, finalizing int64) bool { return deletion != 0 && finalizing&FinalizeConfirm != 0 }
+
+// Heads reads the heads of those objects that exist.
+func (r *Reader) Heads(ctx context.Context, uids []types.UID) (map[types.UID]Head, error) {
+	if len(uids) == 0 {
+		return nil, nil
+	}
+	out := make(map[types.UID]Head, len(uids))
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var h Head
+		err := row.Scan((*string)(&h.UID), &h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing)
+		out[h.UID] = h
+		return err
+	}, r.pick(headsSQLite, headsPostgres), sqldb.List(r.engine, uids))
+	return out, err
+}
+
+// HeadByUID reads the head of an object by its uid, if it exists.
+func (r *Reader) HeadByUID(ctx context.Context, uid types.UID) (h Head, found bool, err error) {
+	h.UID = uid
+	found, err = r.one(ctx, []any{&h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing}, headByUID, string(uid))
+	return h, found, err
+}
+
+// Head reads the head of an object by its key, if it exists.
+func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, err error) {
+	h.Key = key
+	found, err = r.one(ctx, []any{(*string)(&h.UID), &h.Deletion, &h.Finalizing}, headByKey, key.Kind, key.Namespace, key.Name)
+	return h, found, err
+}
+
+const (
+	headsSQLite = `
+SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
+WHERE uid IN (SELECT value FROM json_each($1))`
+	headsPostgres = `
+SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
+WHERE uid = ANY ($1::text[])`
+	headByUID = `SELECT kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
+	headByKey = `SELECT uid, coalesce(deletion_time, 0), finalizing FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
+)
