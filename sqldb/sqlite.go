@@ -13,6 +13,8 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/exeunt/exeunt/sqldb/pagealloc"
 )
 
 const (
@@ -48,7 +50,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 	if scheme, _, ok := strings.Cut(path, "://"); ok {
 		return nil, fmt.Errorf("open database: unknown scheme %q: need the path of a file, or a postgres:// URL", scheme)
 	}
-	if err := keepMemory(); err != nil {
+	if err := pagealloc.Install(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	path, err := filepath.Abs(path)
