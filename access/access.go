@@ -1,34 +1,128 @@
-// Package access identifies clients. A client is known by a client certificate
-// that this server's own authority signed; there are no passwords and no tokens
-// yet. Authorization happens elsewhere: today every known client is an
-// administrator.
+// Package access is the front door: a request goes in, and the client and a decision
+// come out. Every listener asks it who the client is (Door.Authenticate) and whether
+// the client may (Door.Authorize).
+//
+// Authenticators and authorizers are those of k8s.io/apiserver. Roles come from
+// access/directory, which follows the store in memory. A denial is never an error: it
+// says what is missing, in Kubernetes' words.
 //
 // The first start creates the authority, the serving certificate and the
 // administrator's kubeconfig (identity.go) in the data directory.
 package access
 
 import (
+	"context"
 	"net/http"
+	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+
+	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/rbac"
 )
 
-// Authenticator identifies the client of a request.
-type Authenticator struct{}
+// Door authenticates and authorizes. It is safe for concurrent use.
+type Door struct {
+	directory *directory.Directory
+	requests  authenticator.Request
+	tokens    authenticator.Token // nil: none are accepted
+	authz     authorizer.Authorizer
+}
 
-// User returns the client of the request. The TLS handshake has verified the
-// certificate against our authority (see Identity.TLSConfig), once for the whole
-// connection.
-func (*Authenticator) User(req *http.Request) (user.Info, bool) {
-	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
+// NewDoor returns a front door. It does no I/O.
+func NewDoor(d *directory.Directory) *Door {
+	door := &Door{directory: d}
+	door.requests = union.NewFailOnError(certificates{}, anonymous{})
+	roles := func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		return d.Roles().Authorize(ctx, a)
+	}
+	var err error
+	door.authz, err = authorizerunion.New(
+		authorizerunion.NamedAuthorizer{AuthorizerName: "privileged", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		authorizerunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: authorizer.AuthorizerFunc(roles)},
+	)
+	if err != nil {
+		panic(err) // the names are constant and differ
+	}
+	return door
+}
+
+// Authenticate identifies the client of a request, and removes the credentials from
+// it. It returns false for a client without valid credentials; on the public paths
+// that is the anonymous user, unless it sent invalid ones.
+func (d *Door) Authenticate(req *http.Request) (user.Info, bool) {
+	response, ok, err := d.requests.AuthenticateRequest(req)
+	if err != nil || !ok {
 		return nil, false
 	}
-	subject := req.TLS.VerifiedChains[0][0].Subject
-	if subject.CommonName == "" {
-		return nil, false
+	req.Header.Del("Authorization")
+	return response.User, true
+}
+
+// AuthenticateToken identifies the owner of a bearer token, for the audiences in the
+// context, or for this server.
+func (d *Door) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if d.tokens == nil {
+		return nil, false, nil
 	}
-	return &user.DefaultInfo{
-		Name:   subject.CommonName,
-		Groups: append(append([]string{}, subject.Organization...), user.AllAuthenticated),
-	}, true
+	return d.tokens.AuthenticateToken(ctx, token)
+}
+
+// Authorizer decides on behalf of the libraries.
+func (d *Door) Authorizer() authorizer.Authorizer { return d.authz }
+
+// Rules lists what a user may do in a namespace.
+func (d *Door) Rules() authorizer.RuleResolver { return d.directory.Roles() }
+
+// Roles returns the roles and bindings as of now.
+func (d *Door) Roles() *rbac.Index { return d.directory.Roles() }
+
+// Authorize says whether the client of the request in ctx may do what the request
+// asks: its user and parsed RequestInfo are in the context. A denial comes with its
+// attributes and reason.
+func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, reason string, err error) {
+	attributes, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	decision, reason, err := d.authz.Authorize(ctx, attributes)
+	if decision == authorizer.DecisionAllow {
+		return nil, "", nil
+	}
+	return attributes, reason, err
+}
+
+// CheckGrant refuses a write of a role or binding that gives rights which the client
+// does not hold. Old is nil on create.
+func (d *Door) CheckGrant(ctx context.Context, client user.Info, obj, old runtime.Object) error {
+	return d.directory.Roles().CheckGrant(ctx, d.authz, client, obj, old)
+}
+
+// anonymous admits clients without credentials to the public paths, for reading.
+// Roles decide what they may read there (system:public-info-viewer).
+type anonymous struct{}
+
+func (anonymous) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	if !isPublic(req.URL.Path) || req.Method != http.MethodGet && req.Method != http.MethodHead || req.Header.Get("Authorization") != "" {
+		return nil, false, nil
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, true, nil
+}
+
+// probes are open to anonymous clients, with everything below them.
+var probes = []string{"/healthz", "/livez", "/readyz"}
+
+func isPublic(path string) bool {
+	if path == "/version" {
+		return true
+	}
+	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
 }

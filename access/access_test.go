@@ -3,11 +3,13 @@ package access
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,13 +19,19 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/rbac"
 )
+
+// door is a front door without roles.
+func door() *Door { return NewDoor(directory.Of(rbac.Objects{})) }
 
 // serve listens with the identity, and answers with the client's name and groups.
 func serve(t *testing.T, id *Identity) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		found, ok := (&Authenticator{}).User(req)
+		found, ok := door().Authenticate(req)
 		if !ok {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -167,10 +175,11 @@ func TestCallerNeedsAName(t *testing.T) {
 		"no TLS":            nil,
 		"no certificate":    {},
 		"not verified":      {PeerCertificates: []*x509.Certificate{{}}},
-		"verified, no name": {VerifiedChains: [][]*x509.Certificate{{{}}}},
+		"verified, no name": {VerifiedChains: [][]*x509.Certificate{{{NotAfter: time.Now().Add(time.Hour)}}}},
+		"expired":           {VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "bob"}, NotAfter: time.Now().Add(-time.Second)}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if found, ok := (&Authenticator{}).User(&http.Request{TLS: state}); ok {
+			if found, ok := door().Authenticate(&http.Request{TLS: state, URL: &url.URL{Path: "/api"}, Header: http.Header{}}); ok {
 				t.Errorf("taken for %v", found)
 			}
 		})

@@ -5,34 +5,29 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // impersonation is the prefix of the impersonation headers.
 const impersonation = "Impersonate-"
 
-// Impersonation returns the first permission that Kubernetes would check for a
-// request that acts as another user. ok is false for a request without
-// impersonation headers. Headers that Kubernetes does not know, or ignores because
-// they are empty, count too: a client that sends them does not want to act as
-// itself.
-func Impersonation(h http.Header, client user.Info) (needed *authorizer.AttributesRecord, ok bool) {
-	for name := range h {
-		ok = ok || strings.HasPrefix(name, impersonation)
-	}
-	if !ok {
-		return nil, false
-	}
-	needed = &authorizer.AttributesRecord{User: client, Verb: "impersonate", APIVersion: "v1", ResourceRequest: true}
-	if _, sent := h[authenticationv1.ImpersonateUserHeader]; sent || len(h[authenticationv1.ImpersonateGroupHeader]) == 0 {
-		needed.Resource, needed.Name = "users", h.Get(authenticationv1.ImpersonateUserHeader)
-		if namespace, name, err := serviceaccount.SplitUsername(needed.Name); err == nil {
-			needed.Resource, needed.Namespace, needed.Name = "serviceaccounts", namespace, name
+// Impersonates says whether a request acts as another user. Unknown is the name of a
+// header that Kubernetes ignores, because it does not know it or because it is empty:
+// a client that sends one does not want to act as itself, so the request must be
+// refused.
+func Impersonates(h http.Header) (impersonates bool, unknown string) {
+	for name, values := range h {
+		if !strings.HasPrefix(name, impersonation) {
+			continue
 		}
-		return needed, true
+		impersonates = true
+		switch {
+		case len(values) == 0 || values[0] == "":
+			unknown = name
+		case name == authenticationv1.ImpersonateUserHeader, name == authenticationv1.ImpersonateGroupHeader, name == authenticationv1.ImpersonateUIDHeader:
+		case strings.HasPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix):
+		default:
+			unknown = name
+		}
 	}
-	needed.Resource, needed.Name = "groups", h.Get(authenticationv1.ImpersonateGroupHeader)
-	return needed, true
+	return impersonates, unknown
 }

@@ -34,7 +34,7 @@ import (
 type Config struct {
 	Store    *store.Store
 	Kinds    *kind.Registry
-	Access   *access.Authenticator
+	Access   *access.Door
 	OpenAPI  http.Handler // serves /openapi/
 	Metrics  http.Handler // serves /metrics
 	Extra    http.Handler // serves /exeunt/, which Kubernetes does not have; nil: 404
@@ -68,7 +68,7 @@ const MaxBody = 3 << 20
 type API struct {
 	store   *store.Store
 	kinds   *kind.Registry
-	access  *access.Authenticator
+	access  *access.Door
 	openapi http.Handler
 	metrics http.Handler
 	extra   http.Handler

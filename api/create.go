@@ -63,7 +63,14 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate 
 			Now:       r.api.now(),
 			UID:       types.UID(uuid.NewString()),
 			Suffix:    nameSuffix(),
-		}, validate)
+		}, func(ctx context.Context, obj runtime.Object) error {
+			if validate != nil {
+				if err := validate(ctx, obj); err != nil {
+					return err
+				}
+			}
+			return r.permitWrite(ctx, obj, nil)
+		})
 		return err
 	})
 	for _, w := range warnings {

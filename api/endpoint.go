@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -204,7 +203,7 @@ func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope
 		Defaulter:                wire.Defaulter,
 		Typer:                    wire.Typer,
 		EquivalentResourceMapper: equivalent,
-		Authorizer:               authorizerfactory.NewAlwaysAllowAuthorizer(), // every authenticated client is an administrator
+		Authorizer:               a.access.Authorizer(),
 		Resource:                 v.Resource(),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
 		MaxRequestBodyBytes:      MaxBody,

@@ -13,12 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/kind/builtin"
 )
 
 // maxInFlight is how many short requests are served at once. Further requests
@@ -28,6 +29,8 @@ const maxInFlight = 600
 // filters wraps the router in the filters; the last one added runs first.
 func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
+	next = a.authorize(next)
+	next = a.impersonate(next)
 	next = a.authenticate(next)
 	next = a.refuseWebPages(next)
 	next = a.parse(next)
@@ -157,44 +160,69 @@ func (a *API) refuseWebPages(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate identifies the client. Unknown clients reach only the public
-// paths. Impersonation is refused for all clients.
+// authenticate identifies the client. Nodes of the mesh authenticate behind OpenPath.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		client, known := a.access.User(req)
-		open := a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath)
-		// Invalid credentials are refused on public paths too.
-		public := isPublic(req.URL.Path) && isRead(req.Method) && req.Header.Get("Authorization") == ""
-		if !known && !open && !public {
+		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
+			if impersonates, _ := access.Impersonates(req.Header); impersonates {
+				a.fail(w, req, errImpersonation("a node of the mesh acts as itself"))
+				return
+			}
+			a.open.ServeHTTP(w, req) // this client reaches no other handler
+			return
+		}
+		client, known := a.access.Authenticate(req)
+		if !known {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
 			a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		if !known {
-			client = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
-		}
-		if needed, ok := access.Impersonation(req.Header, client); ok {
-			a.fail(w, req, responsewriters.ForbiddenStatusError(needed, noImpersonation))
-			return
-		}
-		if open {
-			a.open.ServeHTTP(w, req) // this client reaches no other handler
-			return
-		}
-		if !known {
-			next.ServeHTTP(w, req)
-			return
-		}
-		req.Header.Del("Authorization")
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
 	})
 }
 
-// noImpersonation is the reason in the refusal. Without roles, the server would
-// have to run the request as the client itself, which the client did not ask for.
-const noImpersonation = "this server does not support impersonation"
+// impersonate lets a client act as another user, with the verb impersonate on that
+// user and on every group, uid and extra of it. The library decides.
+func (a *API) impersonate(next http.Handler) http.Handler {
+	acting := impersonation.WithImpersonation(next, a.access.Authorizer(), builtin.Codecs())
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		impersonates, unknown := access.Impersonates(req.Header)
+		switch {
+		case !impersonates:
+			next.ServeHTTP(w, req)
+		case unknown != "":
+			a.fail(w, req, errImpersonation(fmt.Sprintf("the header %s is unknown or empty", unknown)))
+		default:
+			acting.ServeHTTP(w, req)
+		}
+	})
+}
 
-func isRead(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+func errImpersonation(why string) error {
+	return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("impersonation: "+why))
+}
+
+// authorize refuses what the client may not do. It decides by the same RequestInfo
+// that route reads. A path with tricks in it (empty segments, dots, slashes in names)
+// reaches no decision and no handler.
+func (a *API) authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if problem := pathProblem(req); problem != "" {
+			a.fail(w, req, noSuchPath(problem))
+			return
+		}
+		denied, reason, err := a.access.Authorize(req.Context())
+		switch {
+		case err != nil:
+			a.log.Error("request could not be authorized", "path", req.URL.Path, "error", err)
+			a.fail(w, req, apierrors.NewInternalError(errors.New("the request could not be authorized")))
+		case denied != nil:
+			a.fail(w, req, responsewriters.ForbiddenStatusError(denied, reason))
+		default:
+			next.ServeHTTP(w, req)
+		}
+	})
+}
 
 // limitInFlight serves a short request, or refuses it if maxInFlight requests are being
 // served. It does not queue. The body is already received, so a slow sender does

@@ -235,32 +235,33 @@ func TestGoneCaller(t *testing.T) {
 	}
 }
 
-// TestImpersonation: a request with impersonation headers is refused on every path, with the
-// message of Kubernetes.
+// TestImpersonation: a client acts as another user only with the verb impersonate on the user
+// and on each group, uid and extra; headers that Kubernetes ignores are refused.
 func TestImpersonation(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
 	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
 	w.configMap("kept", "")
 	for header, want := range map[string]string{
-		"Impersonate-User: nobody":                         `users "nobody" is forbidden: User "tester" cannot impersonate resource "users" in API group "" at the cluster scope`,
-		"Impersonate-User: system:serviceaccount:shop:web": `serviceaccounts "web" is forbidden: User "tester" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "shop"`,
-		"Impersonate-Group: dev":                           `groups "dev" is forbidden: User "tester" cannot impersonate resource "groups" in API group "" at the cluster scope`,
-		"Impersonate-Uid: 7":                               `cannot impersonate`,
-		"Impersonate-Extra-Scopes: view":                   `cannot impersonate`,
-		"Impersonate-Something-New: x":                     `cannot impersonate`,
-		"impersonate-user: ":                               `cannot impersonate`,
+		"Impersonate-User: nobody":                         `users "nobody" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster scope`,
+		"Impersonate-User: system:serviceaccount:shop:web": `serviceaccounts "web" is forbidden: User "bob" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "shop"`,
+		"Impersonate-Something-New: x":                     `the header Impersonate-Something-New is unknown or empty`,
+		"impersonate-user: ":                               `the header Impersonate-User is unknown or empty`,
 	} {
 		for _, to := range []string{
 			"GET " + configMaps, "GET " + configMaps + "/kept", "GET " + configMaps + "?watch=true", "DELETE " + configMaps + "/kept",
 			"DELETE " + configMaps, "POST " + configMaps, "GET /version", "GET /api", "GET /metrics", "POST /exeunt/gc", "POST " + OpenPath + "enrol",
 		} {
 			method, path, _ := strings.Cut(to, " ")
-			r := w.want(http.StatusForbidden, method, path, "", header)
-			if r.get("reason") != "Forbidden" || !strings.Contains(r.get("message"), want) {
-				t.Errorf("%s with %s: %s", to, header, r.body)
+			r := w.as("bob", nil, method, path, "", header)
+			said := strings.Contains(r.get("message"), want) || strings.HasSuffix(to, "enrol") && strings.Contains(r.get("message"), "a node of the mesh acts as itself")
+			if r.code != http.StatusForbidden || r.get("reason") != "Forbidden" || !said {
+				t.Errorf("%s with %s: %d %s", to, header, r.code, r.body)
 			}
 		}
+	}
+	for _, header := range []string{"Impersonate-Group: dev", "Impersonate-Uid: 7", "Impersonate-Extra-Scopes: view"} {
+		w.want(http.StatusBadRequest, "GET", configMaps, "", header) // without a user
 	}
 	w.want(http.StatusOK, "GET", configMaps+"/kept", "")
 	req := httptest.NewRequest("GET", "/version", nil)
@@ -272,6 +273,19 @@ func TestImpersonation(t *testing.T) {
 	req.Header.Set("Impersonate-User", "admin")
 	if r := w.answer(req); r.code != http.StatusUnauthorized {
 		t.Errorf("a client without a certificate: %d %s", r.code, r.body)
+	}
+
+	// An administrator acts as others, with their rights.
+	who := w.want(http.StatusCreated, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{}`,
+		"Impersonate-User: jane", "Impersonate-Group: dev", "Impersonate-Uid: 7", "Impersonate-Extra-Scopes: view")
+	for path, want := range map[string]string{"username": "jane", "uid": "7", "groups.0": "dev", "groups.1": "system:authenticated", "extra.scopes.0": "view"} {
+		if got := who.get("status.userInfo." + path); got != want {
+			t.Errorf("%s is %q, want %q: %s", path, got, want, who.body)
+		}
+	}
+	r := w.want(http.StatusForbidden, "GET", configMaps+"/kept", "", "Impersonate-User: jane")
+	if want := `configmaps "kept" is forbidden: User "jane" cannot get resource "configmaps" in API group "" in the namespace "shop"`; r.get("message") != want {
+		t.Errorf("denied with %q, want %q", r.get("message"), want)
 	}
 }
 

@@ -21,9 +21,6 @@ func isProbe(path string) bool {
 	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
 }
 
-// isPublic says whether unauthenticated clients may read the path.
-func isPublic(path string) bool { return path == "/version" || isProbe(strings.TrimSuffix(path, "/")) }
-
 // serveProbe answers for all checks of a probe, or for the one that the path
 // names. The reason of a failure goes to the log only, since the path is public.
 func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) {

@@ -3,14 +3,15 @@ package api
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -20,7 +21,7 @@ import (
 )
 
 // review answers the kinds that are questions ("who am I", "may I"). Nothing is
-// stored. The answers equal what the filters enforce: see decide.
+// stored. The answers come from the authorizer that the filters ask.
 type review struct{ *resource }
 
 // Create answers the question.
@@ -36,78 +37,104 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
+	var err error
 	switch q := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
 		q.Status.UserInfo = userInfo(client)
 	case *authenticationv1.TokenReview:
-		if q.Spec.Token == "" {
-			return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
-		}
-		q.Status = authenticationv1.TokenReviewStatus{Error: "this server issues no tokens; its clients use certificates"}
+		q.Status, err = r.api.reviewToken(ctx, q.Spec)
 	case *authorizationv1.SelfSubjectAccessReview:
-		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
-			return nil, err
-		}
-		q.Status = decide(client, client, q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status, err = r.api.reviewAccess(ctx, client, q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		if err := checkAttributes(q.Spec.ResourceAttributes != nil, q.Spec.NonResourceAttributes != nil); err != nil {
-			return nil, err
-		}
-		q.Status = decide(client, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status, err = r.api.reviewAccess(ctx, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != q.Namespace {
 			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must match metadata.namespace")
 		}
-		q.Status = decide(client, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
+		q.Status, err = r.api.reviewAccess(ctx, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
-		q.Status = authorizationv1.SubjectRulesReviewStatus{
-			ResourceRules:    []authorizationv1.ResourceRule{{Verbs: servedVerbs, APIGroups: []string{"*"}, Resources: []string{"*"}}},
-			NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
+		if q.Spec.Namespace == "" {
+			return nil, apierrors.NewBadRequest("no namespace on request")
 		}
+		q.Status, err = r.api.reviewRules(ctx, client, q.Spec.Namespace)
 	default:
-		return nil, r.internalError(fmt.Errorf("no answer for %T", obj))
+		err = r.internalError(fmt.Errorf("no answer for %T", obj))
 	}
-	return obj, nil
+	return obj, err
 }
 
-func checkAttributes(resource, other bool) error {
-	if resource != other {
-		return nil
+// reviewToken says whom a token identifies, for another server that received it. The
+// audiences are those of the other server; none means this server.
+func (a *API) reviewToken(ctx context.Context, spec authenticationv1.TokenReviewSpec) (status authenticationv1.TokenReviewStatus, err error) {
+	if spec.Token == "" {
+		return status, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	return apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
+	if len(spec.Audiences) > 0 {
+		ctx = authenticator.WithAudiences(ctx, spec.Audiences)
+	}
+	response, ok, err := a.access.AuthenticateToken(ctx, spec.Token)
+	if err != nil {
+		status.Error = err.Error()
+	}
+	if !ok || err != nil {
+		return status, nil
+	}
+	status.Authenticated, status.User, status.Audiences = true, userInfo(response.User), response.Audiences
+	return status, nil
 }
 
-// servedVerbs are the supported verbs. "*" would include impersonation.
-var servedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+// reviewAccess says whether the subject may.
+func (a *API) reviewAccess(ctx context.Context, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (status authorizationv1.SubjectAccessReviewStatus, err error) {
+	if (resource == nil) == (path == nil) {
+		return status, apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
+	}
+	question := authorizer.AttributesRecord{User: subject}
+	if path != nil {
+		question.Verb, question.Path = path.Verb, path.Path
+	} else {
+		question.ResourceRequest = true
+		question.Verb, question.Namespace, question.Name = resource.Verb, resource.Namespace, resource.Name
+		question.APIGroup, question.APIVersion = resource.Group, resource.Version
+		question.Resource, question.Subresource = resource.Resource, resource.Subresource
+	}
+	decision, reason, err := a.access.Authorizer().Authorize(ctx, question)
+	status.Allowed, status.Denied, status.Reason = decision == authorizer.DecisionAllow, decision == authorizer.DecisionDeny, reason
+	if err != nil {
+		status.EvaluationError = err.Error()
+	}
+	return status, nil
+}
 
-// decide says what the filters would do with a request of the subject. There is
-// one role: a client with a certificate of this server's authority is an
-// administrator. The subject is known to be one if it is the client itself or has
-// the group of administrators. For other names the server does not know whether
-// such a certificate exists and answers no: the program that asks has
-// authenticated the subject by means that this server does not accept.
-func decide(client, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	switch {
-	case path != nil && isPublic(path.Path) && (path.Verb == "get" || path.Verb == "head"):
-		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "this path is open to all clients"}
-	case resource != nil && resource.Verb == "impersonate":
-		return authorizationv1.SubjectAccessReviewStatus{Reason: noImpersonation}
-	case sameUser(client, subject) || slices.Contains(subject.GetGroups(), user.SystemPrivilegedGroup):
-		return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "every holder of a certificate of this server's authority is an administrator"}
+// reviewRules lists what the client may do in a namespace.
+func (a *API) reviewRules(ctx context.Context, client user.Info, namespace string) (status authorizationv1.SubjectRulesReviewStatus, err error) {
+	resources, paths, incomplete, err := a.access.Rules().RulesFor(ctx, client, namespace)
+	status = authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: incomplete,
 	}
-	return authorizationv1.SubjectAccessReviewStatus{
-		Reason: "this server gives rights to holders of a client certificate of its authority only, and does not know of one for this user; its administrators have the group " + user.SystemPrivilegedGroup,
+	if err != nil {
+		status.EvaluationError = err.Error()
 	}
+	for _, r := range resources {
+		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+			Verbs: r.GetVerbs(), APIGroups: r.GetAPIGroups(), Resources: r.GetResources(), ResourceNames: r.GetResourceNames(),
+		})
+	}
+	for _, r := range paths {
+		status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.GetVerbs(), NonResourceURLs: r.GetNonResourceURLs()})
+	}
+	return status, nil
 }
 
 // subject returns the user that a review asks about.
 func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
-	return &user.DefaultInfo{Name: spec.User, Groups: spec.Groups}
-}
-
-func sameUser(a, b user.Info) bool {
-	x, y := slices.Sorted(slices.Values(a.GetGroups())), slices.Sorted(slices.Values(b.GetGroups()))
-	return a.GetName() == b.GetName() && slices.Equal(x, y)
+	u := &user.DefaultInfo{Name: spec.User, Groups: spec.Groups, UID: spec.UID}
+	for k, v := range spec.Extra {
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		u.Extra[k] = v
+	}
+	return u
 }
 
 func userInfo(u user.Info) authenticationv1.UserInfo {

@@ -102,10 +102,6 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 
 // routeResource finds the kind, then the endpoint, then the verb.
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
-	if problem := pathProblem(req); problem != "" {
-		a.fail(w, req, noSuchPath(problem))
-		return
-	}
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
 	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {

@@ -111,7 +111,7 @@ func TestReviews(t *testing.T) {
 		want             map[string]string
 	}{
 		{"who am I", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{}`, 201,
-			map[string]string{"status.userInfo.username": "tester", "status.userInfo.groups.0": "testers", "status.userInfo.groups.1": "system:authenticated"}},
+			map[string]string{"status.userInfo.username": "tester", "status.userInfo.groups.0": "system:masters", "status.userInfo.groups.1": "system:authenticated"}},
 		{"may I", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may I, of a path", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/x"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may I, of nothing", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{}}`, 400, nil},
@@ -119,18 +119,18 @@ func TestReviews(t *testing.T) {
 		{"may a user without a certificate", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
 		{"may a user that another server authenticated", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","groups":["system:authenticated"],"resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
 		{"may a user with the caller's name only", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"tester","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
-		{"may the caller", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"tester","groups":["system:authenticated","testers"],"resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may the caller", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"tester","groups":["system:authenticated","system:masters"],"resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may an administrator", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","groups":["system:masters"],"resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "true"}},
-		{"may a user read a public path", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","nonResourceAttributes":{"verb":"get","path":"/version"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may a user read a public path", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","groups":["system:unauthenticated"],"nonResourceAttributes":{"verb":"get","path":"/version"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may a user change a public path", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","nonResourceAttributes":{"verb":"post","path":"/version"}}}`, 201, map[string]string{"status.allowed": "false"}},
-		{"may an administrator impersonate", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","groups":["system:masters"],"resourceAttributes":{"verb":"impersonate","resource":"users"}}}`, 201, map[string]string{"status.allowed": "false"}},
-		{"may I impersonate", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"impersonate","resource":"users"}}}`, 201, map[string]string{"status.allowed": "false"}},
+		{"may an administrator impersonate", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"jane","groups":["system:masters"],"resourceAttributes":{"verb":"impersonate","resource":"users"}}}`, 201, map[string]string{"status.allowed": "true"}},
+		{"may I impersonate", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"impersonate","resource":"users"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may a user, in a namespace", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"metadata":{"namespace":"shop"},"spec":{"user":"jane","resourceAttributes":{"verb":"get","namespace":"shop"}}}`, 201, map[string]string{"status.allowed": "false"}},
 		{"may an administrator, in a namespace", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"metadata":{"namespace":"shop"},"spec":{"groups":["system:masters"],"resourceAttributes":{"verb":"get","namespace":"shop"}}}`, 201, map[string]string{"status.allowed": "true"}},
 		{"may an anonymous client", "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"system:anonymous","resourceAttributes":{"verb":"get"}}}`, 201, map[string]string{"status.allowed": "false"}},
 		{"may a user in another namespace than the review's", "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews", `{"spec":{"user":"jane","resourceAttributes":{"namespace":"other"}}}`, 400, nil},
-		{"what may I", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"shop"}}`, 201, map[string]string{"status.resourceRules.0.verbs.#": "8", "status.resourceRules.0.verbs.0": "get", "status.resourceRules.0.resources.0": "*", "status.incomplete": "false"}},
-		{"whose token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"abc"}}`, 201, map[string]string{"status.authenticated": "", "status.error": "this server issues no tokens; its clients use certificates"}},
+		{"what may I", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"shop"}}`, 201, map[string]string{"status.resourceRules.0.verbs.#": "1", "status.resourceRules.0.verbs.0": "*", "status.resourceRules.0.resources.0": "*", "status.incomplete": "false"}},
+		{"whose token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"abc"}}`, 201, map[string]string{"status.authenticated": "", "status.user.username": ""}},
 		{"no token", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{}}`, 400, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -138,6 +138,9 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 			return written{}, err
 		}
 	}
+	if err := r.permitWrite(ctx, obj, existing); err != nil {
+		return written{}, err
+	}
 	return r.swap(ctx, key, current, obj, updated.Remove, u.dryRun)
 }
 
@@ -197,6 +200,9 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 func (r *resource) createByUpdate(ctx context.Context, key object.Key, u updating) (written, error) {
 	if p := u.Preconditions(); p != nil && p.UID != nil {
 		return written{}, r.statusError(object.Errorf(object.Conflict, "Precondition failed: UID in precondition: %v, UID in object meta: ", *p.UID), key)
+	}
+	if err := r.permitCreate(ctx, key.Name); err != nil {
+		return written{}, err
 	}
 	obj, err := r.change(ctx, u, r.v.New())
 	if err != nil {

@@ -3,9 +3,6 @@ package api
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,7 +17,7 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/klog/v2"
 
-	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -92,7 +89,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 	})
 	t.Cleanup(stop)
 	w := &world{t, New(Config{
-		Store: st, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"),
+		Store: st, Kinds: kinds, Access: accesstest.Door(), OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
 		Ready: func() error { return st.Ping(ctx) },
 	}), stop}
@@ -101,10 +98,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 }
 
 // known makes a request come from a client with a certificate.
-func known(req *http.Request) *http.Request {
-	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester", Organization: []string{"testers"}}}}}}
-	return req
-}
+func known(req *http.Request) *http.Request { return accesstest.Admin(req) }
 
 // reply is an answer with its body read.
 type reply struct {
@@ -118,6 +112,20 @@ func (r reply) get(path string) string { return gjson.Get(r.body, path).String()
 // send sends a request with headers, given as "Name: value".
 func (w *world) send(method, path, body string, headers ...string) reply {
 	req := known(httptest.NewRequest(method, path, strings.NewReader(body)))
+	req.Header.Set("User-Agent", "tester/1.0")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	return w.answer(req)
+}
+
+// as sends a request of another client.
+func (w *world) as(name string, groups []string, method, path, body string, headers ...string) reply {
+	req := accesstest.As(httptest.NewRequest(method, path, strings.NewReader(body)), name, groups...)
 	req.Header.Set("User-Agent", "tester/1.0")
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")

@@ -33,7 +33,7 @@ type registryServer struct {
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
 // address is in use, nothing has been written yet.
-func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, error) {
+func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*registryServer, error) {
 	if c.RegistryListen == "" {
 		return nil, nil
 	}
@@ -73,7 +73,7 @@ func openRegistry(ctx context.Context, c Config, p parts) (*registryServer, erro
 	}
 	if !s.plain {
 		settings.Known = func(req *http.Request) bool {
-			_, known := new(access.Authenticator).User(req)
+			_, known := door.Authenticate(req)
 			return known
 		}
 	}
@@ -123,8 +123,8 @@ func (s *registryServer) refuse(host string) func(*http.Request) string {
 				return why + ": name it with --registry-host if it is"
 			}
 		}
-		if _, ok := access.Impersonation(req.Header, nil); ok {
-			return "this server does not support impersonation"
+		if impersonates, _ := access.Impersonates(req.Header); impersonates {
+			return "the registry does not support impersonation"
 		}
 		return ""
 	}

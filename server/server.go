@@ -20,6 +20,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind/definition"
@@ -87,6 +89,9 @@ type frontend struct {
 	images      *registryServer // nil: no registry
 	provisioner *provisioner
 	identity    *access.Identity
+	directory   *directory.Directory
+	aggregator  *policy.Aggregator
+	door        *access.Door
 	listener    net.Listener
 	api         *api.API
 }
@@ -101,7 +106,10 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 	if err := ensureNamespaces(ctx, p.store, p.kinds); err != nil {
 		return nil, err
 	}
-	if f.images, err = openRegistry(ctx, c, p); err != nil {
+	if err := f.openAccess(ctx); err != nil {
+		return nil, err
+	}
+	if f.images, err = openRegistry(ctx, c, p, f.door); err != nil {
 		return nil, err
 	}
 	if f.listener, f.identity, err = listen(c); err != nil {
@@ -119,7 +127,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine()}
 	meters := newMetrics(f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
-		Store: f.store, Kinds: f.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(f.kinds, f.config.Version),
+		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
 		MaxCascade: f.config.MaxCascade, GuardWarning: f.questions.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
@@ -163,6 +171,8 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 func (f *frontend) tasks() []func(context.Context) error {
 	tasks := []func(context.Context) error{
 		f.controller.Run,
+		f.directory.Run,
+		f.aggregator.Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
@@ -181,6 +191,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 func newHTTPServer(handler http.Handler, identity *access.Identity, c Config) *http.Server {
 	return &http.Server{
 		Handler: stallHandler(handler, c.StallTimeout), TLSConfig: identity.TLSConfig(),
+		ConnContext:       access.ConnContext,
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}

@@ -2,9 +2,6 @@ package archive
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,7 +11,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 )
@@ -24,13 +21,13 @@ func (w *world) serve() (ask func(method, path, body string, headers ...string) 
 	w.Helper()
 	w.kinds.Put(w.archive.Kinds()...)
 	a := api.New(api.Config{
-		Store: w.store, Kinds: w.kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(w.kinds, "test"),
+		Store: w.store, Kinds: w.kinds, Access: accesstest.Door(), OpenAPI: openapi.New(w.kinds, "test"),
 		Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
 	w.Cleanup(func() { a.Close(context.Background()) })
 	return func(method, path, body string, headers ...string) (int, string) {
 		req := httptest.NewRequest(method, path, strings.NewReader(body))
-		req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}
+		accesstest.Admin(req)
 		req.Header.Set("User-Agent", "tester/1.0")
 		if body != "" {
 			req.Header.Set("Content-Type", "application/json")

@@ -3,9 +3,6 @@ package finalizer
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -65,7 +62,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	}
 	kinds.Put(w.service.Kinds()...)
 	w.api = api.New(api.Config{
-		Store: w.store, Kinds: kinds, Access: &access.Authenticator{}, OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
+		Store: w.store, Kinds: kinds, Access: accesstest.Door(), OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -87,7 +84,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 func (w *world) want(code int, method, path, body string) gjson.Result {
 	w.Helper()
 	req := httptest.NewRequest(method, path, strings.NewReader(body))
-	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}
+	accesstest.Admin(req)
 	req.Header.Set("Content-Type", "application/json")
 	if method == "PATCH" {
 		req.Header.Set("Content-Type", "application/merge-patch+json")

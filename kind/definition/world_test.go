@@ -2,9 +2,6 @@ package definition
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -16,7 +13,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -71,7 +68,7 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 	if err := r.controller.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: &access.Authenticator{}, Logger: log})
+	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: accesstest.Door(), Logger: log})
 	t.Cleanup(func() { r.api.Close(context.Background()) })
 	return r
 }
@@ -111,7 +108,7 @@ func (r *replica) call(method, path, body string) (int, string) {
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
-	req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "tester"}}}}}
+	accesstest.Admin(req)
 	w := httptest.NewRecorder()
 	r.api.ServeHTTP(w, req)
 	return w.Code, w.Body.String()

@@ -1,0 +1,209 @@
+package directory_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/access/policy"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// replica is a store with a directory that follows it.
+type replica struct {
+	store     *store.Store
+	directory *directory.Directory
+	writer    objects.Writer
+}
+
+func newReplica(t *testing.T, st *store.Store) *replica {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	r := &replica{store: st, directory: directory.New(st, log)}
+	r.writer = objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}
+	if err := r.directory.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, r.directory.Run)
+	run(t, (&policy.Aggregator{Directory: r.directory, Writer: r.writer, Logger: log}).Run)
+	return r
+}
+
+func run(t *testing.T, task func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- task(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func openStore(t *testing.T, db *sqldb.DB) *store.Store {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	run(t, st.Run)
+	return st
+}
+
+// replicas are two directories on one database: of two stores on PostgreSQL, of one on
+// SQLite, which has one process.
+func replicas(t *testing.T, engine sqldb.Engine) [2]*replica {
+	database := dbtest.Open(t, engine)
+	one := openStore(t, dbtest.Connect(t, database))
+	if engine == sqldb.SQLite {
+		return [2]*replica{newReplica(t, one), newReplica(t, one)}
+	}
+	return [2]*replica{newReplica(t, one), newReplica(t, openStore(t, dbtest.Connect(t, database)))}
+}
+
+func (r *replica) may(verb, resource string) bool {
+	d, _, _ := r.directory.Roles().Authorize(context.Background(), authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: "bob"}, Verb: verb, Resource: resource, ResourceRequest: true,
+	})
+	return d == authorizer.DecisionAllow
+}
+
+// until polls both replicas. A change has to arrive within a second; the deadline is
+// longer, because the machine may be busy.
+func until(t *testing.T, both [2]*replica, what string, ok func(*replica) bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for _, r := range both {
+		for !ok(r) {
+			if time.Now().After(deadline) {
+				t.Fatalf("not seen by both: %s", what)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// TestReplicasFollow: what one replica writes, both enforce; an aggregated role is written
+// by one of them, and gives its rights on both.
+func TestReplicasFollow(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			both := replicas(t, engine)
+			roles, bindings := rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+			label := map[string]string{"to-sum": "true"}
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(both[0].writer.Create(t.Context(), roles, &rbacv1.ClusterRole{
+				ObjectMeta:      metav1.ObjectMeta{Name: "sum"},
+				AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: label}}},
+			}))
+			must(both[1].writer.Create(t.Context(), bindings, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sum"},
+				Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "bob"}},
+			}))
+			for _, r := range both {
+				if r.may("get", "pods") {
+					t.Fatal("bob may read pods")
+				}
+			}
+			must(both[0].writer.Create(t.Context(), roles, &rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: "part", Labels: label},
+				Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+			}))
+			until(t, both, "the aggregated right", func(r *replica) bool { return r.may("get", "pods") })
+			until(t, both, "the rules are stored", func(r *replica) bool {
+				obj, err := r.writer.Get(t.Context(), roles, "", "sum")
+				return err == nil && len(obj.(*rbacv1.ClusterRole).Rules) == 1
+			})
+			if both[0].may("delete", "pods") {
+				t.Error("bob may delete pods")
+			}
+			_, err := both[1].store.Delete(t.Context(), store.DeleteRequest{Key: object.Key{Kind: "clusterroles.rbac.authorization.k8s.io", Name: "part"}})
+			must(err)
+			until(t, both, "the right is gone", func(r *replica) bool { return !r.may("get", "pods") })
+		})
+	}
+}
+
+// TestReconcile: a start creates the default roles, a second one writes nothing, and what an
+// administrator changed stays as annotated.
+func TestReconcile(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st := openStore(t, db)
+		r := &replica{store: st, directory: directory.New(st, slog.New(slog.DiscardHandler)), writer: objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}}
+		for _, name := range []string{"kube-system", "kube-public"} {
+			namespaced(t, r, name)
+		}
+		start := func() int64 {
+			t.Helper()
+			for range 2 { // as a server does: read, write, read
+				if err := r.directory.Load(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := policy.Reconcile(t.Context(), r.writer, r.directory.Roles().Objects(), slog.New(slog.DiscardHandler)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return st.Revision()
+		}
+		first := start()
+		if again := start(); again != first {
+			t.Errorf("the second start wrote %d objects", again-first)
+		}
+		roles := rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+		for name, change := range map[string]func(*rbacv1.ClusterRole){
+			"system:basic-user": func(r *rbacv1.ClusterRole) { r.Rules = nil },
+			"system:discovery": func(r *rbacv1.ClusterRole) {
+				r.Rules, r.Annotations[rbacv1.AutoUpdateAnnotationKey] = nil, "false"
+			},
+		} {
+			old, err := r.writer.Get(t.Context(), roles, "", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := old.DeepCopyObject().(*rbacv1.ClusterRole)
+			change(next)
+			if err := r.writer.Update(t.Context(), roles, next, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start()
+		found := r.directory.Roles().Objects().ClusterRoles
+		if len(found["system:basic-user"].Rules) == 0 {
+			t.Error("a default role was not restored")
+		}
+		if len(found["system:discovery"].Rules) != 0 {
+			t.Error("a role with autoupdate false was restored")
+		}
+	})
+}
+
+func namespaced(t *testing.T, r *replica, name string) {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := r.writer.Create(t.Context(), corev1.SchemeGroupVersion.WithResource("namespaces"), ns); err != nil {
+		t.Fatal(err)
+	}
+}

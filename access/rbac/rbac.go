@@ -1,0 +1,287 @@
+// Package rbac decides by Kubernetes' roles and bindings. It is pure: an Index is
+// built from objects and answers from memory, so that a decision costs microseconds
+// and no query. It does not know where the objects come from (access/directory
+// follows the store) and who the client is (access).
+//
+// Begin with Index. policy.go reads the default roles, escalation.go says who may
+// grant what, aggregate.go computes aggregated ClusterRoles.
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Objects are the stored roles and bindings, by name.
+type Objects struct {
+	Roles               map[types.NamespacedName]*rbacv1.Role
+	ClusterRoles        map[string]*rbacv1.ClusterRole
+	RoleBindings        map[types.NamespacedName]*rbacv1.RoleBinding
+	ClusterRoleBindings map[string]*rbacv1.ClusterRoleBinding
+}
+
+// Index answers what each user may do. It is immutable.
+type Index struct {
+	objects Objects
+	grants  map[subject][]grant
+}
+
+// subject is a user or a group, in one namespace, or in all if namespace is empty.
+type subject struct {
+	group           bool
+	name, namespace string
+}
+
+// grant is one role that a binding gives to a subject.
+type grant struct {
+	role   *role // nil: the role does not exist
+	reason string
+}
+
+// NewIndex builds an index. It keeps the objects: do not change them afterwards.
+func NewIndex(o Objects) *Index {
+	x := &Index{objects: o, grants: map[subject][]grant{}}
+	compiled := map[string]*role{}
+	compile := func(key string, rules []rbacv1.PolicyRule) *role {
+		if compiled[key] == nil {
+			compiled[key] = newRole(rules)
+		}
+		return compiled[key]
+	}
+	resolve := func(ref rbacv1.RoleRef, namespace string) *role {
+		if rules, err := x.rulesOf(ref, namespace); err == nil {
+			return compile(ref.Kind+"/"+namespace+"/"+ref.Name, rules)
+		}
+		return nil
+	}
+	for _, b := range o.ClusterRoleBindings {
+		x.add(b.Subjects, "", grant{resolve(b.RoleRef, ""), fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q", b.Name, b.RoleRef.Name)})
+	}
+	for _, b := range o.RoleBindings {
+		reason := fmt.Sprintf("RoleBinding %q of %s %q", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name)
+		x.add(b.Subjects, b.Namespace, grant{resolve(b.RoleRef, b.Namespace), reason})
+	}
+	return x
+}
+
+// Objects returns what the index was built from. Do not change it.
+func (x *Index) Objects() Objects { return x.objects }
+
+// add gives a role to the subjects. A ServiceAccount is the user that its token
+// authenticates; without a namespace it is in the binding's.
+func (x *Index) add(subjects []rbacv1.Subject, namespace string, g grant) {
+	for _, s := range subjects {
+		key := subject{name: s.Name, namespace: namespace, group: s.Kind == rbacv1.GroupKind}
+		reason := fmt.Sprintf("RBAC: allowed by %s to %s %q", g.reason, s.Kind, s.Name)
+		if s.Kind == rbacv1.ServiceAccountKind {
+			home := s.Namespace
+			if home == "" {
+				home = namespace
+			}
+			if home == "" {
+				continue
+			}
+			key.name = serviceaccount.MakeUsername(home, s.Name)
+			reason = fmt.Sprintf("RBAC: allowed by %s to ServiceAccount %q", g.reason, s.Name+"/"+home)
+		}
+		x.grants[key] = append(x.grants[key], grant{g.role, reason})
+	}
+}
+
+// rulesOf returns the rules of a role that a binding in the namespace refers to.
+func (x *Index) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+	switch ref.Kind {
+	case "Role":
+		if r := x.objects.Roles[types.NamespacedName{Namespace: namespace, Name: ref.Name}]; r != nil && namespace != "" {
+			return r.Rules, nil
+		}
+		return nil, fmt.Errorf("role.rbac.authorization.k8s.io %q not found", ref.Name)
+	case "ClusterRole":
+		if r := x.objects.ClusterRoles[ref.Name]; r != nil {
+			return r.Rules, nil
+		}
+		return nil, fmt.Errorf("clusterrole.rbac.authorization.k8s.io %q not found", ref.Name)
+	}
+	return nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
+}
+
+// visit calls f for the grants of the user that apply in the namespace, until f
+// returns false. Grants for all namespaces come first.
+func (x *Index) visit(u user.Info, namespace string, f func(grant) bool) {
+	for _, scope := range []string{"", namespace} {
+		if !x.visitScope(u, scope, f) || namespace == "" {
+			return
+		}
+	}
+}
+
+func (x *Index) visitScope(u user.Info, namespace string, f func(grant) bool) bool {
+	for _, g := range x.grants[subject{name: u.GetName(), namespace: namespace}] {
+		if !f(g) {
+			return false
+		}
+	}
+	for _, name := range u.GetGroups() {
+		for _, g := range x.grants[subject{group: true, name: name, namespace: namespace}] {
+			if !f(g) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Authorize allows what a rule of the user's roles covers, and has no opinion
+// otherwise.
+func (x *Index) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := a.GetUser()
+	if u == nil {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	q := newQuery(a)
+	decision, reason := authorizer.DecisionNoOpinion, ""
+	x.visit(u, a.GetNamespace(), func(g grant) bool {
+		if g.role == nil || !g.role.allows(&q) {
+			return true
+		}
+		decision, reason = authorizer.DecisionAllow, g.reason
+		return false
+	})
+	return decision, reason, nil
+}
+
+// RulesFor lists the rules of the user in a namespace.
+func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	var resources []authorizer.ResourceRuleInfo
+	var paths []authorizer.NonResourceRuleInfo
+	seen := map[string]bool{}
+	for _, r := range x.rules(u, namespace) {
+		if key := describe(r); seen[key] {
+			continue
+		} else {
+			seen[key] = true
+		}
+		if len(r.Resources) > 0 {
+			resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
+			})
+		}
+		if len(r.NonResourceURLs) > 0 {
+			paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+		}
+	}
+	return resources, paths, false, nil
+}
+
+// rules returns all rules of the user in a namespace.
+func (x *Index) rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule) {
+	if slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		rules = slices.Clone(fullAuthority)
+	}
+	x.visit(u, namespace, func(g grant) bool {
+		if g.role != nil {
+			rules = append(rules, g.role.rules...)
+		}
+		return true
+	})
+	return rules
+}
+
+// fullAuthority are the rights to everything.
+var fullAuthority = []rbacv1.PolicyRule{
+	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+}
+
+// role is a role's rules, found by resource.
+type role struct {
+	rules []rbacv1.PolicyRule
+	exact map[string][]*rbacv1.PolicyRule // by "resource" or "resource/subresource"
+	wild  []*rbacv1.PolicyRule            // with "*" or "*/subresource"
+	paths []*rbacv1.PolicyRule            // with NonResourceURLs
+}
+
+func newRole(rules []rbacv1.PolicyRule) *role {
+	r := &role{rules: rules, exact: map[string][]*rbacv1.PolicyRule{}}
+	for i := range rules {
+		rule := &rules[i]
+		if len(rule.NonResourceURLs) > 0 {
+			r.paths = append(r.paths, rule)
+		}
+		wild := false
+		for _, name := range rule.Resources {
+			if strings.HasPrefix(name, "*") {
+				wild = true
+				continue
+			}
+			r.exact[name] = append(r.exact[name], rule)
+		}
+		if wild {
+			r.wild = append(r.wild, rule)
+		}
+	}
+	return r
+}
+
+// query is a request in the form that rules are compared with.
+type query struct {
+	resource                   bool
+	verb, group, name, path    string
+	combined, anyOfSubresource string // "pods/status", "*/status"
+}
+
+func newQuery(a authorizer.Attributes) query {
+	q := query{resource: a.IsResourceRequest(), verb: a.GetVerb(), group: a.GetAPIGroup(), name: a.GetName(), path: a.GetPath(), combined: a.GetResource()}
+	if sub := a.GetSubresource(); sub != "" {
+		q.combined, q.anyOfSubresource = a.GetResource()+"/"+sub, "*/"+sub
+	}
+	return q
+}
+
+func (r *role) allows(q *query) bool {
+	if !q.resource {
+		return slices.ContainsFunc(r.paths, func(rule *rbacv1.PolicyRule) bool { return hasOrAll(rule.Verbs, q.verb) && coversPath(rule, q.path) })
+	}
+	for _, rule := range r.exact[q.combined] {
+		if q.matches(rule) {
+			return true
+		}
+	}
+	for _, rule := range r.wild {
+		named := slices.Contains(rule.Resources, "*") || q.anyOfSubresource != "" && slices.Contains(rule.Resources, q.anyOfSubresource)
+		if named && q.matches(rule) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches compares everything but the resource.
+func (q *query) matches(rule *rbacv1.PolicyRule) bool {
+	return hasOrAll(rule.Verbs, q.verb) && hasOrAll(rule.APIGroups, q.group) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, q.name))
+}
+
+func hasOrAll(values []string, value string) bool {
+	return slices.Contains(values, value) || slices.Contains(values, "*")
+}
+
+// coversPath compares a path with the rule's, of which a final "*" stands for any
+// rest.
+func coversPath(rule *rbacv1.PolicyRule, path string) bool {
+	return slices.ContainsFunc(rule.NonResourceURLs, func(pattern string) bool {
+		if pattern == "*" || pattern == path {
+			return true
+		}
+		prefix, ok := strings.CutSuffix(pattern, "*")
+		return ok && strings.HasPrefix(path, strings.TrimRight(prefix, "*"))
+	})
+}

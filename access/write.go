@@ -1,0 +1,143 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+)
+
+// Write is a create or an update whose request is authorized already. Some of its
+// content needs further rights.
+type Write struct {
+	Client   user.Info
+	Resource schema.GroupVersionResource
+	Meta     metav1.Object
+	Object   runtime.Object
+	OldMeta  metav1.Object // nil: a create
+	Old      runtime.Object
+	// Owner returns the resource of an owner's kind and whether it is namespaced; false
+	// for a kind that is not served.
+	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
+	// ConfirmAnnotation confirms a cascade that the guard holds.
+	ConfirmAnnotation string
+}
+
+// CheckWrite refuses a write whose content needs rights that the client lacks:
+//   - roles and bindings grant only what the client holds (rbac.CheckGrant);
+//   - changing ownerReferences needs delete on the object, because it may end its life;
+//   - setting blockOwnerDeletion needs update on the owner's finalizers, because it may
+//     keep the owner alive;
+//   - changing finalizers needs update on the object's own finalizers;
+//   - confirming a guarded cascade needs confirm-cascade on the object.
+//
+// A create may set ownerReferences and finalizers: the object is the client's own.
+func (d *Door) CheckWrite(ctx context.Context, w Write) error {
+	if err := d.CheckGrant(ctx, w.Client, w.Object, w.Old); err != nil {
+		return err
+	}
+	var owners []metav1.OwnerReference
+	var finalizers []string
+	confirmed := ""
+	if w.OldMeta != nil {
+		owners, finalizers = w.OldMeta.GetOwnerReferences(), w.OldMeta.GetFinalizers()
+		confirmed = w.OldMeta.GetAnnotations()[w.ConfirmAnnotation]
+	}
+	if now := w.Meta.GetOwnerReferences(); !sameOwners(now, owners) {
+		if w.OldMeta != nil {
+			if err := d.need(ctx, w.attributes("delete", ""), "cannot change ownerReferences of an object that you cannot delete"); err != nil {
+				return err
+			}
+		}
+		if err := d.checkBlocking(ctx, w, newlyBlocking(now, owners)); err != nil {
+			return err
+		}
+	}
+	if w.OldMeta != nil && !slices.Equal(w.Meta.GetFinalizers(), finalizers) {
+		if err := d.need(ctx, w.attributes("update", "finalizers"), "cannot change finalizers"); err != nil {
+			return err
+		}
+	}
+	if now := w.Meta.GetAnnotations()[w.ConfirmAnnotation]; w.ConfirmAnnotation != "" && now != confirmed && now != "" {
+		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")
+	}
+	return nil
+}
+
+func (w *Write) attributes(verb, subresource string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{
+		User: w.Client, Verb: verb, ResourceRequest: true,
+		APIGroup: w.Resource.Group, APIVersion: w.Resource.Version, Resource: w.Resource.Resource, Subresource: subresource,
+		Namespace: w.Meta.GetNamespace(), Name: w.Meta.GetName(),
+	}
+}
+
+// need returns a denial in Kubernetes' words unless the client may.
+func (d *Door) need(ctx context.Context, a authorizer.AttributesRecord, why string) error {
+	decision, _, err := d.authz.Authorize(ctx, a)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return responsewriters.ForbiddenStatusError(a, why)
+}
+
+func (d *Door) checkBlocking(ctx context.Context, w Write, refs []metav1.OwnerReference) error {
+	for _, ref := range refs {
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err != nil {
+			continue // validation refuses it
+		}
+		a := w.attributes("update", "finalizers")
+		a.APIGroup, a.APIVersion, a.Resource, a.Name = gv.Group, gv.Version, "*", ref.Name
+		// An owner of a kind that is not served may be of any resource.
+		if r, namespaced, served := w.Owner(gv.WithKind(ref.Kind)); served {
+			a.Resource = r.Resource
+			if !namespaced {
+				a.Namespace = ""
+			}
+		}
+		if err := d.need(ctx, a, "cannot set blockOwnerDeletion in this case because you cannot change the owner's finalizers"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isBlocking(r metav1.OwnerReference) bool {
+	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+}
+
+// newlyBlocking returns the references that block their owner and did not before.
+func newlyBlocking(now, old []metav1.OwnerReference) (refs []metav1.OwnerReference) {
+	for _, r := range now {
+		blocked := slices.ContainsFunc(old, func(o metav1.OwnerReference) bool { return o.UID == r.UID && isBlocking(o) })
+		if isBlocking(r) && !blocked {
+			refs = append(refs, r)
+		}
+	}
+	return refs
+}
+
+// sameOwners compares references regardless of their order.
+func sameOwners(a, b []metav1.OwnerReference) bool {
+	if len(a) == 0 && len(b) == 0 {
+		return true
+	}
+	byUID := func(x, y metav1.OwnerReference) int { return cmp.Compare(x.UID, y.UID) }
+	same := func(x, y metav1.OwnerReference) bool {
+		return x.APIVersion == y.APIVersion && x.Kind == y.Kind && x.Name == y.Name && x.UID == y.UID &&
+			isBlocking(x) == isBlocking(y) && isController(x) == isController(y)
+	}
+	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byUID), slices.SortedFunc(slices.Values(b), byUID), same)
+}
+
+func isController(r metav1.OwnerReference) bool { return r.Controller != nil && *r.Controller }

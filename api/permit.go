@@ -1,0 +1,64 @@
+package api
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/lifecycle"
+)
+
+// permitWrite refuses a write whose content needs rights that the client lacks. Old is
+// nil on create. It sees the object as it will be stored, so nothing changes after it.
+func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) error {
+	client, ok := genericrequest.UserFrom(ctx)
+	if !ok {
+		return apierrors.NewUnauthorized("the request is not authenticated")
+	}
+	w := access.Write{
+		Client: client, Resource: r.v.Resource(), Object: obj, Old: old,
+		Owner: r.api.ownerResource, ConfirmAnnotation: lifecycle.ConfirmCascade,
+	}
+	var err error
+	if w.Meta, err = meta.Accessor(obj); err != nil {
+		return err
+	}
+	if old != nil {
+		if w.OldMeta, err = meta.Accessor(old); err != nil {
+			return err
+		}
+	}
+	return r.api.access.CheckWrite(ctx, w)
+}
+
+// permitCreate refuses an update that would create the object, if the client may only
+// update.
+func (r *resource) permitCreate(ctx context.Context, name string) error {
+	client, _ := genericrequest.UserFrom(ctx)
+	gvr := r.v.Resource()
+	a := authorizer.AttributesRecord{
+		User: client, Verb: "create", ResourceRequest: true, APIGroup: gvr.Group, APIVersion: gvr.Version, Resource: gvr.Resource,
+		Namespace: r.key(ctx, name).Namespace, Name: name,
+	}
+	decision, reason, err := r.api.access.Authorizer().Authorize(ctx, a)
+	if err != nil || decision == authorizer.DecisionAllow {
+		return err
+	}
+	return responsewriters.ForbiddenStatusError(a, reason)
+}
+
+// ownerResource finds the resource of an owner's kind.
+func (a *API) ownerResource(gvk schema.GroupVersionKind) (gvr schema.GroupVersionResource, namespaced, served bool) {
+	k, ok := a.kinds.Snapshot().OfGroupKind(gvk.GroupKind())
+	if !ok {
+		return gvr, false, false
+	}
+	return gvk.GroupVersion().WithResource(k.Plural), k.Namespaced, true
+}
