@@ -95,8 +95,8 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestFileLength: a file that does not fit in one's head is split by verb or
-// noun. Generated files are read by nobody.
+// TestFileLength: a long file must be split by verb or noun. Generated files are
+// exempt: people do not read them.
 func TestFileLength(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.generated() {

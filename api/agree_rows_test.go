@@ -101,7 +101,7 @@ var (
 var updateRows = []row{
 	{name: "a value", given: aConfigMap, url: configMaps + "/NAME", body: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"NAME","labels":{"x":"y"}},"data":{"b":"C","d":"e"}}`},
 	{name: "by another manager", given: aConfigMap, url: configMaps + "/NAME?fieldManager=other", body: `{"metadata":{"name":"NAME","labels":{"x":"y"}},"data":{"b":"C","d":"e"}}`},
-	{name: "by nobody known", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"},"data":{"b":"C"}}`, headers: []string{"User-Agent: "}},
+	{name: "without a User-Agent", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"},"data":{"b":"C"}}`, headers: []string{"User-Agent: "}},
 	{name: "a field comes, a field goes", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","annotations":{"k":"v"}},"data":{"f":"g"},"binaryData":{"h":"AQI="}}`},
 	{name: "everything goes", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"}}`},
 	{name: "everything goes, by another", given: aConfigMap, url: configMaps + "/NAME?fieldManager=other", body: `{"metadata":{"name":"NAME"}}`},
@@ -135,7 +135,7 @@ var updateRows = []row{
 	{name: "owners of no fields type", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","managedFields":[{"manager":"x","operation":"Update","apiVersion":"v1","fieldsV1":{"f:data":{}}}]},"data":{"b":"C"}}`},
 	{name: "owners forgotten", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","managedFields":[]},"data":{"b":"C"}}`},
 	{name: "owners forgotten by an empty one", given: aConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME","managedFields":[{}]},"data":{"b":"C"}}`},
-	{name: "of what nobody owns", given: anUnownedConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"},"data":{"b":"C"}}`},
+	{name: "of fields without a manager", given: anUnownedConfigMap, url: configMaps + "/NAME", body: `{"metadata":{"name":"NAME"},"data":{"b":"C"}}`},
 	{name: "eight managers", given: manyManagers(8), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
 	{name: "nine managers", given: manyManagers(9), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},
 	{name: "ten managers", given: manyManagers(10), url: configMaps + "/NAME?fieldManager=last", body: `{"metadata":{"name":"NAME"},"data":{"k0":"0","k1":"1","k2":"2","k3":"x","k4":"4","k5":"5","k6":"6","k7":"7","k8":"8","k9":"9","k10":"10","k11":"11","b":"C"}}`},

@@ -139,14 +139,14 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	good := newHarness(t).in(broker.PhaseReady, "t1").State()
 	for name, change := range map[string]func(*broker.State){
-		"no id":                              func(s *broker.State) { s.ID = "" },
-		"no project":                         func(s *broker.State) { s.Project = "" },
-		"no name":                            func(s *broker.State) { s.Name = "" },
-		"no deadline":                        func(s *broker.State) { s.Deadline = 0 },
-		"teardown without a request":         func(s *broker.State) { s.Phase = broker.PhaseDeprovisioning },
-		"a request without teardown":         func(s *broker.State) { s.DeletionRequestedAt = start },
-		"a request and a phase not known":    func(s *broker.State) { s.Phase, s.DeletionRequestedAt = unknown, start },
-		"Deleted, though nobody asked to be": func(s *broker.State) { s.Phase = broker.PhaseDeleted },
+		"no id":                           func(s *broker.State) { s.ID = "" },
+		"no project":                      func(s *broker.State) { s.Project = "" },
+		"no name":                         func(s *broker.State) { s.Name = "" },
+		"no deadline":                     func(s *broker.State) { s.Deadline = 0 },
+		"teardown without a request":      func(s *broker.State) { s.Phase = broker.PhaseDeprovisioning },
+		"a request without teardown":      func(s *broker.State) { s.DeletionRequestedAt = start },
+		"a request and a phase not known": func(s *broker.State) { s.Phase, s.DeletionRequestedAt = unknown, start },
+		"Deleted without a request":       func(s *broker.State) { s.Phase = broker.PhaseDeleted },
 	} {
 		s := good
 		change(&s)

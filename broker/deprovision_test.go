@@ -63,7 +63,7 @@ func TestDeprovisionWithoutToken(t *testing.T) {
 func TestDeprovisionUnknown(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	_, err := h.service().Deprovision(ctx, "nobody")
+	_, err := h.service().Deprovision(ctx, "unknown")
 	wantError(t, err, broker.ErrProvisionedResourceNotFound)
 
 	h.in(broker.PhaseReady, "t1")

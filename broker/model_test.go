@@ -62,7 +62,7 @@ func (w world) environment() []move {
 		func(w *world) { w.token, w.node = broker.TokenConsumed, true })
 	can("the token expires", w.token == broker.TokenIssued, func(w *world) { w.token = broker.TokenExpired })
 	can("the node has left", w.draining, func(w *world) { w.node, w.draining = false, false })
-	can("somebody deletes the XR", w.xr != "" && w.xr != "deleting", func(w *world) { w.xr = "deleting" })
+	can("an operator deletes the XR", w.xr != "" && w.xr != "deleting", func(w *world) { w.xr = "deleting" })
 	can("the XR is gone", w.xr == "deleting", func(w *world) { w.xr, w.ours = "", false })
 	can("the deadline passes", !w.overdue && w.phase != broker.PhaseReady, func(w *world) { w.overdue = true })
 	can("deletion is requested", !slices.Contains(goingDown, w.phase), func(w *world) { w.phase = broker.PhaseDeregistering })

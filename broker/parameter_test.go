@@ -120,7 +120,7 @@ func TestBlueprintValidate(t *testing.T) {
 		"a variable that is none":       {func(b *broker.BlueprintVersion) { b.ProviderConfig.Spec = []byte(`{"${resource.uid}":1}`) }, "providerConfig.spec"},
 		"a spec that is a list":         {func(b *broker.BlueprintVersion) { b.XR.Spec = []byte(`[]`) }, "xr.spec"},
 		"a spec that ends early":        {func(b *broker.BlueprintVersion) { b.XR.Spec = []byte(`{"a":`) }, "xr.spec"},
-		"an injection nobody knows":     {func(b *broker.BlueprintVersion) { b.Injection = "pigeon" }, "injection"},
+		"an unknown injection":          {func(b *broker.BlueprintVersion) { b.Injection = "pigeon" }, "injection"},
 		"a negative deadline":           {func(b *broker.BlueprintVersion) { b.Deadline = -1 }, "deadline"},
 		"an endless deadline":           {func(b *broker.BlueprintVersion) { b.Deadline = 1 << 60 }, "deadline"},
 		"too many parameters":           {func(b *broker.BlueprintVersion) { b.Schema = many }, "schema"},

@@ -136,8 +136,8 @@ func TestAdvanceDiesInBetween(t *testing.T) {
 	}
 }
 
-// TestAdvanceCannotEmit: without the event the phase stays, or nobody would ever
-// hear of it.
+// TestAdvanceCannotEmit: if the event cannot be stored, the phase stays: otherwise
+// the change would never be published.
 func TestAdvanceCannotEmit(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -166,8 +166,8 @@ func TestAdvanceAfterDeprovision(t *testing.T) {
 	}
 }
 
-// TestReadyAgain: a resource that recovers is given its time anew, and does not
-// say a second time that it is ready.
+// TestReadyAgain: a resource that recovers gets a new deadline, and no second
+// Ready event.
 func TestReadyAgain(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -199,8 +199,8 @@ func TestMintToken(t *testing.T) {
 	h.wantCalls("mint token-1", "bind token-1")
 }
 
-// TestMintTokenLate: deletion was requested after the round began. The new token
-// is worthless before anybody has it.
+// TestMintTokenLate: deletion was requested after the round began. The round
+// revokes the new token before any machine has it.
 func TestMintTokenLate(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)

@@ -137,9 +137,9 @@ func TestOwnerRecreated(t *testing.T) {
 
 func TestOwnerNeverExisted(t *testing.T) {
 	each(t, func(w *world) {
-		w.add("a", owned("nobody"))
+		w.add("a", owned("missing"))
 		w.add("b")
-		w.add("c", owned("b", "nobody"))
+		w.add("c", owned("b", "missing"))
 		w.drain()
 		w.want("b c<b")
 	})

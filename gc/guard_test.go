@@ -102,7 +102,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestGuardOrphan: nobody goes with an owner that lets its dependents go.
+// TestGuardOrphan: the guard does not hold a deletion that orphans its dependents.
 func TestGuardOrphan(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -234,7 +234,7 @@ func TestGuardRaces(t *testing.T) {
 		w.interrupted(func() { w.add("late", owned("a")) })
 		w.drain()
 		w.want("a!(" + guard + ") a-c0<a a-c1<a a-c2<a late<a")
-		// It becomes less, and nobody writes to it.
+		// The cascade becomes smaller without a write to the owner.
 		w.delete("late", background)
 		w.wait()
 		w.want("")

@@ -85,7 +85,7 @@ func (m *meanwhile) create(w *world) time.Duration {
 	return time.Since(begin)
 }
 
-// resident is the memory of this process, in bytes; 0 where nobody tells.
+// resident returns the resident memory of this process in bytes; 0 if the system does not report it.
 func resident() int64 {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {

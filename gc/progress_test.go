@@ -90,7 +90,7 @@ func TestProgressNamespace(t *testing.T) {
 	})
 }
 
-// TestProgressWithoutArchive: nobody knows what has gone.
+// TestProgressWithoutArchive: without an archive the report does not count removed objects.
 func TestProgressWithoutArchive(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {

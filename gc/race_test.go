@@ -270,14 +270,14 @@ func TestPauseDuringReview(t *testing.T) {
 			}
 		})
 		w.want("")
-		w.add("c", owned("nobody"))
+		w.add("c", owned("missing"))
 		if r := w.turn(); !r.Paused {
 			w.Errorf("a turn after the pause: %+v", r)
 		}
 	})
 }
 
-// TestPoisonedObject: one that cannot be read stops nobody else, and is shown.
+// TestPoisonedObject: an object that cannot be parsed does not stop other reviews, and its row has the error.
 func TestPoisonedObject(t *testing.T) {
 	each(t, func(w *world) {
 		for _, name := range []string{"a", "b", "c"} {

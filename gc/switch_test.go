@@ -65,7 +65,7 @@ func (w *world) awaitPause() {
 // TestRun is the loop as a server runs it: it scans once, and a write wakes it.
 func TestRun(t *testing.T) {
 	each(t, func(w *world) {
-		w.add("lost", owned("nobody"))
+		w.add("lost", owned("missing"))
 		w.exec(`DELETE FROM gc_object_reviews`)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -94,8 +94,8 @@ func (w *world) eventually(want string) {
 	}
 }
 
-// TestAnotherReplicaWrites: what one replica puts under review wakes the
-// collectors of the others, by notification: nobody looks unasked here.
+// TestAnotherReplicaWrites: a row that one replica enqueues wakes the collectors of
+// the others, by notification: polling is off in this test.
 func TestAnotherReplicaWrites(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), Options{Poll: time.Hour})
 	other := w.replica()

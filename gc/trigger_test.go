@@ -61,7 +61,7 @@ func TestObjectsDeletingTrack(t *testing.T) {
 		w.add("a")
 		w.delete("a", orphan)
 		w.add("b", finalizers(metav1.FinalizerDeleteDependents))
-		w.wantQueue("a deleting") // b carries a finalizer, but nobody deletes it
+		w.wantQueue("a deleting") // b has a finalizer and is ACTIVE
 		w.delete("b", foreground)
 		w.wantQueue("a deleting; b deleting")
 		w.drain()
@@ -81,8 +81,8 @@ func TestOwnersAddedTrack(t *testing.T) {
 		w.add("parent")
 		w.add("child", owned("parent"))
 		w.wantQueue("")
-		w.add("stray", owned("nobody"))
-		w.wantQueue("never-nobody owner_absent")
+		w.add("stray", owned("missing"))
+		w.wantQueue("never-missing owner_absent")
 		w.drain()
 		w.add("waiting", finalizers("example.com/x"))
 		w.delete("waiting", foreground)
@@ -102,8 +102,8 @@ func TestOwnersAddedTrack(t *testing.T) {
 func TestOwnersAddedTrackUpdate(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
-		w.update("a", owned("nobody"))
-		w.wantQueue("never-nobody owner_absent")
+		w.update("a", owned("missing"))
+		w.wantQueue("never-missing owner_absent")
 	})
 }
 
@@ -141,8 +141,8 @@ func TestOwnersRemovedTrack(t *testing.T) {
 	})
 }
 
-// TestObjectsDisowned: whoever removes an object, its references go with it, and
-// the owner that waited for it is looked at.
+// TestObjectsDisowned: each statement that removes an object also removes its
+// references, and enqueues the owner that waited for it.
 func TestObjectsDisowned(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("parent")

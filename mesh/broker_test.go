@@ -117,7 +117,7 @@ func TestPorts(t *testing.T) {
 		w.denied("mint again", err, "")
 		expect("replaced", lost.ID, broker.TokenRevoked, false)
 		expect("minted", token.ID, broker.TokenIssued, false)
-		w.denied("deregister before anybody came", p.Deregister(ctx, token.ID), "")
+		w.denied("deregister before a node enrolled", p.Deregister(ctx, token.ID), "")
 
 		n := w.enrolBy(v1alpha1.Token{ID: string(token.ID), Project: "shop", Text: token.Secret.Reveal()}, "web")
 		expect("enrolled", token.ID, broker.TokenConsumed, true)

@@ -59,8 +59,8 @@ func (w *world) event(n enrolled) *corev1.Event {
 	return nil
 }
 
-// TestDrain: somebody deletes the object; the node hears of it, and so do its
-// peers; it finishes and says so; it is gone.
+// TestDrain: a client deletes the MeshNode. The node and its peers are told; the
+// node acknowledges its drain; the object is removed.
 func TestDrain(t *testing.T) {
 	each(t, func(w *world) {
 		n, peer := w.enrol("alpha"), w.enrol("beta")
@@ -161,8 +161,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestForeignFinalizer: somebody else's finalizer keeps the object, not the
-// node.
+// TestForeignFinalizer: the finalizer of another controller keeps the object; the
+// node leaves all the same.
 func TestForeignFinalizer(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")

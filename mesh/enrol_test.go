@@ -109,7 +109,7 @@ func TestEnrolExpired(t *testing.T) {
 			_, err := w.mesh.Enrol(t.Context(), request(token.Text, name))
 			w.denied("enrol by a slow clock, "+name, err, v1alpha1.ReasonTokenExpired)
 		}
-		w.enrolBy(late, "late") // nobody was told that this one has expired
+		w.enrolBy(late, "late") // no answer has said yet that this one has expired
 		w.check()
 	})
 }
@@ -181,8 +181,8 @@ func TestAdmitConsumed(t *testing.T) {
 	}
 }
 
-// TestEnrolProject: a namespace that is missing or on its way out takes nobody,
-// and tokens go with their namespace.
+// TestEnrolProject: no node enrols in a namespace that is missing or Terminating,
+// and tokens are removed with their namespace.
 func TestEnrolProject(t *testing.T) {
 	each(t, func(w *world) {
 		_, err := w.mesh.Mint(t.Context(), Order{Project: "nowhere", TTL: time.Hour})
@@ -225,8 +225,8 @@ func TestMintRefuses(t *testing.T) {
 	})
 }
 
-// TestPrune: tokens that are long over leave when another is made; the ones
-// that somebody may still ask about do not.
+// TestPrune: a mint removes tokens that ended long ago, and keeps those that a
+// client may still ask about.
 func TestPrune(t *testing.T) {
 	each(t, func(w *world) {
 		unused, spent, gone := w.mint(), w.enrol("stays"), w.enrol("goes")

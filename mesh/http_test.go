@@ -216,7 +216,7 @@ func TestPeersWait(t *testing.T) {
 		if r.err != nil || !r.peers.Changed || len(r.peers.Peers) != 1 || r.peers.Revision <= now.Revision {
 			t.Errorf("after an enrolment elsewhere: %+v, %v", r.peers, r.err)
 		}
-		w.createNamespace("other") // moves the revision, and is nobody's peer
+		w.createNamespace("other") // moves the revision and changes no peer
 		quiet := <-poll(r.peers.Revision, time.Millisecond)
 		if quiet.err != nil || quiet.peers.Changed || quiet.peers.Revision < r.peers.Revision {
 			t.Errorf("nothing happened: %+v, %v", quiet.peers, quiet.err)
@@ -226,7 +226,7 @@ func TestPeersWait(t *testing.T) {
 		if stopped := <-waiting; stopped.err != nil || stopped.peers.Changed {
 			t.Errorf("the server stops: %+v, %v", stopped.peers, stopped.err)
 		}
-		// A revision that nobody remembers is answered with the whole list.
+		// A revision that the server no longer has is answered with the whole list.
 		if again := <-poll(1, MaxWait); again.err != nil || !again.peers.Changed {
 			t.Errorf("from the beginning: %+v, %v", again.peers, again.err)
 		}

@@ -283,7 +283,7 @@ func (w *world) check() {
 			WHERE NOT EXISTS (SELECT 1 FROM bootstrap_tokens t WHERE t.id = n.token AND t.state = 'consumed')`,
 		"consumed tokens whose node left unnoticed": `SELECT t.id FROM bootstrap_tokens t WHERE t.state = 'consumed' AND t.left_at = 0
 			AND NOT EXISTS (SELECT 1 FROM mesh_nodes n WHERE n.token = t.id)`,
-		"nodes that nobody will look at": `SELECT n.name FROM mesh_nodes n JOIN objects o ON o.uid = n.uid
+		"draining nodes without a review": `SELECT n.name FROM mesh_nodes n JOIN objects o ON o.uid = n.uid
 			WHERE (n.ready OR o.deletion_time IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM mesh_node_reviews q WHERE q.uid = n.uid)`,
 	} {
 		if names := w.names(statement); len(names) > 0 {

@@ -151,7 +151,7 @@ func TestSettleLocksInOrder(t *testing.T) {
 	}
 }
 
-// waitForLock returns when somebody waits for a lock.
+// waitForLock returns when a session waits for a lock.
 func waitForLock(ctx context.Context, f *fixture) {
 	for {
 		var waiting int64

@@ -99,8 +99,8 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// TestStop: an engine that is stopped gives back what it has not settled, and
-// nobody's count grows.
+// TestStop: a stopped engine releases its claims on rows that it has not settled,
+// and does not increase their review_count.
 func TestStop(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")

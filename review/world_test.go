@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// The example: a thing is garbage when nobody refers to it. A trigger enqueues
+// The example: a thing is garbage when nothing refers to it. A trigger enqueues
 // it when its references change, an hour from then.
 const (
 	schemaSQLite = `

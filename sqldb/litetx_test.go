@@ -21,7 +21,7 @@ func TestWaited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := db.Waited() - before; n != 0 {
-		t.Errorf("%d waited, but nobody was there", n)
+		t.Errorf("%d transactions waited; want none, because no other was open", n)
 	}
 	done := make(chan error)
 	go func() { done <- db.Transact(context.WithoutCancel(t.Context()), func(*Tx) error { return nil }) }()

@@ -35,6 +35,6 @@ func TestUnreachable(t *testing.T) {
 		}
 	}
 	if _, err := sqldb.Open(t.Context(), "postgres://user@127.0.0.1:1/db"); !sqldb.Unreachable(err) {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("a port where no server listens: %v; want Unreachable", err)
 	}
 }

@@ -122,8 +122,8 @@ func TestRemovalIsArchived(t *testing.T) {
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: create(t, s.Store, newRequest("a", "dry")).Key, DryRun: true}); err != nil {
 			t.Fatal(err)
 		}
-		nobodys := create(t, s.Store, newRequest("a", "nobodys"))
-		remove(t, s.Store, nobodys.Key)
+		unnamed := create(t, s.Store, newRequest("a", "unnamed"))
+		remove(t, s.Store, unnamed.Key)
 		ns := createNamespace(t, s.Store, "ns")
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: ns.Key, Actor: "bob"}); err != nil {
 			t.Fatal(err)
@@ -131,7 +131,7 @@ func TestRemovalIsArchived(t *testing.T) {
 		wantRows(t, s.Store,
 			fmt.Sprintf("things/a/plain alice %s with body", plain.UID),
 			"things/a/part alice many with body",
-			fmt.Sprintf("things/a/nobodys system:exeunt %s with body", nobodys.UID),
+			fmt.Sprintf("things/a/unnamed system:exeunt %s with body", unnamed.UID),
 			fmt.Sprintf("namespaces/ns/ns bob %s with body", ns.UID),
 		)
 	})

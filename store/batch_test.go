@@ -206,8 +206,8 @@ func TestPanicFailsOneOperation(t *testing.T) {
 	})
 }
 
-// TestPanicInTheWriterAnswersAll: even a fault of the batch's own code leaves
-// nobody waiting, no transaction open, and the writer alive.
+// TestPanicInTheWriterAnswersAll: after a panic in the batch code every waiting
+// client has an answer, no transaction is open, and the writer works.
 func TestPanicInTheWriterAnswersAll(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		var once sync.Once

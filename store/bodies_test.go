@@ -17,7 +17,7 @@ func TestCacheForgetsWhatIsNotAskedFor(t *testing.T) {
 		c.keep(i, i, 0)
 	}
 	if _, ok := c.get(1); ok {
-		t.Error("an entry that nobody asked for was kept")
+		t.Error("an entry that no reader asked for was kept")
 	}
 	if len(c.slots) != 20 || len(c.ring) != 20 || c.size != 20 {
 		t.Errorf("%d entries in %d places cost %d, want 20", len(c.slots), len(c.ring), c.size)

@@ -76,9 +76,9 @@ func TestReplicaFarBehind(t *testing.T) {
 	}
 }
 
-// TestReplicaWaitsForItsFeed: a client lists at one replica and watches at
-// another that has not heard of that revision yet. It is not told of what it
-// has seen, and misses nothing of what follows.
+// TestReplicaWaitsForItsFeed: a client lists at one replica and watches from that
+// revision at another, whose feed is behind. It gets no event that the list had,
+// and every later one.
 func TestReplicaWaitsForItsFeed(t *testing.T) {
 	database := dbtest.Open(t, sqldb.Postgres)
 	busy := run(t, Options{DB: dbtest.Connect(t, database)})

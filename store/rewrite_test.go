@@ -41,7 +41,7 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 	var all []*Stored
 	for i := range 12 {
 		r := newRequest("", fmt.Sprintf("o%02d", i), func(m *metav1.ObjectMeta) {
-			m.UID, m.OwnerReferences = types.UID(fmt.Sprint("uid-", i)), owners("uid-0", "nobody")[:i%3]
+			m.UID, m.OwnerReferences = types.UID(fmt.Sprint("uid-", i)), owners("uid-0", "missing")[:i%3]
 		})
 		o := create(t, s.Store, r)
 		all = append(all, &Stored{Object: o, ID: o.Revision})

@@ -174,9 +174,9 @@ func (r *replay) check(s *Store) {
 	}
 }
 
-// TestReplay is the property that all rests on: whoever watches from 0, while
-// others write, ends with exactly the final list; fast or slow, from memory or
-// from the log.
+// TestReplay is the basic property: a watcher that starts at 0, while clients
+// write, ends with exactly the final list; fast or slow, from memory or from the
+// log.
 func TestReplay(t *testing.T) {
 	for _, ring := range []struct {
 		name          string

@@ -199,7 +199,7 @@ func TestGoneIsSaidByTheCluster(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a kind that nobody knows", func(t *testing.T) {
+	t.Run("an unknown kind", func(t *testing.T) {
 		c := newCluster(t)
 		s := resource(t).State()
 		s.XR.Kind = "XUnknown"
@@ -213,8 +213,8 @@ func TestGoneIsSaidByTheCluster(t *testing.T) {
 	})
 }
 
-// TestStrangers: an object of the same name that is somebody else's is neither
-// used nor changed nor deleted.
+// TestStrangers: an object of the same name that the broker did not create is
+// neither used nor changed nor deleted.
 func TestStrangers(t *testing.T) {
 	c, r := newCluster(t), resource(t)
 	xr, config, secret := paths(r)

@@ -184,7 +184,7 @@ func suiteWorld(t *testing.T, db *sqldb.DB) reviewtest.World {
 		DB: db, Queue: reconcile.Queue, Reviewer: ticking{w.reconciler(), w},
 		Garbage:   func(t *testing.T) string { return prepare(t, true) },
 		Live:      func(t *testing.T) string { return prepare(t, false) },
-		Unknown:   "nobody",
+		Unknown:   "unknown",
 		Collected: func(_ *testing.T, key string) bool { return over(key) },
 		Intact: func(_ *testing.T, key string) bool {
 			w.mu.Lock()

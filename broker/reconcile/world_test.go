@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const lease = time.Minute
 
-// errDown is what a process gets that has died, or that nobody answers.
+// errDown is the error of every call of a dead process, and of a call without an answer.
 var errDown = errors.New("connection lost")
 
 // world is what outlives a process: the database, which is real, and the
@@ -271,7 +271,7 @@ func (w *world) shown(id broker.ProvisionedResourceID) reconcile.View {
 
 func (w *world) events(id broker.ProvisionedResourceID) (types []broker.EventType) {
 	w.Helper()
-	all, err := w.repository.Unpublished(w.Context(), id, "nobody")
+	all, err := w.repository.Unpublished(w.Context(), id, "no-sink")
 	if err != nil {
 		w.Fatal(err)
 	}

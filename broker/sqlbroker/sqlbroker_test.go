@@ -29,7 +29,7 @@ func TestSuite(t *testing.T) {
 			brokertest.Run(t, func(t *testing.T) brokertest.Ports {
 				r := sqlbroker.New(dbtest.OpenDB(t, engine), nil)
 				return brokertest.Ports{Repository: r, Emitter: r, Outbox: func(t *testing.T, id broker.ProvisionedResourceID) []broker.EventType {
-					return types(unpublished(t, r, id, "nobody"))
+					return types(unpublished(t, r, id, "no-sink"))
 				}}
 			})
 		})
@@ -222,8 +222,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestMakeDue: a resource under review becomes due, and whoever reviews it has
-// to look again; one that is not under review stays so.
+// TestMakeDue: a row in the queue becomes due and loses its claim, so the reviewer
+// must look again; a resource without a row gets none.
 func TestMakeDue(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, nil)
@@ -304,7 +304,7 @@ func TestForget(t *testing.T) {
 		if _, err := r.Get(t.Context(), "id-1"); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
 			t.Errorf("after it was forgotten: %v", err)
 		}
-		if events := unpublished(t, r, "id-1", "nobody"); len(events) != 0 {
+		if events := unpublished(t, r, "id-1", "no-sink"); len(events) != 0 {
 			t.Errorf("events left: %v", events)
 		}
 	})

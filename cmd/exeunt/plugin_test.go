@@ -106,7 +106,7 @@ func TestConfig(t *testing.T) {
 	want(target{plugin: true}, "https://env")
 	want(target{kubeconfig: given}, "https://given")
 	want(target{kubeconfig: given, context: "d"}, "https://d")
-	want(target{context: "nobody"}, `"nobody" does not exist`)
+	want(target{context: "unknown"}, `"unknown" does not exist`)
 	if namespace, err := (&target{}).currentNamespace(); err != nil || namespace != "shop" {
 		t.Errorf("got %q, %v", namespace, err)
 	}

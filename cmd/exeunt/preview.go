@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// previewPage is how many items are asked for at once: the most there are. Each
-// page is worked out anew.
+// previewPage is how many items one request asks for: the most that the server
+// allows. The server computes the preview again for each page.
 const previewPage = 10_000
 
 func newPreview() *cobra.Command {
@@ -27,15 +27,16 @@ func newPreview() *cobra.Command {
 		Long: `Show what deleting an object would take with it, without deleting anything: first
 what would block, then everything that is touched, as a tree.
 
-  Delete  it will be gone
-  Orphan  it stays, and forgets its owner
-  Keep    it stays, because another owner keeps it
-  Block   it stays, being deleted, until somebody removes its finalizers or its
-          grace period is over
-  Wait    it goes after something else that blocks or waits
+  Delete  it is removed
+  Orphan  it stays, and loses the reference to its owner
+  Keep    it stays, because another owner keeps it, or the server refuses to
+          delete it
+  Block   it stays DELETING until its finalizers are removed or its grace period
+          ends
+  Wait    it is removed after other objects that block or wait
 
-A question mark behind an action means that the order in which the collector
-comes to things decides. Each of several objects is looked at by itself.`,
+A question mark after an action means that the result depends on the order of the
+collector's reviews. Each of several objects has a preview of its own.`,
 		Example: `  exeunt preview deployment/web -n shop
   exeunt preview namespace/shop --counts
   exeunt preview deployment web --cascade=foreground -o json`,
@@ -238,7 +239,7 @@ type itemTree struct {
 
 func (t *itemTree) write(of types.UID, indent string, branches bool) {
 	items := t.below[of]
-	delete(t.below, of) // whoever follows in a circle is drawn once
+	delete(t.below, of) // objects that own each other in a circle are drawn once
 	for i, item := range items {
 		branch, next := "", indent
 		if branches {

@@ -17,7 +17,7 @@ func (w *world) hold(o object.Object, policy metav1.DeletionPropagation) {
 	k, _ := w.kinds.Snapshot().Stored(o.Kind)
 	_, err := w.store.Delete(w.Context(), store.DeleteRequest{
 		Key: o.Key, Options: metav1.DeleteOptions{PropagationPolicy: &policy}, Rules: k.Rules,
-		Actor: "somebody", Guarded: true, MaxCascade: 1,
+		Actor: "first", Guarded: true, MaxCascade: 1,
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -46,7 +46,7 @@ func TestCallOff(t *testing.T) {
 		w.create("configmaps:n/child", owner)
 		byName := v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "owner"}}
 		if w.callOff(byName) {
-			t.Error("called off what nobody deletes")
+			t.Error("called off the deletion of an ACTIVE object")
 		}
 		for _, spec := range []v1.RestoreSpec{byName, {UID: owner.UID}, {Cascade: string(owner.UID)}} {
 			before, was := w.get("configmaps:n/owner")
@@ -73,7 +73,7 @@ func TestCallOff(t *testing.T) {
 				t.Fatal("the dependent went")
 			}
 		}
-		// The next deletion is somebody else's, and is not what was called off.
+		// Another client deletes next; that is not the deletion that was called off.
 		var actor []byte
 		if _, err := w.db.Row(t.Context(), `SELECT deletion_actor FROM objects WHERE uid = $1`, []any{string(owner.UID)}, &actor); err != nil || actor != nil {
 			t.Errorf("actor %q, %v", actor, err)

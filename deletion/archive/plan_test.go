@@ -57,7 +57,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanDeep: a chain as long as anybody's patience.
+// TestPlanDeep: a very long chain of owners is planned in linear time.
 func TestPlanDeep(t *testing.T) {
 	const length = 100_000
 	all := make([]*candidate, length)

@@ -168,7 +168,7 @@ func TestRelinkMeanwhile(t *testing.T) {
 			now, _ := w.get("configmaps:n/owner")
 			w.wantOwners("configmaps:n/child", now.UID)
 		},
-		"the owner is somebody else's name": func(w *world, owner, _ object.Object) {
+		"another object has the name of the owner": func(w *world, owner, _ object.Object) {
 			w.create("configmaps:n/owner")
 			w.want(w.restore(v1.RestoreSpec{UID: owner.UID}), "ConfigMap/owner skipped")
 			w.wantOwners("configmaps:n/child")
@@ -267,8 +267,8 @@ SELECT owner_uid, $1, reference, known FROM dropped_references WHERE owner_uid =
 	})
 }
 
-// TestRelinkRace restores owner and children at once: whoever commits first, each
-// child refers to the owner in the end.
+// TestRelinkRace restores owner and children at once: in every order of commits
+// each child refers to the owner in the end.
 func TestRelinkRace(t *testing.T) {
 	each(t, func(w *world) {
 		for round := range 20 {

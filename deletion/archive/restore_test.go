@@ -149,8 +149,8 @@ func TestRestoreCascade(t *testing.T) {
 	}
 }
 
-// TestRestoreNotTheLate: a controller that has not heard of the deletion makes
-// again what it misses, with parts of its own; none of that comes back.
+// TestRestoreNotTheLate: a controller that has not seen the deletion creates
+// missing objects again, with dependents; a restore leaves those out.
 func TestRestoreNotTheLate(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
@@ -272,7 +272,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		if now, _ := w.get("configmaps:n/owner"); now.UID != taken.UID || now.Revision != taken.Revision {
 			w.Errorf("the other object was touched: %+v", now)
 		}
-		// The child's owner is somebody else now: the reference is left out.
+		// Another object has the name of the owner: the reference is left out.
 		if _, m := w.get("configmaps:n/child"); len(m.OwnerReferences) != 0 || len(status.Results[1].Warnings) != 1 {
 			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[1].Warnings)
 		}
@@ -352,7 +352,7 @@ func TestInterruptedRestore(t *testing.T) {
 	})
 }
 
-// TestRestoreTwiceAtOnce: whoever comes first creates, and all link to that.
+// TestRestoreTwiceAtOnce: the first of concurrent restores creates each object, and all references name it.
 func TestRestoreTwiceAtOnce(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("configmaps:n/owner")
@@ -415,7 +415,7 @@ func TestRestoreCircle(t *testing.T) {
 			w.Errorf("restored %+v", status)
 		}
 		if warnings := len(status.Results[0].Warnings) + len(status.Results[1].Warnings); warnings == 0 {
-			w.Error("nobody was warned of the reference that was cut")
+			w.Error("no warning names the reference that was left out")
 		}
 	})
 }

@@ -124,7 +124,7 @@ func TestGetAndPurge(t *testing.T) {
 		if age := time.Since(archived.Spec.RemovedAt.Time); age < 0 || age > time.Minute {
 			w.Errorf("removed %v ago", age)
 		}
-		for _, wrong := range [][2]string{{"m", string(o.UID)}, {"n", "nobody"}} {
+		for _, wrong := range [][2]string{{"m", string(o.UID)}, {"n", "unknown"}} {
 			if _, err := s.Get(w.Context(), wrong[0], wrong[1]); !object.Is(err, object.NotFound) {
 				w.Errorf("get %v: %v", wrong, err)
 			}
@@ -153,7 +153,7 @@ func TestWaitForKind(t *testing.T) {
 		w.archive.opts.KindWait = 20 * time.Second
 		r := w.archive.begin(v1.RestoreSpec{}, w.names())
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
-			w.Error("a kind that nobody serves was found")
+			w.Error("a kind that the server does not serve was found")
 		}
 		r.made[object.Key{Kind: object.Definitions, Name: "gizmos.example.com"}] = true
 		go func() {

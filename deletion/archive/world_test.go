@@ -117,7 +117,7 @@ func (w *world) createWith(name string, change func(*metav1.ObjectMeta)) object.
 	m := metav1.ObjectMeta{
 		Name: key.Name, Namespace: key.Namespace, UID: types.UID(uuid.NewString()), Generation: 7,
 		CreationTimestamp: metav1.NewTime(time.Unix(1000, 0)),
-		ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "somebody", Operation: "Update", APIVersion: "v1"}},
+		ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "manager", Operation: "Update", APIVersion: "v1"}},
 	}
 	change(&m)
 	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+bodies[key.Kind]+`}`), m)

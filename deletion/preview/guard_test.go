@@ -121,8 +121,8 @@ func TestGuardCountsWhatGoes(t *testing.T) {
 	})
 }
 
-// checkGuard returns how many objects a deletion took, or 0 if there is none, or
-// nobody can say how many.
+// checkGuard returns how many objects a deletion removed; 0 if there was none, or
+// if the number is not certain.
 func (g *graph) checkGuard() int64 {
 	root := g.random.IntN(min(3, len(g.objects)))
 	deleted := g.objects[root]

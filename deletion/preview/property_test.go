@@ -20,7 +20,7 @@ import (
 // graphs is how many random graphs are tried on each engine.
 const graphs = 250
 
-// unserved is a kind that nobody knows any more.
+// unserved is a kind whose definition is gone.
 const unserved = "widgets.example.com"
 
 var policies = []metav1.DeletionPropagation{

@@ -50,7 +50,7 @@ func (w *world) execute(statement string, args ...any) {
 	}
 }
 
-// managedBy is the record of somebody who set a finalizer.
+// managedBy returns the managedFields entry of a client that set a finalizer.
 func managedBy(manager, finalizer string, at int64) metav1.ManagedFieldsEntry {
 	when := metav1.Unix(at, 0)
 	return metav1.ManagedFieldsEntry{
@@ -72,7 +72,7 @@ func TestReasons(t *testing.T) {
 		remain  int64
 		want    string
 	}{
-		"nobody deleted it": {
+		"not deleted": {
 			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
 			state:   v1.Active,
 			want:    "NotDeleted: no client has asked for its deletion\n",
@@ -87,7 +87,7 @@ func TestReasons(t *testing.T) {
 		},
 		"an owner that is gone, and the collector not there yet": {
 			prepare: func(w *world) object.Object {
-				ref := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "nobody", true)
+				ref := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "missing", true)
 				return w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{ref}})
 			},
 			state: v1.Active,
@@ -114,7 +114,7 @@ func TestReasons(t *testing.T) {
 			state: v1.Deleting,
 			want:  "Finalizer: finalizer example.com/hold has not been removed, which second set\n",
 		},
-		"a finalizer that nobody is known to have set": {
+		"a finalizer without a manager": {
 			prepare: func(w *world) object.Object {
 				o := w.create(thing{namespace: "n", name: "a", finalizers: hold})
 				w.delete(o.Key, background)
@@ -254,7 +254,7 @@ func TestReasons(t *testing.T) {
   Content: 1 of kind ConfigMap
 `,
 		},
-		"a namespace that somebody else holds": {
+		"a namespace held by another finalizer": {
 			prepare: func(w *world) object.Object {
 				ns := w.create(thing{kind: object.Namespaces, name: "m", rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
 				w.delete(ns.Key, background)

@@ -135,7 +135,7 @@ func reportSchema() *spec.Schema {
 			"state":           choice("Where in its life it is.", "DOES_NOT_EXIST", "ACTIVE", "DELETING"),
 			"resourceVersion": text("The state of the database that was looked at."),
 			"remaining":       number("How many objects must be removed first: dependents, content of the namespace, objects of the definition."),
-			"reasons":         listOf("All the reasons; what somebody has to act on comes first.", reasonSchema(2)),
+			"reasons":         listOf("All the reasons; those that need an action come first.", reasonSchema(2)),
 			"truncated":       flag("Whether there are more reasons than listed."),
 		}),
 	}, "spec")

@@ -256,8 +256,8 @@ func TestKilledWhileLeaving(t *testing.T) {
 	}
 }
 
-// TestRemoved: a node that the server has removed ends, says why, and keeps its
-// file for whoever wants to know.
+// TestRemoved: the agent of a node that the server has removed ends with an error
+// that says so, and keeps its state file for the operator.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -373,7 +373,7 @@ func TestOtherServers(t *testing.T) {
 	}
 }
 
-// selfSigned is a certificate of an authority that nobody knows.
+// selfSigned returns a certificate of a CA that no agent trusts.
 func selfSigned(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -430,7 +430,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTrust: an agent talks to nobody but the server that it was told of.
+// TestTrust: an agent sends nothing to a server whose certificate it does not trust.
 func TestTrust(t *testing.T) {
 	w := newWorld(t)
 	called := false

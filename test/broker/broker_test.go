@@ -94,7 +94,7 @@ func TestBlueprint(t *testing.T) {
 			{"another provider", "provider: hetzner", "provider: aws", "spec.provider: Invalid value"},
 			{"a placeholder for nothing", "${parameters.size}", "${parameters.sise}", "spec.versions[0].xr.spec: Invalid value: ${parameters.sise}"},
 			{"a deadline that is none", "10m", "soon", "spec.versions[0].deadline: Invalid value"},
-			{"an injection nobody knows", "cloud-init-user-data", "pigeon", "spec.versions[0].injection: Unsupported value"},
+			{"an unknown injection", "cloud-init-user-data", "pigeon", "spec.versions[0].injection: Unsupported value"},
 		} {
 			if r := w.try(strings.Replace(blueprint, test.old, test.new, 1)); r.Code == 0 || !strings.Contains(r.Stderr, test.want) {
 				w.Errorf("%s: code %d, %s; want %q", test.name, r.Code, r.Stderr, test.want)

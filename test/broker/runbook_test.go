@@ -43,7 +43,7 @@ func TestDeregistrationFails(t *testing.T) {
 	})
 }
 
-// untouched expects that nobody has asked for the deletion of a resource's XR.
+// untouched fails if a client has deleted a resource's XR.
 func (w *world) untouched(name string) {
 	w.Helper()
 	xr, found := w.get(w.xr(name))
@@ -210,8 +210,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestDeletedOutOfBand is case 4: somebody deletes the XR. With a node that is
-// registered, the node is drained first all the same.
+// TestDeletedOutOfBand is case 4: an operator deletes the XR. A registered node is
+// drained first all the same.
 func TestDeletedOutOfBand(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")

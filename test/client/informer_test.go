@@ -154,7 +154,7 @@ func next(t *testing.T, leading <-chan string) string {
 	case who := <-leading:
 		return who
 	case <-time.After(harness.Patience):
-		t.Fatalf("nobody leads after %v", harness.Patience)
+		t.Fatalf("no leader after %v", harness.Patience)
 		return ""
 	}
 }

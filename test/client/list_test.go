@@ -73,7 +73,7 @@ func disturb(t *testing.T, client kubernetes.Interface, objects int) (round func
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("default")
 	ctx, cancel := context.WithCancel(t.Context())
-	rounds := make(chan struct{}) // one send a round, if anybody waits
+	rounds := make(chan struct{}) // one send per round, if a receiver waits
 	var group sync.WaitGroup
 	group.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {

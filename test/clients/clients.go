@@ -1,7 +1,7 @@
 // Package clients has the programs that people have, not their libraries, push
 // to the real server and do everything else that they do: docker, skopeo,
 // podman, helm and cosign. Each script in testdata is one program, in the language of
-// test/kubectl; $AT is a place in the registry that nobody else uses, with an
+// test/kubectl; $AT is a repository path that no other script uses, with an
 // image at $AT/app:v1 whose digest is $DIGEST. The command "engine" starts
 // docker's.
 //

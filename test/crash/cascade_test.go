@@ -35,9 +35,9 @@ const (
 
 // TestKillCascades kills servers in the middle of cascades, again and again:
 // one on SQLite, two replicas in turn, or both, on PostgreSQL. In the end
-// nothing that should live is gone, nothing that should go is left, no review
-// is left in the queue, nobody refers to nobody, and a watcher that resumed
-// wherever it could was told of every deletion exactly once.
+// every object that should stay exists, every object that should go is gone, the
+// queue is empty, no reference dangles, and a watcher that resumed after each
+// crash got every deletion exactly once.
 func TestKillCascades(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		servers := []*harness.Server{s}

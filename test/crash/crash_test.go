@@ -163,7 +163,7 @@ func compare(t *testing.T, h *harness.HTTP, books []*book) {
 	}
 	for name := range found {
 		if name != "kube-root-ca.crt" {
-			t.Errorf("%s is there, and nobody made it", name)
+			t.Errorf("%s exists, and no client created it", name)
 		}
 	}
 }

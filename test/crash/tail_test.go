@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// fleet is clients of all replicas. A request that one does not answer is sent
-// to the next, so whoever uses it must be ready for a request to happen twice.
+// fleet has a client for each replica. It sends a request that one replica does
+// not answer to the next, so a request may be executed twice.
 type fleet []kubernetes.Interface
 
 // pause is between two requests while servers are down.
@@ -148,7 +148,7 @@ func (l *tail) note(event watch.EventType, cm *corev1.ConfigMap) {
 	}
 }
 
-// release takes the finalizer off, and again until nobody can have it.
+// release removes the finalizer, and repeats that until no replica has it.
 func (l *tail) release(ctx context.Context, seen *corev1.ConfigMap) {
 	err := l.fleet.try(ctx, func(c kubernetes.Interface) error {
 		maps := c.CoreV1().ConfigMaps(seen.Namespace)

@@ -4,9 +4,9 @@
 // gone after a while, ProviderConfigs that stay while they are in use, and the
 // conditions Ready and Synced. It fails, delays and holds on demand.
 //
-// Its machines enrol in the mesh with the token that their Secret holds, are
-// heard of, and acknowledge a drain. A machine that is destroyed while its node
-// is in the mesh is noted: that is what the broker must never let happen.
+// Its machines enrol in the mesh with the token in their Secret, send heartbeats,
+// and acknowledge a drain. The double records each machine that is destroyed while
+// its node is in the mesh: the broker must never let that happen.
 package crossplane
 
 import (

@@ -82,7 +82,7 @@ func (d *Double) destroy(m *unstructured.Unstructured) {
 	}
 }
 
-// hearNodes lets every node be heard of, and drain if it is asked to.
+// hearNodes sends a heartbeat for every node, and drains those that are asked to.
 func (d *Double) hearNodes(ctx context.Context, b Behaviour) {
 	d.mu.Lock()
 	var all []*node

@@ -278,9 +278,8 @@ func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err e
 	return all, nil
 }
 
-// snapshot says of every object of the App, and of the App, what it is like: all
-// that somebody declared, and whose it is. Owners are told by name, since a
-// restored object has a new uid.
+// snapshot describes the App and every object of it: the declared fields and the
+// owner. It names owners by name, because a restored object has a new uid.
 func (p *play) snapshot(ctx context.Context) (map[string]string, error) {
 	all, err := p.list(ctx)
 	if err != nil {

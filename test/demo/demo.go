@@ -33,8 +33,7 @@ type Config struct {
 	Database        string // what --database takes. Default: SQLite in Dir
 	Out             io.Writer
 
-	// Pace is how long the story pauses where somebody may want to read. Default
-	// not at all.
+	// Pace is how long the demo pauses for its readers. Default: no pause.
 	Pace time.Duration
 }
 

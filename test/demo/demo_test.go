@@ -28,7 +28,7 @@ func TestDemo(t *testing.T) {
 			t.Run("grace", func(t *testing.T) { checkGrace(t, r) })
 			t.Run("why", func(t *testing.T) { checkWhy(t, r) })
 			t.Run("restore", func(t *testing.T) { checkRestore(t, r) })
-			t.Run("nobody is left", func(t *testing.T) { checkGone(t, r) })
+			t.Run("no process is left", func(t *testing.T) { checkGone(t, r) })
 			t.Run("bytes", func(t *testing.T) { checkBytes(t, r, engine, database) })
 		})
 	}
@@ -225,7 +225,7 @@ func checkGone(t *testing.T, r *Record) {
 	}
 	for address := range listened {
 		if conn, err := net.Dial("tcp", address); err == nil {
-			t.Errorf("somebody still listens at %s", address)
+			t.Errorf("a process still listens at %s", address)
 			_ = conn.Close()
 		}
 	}

@@ -121,8 +121,8 @@ func (s *stage) process(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// play runs somebody until the context ends, or until the function that it
-// returns is called, which waits for their end. Who fails ends the story.
+// play runs a part of the demo until the context ends, or until the returned
+// function is called, which waits for its end. A part that fails ends the demo.
 func (s *stage) play(story context.Context, who string, run func(context.Context) error) (leave func()) {
 	ctx, cancel := context.WithCancel(story)
 	done := make(chan struct{})

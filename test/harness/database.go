@@ -81,8 +81,8 @@ var postgresServer = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	// Waiting keeps cmd referred to, and so its input open: a pipe that nobody
-	// refers to is closed by the garbage collector.
+	// Wait keeps a reference to cmd, and so its input stays open: Go's garbage
+	// collector closes a pipe without references.
 	go cmd.Wait()
 	return strings.TrimSpace(line), nil
 })

@@ -85,10 +85,10 @@ func (s *Server) AwaitHang() {
 		// One who writes for long is the one: everybody else takes milliseconds.
 		if _, err := db.Exec("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK"); err == nil {
 			busy = 0
-			return fmt.Errorf("nobody writes for long")
+			return fmt.Errorf("the database is not locked")
 		}
 		if busy++; busy < 8 {
-			return fmt.Errorf("somebody writes")
+			return fmt.Errorf("the database was locked %d times in a row; want 8", busy)
 		}
 		return nil
 	})

@@ -274,14 +274,14 @@ func TestDoors(t *testing.T) {
 			{"a node", node, "GET", "/exeunt/gc", "", 401},
 			{"a node", node, "GET", "/exeunt/mesh/node/../../gc", "", 401},
 			{"a token", token, "POST", "/exeunt/mesh/node/heartbeat", "", 401},
-			{"nobody", "", "POST", "/exeunt/mesh/node/heartbeat", "", 401},
-			{"nobody", "", "GET", "/exeunt/mesh/node/peers", "", 401},
-			{"nobody", "", "POST", "/exeunt/mesh/node/leave", "", 401},
-			{"nobody", "", "POST", "/exeunt/mesh/node/drained", "", 401},
-			{"nobody", "", "GET", "/exeunt/mesh/tokens", "", 401},
-			{"nobody", "", "POST", "/exeunt/mesh/node/enrol", "{}", 400},
-			{"nobody", "", "POST", "/exeunt/mesh/node/enrol", strings.Repeat("x", 1<<20), 400},
-			{"nobody", "", "POST", "/exeunt/mesh/node/enrol", `{"name":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
+			{"no credential", "", "POST", "/exeunt/mesh/node/heartbeat", "", 401},
+			{"no credential", "", "GET", "/exeunt/mesh/node/peers", "", 401},
+			{"no credential", "", "POST", "/exeunt/mesh/node/leave", "", 401},
+			{"no credential", "", "POST", "/exeunt/mesh/node/drained", "", 401},
+			{"no credential", "", "GET", "/exeunt/mesh/tokens", "", 401},
+			{"no credential", "", "POST", "/exeunt/mesh/node/enrol", "{}", 400},
+			{"no credential", "", "POST", "/exeunt/mesh/node/enrol", strings.Repeat("x", 1<<20), 400},
+			{"no credential", "", "POST", "/exeunt/mesh/node/enrol", `{"name":"` + strings.Repeat("x", 1<<20) + `"}`, 413},
 		} {
 			a := h.Do(t, harness.Request{Method: c.method, Path: c.path, Body: c.body, Token: c.token, Anonymous: true})
 			if a.Code != c.want || a.Field("kind") != `"Status"` && c.want != 200 {

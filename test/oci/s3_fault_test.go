@@ -126,9 +126,9 @@ func (f *faultyS3) sometimes() {
 	f.choose.Store(&choose)
 }
 
-// TestS3Faults: whatever S3 does, a push fails with a word about it, or
-// succeeds; and what succeeded is whole. The next push after the fault works.
-// At the end nothing is there that nobody knows of.
+// TestS3Faults: with each fault of S3 a push either fails with an error that names
+// the fault, or succeeds and is complete. The first push after the fault succeeds.
+// At the end the bucket has no object without a row.
 func TestS3Faults(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {

@@ -72,7 +72,7 @@ func badBodies() []bad {
 		typed(post("protobuf cut short", "k8s\x00\x0a\x0f\x0a\x02v1\x12\x09Config", 400, "BadRequest", ""), "application/vnd.kubernetes.protobuf"),
 		typed(post("a media type of its own", configMap("n", ""), 415, "UnsupportedMediaType", ""), "text/plain"),
 		typed(post("no media type", configMap("n", ""), 415, "UnsupportedMediaType", ""), ";;;"),
-		{name: "an answer nobody can give", method: "GET", path: configMaps, accept: "application/toml", code: 406, reason: "NotAcceptable"},
+		{name: "an unsupported Accept", method: "GET", path: configMaps, accept: "application/toml", code: 406, reason: "NotAcceptable"},
 		{name: "an unknown field, strictly", method: "POST", path: configMaps + "?fieldValidation=Strict", body: `{"metadata":{"name":"n"},"dta":{}}`, code: 400, reason: "BadRequest", message: `unknown field "dta"`},
 		{name: "a field twice, strictly", method: "POST", path: configMaps + "?fieldValidation=Strict", body: `{"metadata":{"name":"n"},"data":{"a":"1","a":"2"}}`, code: 400, reason: "BadRequest", message: `duplicate field "data.a"`},
 		{name: "an unknown validation", method: "POST", path: configMaps + "?fieldValidation=Sometimes", body: configMap("n", ""), code: 422, reason: "Invalid"},
@@ -115,7 +115,7 @@ func badObjects() []bad {
 		{name: "a CRD of a broken schema", method: "POST", path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body: strings.ReplaceAll(strings.Replace(gadgetCRD, `"type":"integer"`, `"type":"colour"`, 1), "gadgets", "gizmos"), code: 422, reason: "Invalid"},
 		{name: "a CRD of the wrong name", method: "POST", path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body: strings.Replace(gadgetCRD, "gadgets.test", "widgets.test", 1), code: 422, reason: "Invalid", message: "metadata.name"},
 		{name: "PUT under another name", method: "PUT", path: configMaps + "/victim", body: configMap("other", ""), code: 400, reason: "BadRequest"},
-		{name: "PUT nothing there", method: "PUT", path: configMaps + "/nobody", body: configMap("nobody", ""), code: 404, reason: "NotFound"},
+		{name: "PUT nothing there", method: "PUT", path: configMaps + "/missing", body: configMap("missing", ""), code: 404, reason: "NotFound"},
 		{name: "PUT of an old version", method: "PUT", path: configMaps + "/victim", body: configMap("victim", `"resourceVersion":"1"`), code: 409, reason: "Conflict"},
 		{name: "a manager with a very long name", method: "POST", path: configMaps + "?fieldManager=" + strings.Repeat("m", 200), body: configMap("n", ""), code: 422, reason: "Invalid"},
 		{name: "a dry run of some kind", method: "POST", path: configMaps + "?dryRun=Some", body: configMap("n", ""), code: 422, reason: "Invalid"},
@@ -157,7 +157,7 @@ func badPatches() []bad {
 		patch("another uid", mergePatch, `{"metadata":{"uid":"other"}}`, 422, "Invalid"),
 		patch("another version", mergePatch, `{"metadata":{"resourceVersion":"1"},"data":{"k":"changed"}}`, 409, "Conflict"),
 		{name: "an unknown field, strictly", method: "PATCH", path: configMaps + "/victim?fieldValidation=Strict", contentType: mergePatch, body: `{"dta":{"a":"b"}}`, code: 422, reason: "Invalid"},
-		{name: "a patch of nothing", method: "PATCH", path: configMaps + "/nobody", contentType: mergePatch, body: `{"data":{"k":"v"}}`, code: 404, reason: "NotFound"},
+		{name: "a patch of nothing", method: "PATCH", path: configMaps + "/missing", contentType: mergePatch, body: `{"data":{"k":"v"}}`, code: 404, reason: "NotFound"},
 		{name: "a strategic patch of a custom kind", method: "PATCH", path: gadgets + "/victim", contentType: strategicPatch, body: `{"spec":{"size":2}}`, code: 415, reason: "UnsupportedMediaType"},
 	}
 }

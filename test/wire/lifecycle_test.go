@@ -47,7 +47,7 @@ var lifecycles = map[string][]step{
 			want: map[string]string{"kind": `"Status"`, "status": `"Success"`, "details.name": `"a"`, "details.kind": `"configmaps"`, "details.uid": `"{uid}"`}},
 		{name: "get nothing", method: "GET", path: configMaps + "/a", code: 404, want: map[string]string{"reason": `"NotFound"`, "message": `"configmaps \"a\" not found"`}},
 		{name: "delete nothing", method: "DELETE", path: configMaps + "/a", code: 404, want: map[string]string{"reason": `"NotFound"`}},
-		{name: "create anew", method: "POST", path: configMaps, body: configMap("a", ""), code: 201, want: map[string]string{"metadata.uid": "*"}},
+		{name: "create again", method: "POST", path: configMaps, body: configMap("a", ""), code: 201, want: map[string]string{"metadata.uid": "*"}},
 	},
 	"finalizers hold the object": {
 		{name: "create", method: "POST", path: configMaps, body: configMap("f", `"finalizers":["test.exeunt.dev/one","test.exeunt.dev/two"]`), code: 201,
@@ -153,7 +153,7 @@ var lifecycles = map[string][]step{
 		{name: "stale version", method: "PUT", path: configMaps + "/c", body: configMap("c", `"resourceVersion":"{rv}"`), code: 409, want: map[string]string{"reason": `"Conflict"`}},
 		{name: "no version: the last word wins", method: "PUT", path: configMaps + "/c", body: configMap("c", `"labels":{"n":"2"}`), code: 200, save: map[string]string{"rv": version}},
 		{name: "a write that changes nothing is none", method: "PUT", path: configMaps + "/c", body: configMap("c", `"labels":{"n":"2"}`), code: 200, want: map[string]string{version: `"{rv}"`}},
-		{name: "no such object", method: "PUT", path: configMaps + "/nobody", body: configMap("nobody", ""), code: 404, want: map[string]string{"reason": `"NotFound"`}},
+		{name: "no such object", method: "PUT", path: configMaps + "/missing", body: configMap("missing", ""), code: 404, want: map[string]string{"reason": `"NotFound"`}},
 		{name: "leases may be made by PUT", method: "PUT", path: leases + "/l", body: `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}`, code: 201},
 		{name: "a generated name", method: "POST", path: configMaps, body: `{"metadata":{"generateName":"gen-"}}`, code: 201, want: map[string]string{"metadata.name": "*", "metadata.generateName": `"gen-"`}},
 	},
