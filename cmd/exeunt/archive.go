@@ -20,39 +20,38 @@ import (
 func newArchive() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive",
-		Short: "See and purge what was deleted and can still be restored",
+		Short: "List, show and purge removed objects that can still be restored",
 	}
 	cmd.AddCommand(newArchiveList(), newArchiveShow(), newArchivePurge())
 	return cmd
 }
 
-// archiveFilter is what list and purge have in common.
+// archiveFilter has the flags that list and purge share.
 type archiveFilter struct {
 	target
 	kind, name, actor, requestedBy, cascade string
 	since, olderThan                        time.Duration
-	everywhere                              bool // said aloud; so it is without it
+	everywhere                              bool // --all-namespaces, which is the default
 }
 
 func (f *archiveFilter) addFlags(cmd *cobra.Command) {
 	f.target.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.Lookup("namespace").Usage = "namespace to look in (default: all)"
-	flags.BoolVarP(&f.everywhere, "all-namespaces", "A", false, "look in all namespaces, which is the default")
+	flags.BoolVarP(&f.everywhere, "all-namespaces", "A", false, "look in all namespaces (the default)")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	flags.StringVar(&f.kind, "kind", "", "only objects of this kind: kind, plural or short name")
 	flags.StringVar(&f.name, "name", "", "only objects of this name")
-	flags.StringVar(&f.actor, "actor", "", "only what this client, or this part of the server, deleted itself")
-	flags.StringVar(&f.requestedBy, "requested-by", "", "only what this client's deletes took, cascades included")
-	flags.StringVar(&f.cascade, "cascade", "", "only what went in this cascade")
+	flags.StringVar(&f.actor, "actor", "", "only objects that this client, or this part of the server, removed itself")
+	flags.StringVar(&f.requestedBy, "requested-by", "", "only objects that this client's deletes removed, cascades included")
+	flags.StringVar(&f.cascade, "cascade", "", "only objects that this cascade removed")
 	complete(cmd, "kind", f.completeKinds)
 	complete(cmd, "cascade", f.completeCascades)
-	flags.DurationVar(&f.since, "since", 0, "only what was removed within this time: 2h")
-	flags.DurationVar(&f.olderThan, "older-than", 0, "only what was removed longer ago than this")
+	flags.DurationVar(&f.since, "since", 0, "only objects that were removed within this time: 2h")
+	flags.DurationVar(&f.olderThan, "older-than", 0, "only objects that were removed longer ago than this")
 }
 
-// narrow reads KIND, KIND/NAME or KIND NAME, which say the same as --kind and
-// --name.
+// narrow reads KIND, KIND/NAME or KIND NAME: the same filter as --kind and --name.
 func (f *archiveFilter) narrow(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -69,12 +68,12 @@ func (f *archiveFilter) narrow(args []string) error {
 	return err
 }
 
-// empty says that nothing is left out.
+// empty reports whether every archived object passes the filter.
 func (f *archiveFilter) empty() bool {
 	return f.namespace == "" && f.selector() == "" && f.since == 0 && f.olderThan == 0
 }
 
-// selector is the part that the server filters by.
+// selector returns the part of the filter that the server applies.
 func (f *archiveFilter) selector() string {
 	var terms []string
 	for _, t := range [][2]string{{"spec.kind", f.kind}, {"spec.name", f.name}, {"spec.requestedBy", f.requestedBy}, {"spec.actor", f.actor}, {"spec.cascade", f.cascade}} {
@@ -94,7 +93,7 @@ func archivedPath(namespace string) string {
 	return archivePath + "/namespaces/" + namespace + "/archivedobjects"
 }
 
-// each reads what the filter lets through, the newest removal first.
+// each visits the objects that pass the filter, the newest removal first.
 func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit func(*v1.ArchivedObject) error) error {
 	now := time.Now()
 	for token := ""; ; {
@@ -113,7 +112,7 @@ func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit f
 			o := &page.Items[i]
 			age := now.Sub(o.Spec.RemovedAt.Time)
 			if f.since > 0 && age > f.since {
-				return nil // the others are older still
+				return nil // the following ones are older
 			}
 			if f.olderThan > 0 && age < f.olderThan {
 				continue
@@ -198,7 +197,7 @@ func newArchivePurge() *cobra.Command {
 	f.addFlags(cmd)
 	o.addFlag(cmd, "name")
 	cmd.Flags().BoolVar(&all, "all", false, "purge everything")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say how many objects would be purged, and purge none")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which objects would be purged, and purge none")
 	return cmd
 }
 
@@ -222,10 +221,10 @@ func printPurged(w io.Writer, o *output, gone []*v1.ArchivedObject, dryRun bool)
 	return l.end("")
 }
 
-// purge deletes what the filter lets through, several at a time, and returns what
-// it deleted. A dry run returns what it would delete.
+// purge deletes the archived objects that pass the filter, 16 at a time, and
+// returns those that it deleted. A dry run returns what it would delete.
 func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun bool) ([]*v1.ArchivedObject, error) {
-	// All objects first: pages must not move while they are read.
+	// Read all pages before the first delete: deletes would move their borders.
 	var found []*v1.ArchivedObject
 	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
 		found = append(found, o)

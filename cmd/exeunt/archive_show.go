@@ -51,8 +51,8 @@ name. The kind may be one whose definition was deleted.`,
 	return cmd
 }
 
-// findArchived asks for the object that an argument names. A cluster-scoped one
-// is found whatever the namespace is.
+// findArchived asks the server for the object that an argument names. It finds a
+// cluster-scoped object in every namespace.
 func findArchived(ctx context.Context, client rest.Interface, t *target, argument string) (*v1.ArchivedObject, error) {
 	kind, name, isName := strings.Cut(argument, "/")
 	if !isName {
@@ -95,7 +95,7 @@ func firstArchived(ctx context.Context, client rest.Interface, namespace, select
 	return &page.Items[0], nil
 }
 
-// writeArchived writes the row, and below it the object.
+// writeArchived prints the archive row and, below it, the object.
 func writeArchived(out io.Writer, a *v1.ArchivedObject) error {
 	s := a.Spec
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/bench"
 )
 
-// workloads are the words that bench takes, in the order of "all".
+// workloads are the arguments of bench, in the order in which "all" runs them.
 var workloads = []struct {
 	name string
 	run  func(context.Context, bench.Config) (bench.Result, error)
@@ -38,18 +38,18 @@ func newBench() *cobra.Command {
 		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
 run one after the other.
 
-  create  make ConfigMaps with many clients at once
+  create  create ConfigMaps with concurrent clients
   get     read them at random
   list    list all of them: plain and compressed, read and decoded
-  watch   follow writes with many watchers, and account for every event
+  watch   follow writes with many watchers, and verify that every event arrives
   update  replace each of them
   patch   change a field of each by a merge patch
   delete  delete them one by one
   start   start COMMAND, and measure the time until it answers /readyz
 
-Everything happens in a namespace of its own, which is removed afterwards. A
-namespace that was not made by this command is never touched. The command fails
-when an operation failed or an event did not arrive.`,
+The command works in a namespace of its own and removes it afterwards. It never
+touches a namespace that it did not create. It fails if an operation failed or an
+event did not arrive.`,
 		Example: `  exeunt bench --kubeconfig data/kubeconfig --pid $(pidof exeunt)
   exeunt bench watch --watchers 1000 --duration 30s
   exeunt bench start --kubeconfig data/kubeconfig -- exeunt serve`,
@@ -74,15 +74,15 @@ when an operation failed or an event did not arrive.`,
 	f := cmd.Flags()
 	t.addServerFlags(cmd)
 	f.StringVar(&c.Namespace, "namespace", "bench", "namespace to work in")
-	f.IntVar(&c.Clients, "clients", 32, "requests under way at once")
+	f.IntVar(&c.Clients, "clients", 32, "concurrent requests")
 	f.IntVar(&c.Connections, "connections", 8, "TCP connections that the clients share, and as many for the watchers")
-	f.IntVar(&c.Objects, "objects", 10_000, "ConfigMaps to make and to work on")
+	f.IntVar(&c.Objects, "objects", 10_000, "number of ConfigMaps")
 	f.IntVar(&c.Size, "size", 1024, "bytes of data in each object")
-	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to get, and to write for watchers")
-	f.IntVar(&c.Rounds, "rounds", 10, "lists of each sort, and starts")
+	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long the workloads get and watch run")
+	f.IntVar(&c.Rounds, "rounds", 10, "number of lists of each kind, and of starts")
 	f.IntVar(&c.Watchers, "watchers", 100, "watches to open")
 	f.IntVar(&c.Writers, "writers", 4, "clients that write for the watchers")
-	f.IntVar(&c.Events, "events", 0, "writes to make for the watchers, instead of for --duration")
+	f.IntVar(&c.Events, "events", 0, "number of writes for the watchers, instead of --duration")
 	f.IntVar(&c.PID, "pid", 0, "process of the server on this machine: its CPU time and memory are measured too")
 	f.BoolVar(&asJSON, "json", false, "the same as -o json")
 	o.addFlag(cmd)
@@ -96,8 +96,8 @@ func printResults(cmd *cobra.Command, o *output, results []bench.Result) error {
 	return o.print(cmd.OutOrStdout(), document{value: results, text: func(w io.Writer) error { return bench.WriteTable(w, results) }})
 }
 
-// runBench runs what the arguments name. Results of workloads that came to
-// their end are returned beside the error of the one that did not.
+// runBench runs the workloads that the arguments name. If one fails, runBench
+// returns the results of those before it and the error.
 func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, keep bool) (results []bench.Result, err error) {
 	ctx := cmd.Context()
 	c.Kubeconfig = t.kubeconfig
@@ -118,7 +118,7 @@ func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, kee
 	}
 	if !keep {
 		defer func() {
-			// Also after Ctrl-C: what a run made goes with it.
+			// Also after Ctrl-C: a run removes what it created.
 			err = errors.Join(err, bench.Cleanup(context.WithoutCancel(ctx), *c))
 		}()
 	}
@@ -138,7 +138,7 @@ func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, kee
 	return results, nil
 }
 
-// selectWorkloads turns arguments into places in workloads.
+// selectWorkloads returns the indexes in workloads of the arguments.
 func selectWorkloads(args []string) ([]int, error) {
 	var chosen []int
 	for i, w := range workloads {

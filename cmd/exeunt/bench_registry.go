@@ -26,7 +26,7 @@ All images go to one repository and are deleted afterwards. OCI registries have 
 request that removes an empty repository, so the command refuses to start unless
 one of these flags says what becomes of it:
 
-  --kubeconfig FILE   an Exeunt server: the run makes the namespace of the
+  --kubeconfig FILE   an Exeunt server: the run creates the namespace of the
                       repository and removes it with the repository
   --leave-repository  another registry: the empty repository stays
   --keep              the images stay too`,
@@ -49,7 +49,7 @@ one of these flags says what becomes of it:
 				}
 			case !leave && !c.Keep:
 				return fmt.Errorf("the run would leave the empty repository %s behind, which a registry cannot remove: give --kubeconfig of the Exeunt server, "+
-					"so that the run makes and removes its namespace; for another registry, give --leave-repository", c.Repository)
+					"so that the run creates and removes its namespace; for another registry, give --leave-repository", c.Repository)
 			}
 			result, err := bench.RunRegistry(cmd.Context(), c)
 			if len(result.Measures) > 0 {
@@ -61,17 +61,17 @@ one of these flags says what becomes of it:
 	f := cmd.Flags()
 	f.StringVar(&c.Repository, "repository", "bench/images", "repository to push to")
 	t.addServerFlags(cmd)
-	f.Lookup("kubeconfig").Usage = "`file` that leads to the API of an Exeunt server: the namespace of the repository is made and removed there"
+	f.Lookup("kubeconfig").Usage = "`file` that leads to the API of an Exeunt server: the run creates and removes the namespace of the repository there"
 	f.BoolVar(&leave, "leave-repository", false, "leave the empty repository: for a registry that is not an Exeunt server")
-	f.BoolVar(&c.Keep, "keep", false, "leave what was pushed")
-	f.IntVar(&c.Clients, "clients", 8, "requests under way at once")
+	f.BoolVar(&c.Keep, "keep", false, "leave the pushed images")
+	f.IntVar(&c.Clients, "clients", 8, "concurrent requests")
 	f.IntVar(&c.Images, "images", 400, "small images to push, each a config and three layers")
 	f.IntVar(&c.LayerSize, "layer-size", 16<<10, "bytes in each of those layers")
 	f.IntVar(&c.Tags, "tags", 5_000, "tags in the list")
 	f.Int64Var(&c.Large, "large", 1<<30, "bytes in the large layer; -1 for none")
-	f.DurationVar(&c.Duration, "duration", 5*time.Second, "how long each sort of read goes on")
-	f.IntVar(&c.Rounds, "rounds", 10, "lists of tags, and three times the pushes and pulls of a large layer")
-	f.StringVar(&c.Yardstick, "yardstick", "", "directory on the registry's disk: large layers are hashed, written and synced there too, and sent by the kernel, for comparison")
+	f.DurationVar(&c.Duration, "duration", 5*time.Second, "how long each kind of read runs")
+	f.IntVar(&c.Rounds, "rounds", 10, "number of tag lists; a large layer is pushed and pulled a third as often")
+	f.StringVar(&c.Yardstick, "yardstick", "", "directory on the registry's disk: for comparison, the run also hashes, writes and syncs large layers there, and sends them by sendfile")
 	f.IntVar(&c.PID, "pid", 0, "process of the registry on this machine: its CPU time and memory are measured too")
 	f.BoolVar(&asJSON, "json", false, "the same as -o json")
 	o.addFlag(cmd)

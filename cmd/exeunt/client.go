@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// client asks a server. Names are resolved as it knows them.
+// client sends questions to a server, and resolves the names of its kinds.
 type client struct {
 	rest      rest.Interface
 	mapper    meta.RESTMapper
@@ -25,7 +25,7 @@ type client struct {
 	namespace string
 }
 
-// open connects to the server and learns its kinds.
+// open connects to the server and reads its kinds.
 func (t *target) open() (*client, error) {
 	config, err := t.restConfig()
 	if err != nil {
@@ -40,24 +40,24 @@ func (t *target) open() (*client, error) {
 		return nil, err
 	}
 	if c.kinds, err = restmapper.GetAPIGroupResources(known); err != nil {
-		return nil, fmt.Errorf("learn the server's kinds: %w", err)
+		return nil, fmt.Errorf("read the server's kinds: %w", err)
 	}
 	c.mapper = restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(c.kinds), known, nil)
 	c.rest, err = rest.UnversionedRESTClientFor(config)
 	return c, err
 }
 
-// subject is an object as a person names it: KIND is any name that kubectl would
-// take ("deploy", "deployments", "Deployment", "deployments.v1.apps").
+// subject is an object as an argument names it. kind is any name that kubectl
+// accepts: "deploy", "deployments", "Deployment", "deployments.v1.apps".
 type subject struct{ kind, name string }
 
 func (s subject) String() string { return s.kind + "/" + s.name }
 
 var versionPart = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
-// groupKind is the kind without its group, and an apiVersion with the group:
-// "deployment" and "apps/v1" of deployment.v1.apps or of deployment.apps, for
-// which any version does.
+// groupKind splits the kind: deployment.v1.apps gives "deployment" and "apps/v1".
+// Without a version, as in deployment.apps, the version is v1: the server accepts
+// any.
 func (s subject) groupKind() (kind, apiVersion string) {
 	kind, group, grouped := strings.Cut(s.kind, ".")
 	if !grouped {
@@ -112,7 +112,7 @@ func oneSubject(args []string) (subject, error) {
 	return all[0], nil
 }
 
-// resolve finds out which kind a subject is of, and whether it has a namespace.
+// resolve returns the apiVersion, kind and namespace of a subject.
 func (c *client) resolve(s subject) (v1.ObjectReference, error) {
 	var ref v1.ObjectReference
 	mapping, err := c.mappingFor(s.kind)
@@ -149,16 +149,15 @@ func (c *client) kindFor(name string) (schema.GroupVersionKind, error) {
 	return gvk, err
 }
 
-// noKindError is the name of a kind that the server does not serve.
+// noKindError says that the server does not serve a kind of this name.
 type noKindError string
 
 func (e noKindError) Error() string {
 	return fmt.Sprintf("the server has no kind %q: kubectl api-resources lists its kinds", string(e))
 }
 
-// askEach asks about each object that the arguments name, and prints the answers
-// together. An object that cannot be answered for does not keep the others from
-// being shown.
+// askEach asks about each object that the arguments name, and prints all answers.
+// If one question fails, it prints the answers to the others and returns the error.
 func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(*client, v1.ObjectReference) (document, error)) error {
 	subjects, err := parseSubjects(args)
 	if err != nil {
@@ -186,7 +185,7 @@ func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(
 	return err
 }
 
-// ask creates a question and reads the answer into the same object.
+// ask posts a question and decodes the answer into the same object.
 func (c *client) ask(ctx context.Context, resource string, question any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -198,7 +197,7 @@ func (c *client) ask(ctx context.Context, resource string, question any) error {
 	return answer(result, question)
 }
 
-// named is an object as people say it: "Deployment web in namespace shop".
+// named returns an object as text: "Deployment web in namespace shop".
 func named(ref v1.ObjectReference) string {
 	text := ref.Kind + " " + ref.Name
 	if ref.Namespace != "" {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Completion asks the server. A person waits with a finger on the tabulator key:
-// the server has completionPatience to answer, and at most completionMost
-// values are proposed. Without an answer nothing is proposed.
+// Completion asks the server while a person waits for it. The server has
+// completionPatience to answer, and at most completionMost values are proposed.
+// Without an answer nothing is proposed.
 const (
 	completionPatience = 2 * time.Second
 	completionMost     = 500
@@ -27,8 +27,8 @@ const (
 // completer proposes values for an argument or a flag.
 type completer = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
 
-// complete makes a flag be completed. That the flag exists is certain: a
-// mistake is found by the first test that makes the command.
+// complete sets the completion of a flag. It panics if the flag does not exist:
+// the first test that builds the command finds that.
 func complete(cmd *cobra.Command, flag string, c completer) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, c); err != nil {
 		panic(err)
@@ -40,20 +40,20 @@ func words(values ...string) completer {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// proposals are the values that begin with what was typed. A tab separates a
-// value from its description.
+// proposals returns the values that begin with the typed text, sorted. A tab
+// separates a value from its description.
 func proposals(values []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	values = slices.DeleteFunc(values, func(v string) bool { return !strings.HasPrefix(v, toComplete) })
 	slices.Sort(values)
 	return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
 }
 
-// nothing is proposed, not even files.
+// nothing proposes no values, and no file names either.
 func nothing() ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// asking bounds the questions of one completion.
+// asking returns a context with the deadline of one completion.
 func asking(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx := cmd.Context()
 	if ctx == nil {
@@ -71,7 +71,7 @@ func (t *target) openBriefly() (*client, error) {
 
 func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	brief := *t
-	brief.context = "" // half of one is typed
+	brief.context = "" // it is incomplete while the user types
 	files, _, err := brief.files()
 	if err != nil {
 		return nothing()
@@ -103,7 +103,7 @@ func (t *target) completeNamespaces(cmd *cobra.Command, _ []string, toComplete s
 	return proposals(names, toComplete)
 }
 
-// listNames are the names of a collection's objects.
+// listNames returns the names of a collection's objects.
 func listNames(ctx context.Context, server rest.Interface, path string) ([]string, error) {
 	var list metav1.PartialObjectMetadataList
 	err := answer(server.Get().AbsPath(path).Param("limit", fmt.Sprint(completionMost)).
@@ -115,8 +115,8 @@ func listNames(ctx context.Context, server rest.Interface, path string) ([]strin
 	return names, err
 }
 
-// completeObjects proposes KIND, then its names: in the form KIND/NAME when a
-// slash is typed, else as further arguments.
+// completeObjects proposes kinds, then names of that kind: as KIND/NAME after a
+// slash, otherwise as further arguments.
 func (t *target) completeObjects(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	return t.completeSubjects(cmd, args, toComplete, func(ctx context.Context, c *client, kind string) ([]string, error) {
 		mapping, err := c.mappingFor(kind)
@@ -138,7 +138,7 @@ func (t *target) completeArchived(cmd *cobra.Command, args []string, toComplete 
 	})
 }
 
-// eachArchived visits the newest removals that a filter lets through.
+// eachArchived visits the newest removals that pass a filter.
 func eachArchived(ctx context.Context, server rest.Interface, f archiveFilter, visit func(*v1.ArchivedObject)) error {
 	request := server.Get().AbsPath(archivedPath(f.namespace)).Param("limit", fmt.Sprint(completionMost))
 	if selector := f.selector(); selector != "" {
@@ -176,7 +176,7 @@ func (t *target) completeSubjects(cmd *cobra.Command, args []string, toComplete 
 	}
 	var values []string
 	for _, name := range found {
-		if !slices.Contains(args, name) { // a second time it would be the same
+		if !slices.Contains(args, name) { // an argument is not proposed twice
 			values = append(values, prefix+name)
 		}
 	}
@@ -191,8 +191,8 @@ func (t *target) completeKinds(_ *cobra.Command, _ []string, toComplete string) 
 	return proposals(c.kindNames(), toComplete)
 }
 
-// kindNames are the kinds whose objects can be listed and deleted. Where two
-// groups have a kind of the same name, the group is said too.
+// kindNames returns the kinds whose objects can be listed and deleted. If two
+// groups have a kind of the same name, the names include the group.
 func (c *client) kindNames() []string {
 	groups := map[string][]string{}
 	for _, g := range c.kinds {
@@ -216,7 +216,7 @@ func (c *client) kindNames() []string {
 	return out
 }
 
-// collection is the path under which the objects of a kind are listed.
+// collection returns the path that lists the objects of a kind.
 func (c *client) collection(m *meta.RESTMapping) string {
 	path := "/apis/" + m.Resource.GroupVersion().String()
 	if m.Resource.Group == "" {
@@ -264,7 +264,7 @@ func (t *target) completeCascades(cmd *cobra.Command, _ []string, toComplete str
 	defer cancel()
 	ids := map[string]string{}
 	err = eachArchived(ctx, server, archiveFilter{target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
-		if o.Spec.Cascade != "" { // the oldest of a cascade comes last: it is the one that began it
+		if o.Spec.Cascade != "" { // the last visited row of a cascade is its first removal, which began it
 			ids[o.Spec.Cascade] = fmt.Sprintf("%s %s, %s ago", o.Spec.Kind, o.Spec.Name, duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time)))
 		}
 	})

@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/util/homedir"
 )
 
-// target is where the server is that a command asks, and the namespace that it
-// asks about. Every command that talks to a server finds it through this type.
+// target has the flags that select a server and a namespace. Every command that
+// sends requests finds its server through it.
 type target struct {
 	kubeconfig, context, namespace string
-	plugin                         bool          // run by kubectl: its users' files, and none of ours
+	plugin                         bool          // run by kubectl, which does not look for ./data/kubeconfig
 	timeout                        time.Duration // for each request; 0: none
 }
 
@@ -31,18 +31,18 @@ func (t *target) addFlags(cmd *cobra.Command) {
 	complete(cmd, "namespace", t.completeNamespaces)
 }
 
-// addServerFlags are the flags of a command that asks about no namespace.
+// addServerFlags adds the flags of a command without a namespace.
 func (t *target) addServerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	t.plugin = program(os.Args) == pluginName || program(os.Args) == completeName
-	f.StringVar(&t.kubeconfig, "kubeconfig", "", "`file` that leads to the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
+	f.StringVar(&t.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the server (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)")
 	f.StringVar(&t.context, "context", "", "context of the kubeconfig to use")
 	complete(cmd, "context", t.completeContexts)
 }
 
 const getKubeconfig = `"exeunt serve" writes one to data/kubeconfig: name it with --kubeconfig FILE`
 
-// files are the kubeconfigs to read, and what named them.
+// files returns the kubeconfigs to read, and the flag or variable that names them.
 func (t *target) files() (files []string, by string, err error) {
 	local, own := filepath.Join("data", "kubeconfig"), filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
 	env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
@@ -71,15 +71,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// loaded is a kubeconfig, and how to say which.
+// loaded is a kubeconfig, and its name for messages.
 type loaded struct {
 	clientcmd.ClientConfig
 	file    string // for people
 	context string
 }
 
-// load reads the kubeconfig that the flags, the environment or the directory
-// lead to, and chooses the context.
+// load reads the kubeconfig that the flags, the environment or the working
+// directory select, and chooses the context.
 func (t *target) load() (*loaded, error) {
 	files, by, err := t.files()
 	if err != nil {
@@ -114,8 +114,8 @@ func loader(files []string, context string) clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
 }
 
-// rest is how to reach the server. Requests that do not reach it fail with a
-// *connectError.
+// rest returns the client configuration. Requests that do not reach the server
+// fail with a *connectError.
 func (l *loaded) rest() (*rest.Config, error) {
 	config, err := l.ClientConfig.ClientConfig()
 	if err != nil {
@@ -123,11 +123,11 @@ func (l *loaded) rest() (*rest.Config, error) {
 	}
 	config.Wrap(l.explain(config.Host))
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.QPS = -1 // the server knows how to refuse
+	config.QPS = -1 // no limit in the client: the server limits requests
 	return config, nil
 }
 
-// restConfig is load and rest in one.
+// restConfig loads the kubeconfig and returns its client configuration.
 func (t *target) restConfig() (*rest.Config, error) {
 	l, err := t.load()
 	if err != nil {
@@ -140,8 +140,8 @@ func (t *target) restConfig() (*rest.Config, error) {
 	return config, err
 }
 
-// connect makes a client for paths of our own choice. It does not learn the
-// server's kinds first: the server resolves names itself where this is used.
+// connect returns a client for absolute paths. It does not read the server's kinds:
+// the server resolves the names that its users send.
 func (t *target) connect() (rest.Interface, error) {
 	config, err := t.restConfig()
 	if err != nil {
@@ -150,7 +150,7 @@ func (t *target) connect() (rest.Interface, error) {
 	return rest.UnversionedRESTClientFor(config)
 }
 
-// currentNamespace is the one that was named, or the kubeconfig's.
+// currentNamespace returns the namespace of the flag, or of the kubeconfig.
 func (t *target) currentNamespace() (string, error) {
 	if t.namespace != "" {
 		return t.namespace, nil
@@ -166,7 +166,8 @@ func (t *target) currentNamespace() (string, error) {
 	return namespace, nil
 }
 
-// answer reads what the server said. A refusal has the text of its Status.
+// answer decodes the response. The error of a refused request has the message of
+// its Status.
 func answer(result rest.Result, into any) error {
 	if err := result.Error(); err != nil {
 		return err

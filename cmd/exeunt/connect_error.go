@@ -12,18 +12,18 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// connectError says that a request had no answer from an Exeunt server, which
-// kubeconfig led there, and what to do.
+// connectError: a request got no answer from an Exeunt server. The text names the
+// server, the kubeconfig and the remedy.
 type connectError struct {
 	text  string
-	cause error // nil: an answer, but not the one of an Exeunt server
+	cause error // nil: another server answered
 }
 
 func (e *connectError) Error() string { return e.text }
 func (e *connectError) Unwrap() error { return e.cause }
 
-// shortest is an error as people should see it: when the server could not be
-// asked, that alone, without the requests that failed for it.
+// shortest returns the error to print: if the server was not reached, only the
+// connectError, without the names of the requests that failed.
 func shortest(err error) error {
 	var unreached *connectError
 	if errors.As(err, &unreached) {
@@ -32,7 +32,7 @@ func shortest(err error) error {
 	return err
 }
 
-// explain makes the errors of a transport say what was tried.
+// explain wraps a transport: its errors name the server and the kubeconfig.
 func (l *loaded) explain(host string) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return &explainer{next: next, where: fmt.Sprintf("the server %s (context %q of %s)", host, l.context, l.file)}
@@ -52,7 +52,7 @@ func (e *explainer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := e.next.RoundTrip(req)
 	switch {
 	case err != nil && req.Context().Err() != nil:
-		return nil, err // stopped by us
+		return nil, err // this program canceled the request
 	case err != nil:
 		return nil, &connectError{e.unreached(err), err}
 	case resp.StatusCode == http.StatusUnauthorized:
@@ -63,14 +63,14 @@ func (e *explainer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// ours are paths that only an Exeunt server has. It answers requests for them in
-// JSON, also that there is no such thing.
+// ours reports whether only Exeunt servers have the path. They answer it in JSON,
+// also with 404.
 func ours(path string) bool {
 	return strings.HasPrefix(path, "/exeunt/") || strings.HasPrefix(path, archivePath+"/")
 }
 
 func refuse(resp *http.Response, format string, args ...any) error {
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // lets the connection be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection can be reused
 	_ = resp.Body.Close()
 	return &connectError{text: fmt.Sprintf(format, args...)}
 }

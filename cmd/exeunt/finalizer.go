@@ -29,12 +29,12 @@ func newFinalizerRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove KIND/NAME FINALIZER --reason TEXT",
 		Short: "Remove a controller's finalizer from an object that is being deleted",
-		Long: `Remove a finalizer from an object that is being deleted, because the controller
-that should remove it never will. What it would have cleaned up stays. If nothing
-else holds the object, it is gone.
+		Long: `Remove a finalizer from an object that is being deleted, if the controller that
+should remove it never will. Resources that the controller would have cleaned up
+stay. If nothing else holds the object, it is removed.
 
-The reason is recorded with your name in an Event about the object, which
-outlives it, and in the server's log. See "exeunt why" for what holds an object.`,
+The server records the reason and your name in an Event about the object, which
+outlives the object, and in its log. "exeunt why" shows what holds an object.`,
 		Example: `  exeunt finalizer remove configmap/web-state backup.example.com/snapshot -n shop \
     --reason "the backup operator was uninstalled"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 				return err
 			}
 			if strings.TrimSpace(spec.Reason) == "" {
-				return errors.New("--reason: say why; it is kept with the object's events")
+				return errors.New("--reason: say why; the reason is recorded in an Event about the object")
 			}
 			c, err := t.open()
 			if err != nil {
@@ -62,9 +62,9 @@ outlives it, and in the server's log. See "exeunt why" for what holds an object.
 	t.addFlags(cmd)
 	cmd.ValidArgsFunction = t.completeFinalizers
 	f := cmd.Flags()
-	f.StringVar(&spec.Reason, "reason", "", "why, in words; required")
+	f.StringVar(&spec.Reason, "reason", "", "the reason, recorded in an Event and in the log; required")
 	f.StringVar(&uid, "uid", "", "only if the object has this uid")
-	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would become of the object and change nothing")
+	f.BoolVar(&spec.DryRun, "dry-run", false, "show what would happen to the object, and change nothing")
 	o.addFlag(cmd, "name")
 	return cmd
 }
@@ -96,8 +96,8 @@ func removalText(r *v1.FinalizerRemoval) string {
 	return fmt.Sprintf("%s: finalizer %s removed; %s%s\n", named(r.Status.Object), r.Spec.Finalizer, became, suffix)
 }
 
-// resolveAnyway resolves KIND/NAME also where the server does not serve the
-// kind, because its definition is broken: then PLURAL.GROUP/NAME names it.
+// resolveAnyway also resolves a kind that the server does not serve because its
+// definition is broken: the argument is then PLURAL.GROUP/NAME.
 func (c *client) resolveAnyway(s subject) (v1.ObjectReference, error) {
 	ref, err := c.resolve(s)
 	plural, group, grouped := strings.Cut(s.kind, ".")

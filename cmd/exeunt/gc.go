@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// collection is what the server's /exeunt/gc answers.
+// collection is the answer of /exeunt/gc.
 type collection struct {
 	Paused   bool
 	Reason   string
@@ -31,18 +31,17 @@ type collection struct {
 func newGC() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Look at the garbage collector, stop it and let it go on",
-		Long: `Look at the garbage collector of a running server, stop it and let it go on.
+		Short: "Show, pause and resume the garbage collector",
+		Long: `Show, pause and resume the garbage collector of a running server.
 
-A pause is obeyed by every replica within a second, and lasts over restarts
-until it is resumed. Meanwhile nothing is forgotten: what there is to collect
-waits in the queue.`,
+Every replica obeys a pause within a second. It survives restarts and lasts until
+"exeunt gc resume". Meanwhile garbage waits in the queue.`,
 	}
 	cmd.AddCommand(
-		newGCVerb("status", "Show whether it runs, what waits for it, and what fails", http.MethodGet, ""),
+		newGCVerb("status", "Show whether the collector runs, its queue and its failures", http.MethodGet, ""),
 		newGCPause(),
-		newGCVerb("resume", "Let it go on after a pause", http.MethodPost, "/resume"),
-		newGCVerb("scan", "Look through all objects for what no trigger noticed", http.MethodPost, "/scan"),
+		newGCVerb("resume", "Resume the collector after a pause", http.MethodPost, "/resume"),
+		newGCVerb("scan", "Look through all objects for garbage that is not in the queue", http.MethodPost, "/scan"),
 	)
 	return cmd
 }
@@ -63,18 +62,18 @@ func newGCPause() *cobra.Command {
 	var g gcCommand
 	var reason string
 	cmd := &cobra.Command{
-		Use: "pause", Short: "Stop it, on every replica", Args: cobra.NoArgs,
+		Use: "pause", Short: "Pause the collector on every replica", Args: cobra.NoArgs,
 		Example: `  exeunt gc pause --reason "restoring what the release deleted"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.run(cmd.Context(), cmd.OutOrStdout(), http.MethodPost, "/pause", map[string]string{"reason": reason})
 		},
 	}
 	g.addFlags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who find it paused")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which \"gc status\" shows")
 	return cmd
 }
 
-// gcCommand is what the verbs have in common.
+// gcCommand has the flags that the subcommands share.
 type gcCommand struct {
 	target
 	output
@@ -110,7 +109,7 @@ func (g *gcCommand) run(ctx context.Context, out io.Writer, method, path string,
 	}})
 }
 
-// write is the status for a person: what is wrong comes first.
+// write prints the status for people, problems first.
 func (c *collection) write(out io.Writer, now time.Time) error {
 	p := &printer{out: out}
 	switch {

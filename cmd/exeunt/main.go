@@ -25,7 +25,7 @@ func main() {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "exeunt",
-		Short:         "A Kubernetes-compatible API server that takes deletion seriously",
+		Short:         "A Kubernetes-compatible API server with previews, reports and restores of deletions",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
@@ -35,8 +35,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// exactly takes n arguments. The error says which they are: want is "ID" or
-// "EVENT DURATION", and what helps to find them.
+// exactly accepts n arguments. want names them for the error, "ID" or "EVENT
+// DURATION", and says where to find them.
 func exactly(n int, want string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {
@@ -46,9 +46,8 @@ func exactly(n int, want string) cobra.PositionalArgs {
 	}
 }
 
-// refuseUnknown makes an error of a command that a group does not have. Cobra
-// does so for the root alone: elsewhere a script that misspelt one would be
-// shown the help, and be told that all is well.
+// refuseUnknown makes an unknown subcommand of a group an error. Cobra does so for
+// the root only: elsewhere it prints the help and exits with 0.
 func refuseUnknown(group *cobra.Command) {
 	if !group.HasParent() || !group.HasSubCommands() || group.Runnable() {
 		return

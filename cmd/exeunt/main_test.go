@@ -104,7 +104,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{"serve", "--enable-garbage-collector=perhaps"}, "enable-garbage-collector"},
 		{[]string{"serve", "--log-level", "ERROR", "--registry-listen=", "--listen", "nonsense"}, `--listen "nonsense": want HOST:PORT`},
 		{[]string{"serve", "--data"}, "--data"},
-		{[]string{"serve", "--registry-review-after", "tag_delete=soon"}, `tag_delete="soon" is no duration`},
+		{[]string{"serve", "--registry-review-after", "tag_delete=soon"}, `tag_delete="soon" is not a duration`},
 		{[]string{"serve", "--log-level", "ERROR", "--registry-listen", "127.0.0.1:0", "--registry-review-after", "nonsense=1h"}, `unknown event "nonsense"`},
 		{[]string{"finalizer", "remove", "cm/a"}, "name the object and its finalizer: KIND/NAME FINALIZER"},
 		{[]string{"finalizer", "remove", "cm", "a", "--reason", "x"}, "name the object and its finalizer: KIND/NAME FINALIZER"},

@@ -17,12 +17,12 @@ import (
 func newNode() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Join this machine to a mesh, and make the tokens that let machines in",
-		Long: `Join this machine to the mesh of a project, which is a namespace, and make the
-tokens that let machines in.
+		Short: "Join this machine to a mesh, and manage bootstrap tokens",
+		Long: `Join this machine to the mesh of a project (a namespace), and manage the bootstrap
+tokens with which machines enrol.
 
 The nodes of a mesh are objects: kubectl get meshnodes. Deleting one drains the
-node, and the object goes when the node has left.`,
+node; the object is removed when the node has left.`,
 	}
 	cmd.AddCommand(newNodeJoin(), newNodeToken())
 	return cmd
@@ -35,27 +35,25 @@ func newNodeJoin() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "join",
-		Short: "Make this machine a node, and stay until it has left",
-		Long: `Make this machine a node of a mesh, and stay until it has left.
+		Short: "Run the agent that makes this machine a node of a mesh",
+		Long: `Make this machine a node of a mesh, and run until the node has left.
 
-The bootstrap token is used once. The credential that the node gets is kept in
-the state directory: started again, the node is back without a token.
+The bootstrap token is used once. The agent stores the node's credential in the
+state directory: a later start needs no token.
 
-When the node is asked to drain (its MeshNode is deleted), or told to stop
-(SIGTERM, Ctrl-C), it takes no more connections at --listen, runs --on-drain,
-waits until the connections that it relays have ended, tells the server, and
-ends. A node that does not finish within --drain-timeout is removed by the
-server all the same, and that is recorded. With --stay it ends when told to
-stop without leaving the mesh: for upgrades and reboots.
+When a client deletes the MeshNode, or the agent gets SIGTERM or Ctrl-C, it
+accepts no more connections at --listen, runs --on-drain, waits until the relayed
+connections have ended, acknowledges the drain to the server, and ends. The server
+removes a node that does not finish within --drain-timeout, and records that. With
+--stay the agent stops without leaving the mesh: for upgrades and reboots.
 
-Replicas that share a database know the same nodes. Name several of them, and
-the node goes on with another when one does not answer; their certificates must
-be of one authority.
+Replicas that share a database share the nodes. Name several with --server: the
+agent uses another when one does not answer. One CA must have issued their
+certificates.
 
-This is no data plane: the connections that a drain waits for are those that
-come in at --listen and are relayed to --forward. What else there is to finish
-on this machine is for --on-drain to see to: its command runs in a shell, and
-is run again until it succeeds.`,
+The agent is not a data plane: a drain waits only for the connections that come in
+at --listen and are relayed to --forward. --on-drain is for everything else on
+this machine: its command runs in a shell, again until it succeeds.`,
 		Example: `  exeunt node join --server https://10.0.0.1:6443 --ca-hash sha256:… --token exb_…
   exeunt node join --server https://10.0.0.1:6443 --server https://10.0.0.2:6443 --token-file /run/token --ca-file ca.crt
   exeunt node join --server https://api.example.com --token-file /run/token \
@@ -76,20 +74,20 @@ is run again until it succeeds.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&c.Servers, "server", nil, "`URL` of a server, https://HOST:PORT; again for each replica that may be asked instead (default: those that it joined)")
+	f.StringSliceVar(&c.Servers, "server", nil, "`URL` of a server, https://HOST:PORT; repeat it for each replica (default: those that it joined)")
 	f.StringVar(&c.Token, "token", "", "bootstrap token; other users of this machine can see it here: --token-file is safer")
 	f.StringVar(&tokenFile, "token-file", "", "`file` that holds the bootstrap token")
-	f.StringVar(&c.CAFile, "ca-file", "", "PEM `file` with the authority of the server's certificate")
-	f.StringVar(&c.CAHash, "ca-hash", "", "fingerprint of that authority, as token create prints it (default: the system's authorities)")
+	f.StringVar(&c.CAFile, "ca-file", "", "PEM `file` with the CA of the server's certificate")
+	f.StringVar(&c.CAHash, "ca-hash", "", "fingerprint of that CA, as \"node token create\" prints it (default: the system's CAs)")
 	f.StringVar(&c.Project, "project", "", "refuse to join any other project")
 	f.StringVar(&c.Name, "name", "", "name of the node (default: the machine's, with a suffix if it is taken)")
 	f.StringVar(&c.State, "state", "./node", "`directory` for credential (node.json) and peers (peers.json)")
-	f.StringVar(&c.Listen, "listen", "", "`HOST:PORT` where connections come in")
-	f.StringVar(&c.Forward, "forward", "", "`HOST:PORT` that they are relayed to")
-	f.StringVar(&c.Advertise, "advertise", "", "`HOST:PORT` that peers are told (default: where it listens)")
-	f.StringVar(&c.OnDrain, "on-drain", "", "`command` for the shell, run before the node says that it has drained; gets EXEUNT_NODE, EXEUNT_PROJECT and EXEUNT_DRAIN_SECONDS")
+	f.StringVar(&c.Listen, "listen", "", "`HOST:PORT` that accepts connections")
+	f.StringVar(&c.Forward, "forward", "", "`HOST:PORT` to which connections are relayed")
+	f.StringVar(&c.Advertise, "advertise", "", "`HOST:PORT` that peers see (default: the address of --listen)")
+	f.StringVar(&c.OnDrain, "on-drain", "", "shell `command` that runs before the node acknowledges its drain; its environment has EXEUNT_NODE, EXEUNT_PROJECT and EXEUNT_DRAIN_SECONDS")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", 30*time.Second, "how long the node may take to drain")
-	f.BoolVar(&c.Stay, "stay", false, "when told to stop, do not leave the mesh")
+	f.BoolVar(&c.Stay, "stay", false, "stay in the mesh when the agent is stopped")
 	addLogLevel(cmd, &level)
 	o.addFlag(cmd, "name")
 	f.Lookup("output").Usage = "`format` in which the node is printed when it has joined: json, yaml, name (default: only the log says so); json is one line"
@@ -105,7 +103,7 @@ func joined(n agent.Node) document {
 	}
 }
 
-// readToken is the token itself, or what its file holds.
+// readToken returns the token of the flag, or the content of its file.
 func readToken(token, file string) (string, error) {
 	if file == "" {
 		return token, nil

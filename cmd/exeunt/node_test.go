@@ -42,7 +42,7 @@ func TestNodeToken(t *testing.T) {
 		fails bool
 	}{
 		{"create", `POST /exeunt/mesh/tokens {"project":"default","ttlSeconds":3600}`, "exeunt node join --server " + server.URL + " --token exb_aaaa_BBBB\n", false},
-		{"create -n bank --ttl 30m", `POST /exeunt/mesh/tokens {"project":"bank","ttlSeconds":1800}`, "Token aaaa lets one node into project shop until", false},
+		{"create -n bank --ttl 30m", `POST /exeunt/mesh/tokens {"project":"bank","ttlSeconds":1800}`, "With token aaaa one node can join project shop until", false},
 		{"create -o json", `POST /exeunt/mesh/tokens {"project":"default","ttlSeconds":3600}`, `"text": "exb_aaaa_BBBB"`, false},
 		{"create -o yaml", `POST /exeunt/mesh/tokens {"project":"default","ttlSeconds":3600}`, "text: exb_aaaa_BBBB\n", false},
 		{"create -o name", "", "want json, yaml, or", true},

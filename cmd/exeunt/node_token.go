@@ -21,11 +21,11 @@ import (
 func newNodeToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke bootstrap tokens",
-		Long: `Make, list and revoke bootstrap tokens.
+		Short: "Create, list and revoke bootstrap tokens",
+		Long: `Create, list and revoke bootstrap tokens.
 
-A token lets one node into one project, once, and expires when it is not used.
-Its text is shown when it is made and never again: the server keeps a hash.`,
+With a token one node enrols in one project, once. An unused token expires. Its
+text is shown only when it is created: the server stores a hash.`,
 	}
 	cmd.AddCommand(newTokenCreate(), newTokenList(), newTokenRevoke())
 	return cmd
@@ -36,7 +36,7 @@ func newTokenCreate() *cobra.Command {
 	var ttl time.Duration
 	var o output
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make a token, and print the command that uses it", Args: cobra.NoArgs,
+		Use: "create", Short: "Create a token, and print the command that uses it", Args: cobra.NoArgs,
 		Example: `  exeunt node token create -n shop --ttl 30m
   exeunt node token create -n shop | ssh machine sh`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,8 +69,8 @@ func newTokenCreate() *cobra.Command {
 	return cmd
 }
 
-// printToken prints the command that a machine has to run, and nothing else, to
-// out: it can be piped. What a person should know goes to the other.
+// printToken prints the command for the machine to out, and nothing else, so that
+// it can be piped. The explanation for people goes to told.
 func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output) error {
 	if o.format != "" {
 		return o.print(out, document{value: made})
@@ -79,14 +79,14 @@ func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(told, "Token %s lets one node into project %s until %s. On that machine:\n",
+	fmt.Fprintf(told, "With token %s one node can join project %s until %s. On that machine run:\n",
 		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
 	_, err = fmt.Fprintf(out, "exeunt node join --server %s%s --token %s\n", config.Host, authorityFlag(config), made.Text)
 	return err
 }
 
-// authorityFlag is the flag that makes a node trust the server that a kubeconfig
-// trusts; empty when that one trusts the system's authorities.
+// authorityFlag returns the flag with which a node trusts the CA of a kubeconfig;
+// empty if the kubeconfig has none and the system's CAs apply.
 func authorityFlag(config *rest.Config) string {
 	data := config.CAData
 	if len(data) == 0 && config.CAFile != "" {
@@ -108,7 +108,7 @@ func newTokenList() *cobra.Command {
 	var o output
 	var all bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List tokens, and what became of them", Args: cobra.NoArgs,
+		Use: "list", Short: "List tokens, with their state and node", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -139,8 +139,7 @@ func newTokenList() *cobra.Command {
 	return cmd
 }
 
-// listedTokens is the list in every form. As names, it is the ids that "revoke"
-// takes.
+// listedTokens is the list in every form. The names are ids, for "revoke".
 func listedTokens(list v1alpha1.TokenList) document {
 	d := document{value: list, text: func(w io.Writer) error { return printTokens(w, list, time.Now()) }}
 	for _, t := range list.Items {
@@ -152,7 +151,7 @@ func listedTokens(list v1alpha1.TokenList) document {
 func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	if len(list.Items) == 0 {
-		_, err := fmt.Fprintln(out, "no tokens; make one with: exeunt node token create")
+		_, err := fmt.Fprintln(out, "no tokens; create one with: exeunt node token create")
 		return err
 	}
 	fmt.Fprintln(w, "ID\tPROJECT\tSTATE\tNODE\tEXPIRES\tMADE BY\tLEFT")
@@ -177,10 +176,9 @@ func newTokenRevoke() *cobra.Command {
 	var t target
 	var o output
 	cmd := &cobra.Command{
-		Use: "revoke ID", Short: "Make an unused token worthless", Args: exactly(1, `ID, as "exeunt node token list" shows it`),
-		Long: `Make an unused token worthless. The id is the part of the token between the
-underscores. A token that was used stays so: to remove its node, delete the
-MeshNode.`,
+		Use: "revoke ID", Short: "Revoke an unused token", Args: exactly(1, `ID, as "exeunt node token list" shows it`),
+		Long: `Revoke an unused token. The id is the part of the token between the underscores.
+A used token cannot be revoked: to remove its node, delete the MeshNode.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -203,7 +201,7 @@ MeshNode.`,
 		},
 	}
 	cmd.ValidArgsFunction = t.completeTokens
-	t.addServerFlags(cmd) // no namespace: the id says it all
+	t.addServerFlags(cmd) // no namespace: ids are unique
 	o.addFlag(cmd, "name")
 	return cmd
 }

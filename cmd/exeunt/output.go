@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// output is the flag -o: the form in which a command prints its result. Every
-// command that prints a result has one, so the forms are the same everywhere:
+// output is the flag -o: the format of a command's result. Every command has it,
+// and the formats are the same everywhere:
 //
 //	(none)  text or a table, for people; may change between versions
 //	json    the whole result as one document
@@ -22,8 +22,8 @@ import (
 //	name    one KIND/NAME per line, for the arguments of another command
 type output struct {
 	format  string
-	formats []string // that the command takes
-	oneLine bool     // json is one line, for a reader of a command that goes on
+	formats []string // that the command supports
+	oneLine bool     // json is one line: the command keeps running after it
 }
 
 // addFlag adds -o with json and yaml, and with the extra formats that the
@@ -42,14 +42,14 @@ func (o *output) check() error {
 	return fmt.Errorf("-o %q: want %s, or leave it out for text", o.format, strings.Join(o.formats, ", "))
 }
 
-// document is one result in the forms that -o takes.
+// document is one result in every format.
 type document struct {
 	value any                     // for json and yaml
 	names []string                // for name, as objectName makes them
 	text  func(w io.Writer) error // for people
 }
 
-// print writes the document in the form that was asked for.
+// print writes the document in the requested format.
 func (o *output) print(w io.Writer, d document) error {
 	switch o.format {
 	case "json":
@@ -65,7 +65,7 @@ func (o *output) print(w io.Writer, d document) error {
 	return d.text(w)
 }
 
-// printAll writes several documents: as one List, or one below the other.
+// printAll writes several documents: as one List, or one after the other.
 func (o *output) printAll(w io.Writer, all []document) error {
 	if len(all) == 1 {
 		return o.print(w, all[0])
@@ -117,8 +117,8 @@ func writeNames(w io.Writer, names []string) error {
 	return nil
 }
 
-// objectName is an object as kubectl -o name prints it: configmap/a,
-// deployment.apps/web.
+// objectName returns the name of an object as kubectl -o name prints it:
+// configmap/a, deployment.apps/web.
 func objectName(apiVersion, kind, name string) string {
 	kind = strings.ToLower(kind)
 	if gv, err := schema.ParseGroupVersion(apiVersion); err == nil && gv.Group != "" {
@@ -127,9 +127,9 @@ func objectName(apiVersion, kind, name string) string {
 	return kind + "/" + name
 }
 
-// list prints a list of any length. json, yaml and name are written item by
-// item, so that memory does not grow with the list; a table is written at the
-// end, because its widest cell decides.
+// list prints a list of any length. It writes json, yaml and name item by item, so
+// memory does not grow with the list. It writes a table at the end: the widest cell
+// of a column sets the width.
 type list struct {
 	out    io.Writer
 	format string
@@ -191,7 +191,7 @@ func (l *list) add(value any, name, row string) error {
 	return l.err
 }
 
-// end completes the list. For people, an empty list is the one line none.
+// end completes the list. Instead of an empty table it prints the line none.
 func (l *list) end(none string) error {
 	switch {
 	case l.format == "json":
@@ -212,12 +212,12 @@ func (l *list) write(w io.Writer, format string, args ...any) {
 	}
 }
 
-// counted is a number with its noun: "1 object", "2 objects", "0 repositories".
+// counted returns a number with its noun: "1 object", "2 objects", "0 repositories".
 func counted[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, plural(n, noun))
 }
 
-// plural is the noun as it stands behind n.
+// plural returns the noun for n things.
 func plural[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return noun

@@ -8,14 +8,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// By the names of links to it, kubectl runs this program as "kubectl exeunt", and
-// for what to propose when people press the tabulator.
+// kubectl runs this program through links with these names: as "kubectl exeunt",
+// and for its completion.
 const (
 	pluginName   = "kubectl-exeunt"
 	completeName = "kubectl_complete-exeunt"
 )
 
-// program is the name that this program was started by.
+// program returns the name under which this program was started.
 func program(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -23,8 +23,8 @@ func program(args []string) string {
 	return strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 }
 
-// newProgram is the root command as the program was started: as itself, or as
-// kubectl's plugin, whose texts say what its users type.
+// newProgram returns the root command: of the program itself, or of kubectl's
+// plugin, whose help says "kubectl exeunt".
 func newProgram(args []string) *cobra.Command {
 	name := program(args)
 	root := newRoot()
@@ -48,7 +48,7 @@ func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// command is this program at the beginning of something to type.
+// command matches this program at the beginning of a command line in a text.
 var command = regexp.MustCompile(`(?m)(^\s*|"|-- )exeunt `)
 
 func asPlugin(text string) string { return command.ReplaceAllString(text, "${1}kubectl exeunt ") }

@@ -88,14 +88,14 @@ func parseCascade(word string) (*metav1.DeletionPropagation, error) {
 	return &p, nil
 }
 
-// previewQuery is what the flags say.
+// previewQuery has the values of the flags.
 type previewQuery struct {
 	policy *metav1.DeletionPropagation
 	counts bool
-	lines  int // the most items that are wanted; 0: all
+	lines  int // limit of items; 0: all
 }
 
-// askPreview asks for as many pages as are wanted and puts them together.
+// askPreview requests pages up to the limit and joins them.
 func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previewQuery) (*v1.DeletionPreview, error) {
 	spec := v1.DeletionPreviewSpec{Object: ref, PropagationPolicy: q.policy, CountsOnly: q.counts}
 	if !q.counts {
@@ -121,8 +121,8 @@ func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previe
 	}
 }
 
-// previewed is the answer in every form. As names, it is what would be gone in
-// the end; what stays is left out.
+// previewed is the answer in every format. The names are those of the objects that
+// would be gone in the end.
 func previewed(p *v1.DeletionPreview) document {
 	d := document{value: p, text: func(w io.Writer) error { return writePreview(w, p) }}
 	for i := range p.Status.Items {
@@ -134,7 +134,7 @@ func previewed(p *v1.DeletionPreview) document {
 	return d
 }
 
-// actions are told in this order: what needs a person first.
+// actions is the order in which they are printed: those that need a person first.
 var actions = []struct {
 	action v1.Action
 	means  string
@@ -203,7 +203,7 @@ func writeBlockers(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	}
 }
 
-// writeItems draws the items below the ones they follow.
+// writeItems draws each item below the item that causes its deletion.
 func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	known := map[types.UID]bool{}
 	for i := range s.Items {
@@ -220,7 +220,7 @@ func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	}
 	tree := &itemTree{b: b, below: below, namespace: s.Object.Namespace}
 	tree.write("", "", false)
-	for i := range s.Items { // what follows itself in a circle hangs below nothing
+	for i := range s.Items { // objects that own each other in a circle are below no root
 		if len(tree.below) == 0 {
 			break
 		}
@@ -234,7 +234,7 @@ func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 type itemTree struct {
 	b         *strings.Builder
 	below     map[types.UID][]*v1.Item
-	namespace string // need not be said
+	namespace string // of the root: not printed for its items
 }
 
 func (t *itemTree) write(of types.UID, indent string, branches bool) {

@@ -17,8 +17,8 @@ import (
 func newRegistry() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "registry",
-		Short: "Look after the OCI registry",
-		Long:  "Look after the OCI registry of a server that is running.",
+		Short: "Verify, collect, import and undelete in the OCI registry",
+		Long:  "Manage the OCI registry of a running server.",
 	}
 	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport())
 	return cmd
@@ -27,17 +27,18 @@ func newRegistry() *cobra.Command {
 func newRegistryGC() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "See and steer the registry's collection",
-		Long: `See and steer the collection of what the registry no longer needs.
+		Short: "Show and control the registry's garbage collection",
+		Long: `Show and control the garbage collection of the registry.
 
-A manifest that nothing keeps, and a blob that no manifest uses, are reviewed
-some time after the event that made them so, and go when the review finds that
-nothing has changed. "exeunt gc pause" stops this collection too.`,
+A manifest without a tag, a list or a subject that keeps it, and a blob that no
+manifest uses, are reviewed some time after the event that made them garbage. The
+review removes them if nothing refers to them by then. "exeunt gc pause" pauses
+this collection too.`,
 	}
 	cmd.AddCommand(
-		newRegistryVerb("stats", "Show the queues, the delays and what is switched off", http.MethodGet, "/gc", writeRegistryStats),
-		newRegistryVerb("run", "Review now what is due, and wait for it", http.MethodPost, "/gc/run", writeRegistryRun),
-		newRegistryVerb("dry-run", "Show what would go if every review came now", http.MethodGet, "/gc/dry-run", writeRegistryPlan),
+		newRegistryVerb("stats", "Show the queues, the delays and what is turned off", http.MethodGet, "/gc", writeRegistryStats),
+		newRegistryVerb("run", "Review now what is due, and wait for the result", http.MethodPost, "/gc/run", writeRegistryRun),
+		newRegistryVerb("dry-run", "Show what would be removed if every review ran now", http.MethodGet, "/gc/dry-run", writeRegistryPlan),
 		newRegistryReviewAfter(),
 	)
 	return cmd
@@ -59,10 +60,10 @@ func newRegistryReviewAfter() *cobra.Command {
 	var r registryCommand
 	cmd := &cobra.Command{
 		Use:   "review-after EVENT DURATION",
-		Short: "Set how long after an event its subject is reviewed",
-		Long: `Set how long after an event its subject is reviewed, for all replicas, from now
-on. "exeunt registry gc stats" lists the events. What is in the queues stays as
-it is.`,
+		Short: "Set the delay between an event and the review of its subject",
+		Long: `Set the delay between an event and the review of its subject, for all replicas.
+"exeunt registry gc stats" lists the events. Rows that are in the queues keep their
+time.`,
 		Example: "  exeunt registry gc review-after tag_delete 72h",
 		Args:    exactly(2, `EVENT DURATION, for instance tag_delete 72h; "exeunt registry gc stats" lists the events`),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,7 +76,7 @@ it is.`,
 	return cmd
 }
 
-// registryCommand is what the verbs have in common.
+// registryCommand has the flags that the subcommands share.
 type registryCommand struct {
 	target
 	output
@@ -86,7 +87,7 @@ type registryRequest struct {
 	parameters   map[string]string
 }
 
-// writeAnswer writes what the server answered for a person.
+// writeAnswer prints an answer of the server for people.
 type writeAnswer func(p *printer, raw []byte) error
 
 func (r *registryCommand) addFlags(cmd *cobra.Command) {
@@ -102,7 +103,7 @@ func (r *registryCommand) run(ctx context.Context, out io.Writer, q registryRequ
 	return r.print(out, document{value: raw, text: forPeople(raw, write)})
 }
 
-// ask sends the request, and returns what the server answered.
+// ask sends the request and returns the answer.
 func (r *registryCommand) ask(ctx context.Context, q registryRequest) (json.RawMessage, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func forPeople(raw json.RawMessage, write writeAnswer) func(io.Writer) error {
 	}
 }
 
-// reviewQueue is a queue as the server tells it.
+// reviewQueue is a queue in the answer of the server.
 type reviewQueue struct {
 	Depth, Overdue, Claimed, Failing int
 	Due                              *time.Time
@@ -253,8 +254,8 @@ func writeRegistryPlan(p *printer, raw []byte) error {
 	return nil
 }
 
-// planned is a repository of a plan. One that was deleted has no path any more,
-// only the uid of its Repository, after an @.
+// planned returns the name of a repository in a plan. A deleted one has no path:
+// the plan has an @ and the uid of its Repository.
 func planned(repository string) string {
 	if uid, deleted := strings.CutPrefix(repository, "@"); deleted {
 		return "(deleted Repository " + uid + ")"
@@ -262,7 +263,7 @@ func planned(repository string) string {
 	return repository
 }
 
-// humanBytes is a size as Kubernetes writes them: 12Mi.
+// humanBytes returns a size in the notation of Kubernetes: 12Mi.
 func humanBytes(n int64) string {
 	unit := int64(1)
 	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {

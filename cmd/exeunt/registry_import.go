@@ -23,17 +23,17 @@ func newRegistryImport() *cobra.Command {
 		Use:   "import DIR",
 		Short: "Copy the storage of a distribution registry into this one",
 		Long: `Copy the storage of a distribution registry (registry:2, registry:3) into this
-one, while it serves. DIR is what rootdirectory is in that registry's
-configuration; it is only read. The other registry may serve too: what is pushed
-to it meanwhile comes with the next run.
+one, while this one serves. DIR is the rootdirectory in the configuration of the
+other registry; the import only reads it. The other registry may serve too: the
+next run copies what is pushed to it meanwhile.
 
-What is there is not sent again, so an import that was interrupted goes on when
-it is run again. An item that cannot be imported is named and does not stop the
-rest; then the exit code is 1.
+The import does not send what the registry has, so an interrupted import continues
+when you run it again. It names each item that cannot be imported and continues;
+then the exit code is 1.
 
-Left behind are blobs that no manifest uses, and uploads that were under way. A
-manifest without a tag, a list or a subject that keeps it comes along, and is
-collected later like any other, unless the Repository has spec.hold.`,
+It leaves out blobs that no manifest uses, and unfinished uploads. It copies
+manifests without a tag, a list or a subject that keeps them; they are collected
+later like any other, unless the Repository has spec.hold.`,
 		Example: `  exeunt registry import /var/lib/registry
   exeunt registry import /var/lib/registry --registry https://registry.shop.example:5000 --jobs 16`,
 		Args: exactly(1, "DIR, the rootdirectory of the other registry, for instance /var/lib/registry"),
@@ -45,12 +45,12 @@ collected later like any other, unless the Repository has spec.hold.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.registry, "registry", "http://127.0.0.1:5000", "`URL` of the registry that is imported to")
+	f.StringVar(&c.registry, "registry", "http://127.0.0.1:5000", "`URL` of the registry to import into")
 	c.addServerFlags(cmd)
 	f.Lookup("kubeconfig").Usage = "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)"
-	f.IntVar(&c.jobs, "jobs", 4, "requests under way at once")
+	f.IntVar(&c.jobs, "jobs", 4, "concurrent requests")
 	c.addFlag(cmd, "name")
-	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that the registry has at another manifest; without, they are left and named")
+	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that point at another manifest in the registry; without it they stay, and the import names them")
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 	}
 	show := newShower(out, errs)
 	if c.format != "" {
-		show.out = errs // out is for the result alone
+		show.out = errs // out has only the result
 	}
 	show.run = importer.New(importer.Config{
 		Tree: tree, URL: c.registry, Client: client, Jobs: c.jobs, MoveTags: c.moveTags,
@@ -95,8 +95,8 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 	return errors.Join(err, printed)
 }
 
-// importResult is the result of an import for scripts. Problems are lines on
-// the standard error: there may be too many to hold.
+// importResult is the result of an import for scripts. It has no list of problems,
+// which may be long: they are lines on the standard error.
 type importResult struct {
 	Repositories      int64 `json:"repositories"`
 	RepositoriesTotal int64 `json:"repositoriesTotal"`
@@ -111,8 +111,8 @@ type importResult struct {
 	Failed            int64 `json:"failed"`
 }
 
-// imported is the result in every form. As names, it is the repositories that
-// were looked at.
+// imported is the result in every format. The names are those of the repositories
+// that were processed.
 func imported(show *shower) document {
 	s := &show.run.Progress
 	return document{
@@ -131,8 +131,8 @@ func imported(show *shower) document {
 	}
 }
 
-// client is one that the registry accepts: on https with the certificates of the
-// kubeconfig.
+// client returns an HTTP client for the registry, for https with the certificates
+// of the kubeconfig.
 func (c *registryImport) client() (*http.Client, error) {
 	to, err := url.Parse(c.registry)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
@@ -140,8 +140,8 @@ func (c *registryImport) client() (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = c.jobs
-	// A large body waits so long to be asked for before it is sent anyway: longer
-	// than a busy database takes to say whether it has the blob.
+	// How long a request with a large body waits for "100 Continue": longer than a
+	// busy registry needs to say whether it has the blob.
 	transport.ExpectContinueTimeout = 10 * time.Second
 	if to.Scheme == "https" {
 		config, err := c.restConfig()
@@ -167,7 +167,7 @@ func writeImported(p *printer, s *importer.Progress) {
 	}
 }
 
-// terminalWidth is that of a terminal; 0: it is none.
+// terminalWidth returns the width of a terminal; 0: w is not a terminal.
 func terminalWidth(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

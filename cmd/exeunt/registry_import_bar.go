@@ -17,8 +17,8 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// shower shows a person how an import goes: with a bar on a terminal, with a
-// line for each repository elsewhere. Problems are lines in both.
+// shower shows the progress of an import: a bar on a terminal, otherwise a line for
+// each repository. Problems are lines in both cases.
 type shower struct {
 	out, errs io.Writer
 	width     int // of the terminal; 0: none
@@ -32,8 +32,7 @@ func newShower(out, errs io.Writer) *shower {
 	return &shower{out: out, errs: errs, width: terminalWidth(errs)}
 }
 
-// start draws the bar until the function that it returns is called, which takes
-// it away.
+// start draws the bar until stop is called, which removes it.
 func (s *shower) start(ctx context.Context) (stop func()) {
 	if s.width == 0 {
 		return func() {}
@@ -59,7 +58,7 @@ func (s *shower) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// write writes for a person: who does not get it is not told either.
+// write ignores errors: the import continues without a reader.
 func (s *shower) write(to io.Writer, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,14 +81,14 @@ func (s *shower) done(r importer.Repository) {
 	}
 }
 
-// barText is the bar, as long as the terminal is wide.
+// barText returns the bar for a terminal of this width.
 func barText(width int, p *importer.Progress) string {
 	done, all := p.Manifests.Load(), p.AllManifests.Load()
 	text := fmt.Sprintf(" %d/%d manifests, %s sent", done, all, humanBytes(p.BytesSent.Load()))
 	if n := p.Failed.Load(); n > 0 {
 		text += fmt.Sprintf(", %d failed", n)
 	}
-	room := width - len(text) - len("[]") - 1 // the last column would break the line
+	room := width - len(text) - len("[]") - 1 // the terminal may wrap after its last column
 	if room < 5 {
 		return strings.TrimSpace(text)[:max(0, min(len(text)-1, width-1))]
 	}

@@ -16,13 +16,13 @@ func newRegistryUndelete() *cobra.Command {
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "undelete REPO:TAG | REPO@DIGEST | REPO:TAG@DIGEST | --list [REPO]",
-		Short: "Bring back a tag or manifest that was deleted",
-		Long: `Bring back what was deleted from the registry and has not been collected: a tag
-that was deleted, a tag as it was before it was pushed to another manifest, or a
-manifest with the tags that it had. For how long that is possible is said by
-"exeunt registry gc stats", and by spec.reviewAfterSeconds of the Repository.
+		Short: "Restore a deleted tag or manifest",
+		Long: `Restore what was deleted from the registry and is not collected yet: a deleted
+tag, a tag as it was before a push moved it to another manifest, or a manifest with
+the tags that it had. "exeunt registry gc stats" shows how long that is possible,
+unless spec.reviewAfterSeconds of the Repository says otherwise.
 
-A whole repository is brought back by "exeunt restore repository/NAME".`,
+To restore a whole repository: "exeunt restore repository/NAME".`,
 		Example: `  exeunt registry undelete --list shop/web
   exeunt registry undelete shop/web:v1
   exeunt registry undelete shop/web@sha256:9f86d0…`,
@@ -48,11 +48,11 @@ A whole repository is brought back by "exeunt restore repository/NAME".`,
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().BoolVar(&list, "list", false, "show what can be brought back, of one repository or of all")
+	cmd.Flags().BoolVar(&list, "list", false, "list what can be restored, in one repository or in all")
 	return cmd
 }
 
-// undeleteRequest reads what is to be brought back.
+// undeleteRequest returns the request for the tag or manifest of the arguments.
 func undeleteRequest(list bool, argument string) (registryRequest, writeAnswer, error) {
 	if list {
 		return registryRequest{http.MethodGet, "/deleted", map[string]string{"repository": argument}}, writeDeleted, nil
@@ -66,7 +66,7 @@ func undeleteRequest(list bool, argument string) (registryRequest, writeAnswer, 
 	return registryRequest{http.MethodPost, "/undelete", parameters}, writeUndeleted, nil
 }
 
-// deletedEntry is something that can be, or was, brought back.
+// deletedEntry is a tag or manifest that can be restored, or was.
 type deletedEntry struct {
 	Repository, Tag, Digest, Event string
 	DeletedAt                      time.Time
@@ -80,7 +80,7 @@ func (d *deletedEntry) name() string {
 	return d.Repository + ":" + d.Tag + "@" + d.Digest
 }
 
-// happened is an event as people say it.
+// happened returns the text of an event.
 var happened = map[string]string{
 	"tag_delete": "deleted", "tag_switch": "switched", "manifest_delete": "deleted with its manifest",
 }

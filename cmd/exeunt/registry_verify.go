@@ -19,19 +19,19 @@ func newRegistryVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that every manifest has its blobs, and every blob its bytes",
-		Long: `Check the registry: every manifest is what its digest says and has its blobs,
-every blob has its bytes and they are what its digest says, what nothing uses is
-queued for review, and all stored bytes are known to the database.
+		Long: `Check the registry: every manifest matches its digest and has its blobs; every blob
+has its bytes, and they match its digest; garbage is queued for review; every
+stored path has a row in the database.
 
-Give it the same --data, --database and --registry-storage as the server, and
-use the server's version of this program. It only reads, and the server may be
-running: requests and collection go on. Each finding is a line; the exit code is
-1 when there is one.
+Give it the same --data, --database and --registry-storage as the server, and use
+the server's version of this program. It only reads, and the server may run:
+requests and collection continue. Each finding is a line; with findings the exit
+code is 1.
 
-With --repair, blobs whose bytes are missing or damaged are marked. From then on
-pulls of them are refused with a word about it, clients that push find that they
-have to upload them, and what they upload takes the place of what was damaged,
-in all repositories at once. The line of each names images that have it.`,
+With --repair it marks blobs whose bytes are missing or damaged. From then on the
+registry refuses pulls of them and says why, and the next push uploads them again,
+which repairs them in all repositories at once. The line of each blob names images
+that use it.`,
 		Example: `  exeunt registry verify --data /var/lib/exeunt
   exeunt registry verify --repair
   exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
@@ -70,14 +70,14 @@ in all repositories at once. The line of each names images that have it.`,
 	f := cmd.Flags()
 	f.StringVar(&c.Data, "data", "./data", "the server's data directory")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
 	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
-	f.BoolVar(&o.Repair, "repair", false, "mark blobs that are missing or damaged, so that the next push of them is taken")
+	f.BoolVar(&o.Repair, "repair", false, "mark missing and damaged blobs, so that the next push uploads them again")
 	format.addFlag(cmd)
 	return cmd
 }
 
-// verification is the result for programs.
+// verification is the result for scripts.
 type verification struct {
 	Manifests int64     `json:"manifests"`
 	Blobs     int64     `json:"blobs"`
@@ -96,7 +96,7 @@ func describeVerified(v registry.Verified) string {
 	return fmt.Sprintf("%s, %s, %d MiB read, %s", counted(v.Manifests, "manifest"), counted(v.Blobs, "blob"), v.Bytes>>20, counted(v.Paths, "path"))
 }
 
-// progress is a line on a terminal that is written over and over.
+// progress is one line on a terminal that is overwritten.
 type progress struct {
 	out    io.Writer
 	silent bool

@@ -20,23 +20,25 @@ func newRestore() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "restore KIND/NAME... | --cascade ID | --uid UID",
-		Short: "Bring deleted objects back",
-		Long: `Bring deleted objects back: the newest removed object of a name, the object that
-had a uid, or everything that went in one cascade, owners before what they own.
-What a controller made again while the cascade went on is skipped: what was there
-before comes back.
+		Short: "Restore deleted objects",
+		Long: `Restore deleted objects: the newest removed object of a name, the object with a
+uid, or everything that one cascade removed, owners before dependents. Objects that
+a controller created during the cascade are skipped: those from before are
+restored.
 
-An object comes back alone: a namespace is empty then, and the command says how
-much left with it. --with-cascade brings that back too: the content of a namespace,
-the objects of a CustomResourceDefinition, what an owner owned.
+Without --with-cascade only the object itself is restored, so a namespace is empty;
+the command says how many objects the same cascade removed. --with-cascade restores
+them too: the content of a namespace, the objects of a CustomResourceDefinition,
+the dependents of an owner.
 
-An object whose deletion waits to be confirmed (serve --max-cascade) is not gone
-yet: then its deletion is called off, and it stays as it was.
+If the deletion of an object waits for confirmation (serve --max-cascade), the
+object still exists: the command calls the deletion off.
 
-Nothing is overwritten: an object whose name is taken is skipped, and a namespace
-that exists again takes its content back. Restored objects have new uids, and
-references between them follow, in whichever order they are restored. The same
-command again goes on where it was interrupted. See "exeunt archive list".`,
+Nothing is overwritten: an object whose name is taken is skipped, and the content
+of a namespace is restored into the namespace if it exists again. Restored objects
+have new uids, and the references between them are updated, in every order of
+restores. After an interruption run the same command again. See "exeunt archive
+list".`,
 		Example: `  exeunt restore configmap/settings -n shop
   exeunt restore namespace/shop --with-cascade
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
@@ -58,19 +60,19 @@ command again goes on where it was interrupted. See "exeunt archive list".`,
 	t.addFlags(cmd)
 	cmd.ValidArgsFunction = t.completeArchived
 	f := cmd.Flags()
-	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that went in this cascade")
+	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that this cascade removed")
 	complete(cmd, "cascade", t.completeCascades)
 	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
-	f.BoolVar(&spec.WithCascade, "with-cascade", false, "also restore everything that went in the same cascade as the object")
-	f.BoolVar(&spec.DryRun, "dry-run", false, "say what would be done and do nothing")
+	f.BoolVar(&spec.WithCascade, "with-cascade", false, "also restore everything that the same cascade removed")
+	f.BoolVar(&spec.DryRun, "dry-run", false, "show what would be restored, and restore nothing")
 	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
 	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
 	o.addFlag(cmd, "name")
 	return cmd
 }
 
-// restoreEach restores one thing after the other, and prints all results. What
-// cannot be restored does not keep the rest from being restored.
+// restoreEach restores one object after the other, and prints all results. It
+// continues after a failure.
 func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSpec, o *output) error {
 	var results []document
 	var problems error
@@ -93,7 +95,7 @@ func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSp
 	return errors.Join(o.printAll(cmd.OutOrStdout(), results), problems)
 }
 
-// restoreSpecs is what the arguments and flags name.
+// restoreSpecs returns a request for each object that the arguments and flags name.
 func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSpec, error) {
 	if spec.Cascade != "" && spec.WithCascade {
 		return nil, errors.New("--cascade restores all of the cascade: leave out --with-cascade")
@@ -124,9 +126,9 @@ func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSp
 	return out, nil
 }
 
-// restore asks until the server has dealt with everything. The results of a
-// round replace those of the rounds before, which it repeats, but for what was
-// created then.
+// restore sends the request until the server has processed all objects. Each round
+// repeats the results of the rounds before and replaces them, except for objects
+// that an earlier round created.
 func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
 	created := map[types.UID]bool{}
 	for {
@@ -159,7 +161,7 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec) (v
 			return status, nil
 		}
 		if progress == 0 || spec.DryRun {
-			return status, errors.New("restore: the server ran out of time; part of the cascade is not dealt with")
+			return status, errors.New("restore: the server ran out of time; part of the cascade is not restored: run the command again")
 		}
 	}
 }
@@ -202,7 +204,7 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 	return err
 }
 
-// writeConflicts names what was skipped because another object has the name.
+// writeConflicts lists the objects that were skipped because their name is taken.
 func writeConflicts(out io.Writer, status v1.RestoreStatus) error {
 	if status.Conflicts == 0 {
 		return nil
@@ -222,7 +224,8 @@ func writeConflicts(out io.Writer, status v1.RestoreStatus) error {
 	return nil
 }
 
-// restored is the answer in every form. As names, it is what exists again.
+// restored is the answer in every format. The names are those of the objects that
+// exist again.
 func restored(spec v1.RestoreSpec, status v1.RestoreStatus, warnings io.Writer) document {
 	r := &v1.Restore{Spec: spec, Status: status}
 	r.APIVersion, r.Kind = v1.GroupVersion.String(), "Restore"

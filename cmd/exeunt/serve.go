@@ -25,9 +25,9 @@ func newServe() *cobra.Command {
 		Short: "Serve the Kubernetes API",
 		Long: `Serve the Kubernetes API over an embedded SQLite database, or over PostgreSQL.
 
-The first start makes certificates and an administrator's kubeconfig in the
-data directory. Stop the server with Ctrl-C or SIGTERM: it finishes what it is
-doing. It can be killed at any moment; what it acknowledged is on disk.`,
+The first start creates certificates and an administrator's kubeconfig in the data
+directory. Stop the server with Ctrl-C or SIGTERM: it finishes the requests that it
+is serving. It may be killed at any moment: every acknowledged write is on disk.`,
 		Example: `  exeunt serve
   exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443 --tls-san exeunt.example.com
   exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
@@ -56,7 +56,7 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 				c.OrphanWait = -1 // the zero value is the default
 			}
 			c.Started = func(a server.Addresses) {
-				// The server works without a reader of this.
+				// Not fatal: the server works without a reader of this message.
 				_ = o.print(cmd.OutOrStdout(), document{value: a, text: func(w io.Writer) error {
 					_, err := fmt.Fprint(w, a)
 					return err
@@ -70,33 +70,33 @@ doing. It can be killed at any moment; what it acknowledged is on disk.`,
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")
-	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for callers with a client certificate")
-	f.BoolVar(&c.RegistryPlainHTTP, "registry-plain-http", false, "serve the registry by plain HTTP, to everybody, on an address that is not loopback too: something before it has to do TLS and know the callers")
-	f.StringSliceVar(&c.RegistryHosts, "registry-host", nil, "further `NAME` that a registry on loopback answers to, repeatable; requests for others but localhost and loopback addresses are refused, because web pages can make them")
-	f.BoolVar(&c.RegistryAcceptStorage, "registry-accept-storage", false, "take --registry-storage for the one of this database although it has no id, or another's: for a storage that was lost; give it once")
-	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry keeps bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")
-	f.BoolVar(&c.RegistryRedirect, "registry-redirect", false, "send clients to S3 for the bytes of blobs, instead of passing them through")
-	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "how long after an event of the registry its subject is reviewed, `EVENT=DURATION,...`, for instance tag_delete=72h; what is not named stays as it was last set, at first a day")
-	f.BoolVar(&createRepositories, "registry-create-repositories", true, "the first push to a path makes its Repository; false refuses pushes to what was not declared")
-	f.BoolVar(&createNamespaces, "registry-create-namespaces", true, "the first push into a namespace makes it; false refuses pushes into namespaces that do not exist")
-	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests that nothing keeps; false leaves them in their queue")
+	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, elsewhere TLS for clients with a certificate")
+	f.BoolVar(&c.RegistryPlainHTTP, "registry-plain-http", false, "serve the registry by plain HTTP and without authentication also on an address that is not loopback: a proxy before it must do TLS and authenticate clients")
+	f.StringSliceVar(&c.RegistryHosts, "registry-host", nil, "further `NAME` that a registry on loopback accepts in the Host header, repeatable; it refuses all others but localhost and loopback addresses, because web pages can send them")
+	f.BoolVar(&c.RegistryAcceptStorage, "registry-accept-storage", false, "accept --registry-storage for this database although it has no id, or another database's id: after its bytes were lost; for one start")
+	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")
+	f.BoolVar(&c.RegistryRedirect, "registry-redirect", false, "redirect clients to S3 for the bytes of blobs")
+	f.StringToStringVar(&reviewAfter, "registry-review-after", nil, "delay between an event of the registry and the review of its subject, `EVENT=DURATION,...`, for instance tag_delete=72h; events that are not named keep their last value, initially a day")
+	f.BoolVar(&createRepositories, "registry-create-repositories", true, "the first push to a path creates its Repository; false refuses pushes to paths without a Repository")
+	f.BoolVar(&createNamespaces, "registry-create-namespaces", true, "the first push into a namespace creates it; false refuses pushes into missing namespaces")
+	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests without a tag, a list or a subject; false leaves them in their queue")
 	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
-	f.BoolVar(&collectSignatures, "registry-collect-signatures", true, "an image that is collected takes along the tags that cosign made for it (sha256-….sig, .att, .sbom); false leaves them")
+	f.BoolVar(&collectSignatures, "registry-collect-signatures", true, "collect the tags that cosign made for an image (sha256-….sig, .att, .sbom) with the image; false leaves them")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and whatever waits for the collector")
-	f.DurationVar(&c.OrphanWait, "orphan-observed-generation-timeout", 10*time.Second, "how long a delete with --cascade=orphan waits at most for the owner's controller to report status.observedGeneration, so that it does not adopt the dependents again; 0 does not wait")
-	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may take before a person must confirm it, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0 is any number")
-	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0 archives nothing")
-	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size of the archive; the oldest objects leave first")
+	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and everything that waits for the collector")
+	f.DurationVar(&c.OrphanWait, "orphan-observed-generation-timeout", 10*time.Second, "how long a delete with --cascade=orphan waits for the owner's controller to report status.observedGeneration, so that it does not adopt the dependents again; 0: no wait")
+	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may remove without confirmation, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0: no limit")
+	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0: no archive")
+	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive; the oldest objects leave first")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
-	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed as it was; false keeps nothing but their names")
-	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as kube-apiserver takes it (default encryption.yaml in the data directory, made at the first start)")
+	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
+	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as for kube-apiserver (default encryption.yaml in the data directory, created at the first start)")
 	f.StringVar(&c.GiveUpKey, "encryption-give-up-key", "", "`NAME` of a key that is lost for good: everything that is sealed with it loses its content, and keeps its name; for the first start without the key, with all other replicas stopped")
-	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may take nothing of an answer (list, watch, blob) before it is cut off")
+	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may read nothing of its answer (list, watch, blob) before the server closes the connection")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "interval of heartbeats of mesh nodes; a node without heartbeat for four intervals is unreachable")
-	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster that the broker builds provisioned resources on (default: this server itself)")
-	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that is told the broker's events, as CloudEvents in JSON")
-	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker builds reach this server (default: the one in its kubeconfig)")
+	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster in which the broker creates resources (default: this server)")
+	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that receives the broker's events, as CloudEvents in JSON")
+	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker creates reach this server (default: the address in its kubeconfig)")
 	addLogLevel(cmd, &level)
 	o.addFlag(cmd)
 	f.Lookup("output").Usage = "`format` of the start message (version, addresses, kubeconfig): json, yaml (default: text); json is one line"
@@ -110,13 +110,13 @@ func addLogLevel(cmd *cobra.Command, level *slog.Level) {
 	complete(cmd, "log-level", words("DEBUG", "INFO", "WARN", "ERROR"))
 }
 
-// durations reads the values of a flag that takes several.
+// durations parses the values of a flag that takes several.
 func durations(flag string, texts map[string]string) (map[string]time.Duration, error) {
 	values := map[string]time.Duration{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		value, err := time.ParseDuration(texts[name])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s=%q is no duration: say 90m, or 36h", flag, name, texts[name])
+			return nil, fmt.Errorf("%s: %s=%q is not a duration: write 90m, or 36h", flag, name, texts[name])
 		}
 		values[name] = value
 	}

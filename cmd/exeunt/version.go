@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/schema"
 )
 
-// build is what this program was made from.
+// build describes the source and the platform of this program.
 type build struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`
@@ -24,7 +24,7 @@ type build struct {
 	Schema    int    `json:"schema"` // the step of the database that it makes and needs
 }
 
-// version is the module's version, or the commit it was built from.
+// version returns the module's version, or the commit of the build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -54,8 +54,8 @@ func readBuild(info *debug.BuildInfo) build {
 	return b
 }
 
-// schemaStep is the last step that this program brings a database to. Both
-// engines have the same steps.
+// schemaStep returns the last migration of this program. Both engines have the same
+// migrations.
 func schemaStep() (int, error) {
 	steps, err := schema.Migrations("sqlite")
 	if err != nil || len(steps) == 0 {
@@ -64,15 +64,14 @@ func schemaStep() (int, error) {
 	return steps[len(steps)-1].Number, nil
 }
 
-// versions is what the command prints: this program, and the server if one
-// answers.
+// versions is the result of the command. Server is absent if no server answers.
 type versions struct {
 	Client build            `json:"client"`
 	Server *apiversion.Info `json:"server,omitempty"`
 }
 
-// serverPatience is how long the command waits for the server's version, which
-// is not what people usually ask for.
+// serverPatience is how long the command waits for the server's version: short,
+// because most users want the version of this program.
 const serverPatience = 2 * time.Second
 
 func newVersion() *cobra.Command {

@@ -21,14 +21,14 @@ func newWhy() *cobra.Command {
 	var interval time.Duration
 	cmd := &cobra.Command{
 		Use:   "why KIND/NAME...",
-		Short: "Show why an object or namespace is still here, and what to do about it",
-		Long: `Show every reason why an object, or a namespace, is still here, as a tree, each
-with what would resolve it: finalizers and who set them, dependents that block,
-grace that is left, content that is left, and the collector's own troubles.
+		Short: "Show why an object or namespace still exists, and what to do about it",
+		Long: `Show why an object or a namespace still exists: a tree of reasons, each with its
+remedy. Reasons are finalizers and the clients that set them, blocking dependents,
+the grace period, the content of a namespace, and failures of the collector.
 
-Of an object that is not being deleted it shows what owns it and what a delete
-would take with it. An object that does not exist is an error (exit code 1), which
-says when it was deleted and how to restore it; with --watch that is the end.`,
+For an object that is not being deleted, show its owners and what a delete would
+remove with it. For an object that does not exist, the exit code is 1, and the
+error says when it was deleted and how to restore it; --watch ends then.`,
 		Example: `  exeunt why deployment/web -n shop
   exeunt why namespace shop --watch`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,7 +36,7 @@ says when it was deleted and how to restore it; with --watch that is the end.`,
 				return err
 			}
 			if watch && o.format != "" {
-				return fmt.Errorf("--watch is for people: leave out -o")
+				return fmt.Errorf("--watch prints text only: leave out -o")
 			}
 			if interval <= 0 {
 				return fmt.Errorf("--interval %v: must be positive", interval)
@@ -52,13 +52,13 @@ says when it was deleted and how to restore it; with --watch that is the end.`,
 	cmd.ValidArgsFunction = t.completeObjects
 	t.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&watch, "watch", "w", false, "go on until it is gone, and show what changes")
-	f.DurationVar(&interval, "interval", time.Second, "how often --watch looks")
+	f.BoolVarP(&watch, "watch", "w", false, "run until the object is gone, and show changes")
+	f.DurationVar(&interval, "interval", time.Second, "how often --watch asks the server")
 	o.addFlag(cmd, "name")
 	return cmd
 }
 
-// watch follows one object until it is gone.
+// watch shows the report of one object until the object is gone.
 func (t *target) watch(cmd *cobra.Command, args []string, interval time.Duration) error {
 	s, err := oneSubject(args)
 	if err != nil {
@@ -75,8 +75,8 @@ func (t *target) watch(cmd *cobra.Command, args []string, interval time.Duration
 	return watchReport(cmd.Context(), c, ref, interval, cmd.OutOrStdout())
 }
 
-// why is the report about one object. If nothing is left of it, that is an
-// error, which says all that the report would say.
+// why returns the report about one object. If the object and its cascade are gone,
+// it returns an error with the content of the report.
 func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, error) {
 	r, err := askReport(ctx, c, ref)
 	if err != nil {
@@ -101,8 +101,8 @@ func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, erro
 	return d, nil
 }
 
-// absentText says that an object does not exist, since when, and how to bring it
-// back.
+// absentText says that an object does not exist, when it was deleted, and how to
+// restore it.
 func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 	text := named(s.Object) + " does not exist"
 	for i := range s.Reasons {
@@ -120,7 +120,7 @@ func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 	return text + ", and the archive has no object of this name: look for it with exeunt archive list"
 }
 
-// writeTaken says what a delete of an ACTIVE object would take with it.
+// writeTaken prints what a delete of an ACTIVE object would remove with it.
 func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 	if p.Status.Refused != "" {
 		_, err := fmt.Fprintf(w, "The server would refuse to delete it: %s.\n", p.Status.Refused)
@@ -136,7 +136,7 @@ func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 		}
 	}
 	object := p.Status.Object
-	goes[object.Kind]-- // itself
+	goes[object.Kind]-- // without the object itself
 	var others []string
 	for _, kind := range slices.Sorted(maps.Keys(goes)) {
 		if goes[kind] > 0 {
@@ -156,8 +156,8 @@ func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 	return err
 }
 
-// reported is the answer in every form. As names, it is the objects that the
-// reasons are about: what to look at next.
+// reported is the answer in every format. The names are those of the objects in the
+// reasons: what to look at next.
 func reported(r *v1.DeletionReport) document {
 	d := document{value: r, text: func(w io.Writer) error {
 		_, err := io.WriteString(w, reportText(&r.Status, time.Now()))
@@ -182,8 +182,8 @@ func askReport(ctx context.Context, c *client, ref v1.ObjectReference) (*v1.Dele
 	return r, c.ask(ctx, "deletionreports", r)
 }
 
-// watchReport shows the report whenever it changes, and how far a cascade has
-// come, until the object and what it has to take with it are gone.
+// watchReport prints the report whenever it changes, and the progress of the
+// cascade, until the object and its cascade are gone.
 func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interval time.Duration, w io.Writer) error {
 	var told string
 	most, last := int64(0), int64(0)
@@ -193,8 +193,8 @@ func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interva
 			return err
 		}
 		s := &r.Status
-		ref.UID = s.Object.UID // another object of that name is another object
-		// Times pass without anything happening: the text to compare has none.
+		ref.UID = s.Object.UID // do not follow a later object of the same name
+		// Compare without times: they change although nothing happens.
 		if text := reportText(s, time.Time{}); text != told {
 			told = text
 			if _, err := io.WriteString(w, reportText(s, time.Now())); err != nil {
@@ -218,8 +218,8 @@ func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interva
 	}
 }
 
-// reportText is a report for people. Without a time, nothing in it depends on
-// one.
+// reportText returns a report for people. With the zero time it leaves out
+// everything that depends on the time.
 func reportText(s *v1.DeletionReportStatus, now time.Time) string {
 	var b strings.Builder
 	switch s.State {
