@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -19,7 +20,7 @@ type metrics struct {
 	durations *prometheus.HistogramVec
 }
 
-func newMetrics(st *store.Store, queues ...prometheus.Collector) *metrics {
+func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -33,6 +34,9 @@ func newMetrics(st *store.Store, queues ...prometheus.Collector) *metrics {
 	m.registry.MustRegister(
 		m.requests, m.durations,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "exeunt_database_connections_in_use", Help: "Connections of this replica that read or write the database now.",
+		}, func() float64 { return float64(db.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "exeunt_store_revision", Help: "Newest revision that this replica has seen.",
 		}, func() float64 { return float64(st.Revision()) }),

@@ -125,7 +125,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine()}
-	meters := newMetrics(f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
+	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),

@@ -108,6 +108,14 @@ func (db *DB) Close() error {
 	return errors.Join(errs...)
 }
 
+// InUse is how many connections are reading or writing now.
+func (db *DB) InUse() int {
+	if db.engine == Postgres {
+		return int(db.readPool.Stat().AcquiredConns() + db.writePool.Stat().AcquiredConns())
+	}
+	return db.reader.Stats().InUse + db.writer.Stats().InUse + len(db.rows.turns)
+}
+
 // Query reads rows. The statement is prepared once and kept: statement must be
 // a constant.
 func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Rows, error) {

@@ -57,16 +57,20 @@ type target struct {
 // repository with a tag.
 func begin(t *testing.T, engine string, flags ...string) *target {
 	t.Helper()
-	s := harness.Start(t, engine, flags...)
+	a := newTarget(t, harness.Start(t, engine, flags...))
+	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
+	a.push(t)
+	return a
+}
+
+func newTarget(t *testing.T, s *harness.Server) *target {
+	t.Helper()
 	config := s.Config()
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &target{Server: s, http: s.HTTP(), tls: settings, host: strings.TrimPrefix(config.Host, "https://")}
-	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
-	a.push(t)
-	return a
+	return &target{Server: s, http: s.HTTP(), tls: settings, host: strings.TrimPrefix(config.Host, "https://")}
 }
 
 // create posts one object; it must be created.
@@ -101,12 +105,18 @@ func (a *target) push(t testing.TB) {
 // read it. protocol is "http/1.1" or "h2". The connection ends with the test.
 func (a *target) dial(t testing.TB, protocol string) *tls.Conn {
 	t.Helper()
+	return a.dialTo(t, a.host, protocol)
+}
+
+// dialTo is dial to another of the server's addresses.
+func (a *target) dialTo(t testing.TB, address, protocol string) *tls.Conn {
+	t.Helper()
 	settings := a.tls.Clone()
 	settings.NextProtos = []string{protocol}
 	if settings.ServerName == "" {
 		settings.ServerName, _, _ = net.SplitHostPort(a.host)
 	}
-	conn := tls.Client(a.dialPlain(t, a.host), settings)
+	conn := tls.Client(a.dialPlain(t, address), settings)
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -236,6 +246,13 @@ func fetch(ctx context.Context, client *http.Client, url string) (int, error) {
 	defer answer.Body.Close()
 	_, err = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode, err
+}
+
+// asked is how many probes were answered so far.
+func (p *probes) asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
 }
 
 // end stops the probes, after the answers that they wait for. Each must have been

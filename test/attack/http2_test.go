@@ -7,9 +7,12 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/exeunt/exeunt/test/harness"
 )
 
 // openWindow lets the server send as much as the socket takes.
@@ -21,15 +24,21 @@ type stream struct {
 	framer *http2.Framer
 }
 
-// stream sends a GET. window is how many bytes of the answer the client allows;
-// nothing is read.
+// stream sends a GET for JSON. window is how many bytes of the answer the client
+// allows; nothing is read.
 func (a *target) stream(t testing.TB, path string, window uint32) *stream {
 	t.Helper()
-	conn := a.dial(t, "h2")
+	return a.request(t, a.dial(t, "h2"), window, "", ":method", "GET", ":path", path, "accept", "application/json")
+}
+
+// request sends any request with the given headers, names and values in turn.
+func (a *target) request(t testing.TB, conn net.Conn, window uint32, body string, fields ...string) *stream {
+	t.Helper()
 	var block, out bytes.Buffer
 	headers := hpack.NewEncoder(&block)
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "localhost"}, {":path", path}, {"accept", "application/json"}} {
-		if err := headers.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+	fields = append([]string{":scheme", "https", ":authority", "localhost"}, fields...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := headers.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,13 +49,52 @@ func (a *target) stream(t testing.TB, path string, window uint32) *stream {
 		err = framer.WriteWindowUpdate(0, openWindow)
 	}
 	if err == nil {
-		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: body == "", EndHeaders: true})
+	}
+	if err == nil && body != "" {
+		err = framer.WriteData(1, true, []byte(body))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	send(t, conn, out.String())
 	return &stream{conn: conn, framer: http2.NewFramer(conn, conn)}
+}
+
+// answered reads frames until the answer begins, and returns its status. The rest of
+// the answer waits for the client to open the window.
+func (s *stream) answered() (status string, err error) {
+	if err := s.conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
+		return "", err
+	}
+	decoder := hpack.NewDecoder(4<<10, func(f hpack.HeaderField) {
+		if f.Name == ":status" {
+			status = f.Value
+		}
+	})
+	for {
+		frame, err := s.framer.ReadFrame()
+		if err != nil {
+			return "", err
+		}
+		switch f := frame.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = s.framer.WriteSettingsAck()
+			}
+		case *http2.HeadersFrame:
+			_, err := decoder.Write(f.HeaderBlockFragment())
+			if err == nil && f.StreamEnded() {
+				err = errors.New("the answer is empty and cannot wait for its client")
+			}
+			return status, err
+		case *http2.RSTStreamFrame:
+			return "", fmt.Errorf("the stream was reset: %v", f.ErrCode)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
 }
 
 // reset reads the connection's frames, but never opens the stream's window. It
