@@ -25,6 +25,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -45,6 +46,9 @@ type Config struct {
 	Ready    func() error     // returns why the server is not ready, or nil
 	Now      func() time.Time // nil: time.Now
 
+	// MaxRequests limits the requests that are served at once, without watches. 0:
+	// inflight.DefaultRequests.
+	MaxRequests int
 	// MaxCascade is the guard's limit for namespaces that set none of their own: the
 	// most objects that a delete may remove without confirmation. 0: no limit.
 	MaxCascade int64
@@ -93,9 +97,9 @@ type API struct {
 	discovery discoveryCache
 
 	resolver genericrequest.RequestInfoResolver
-	inFlight chan struct{} // one element for each short request being served
-	bodies   atomic.Int64  // bytes of request bodies in memory
-	scale    *kind.Wire    // codecs for Scale objects
+	inFlight *inflight.Limit
+	bodies   atomic.Int64 // bytes of request bodies in memory
+	scale    *kind.Wire   // codecs for Scale objects
 	handler  http.Handler
 }
 
@@ -112,7 +116,7 @@ func New(c Config) *API {
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
 		bookmarkEvery: bookmarkEvery,
-		inFlight:      make(chan struct{}, maxInFlight),
+		inFlight:      inflight.New(c.MaxRequests),
 		scale:         scaleWire(),
 	}
 	if a.now == nil {

@@ -49,7 +49,7 @@ func (a *API) checkHeaders(req *http.Request, info *genericrequest.RequestInfo, 
 	switch {
 	case req.ContentLength > MaxBody:
 		return errBodySize()
-	case len(a.inFlight) == cap(a.inFlight):
+	case a.inFlight.Full():
 		return errBusy()
 	case info.Verb == "patch":
 		mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")

@@ -92,7 +92,7 @@ func TestBodyIsReadBeforeItsPlace(t *testing.T) {
 	if _, err := io.WriteString(end, `{"metadata":`); err != nil { // returns when it is read
 		t.Fatal(err)
 	}
-	if n := len(w.api.inFlight); n != 0 {
+	if n := w.api.inFlight.Serving(); n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 	if _, err := io.WriteString(end, `{"name":"slow"}}`); err != nil {

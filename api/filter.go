@@ -22,10 +22,6 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
-// maxInFlight is how many short requests are served at once. Further requests
-// get 429. Watches are cheap and do not count.
-const maxInFlight = 600
-
 // filters wraps the router in the filters; the last one added runs first.
 func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
@@ -224,19 +220,26 @@ func (a *API) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// limitInFlight serves a short request, or refuses it if maxInFlight requests are being
-// served. It does not queue. The body is already received, so a slow sender does
-// not occupy a place.
-func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, serve func()) {
+// limitInFlight serves a request within the limit of requests in flight, or refuses
+// it with 429. Watches are cheap and do not count. The body is already received. An
+// answer that waits for its client does not count either.
+func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http.HandlerFunc) {
+	info, _ := genericrequest.RequestInfoFrom(req.Context())
 	if info.Verb == "watch" {
-		serve()
+		serve(w, req)
 		return
 	}
-	select {
-	case a.inFlight <- struct{}{}:
-		defer func() { <-a.inFlight }()
-		serve()
-	default:
+	r, ok := a.inFlight.Begin(w, req)
+	if !ok {
 		a.fail(w, req, errBusy())
+		return
 	}
+	defer r.End()
+	if info.Verb == "list" {
+		req = req.WithContext(context.WithValue(req.Context(), inFlightKey{}, r))
+	}
+	serve(r, req)
 }
+
+// inFlightKey is the context key of the *inflight.Request of a list.
+type inFlightKey struct{}

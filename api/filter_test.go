@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -170,8 +171,10 @@ func TestMissingSubresourceIsNamed(t *testing.T) {
 // probes are still answered.
 func TestTooManyRequests(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	for range maxInFlight {
-		w.api.inFlight <- struct{}{}
+	var serving []*inflight.Request
+	for range inflight.DefaultRequests {
+		r, _ := w.api.inFlight.Begin(nil, httptest.NewRequest("GET", "/", nil))
+		serving = append(serving, r)
 	}
 	r := w.want(http.StatusTooManyRequests, "GET", configMaps, "")
 	if r.header.Get("Retry-After") != "1" || r.get("reason") != "TooManyRequests" || r.get("details.retryAfterSeconds") != "1" {
@@ -182,11 +185,11 @@ func TestTooManyRequests(t *testing.T) {
 	if x.code != http.StatusOK {
 		t.Errorf("a watch answered %d", x.code)
 	}
-	<-w.api.inFlight
+	serving[0].End()
 	w.want(http.StatusOK, "GET", configMaps, "")
 	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the slot is free again
-	for range maxInFlight - 1 {
-		<-w.api.inFlight
+	for _, r := range serving[1:] {
+		r.End()
 	}
 }
 

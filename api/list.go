@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -53,8 +54,15 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 		return out, err
 	}
 	out.revision = listing.Revision()
+	size, admitted := 0, 0
 	for listing.Next() {
-		out.objects = append(out.objects, listing.Object())
+		o := listing.Object()
+		out.objects = append(out.objects, o)
+		if size += len(o.Body); size-admitted >= admitStep {
+			if admitted = size; !inFlight(ctx).Admit(int64(size)) {
+				return out, errBusy()
+			}
+		}
 	}
 	if err := listing.Err(); err != nil {
 		return out, r.statusError(err, object.Key{})
@@ -64,6 +72,15 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 		out.next = position{Revision: out.revision, Namespace: last.Namespace, Name: last.Name}.String()
 	}
 	return out, nil
+}
+
+// admitStep is after how many bytes a list asks again for memory.
+const admitStep = 256 << 10
+
+// inFlight is the request of a list, or nil.
+func inFlight(ctx context.Context) *inflight.Request {
+	r, _ := ctx.Value(inFlightKey{}).(*inflight.Request)
+	return r
 }
 
 // listRequest reads the options: selectors, snapshot, and start position.
@@ -134,7 +151,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 	out := newStream(w, req)
 	defer out.release()
 	out.header(http.StatusOK)
-	if err := r.streamList(out, listing, options.Limit > 0); err != nil {
+	if err := r.streamList(out, listing, options.Limit > 0, inFlight(ctx)); err != nil {
 		// The answer has begun, so only a broken connection can report the error.
 		// A client whose list is overtaken by compaction sees a broken answer, not
 		// a short list, and lists again.
@@ -147,7 +164,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 
 // streamList writes the list. The metadata comes first, except in a limited list,
 // whose continue token is known only at the end.
-func (r *resource) streamList(out *stream, listing *store.Listing, limited bool) error {
+func (r *resource) streamList(out *stream, listing *store.Listing, limited bool, holder *inflight.Request) error {
 	out.buf = append(out.buf, `{"kind":"`...)
 	out.buf = append(out.buf, r.v.Kind.ListName...)
 	out.buf = append(out.buf, `","apiVersion":"`...)
@@ -158,6 +175,7 @@ func (r *resource) streamList(out *stream, listing *store.Listing, limited bool)
 	}
 	out.buf = append(out.buf, `,"items":[`...)
 	var last object.Key
+	held := 0
 	for first := true; listing.Next(); first = false {
 		o := listing.Object()
 		if !first {
@@ -165,6 +183,10 @@ func (r *resource) streamList(out *stream, listing *store.Listing, limited bool)
 		}
 		out.buf = object.AppendWire(out.buf, r.prefix, o.Body, o.Revision)
 		last = o.Key
+		if n := listing.Bytes(); n != held {
+			held = n
+			holder.Hold(int64(n))
+		}
 		if err := out.spill(); err != nil {
 			return err
 		}

@@ -39,9 +39,9 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	path := strings.TrimSuffix(req.URL.Path, "/")
 	switch {
 	case path == "/api", path == "/apis", strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"):
-		a.serveDiscovery(w, req)
+		a.limitInFlight(w, req, a.serveDiscovery)
 	case strings.HasPrefix(path, "/openapi/"):
-		a.openapi.ServeHTTP(w, req)
+		a.limitInFlight(w, req, a.openapi.ServeHTTP)
 	case path == "/metrics":
 		a.metrics.ServeHTTP(w, req)
 	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
@@ -141,9 +141,10 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 		return
 	}
 	defer a.release(r)
-	a.limitInFlight(w, r.Request, info, func() {
+	a.limitInFlight(w, r.Request, func(w http.ResponseWriter, req *http.Request) {
+		r.Request = req
 		if info.Subresource != "" || !a.serveFast(w, r, info, e) {
-			handler(w, r.Request)
+			handler(w, req)
 		}
 	})
 }

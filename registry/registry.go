@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -58,6 +59,9 @@ type Config struct {
 	// Redirect sends clients to the blob store for the bytes of blobs, if it is
 	// a blobstore.Redirector.
 	Redirect bool
+	// MaxRequests limits the requests that are served at once. 0:
+	// inflight.DefaultRequests.
+	MaxRequests int
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Logger logs what clients are not told. Default slog.Default.
@@ -79,6 +83,7 @@ type Registry struct {
 	redirect blobstore.Redirector // nil: the registry sends the bytes itself
 	now      func() time.Time
 	log      *slog.Logger
+	inFlight *inflight.Limit
 	writer   *writer
 	fresh    fresh
 	types    mediaTypes
@@ -113,7 +118,7 @@ func New(c Config) *Registry {
 	}
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, known: c.Known, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
-		chunkMin: c.ChunkMinLength, small: c.SmallBlobs,
+		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
 	if c.Redirect {
@@ -164,12 +169,33 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 	if err := checkContentType(to.Kind, req); err != nil {
 		return err
 	}
+	slot, ok := r.inFlight.Begin(w, req)
+	if !ok {
+		return errorf(TooManyRequests, "the registry is serving as many requests as it can; try again later")
+	}
+	defer slot.End()
+	if req.ContentLength != 0 && req.Body != nil {
+		req.Body = slot.Body(req.Body, r.bodyMemory(to.Kind, req.ContentLength))
+	}
 	if !to.Kind.carriesBlob() {
 		ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)
 		defer cancel()
 		req = req.WithContext(ctx)
 	}
-	return r.handlers[to.Kind](w, req, to)
+	return r.handlers[to.Kind](slot, req, to)
+}
+
+// bodyMemory is how many bytes a handler holds while it reads a body. Length -1:
+// unknown.
+func (r *Registry) bodyMemory(k Kind, length int64) int64 {
+	most := 2*copyBuffer + r.chunkMin // chunkMin: the blob store's own buffer
+	if !k.carriesBlob() {
+		most = maxManifest
+	}
+	if length < 0 {
+		return most
+	}
+	return min(length, most)
 }
 
 // requestTimeout bounds a request, including its waits for the database, unless

@@ -90,6 +90,9 @@ type Config struct {
 	// EnrolURL is the URL at which machines that the broker creates reach this server.
 	// Default: the address in the kubeconfig.
 	EnrolURL string
+	// MaxRequests limits the requests that the API and the registry each serve at
+	// once. Requests that wait for their client, and watches, do not count. Default 600.
+	MaxRequests int
 	// StallTimeout is how long a client may read nothing of its answer before the
 	// server closes the connection. Default 30 seconds.
 	StallTimeout time.Duration

@@ -66,7 +66,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	s := &registryServer{config: c, listener: listener, plain: loopback(host) || c.RegistryPlainHTTP, objects: p.repositories, garbage: garbage}
 	settings := registry.Config{
 		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Refresh: p.repositories.Refresh,
-		Redirect: c.RegistryRedirect, Logger: c.Logger, Refuse: s.refuse(host),
+		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Logger: c.Logger, Refuse: s.refuse(host),
 	}
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()

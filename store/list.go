@@ -41,6 +41,7 @@ type Listing struct {
 	at      int             // next object in run
 	last    bool            // run is the last one
 	runs    int             // how many runs were read
+	bytes   int             // of the bodies in run; 0 for bodies of the cache
 	average int             // bytes per body in the last run; 0: not known
 	object  object.Object
 
@@ -117,6 +118,9 @@ func (l *Listing) Next() bool {
 		return true
 	}
 }
+
+// Bytes is how many bytes of bodies the listing holds in memory.
+func (l *Listing) Bytes() int { return l.bytes }
 
 // Object is the object Next moved to. Its Body is shared and must not be
 // changed.

@@ -143,6 +143,7 @@ func (l *Listing) readBodies(s *snapshot, limit int) error {
 		from = to
 		l.average = max(size/min(to, len(l.run)), 1)
 	}
+	l.bytes = size
 	return nil
 }
 

@@ -92,6 +92,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as for kube-apiserver (default encryption.yaml in the data directory, created at the first start)")
 	f.StringVar(&c.GiveUpKey, "encryption-give-up-key", "", "`NAME` of a key that is lost for good: everything that is sealed with it loses its content, and keeps its name; for the first start without the key, with all other replicas stopped")
+	f.IntVar(&c.MaxRequests, "max-requests-inflight", 600, "how many requests the API and the registry each serve at once; further ones get 429. Requests that wait for their client, and watches, do not count")
 	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may read nothing of its answer (list, watch, blob) before the server closes the connection")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "interval of heartbeats of mesh nodes; a node without heartbeat for four intervals is unreachable")
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster in which the broker creates resources (default: this server)")

@@ -248,13 +248,6 @@ func fetch(ctx context.Context, client *http.Client, url string) (int, error) {
 	return answer.StatusCode, err
 }
 
-// asked is how many probes were answered so far.
-func (p *probes) asked() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.count
-}
-
 // end stops the probes, after the answers that they wait for. Each must have been
 // answered, with 200, within tolerable.
 func (p *probes) end() {

@@ -3,6 +3,7 @@ package attack_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -47,7 +48,7 @@ func (a *target) fill(t testing.TB) {
 func (a *target) get(t testing.TB, path, accept string) net.Conn {
 	t.Helper()
 	conn := a.dial(t, "http/1.1")
-	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nAccept: "+accept+"\r\n\r\n")
+	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: "+accept+"\r\n\r\n")
 	return conn
 }
 
@@ -263,4 +264,47 @@ func TestUnreadBlobs(t *testing.T) {
 		t.Errorf("the slow client got %d bytes in %v", read, took)
 	}
 	p.end()
+}
+
+// TestUnreadAnswersTakeNoSlots opens more unread answers than requests are served at
+// once. Others are served meanwhile, and the memory of those answers is bounded:
+// the server cuts off the ones that have waited longest.
+func TestUnreadAnswersTakeNoSlots(t *testing.T) {
+	const unread, batch, memory = 700, 50, 600 << 20
+	a := begin(t, harness.SQLite)
+	a.fill(t)
+	p := a.probe(t)
+	var conns []net.Conn
+	peak := int64(0)
+	for len(conns) < unread {
+		accept := "application/json"
+		if len(conns)%100 == 0 {
+			accept = "application/vnd.kubernetes.protobuf"
+		}
+		conns = append(conns, a.get(t, unreadList, accept))
+		if len(conns)%batch == 0 { // more at once would be much work at once
+			awaitBegin(t, conns[len(conns)-batch:])
+			peak = max(peak, a.memory(t))
+		}
+	}
+	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"meanwhile"}}`)
+	p.end()
+	t.Logf("%d unread answers, of which the server has %d: %d MiB resident at most", unread, held(t, conns), peak>>20)
+	if peak > memory {
+		t.Errorf("%d MiB resident, want %d at most", peak>>20, memory>>20)
+	}
+}
+
+// awaitBegin reads the beginning of each answer. It ignores the answers that were cut
+// off before.
+func awaitBegin(t testing.TB, conns []net.Conn) {
+	t.Helper()
+	for _, conn := range conns {
+		if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 12)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("an answer does not begin")
+		}
+	}
 }

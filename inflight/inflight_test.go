@@ -1,0 +1,193 @@
+package inflight
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// client is a ResponseWriter whose writes wait for read, or for a deadline in the past.
+type client struct {
+	http.ResponseWriter
+	read   chan struct{}
+	once   sync.Once
+	cutOff chan struct{}
+}
+
+func newClient() *client {
+	return &client{ResponseWriter: httptest.NewRecorder(), read: make(chan struct{}), cutOff: make(chan struct{})}
+}
+
+var errCutOff = errors.New("cut off")
+
+func (c *client) Write(p []byte) (int, error) {
+	select {
+	case <-c.read:
+		return len(p), nil
+	case <-c.cutOff:
+		return 0, errCutOff
+	}
+}
+
+func (c *client) Read([]byte) (int, error) {
+	select {
+	case <-c.read:
+		return 0, io.EOF
+	case <-c.cutOff:
+		return 0, errCutOff
+	}
+}
+
+func (c *client) Close() error { return nil }
+
+func (c *client) SetWriteDeadline(time.Time) error {
+	c.once.Do(func() { close(c.cutOff) })
+	return nil
+}
+
+func (c *client) SetReadDeadline(t time.Time) error { return c.SetWriteDeadline(t) }
+
+// begin takes a slot, which must be free.
+func begin(t *testing.T, l *Limit, w http.ResponseWriter) *Request {
+	t.Helper()
+	r, ok := l.Begin(w, httptest.NewRequest("GET", "/", nil).WithContext(t.Context()))
+	if !ok {
+		t.Fatal("no slot is free")
+	}
+	return r
+}
+
+// waits says how many requests wait for their clients, when they are n.
+func waits(t *testing.T, l *Limit, n int) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.waiting)
+	}
+	for deadline := time.Now().Add(10 * time.Second); count() != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d requests wait, want %d", count(), n)
+		}
+	}
+}
+
+// TestWaitingTakesNoSlot: a request that waits for its client gives its slot to others,
+// and has one again when it goes on.
+func TestWaitingTakesNoSlot(t *testing.T) {
+	for name, wait := range map[string]func(*Request, *client) error{
+		"to read the answer": func(r *Request, _ *client) error { _, err := r.Write(make([]byte, 3<<10)); return err },
+		"to send the body":   func(r *Request, c *client) error { _, err := io.ReadAll(r.Body(c, 1)); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, c := New(1), newClient()
+			slow := begin(t, l, c)
+			if _, ok := l.Begin(c, httptest.NewRequest("GET", "/", nil)); ok {
+				t.Fatal("two requests have one slot")
+			}
+			done := make(chan error, 1)
+			go func() { done <- wait(slow, c) }()
+			waits(t, l, 1)
+			other := begin(t, l, newClient())
+			close(c.read)
+			waits(t, l, 0)
+			select {
+			case err := <-done:
+				t.Fatalf("the request went on without a slot: %v", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			other.End()
+			if err := <-done; err != nil || !l.Full() {
+				t.Errorf("error %v; full: %v", err, l.Full())
+			}
+			slow.End()
+			if l.Serving() != 0 || l.held != 0 {
+				t.Errorf("%d slots and %d bytes are left over", l.Serving(), l.held)
+			}
+		})
+	}
+}
+
+// TestSmallAnswersAreNotCounted: net/http buffers them.
+func TestSmallAnswersAreNotCounted(t *testing.T) {
+	l, w := New(1), httptest.NewRecorder()
+	r := begin(t, l, w)
+	defer r.End()
+	if _, err := r.Write([]byte("small")); err != nil || !l.Full() || w.Body.String() != "small" {
+		t.Errorf("error %v, full %v, %q", err, l.Full(), w.Body)
+	}
+	if n, err := io.Copy(r, strings.NewReader("file")); n != 4 || err != nil || w.Body.String() != "smallfile" {
+		t.Errorf("%d, %v, %q", n, err, w.Body)
+	}
+}
+
+// TestLongestWaitIsCutOff: when the answers hold too much, those that have waited
+// longest for their clients end, and not more of them than needed.
+func TestLongestWaitIsCutOff(t *testing.T) {
+	l := New(10)
+	l.maxBytes, l.patience = 3<<20, 50*time.Millisecond
+	clients := make([]*client, 4)
+	ended := make([]chan error, len(clients))
+	for i := range clients {
+		clients[i], ended[i] = newClient(), make(chan error, 1)
+		r := begin(t, l, clients[i])
+		go func() {
+			defer r.End()
+			_, err := r.Write(make([]byte, 1<<20))
+			ended[i] <- err
+		}()
+		waits(t, l, i+1)
+	}
+	select {
+	case err := <-ended[0]:
+		if !errors.Is(err, errCutOff) {
+			t.Errorf("the first ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("too much is held and nobody is cut off")
+	}
+	waits(t, l, 3)
+	for i, c := range clients[1:] {
+		close(c.read)
+		if err := <-ended[i+1]; err != nil {
+			t.Errorf("request %d: %v", i+1, err)
+		}
+	}
+}
+
+// TestAdmit: an answer that has not begun waits for the memory of one whose client
+// does not read; one may exceed the limit; the others are refused.
+func TestAdmit(t *testing.T) {
+	l := New(10)
+	l.maxBytes, l.patience = 1<<20, 100*time.Millisecond
+	unread := newClient()
+	first := begin(t, l, unread)
+	if !first.Admit(2 << 20) {
+		t.Fatal("the first may exceed the limit, and is refused")
+	}
+	working := begin(t, l, newClient())
+	if working.Admit(1) {
+		t.Fatal("a second one exceeds the limit")
+	}
+	working.End()
+	done := make(chan error, 1)
+	go func() {
+		defer first.End()
+		_, err := first.Write(make([]byte, 3<<10))
+		done <- err
+	}()
+	waits(t, l, 1)
+	second := begin(t, l, newClient())
+	defer second.End()
+	if !second.Admit(1 << 20) {
+		t.Error("an unread answer keeps another one waiting")
+	}
+	if err := <-done; !errors.Is(err, errCutOff) {
+		t.Errorf("the unread answer ended with %v", err)
+	}
+}
