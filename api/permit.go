@@ -12,6 +12,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -52,6 +53,30 @@ func (r *resource) permitCreate(ctx context.Context, name string) error {
 		return err
 	}
 	return responsewriters.ForbiddenStatusError(a, reason)
+}
+
+// asClient puts the client's rights into the context of a kind that reads and writes
+// objects of other kinds.
+func (a *API) asClient(ctx context.Context) context.Context {
+	client, _ := genericrequest.UserFrom(ctx)
+	return kind.WithClient(ctx, kind.Client{
+		May: func(verb string, r schema.GroupResource, namespace, name string) error {
+			attributes := authorizer.AttributesRecord{
+				User: client, Verb: verb, ResourceRequest: true, APIGroup: r.Group, APIVersion: "*", Resource: r.Resource, Namespace: namespace, Name: name,
+			}
+			decision, reason, err := a.access.Authorizer().Authorize(ctx, attributes)
+			if decision == authorizer.DecisionAllow {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return responsewriters.ForbiddenStatusError(attributes, reason)
+		},
+		MayCreate: func(ctx context.Context, v *kind.Version, obj runtime.Object) error {
+			return a.newResource(v, v.Strategy).permitWrite(ctx, obj, nil)
+		},
+	})
 }
 
 // ownerResource finds the resource of an owner's kind.

@@ -31,7 +31,7 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		return nil, apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
-		out, err := answer(ctx, obj, kind.Call{
+		out, err := answer(r.api.asClient(ctx), obj, kind.Call{
 			Caller: client.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
 			Warn: func(text string) { warning.AddWarning(ctx, "", text) },
 		})

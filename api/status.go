@@ -82,6 +82,9 @@ func (r *resource) internalError(err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &status):
+		if unwrapped, ok := status.(error); ok {
+			return unwrapped // the library answers 500 to one that is wrapped
+		}
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// Without Retry-After: clients would retry by themselves, but the write may

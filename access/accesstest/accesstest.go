@@ -7,9 +7,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/http"
+	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/access"
@@ -18,8 +20,23 @@ import (
 	"github.com/exeunt/exeunt/access/rbac"
 )
 
-// Door returns a front door with the default roles, which follows no store.
-func Door() *access.Door { return access.NewDoor(directory.Of(Objects())) }
+// Door returns a front door with the default roles and further grants, which follows no
+// store. A grant is "USER ROLE" or "USER ROLE NAMESPACE".
+func Door(grants ...string) *access.Door {
+	o := Objects()
+	for _, grant := range grants {
+		fields := strings.Fields(grant)
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fields[1]}
+		subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fields[0]}}
+		if len(fields) == 2 {
+			o.ClusterRoleBindings[grant] = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: grant}, RoleRef: ref, Subjects: subjects}
+			continue
+		}
+		key := types.NamespacedName{Namespace: fields[2], Name: grant}
+		o.RoleBindings[key] = &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, RoleRef: ref, Subjects: subjects}
+	}
+	return access.NewDoor(directory.Of(o))
+}
 
 // Objects are the default roles and bindings.
 func Objects() rbac.Objects {

@@ -6,6 +6,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -32,6 +33,9 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 		o, err := tx.GetByUID(ctx, uid)
 		if err != nil || o == nil || !o.Held() {
 			return err // the guard no longer holds it
+		}
+		if err := kind.May(ctx, "create", o.Key); err != nil {
+			return err
 		}
 		gvk := names.gvk(o.Kind)
 		status = v1.RestoreStatus{Complete: true, CalledOff: 1, Results: []v1.RestoreResult{{

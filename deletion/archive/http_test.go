@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
@@ -17,11 +18,11 @@ import (
 )
 
 // serve puts an API on the world and returns how to ask it.
-func (w *world) serve() (ask func(method, path, body string, headers ...string) (code int, answer string)) {
+func (w *world) serve(grants ...string) (ask func(method, path, body string, headers ...string) (code int, answer string)) {
 	w.Helper()
 	w.kinds.Put(w.archive.Kinds()...)
 	a := api.New(api.Config{
-		Store: w.store, Kinds: w.kinds, Access: accesstest.Door(), OpenAPI: openapi.New(w.kinds, "test"),
+		Store: w.store, Kinds: w.kinds, Access: accesstest.Door(grants...), OpenAPI: openapi.New(w.kinds, "test"),
 		Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
 	w.Cleanup(func() { a.Close(context.Background()) })
@@ -97,6 +98,57 @@ func TestServed(t *testing.T) {
 		}
 		want(http.StatusOK, "DELETE", group+"/namespaces/n/archivedobjects/"+uid, "")
 		want(http.StatusNotFound, "DELETE", group+"/namespaces/n/archivedobjects/"+uid, "")
+	})
+}
+
+// TestRights: reading the archive needs get on what was removed, purging delete, restoring
+// create; a restored binding grants only what the client holds.
+func TestRights(t *testing.T) {
+	each(t, func(w *world) {
+		ask := w.serve("vi view n", "ed edit n", "op system:controller:storage-version-migrator-controller")
+		as := func(user, method, path, body string) (int, string) {
+			w.Helper()
+			return ask(method, path, body, "Impersonate-User: "+user)
+		}
+		secret, plain := w.create("secrets:n/s"), w.create("configmaps:n/c")
+		w.delete(secret, metav1.DeletePropagationBackground)
+		w.delete(plain, metav1.DeletePropagationBackground)
+		if code, answer := ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+			`{"metadata":{"name":"root"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"op"}]}`); code != http.StatusCreated {
+			w.Fatal(answer)
+		}
+		ask("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/root", "")
+
+		archived := group + "/namespaces/n/archivedobjects"
+		restore := func(kind, name string) string {
+			return `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"object":{"kind":"` + kind + `","namespace":"n","name":"` + name + `"}}}`
+		}
+		for _, test := range []struct {
+			user, method, path, body string
+			code                     int
+			says                     string
+		}{
+			{"eve", "GET", archived, "", 403, `cannot list resource \"archivedobjects\"`},
+			{"vi", "GET", archived + "/" + string(plain.UID), "", 200, `"name":"c"`},
+			{"vi", "GET", archived + "/" + string(secret.UID), "", 403, `cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"`},
+			{"vi", "DELETE", archived + "/" + string(plain.UID), "", 403, `cannot delete resource`},
+			{"ed", "GET", archived + "/" + string(secret.UID), "", 200, `"name":"s"`},
+			{"vi", "POST", group + "/restores", restore("ConfigMap", "c"), 403, `cannot create resource \"configmaps\"`},
+			{"ed", "POST", group + "/restores", restore("Secret", "s"), 201, `"created":1`},
+			{"ed", "POST", group + "/restores", restore("ClusterRoleBinding", "root"), 403, `cannot create resource \"clusterrolebindings\"`},
+			{"op", "POST", group + "/restores", restore("ClusterRoleBinding", "root"), 201, `is attempting to grant RBAC permissions not currently held`},
+		} {
+			code, answer := as(test.user, test.method, test.path, test.body)
+			if code != test.code || !strings.Contains(answer, test.says) {
+				w.Errorf("%s %s %s: %d %s", test.user, test.method, test.path, code, answer)
+			}
+		}
+		if _, answer := as("vi", "GET", archived, ""); strings.Contains(answer, string(secret.UID)) || !strings.Contains(answer, string(plain.UID)) {
+			w.Errorf("vi lists %s", answer)
+		}
+		if w.exists("clusterrolebindings.rbac.authorization.k8s.io:/root") {
+			w.Error("a binding came back with more rights than its client has")
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,10 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 		return v1.RestoreStatus{}, err
 	}
 	candidates, err := a.candidates(ctx, names, spec)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	candidates, denied, err := permitted(ctx, candidates)
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
@@ -62,10 +67,30 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 			status.Conflicts++
 		}
 	}
+	if denied > 0 {
+		status.Cascade, status.LeftBehind = candidates[0].cascade, denied
+	}
 	if spec.Cascade == "" && !spec.WithCascade {
 		err = a.countLeft(ctx, candidates[0], &status)
 	}
 	return status, err
+}
+
+// permitted keeps the objects that the client may create again, and counts the others.
+// The error is the first denial if the client may create none.
+func permitted(ctx context.Context, all []*candidate) (may []*candidate, denied int, err error) {
+	var denial error
+	for _, c := range all {
+		if err := kind.May(ctx, "create", c.key); err == nil {
+			may = append(may, c)
+		} else if denial == nil {
+			denial = err
+		}
+	}
+	if len(may) == 0 {
+		return nil, len(all), denial
+	}
+	return may, len(all) - len(may), nil
 }
 
 // countLeft counts the other objects of the cascade, for an object that is

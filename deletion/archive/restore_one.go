@@ -123,7 +123,7 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	}
 	made, warnings, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{
 		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
-	}, nil)
+	}, v.MayCreate)
 	result.Warnings = append(result.Warnings, warnings...)
 	// A Namespace's last status says that it is terminating.
 	if err == nil && r.spec.KeepStatus && c.key.Kind != object.Namespaces {

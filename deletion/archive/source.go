@@ -27,8 +27,9 @@ func notFound(name string) error {
 	return object.Errorf(object.NotFound, "archivedobjects %q not found", name)
 }
 
-// get reads the row of an ArchivedObject.
-func (s source) get(ctx context.Context, namespace, name string) (*row, error) {
+// get reads the row of an ArchivedObject, if the client has the verb on the object
+// that it was.
+func (s source) get(ctx context.Context, verb, namespace, name string) (*row, error) {
 	r, err := s.byUID(ctx, types.UID(name))
 	if err != nil {
 		return nil, err
@@ -36,12 +37,15 @@ func (s source) get(ctx context.Context, namespace, name string) (*row, error) {
 	if r == nil || r.Namespace != namespace {
 		return nil, notFound(name)
 	}
+	if err := kind.May(ctx, verb, r.Key()); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
 // Get reads one archived object. Error: NotFound.
 func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object, error) {
-	r, err := s.get(ctx, namespace, name)
+	r, err := s.get(ctx, "get", namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +57,8 @@ func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object
 }
 
 // List reads a page, the newest removal first. New removals come before the first
-// page, so they do not shift the later ones.
+// page, so they do not shift the later ones. A page leaves out what the client may not
+// get, so it may be short.
 func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.ArchivedObjectList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObjectList"},
@@ -85,17 +90,21 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 		limit = int(q.Limit)
 	}
 	var last int64
+	read := 0
 	err = s.find(ctx, f, before, limit+1, func(r *row) error {
-		if len(list.Items) == limit {
+		if read++; read > limit {
 			list.Continue = strconv.FormatInt(last, 10)
 			return nil
 		}
-		o, err := n.archived(r)
-		if err != nil {
-			return err
+		last = r.ID
+		if kind.May(ctx, "get", r.Key()) != nil {
+			return nil
 		}
-		last, list.Items = r.ID, append(list.Items, *o)
-		return nil
+		o, err := n.archived(r)
+		if err == nil {
+			list.Items = append(list.Items, *o)
+		}
+		return err
 	})
 	return list, err
 }
@@ -104,7 +113,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 // conditions.
 func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
 	r, err := s.byUID(ctx, types.UID(f.uid))
-	if err != nil || r == nil || !f.matches(r) {
+	if err != nil || r == nil || !f.matches(r) || kind.May(ctx, "get", r.Key()) != nil {
 		return err
 	}
 	o, err := n.archived(r)
@@ -162,7 +171,7 @@ func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requ
 
 // Delete purges an object from the archive.
 func (s source) Delete(ctx context.Context, namespace, name string, dryRun bool) (runtime.Object, error) {
-	r, err := s.get(ctx, namespace, name)
+	r, err := s.get(ctx, "delete", namespace, name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,13 +62,16 @@ func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalS
 	if err := checkSpec(spec); err != nil {
 		return status, err
 	}
-	find, err := s.finder(spec.Object)
+	find, err := s.finder(ctx, spec.Object)
 	if err != nil {
 		return status, err
 	}
 	err = s.store.Transact(ctx, func(tx *store.Tx) error {
 		o, err := find(ctx, tx)
 		if err != nil {
+			return err
+		}
+		if err := kind.May(ctx, "force-finalize", o.Key); err != nil {
 			return err
 		}
 		status, err = s.remove(ctx, tx, o, spec, caller)

@@ -62,7 +62,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	}
 	kinds.Put(w.service.Kinds()...)
 	w.api = api.New(api.Config{
-		Store: w.store, Kinds: kinds, Access: accesstest.Door(), OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
+		Store: w.store, Kinds: kinds, Access: accesstest.Door("ad admin shop", "ed edit shop"), OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -124,6 +124,42 @@ const because = `,"reason":"its operator is gone"`
 func (w *world) events(namespace string) []gjson.Result {
 	w.Helper()
 	return w.want(200, "GET", "/api/v1/namespaces/"+namespace+"/events", "").Get("items").Array()
+}
+
+// TestRemoveNeedsTheVerb: force-finalize on the object; without it the client does not learn
+// whether the object exists. Changing finalizers needs update on the finalizers.
+func TestRemoveNeedsTheVerb(t *testing.T) {
+	each(t, func(w *world) {
+		uid := w.stuck("a", "example.com/one", "example.com/two")
+		as := func(user, method, path, body string) (int, string) {
+			req := accesstest.As(httptest.NewRequest(method, path, strings.NewReader(body)), user)
+			req.Header.Set("Content-Type", "application/json")
+			if method == "PATCH" {
+				req.Header.Set("Content-Type", "application/merge-patch+json")
+			}
+			recorder := httptest.NewRecorder()
+			w.api.ServeHTTP(recorder, req)
+			return recorder.Code, recorder.Body.String()
+		}
+		byUID := fmt.Sprintf(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"FinalizerRemoval","spec":{"object":{"uid":%q},"finalizer":"example.com/one","reason":"x"}}`, uid)
+		for _, test := range []struct {
+			user, method, path, body string
+			code                     int
+			says                     string
+		}{
+			{"ed", "POST", removals, removal("a", "example.com/one", because), 403, `cannot force-finalize resource`},
+			{"ed", "POST", removals, byUID, 403, `cannot force-finalize resource`},
+			{"ed", "POST", removals, removal("missing", "example.com/one", because), 403, `cannot force-finalize resource`},
+			{"ed", "PATCH", configMaps + "/a", `{"metadata":{"finalizers":null}}`, 403, `cannot update resource \"configmaps/finalizers\" in API group \"\" in the namespace \"shop\": cannot change finalizers`},
+			{"ed", "PATCH", configMaps + "/a", `{"data":{"a":"b"}}`, 200, ``},
+			{"ad", "POST", removals, removal("a", "example.com/one", because), 201, `"finalizers":["example.com/two"]`},
+			{"ad", "PATCH", configMaps + "/a", `{"metadata":{"finalizers":null}}`, 200, ``},
+		} {
+			if code, answer := as(test.user, test.method, test.path, test.body); code != test.code || !strings.Contains(answer, test.says) {
+				t.Errorf("%s %s %s %s: %d %s", test.user, test.method, test.path, test.body, code, answer)
+			}
+		}
+	})
 }
 
 // TestRemove: the object stays while another finalizer holds it, and goes in the

@@ -29,10 +29,16 @@ func (s *Service) answerPreview(ctx context.Context, obj runtime.Object, _ kind.
 	}
 	out := p.DeepCopy()
 	out.ManagedFields = nil // the request is not stored
+	if err := s.mayGet(ctx, p.Spec.Object); err != nil {
+		return nil, err
+	}
 	var err error
 	out.Status, err = s.Preview(ctx, p.Spec)
 	if object.Is(err, object.NotFound) {
 		return nil, s.missing(p.Spec.Object)
+	}
+	if err == nil {
+		err = s.hide(ctx, &out.Status)
 	}
 	if err != nil {
 		return nil, err
@@ -47,11 +53,21 @@ func (s *Service) answerReport(ctx context.Context, obj runtime.Object, _ kind.C
 	}
 	out := r.DeepCopy()
 	out.ManagedFields = nil
-	var err error
-	out.Status, err = s.Report(ctx, r.Spec)
+	asked := r.Spec.Object
+	if r.Spec.Namespace != "" {
+		asked = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: r.Spec.Namespace}
+	}
+	err := s.mayGet(ctx, asked)
+	if err == nil {
+		out.Status, err = s.Report(ctx, r.Spec)
+	}
+	if err == nil {
+		err = s.mayGet(ctx, out.Status.Object)
+	}
 	if err != nil {
 		return nil, err
 	}
+	s.hideReasons(ctx, out.Status.Reasons)
 	return out, nil
 }
 
