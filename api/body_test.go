@@ -104,6 +104,31 @@ func TestBodyIsReadBeforeItsPlace(t *testing.T) {
 	}
 }
 
+// TestFullServerReadsNoBody: a server that serves as many requests as it can refuses
+// the next one before it reads the body.
+func TestFullServerReadsNoBody(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for !w.api.inFlight.Full() {
+		r, _ := w.api.inFlight.Begin(nil, httptest.NewRequest("GET", "/", nil))
+		defer r.End()
+	}
+	body := &unread{}
+	req := known(httptest.NewRequest("POST", configMaps, body))
+	req.Header.Set("Content-Type", "application/json")
+	req.ContentLength = 10
+	if r := w.answer(req); r.code != http.StatusTooManyRequests || body.reads > 0 {
+		t.Errorf("answered %d after %d reads of the body; want 429 and no read", r.code, body.reads)
+	}
+}
+
+// unread counts the reads of a body.
+type unread struct{ reads int }
+
+func (u *unread) Read([]byte) (int, error) {
+	u.reads++
+	return 0, io.EOF
+}
+
 func TestMeasureOperations(t *testing.T) {
 	times := func(n int, operation string) string {
 		return "[" + strings.TrimSuffix(strings.Repeat(operation+",", n), ",") + "]"
@@ -210,6 +235,20 @@ func TestStoredDepth(t *testing.T) {
 			t.Errorf("%d levels: answered %d %.200s", n, r.code, r.body)
 		}
 	}
+}
+
+// TestCopyLimit: a JSON patch whose copies double a value 13 times is refused, even
+// if it removes the value at the end.
+func TestCopyLimit(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"a"},"data":{"k":"v"}}`)
+	patch := func(copies int) string {
+		return `[{"op":"add","path":"/z","value":["` + strings.Repeat("x", 1000) + `"]}` +
+			strings.Repeat(`,{"op":"copy","from":"/z","path":"/z/-"}`, copies) + `,{"op":"remove","path":"/z"}]`
+	}
+	const jsonPatch = "Content-Type: application/json-patch+json"
+	w.want(http.StatusOK, "PATCH", configMaps+"/a", patch(3), jsonPatch)
+	w.want(http.StatusUnprocessableEntity, "PATCH", configMaps+"/a", patch(13), jsonPatch)
 }
 
 func TestCheckDocument(t *testing.T) {

@@ -149,3 +149,19 @@ func TestRegistryRefusesToListen(t *testing.T) {
 		}
 	}
 }
+
+// TestLostBlobStore: a start whose blob directory is not the one of its database is
+// refused with the remedy, and gives the directory no id.
+func TestLostBlobStore(t *testing.T) {
+	data, empty := t.TempDir(), t.TempDir()
+	start(t, Config{Data: data, RegistryListen: "127.0.0.1:0"}).stop()
+	err := Run(t.Context(), Config{
+		Data: data, Listen: "127.0.0.1:0", RegistryListen: "127.0.0.1:0", RegistryStorage: empty, Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil || !strings.Contains(err.Error(), "this blob store is not the one of this database") || !strings.Contains(err.Error(), "--registry-accept-storage") {
+		t.Errorf("another blob directory: %v; want a refusal that names the remedy", err)
+	}
+	if _, err := os.Stat(filepath.Join(empty, ".exeunt-id")); err == nil {
+		t.Error("the refused directory got an id")
+	}
+}
