@@ -220,6 +220,19 @@ func TestNamespaceThatStays(t *testing.T) {
 	})
 }
 
+// TestForegroundWithNamespaceThatStays: an owner in foreground deletion does not wait
+// for a namespace that no client may delete. In Kubernetes it waits for ever.
+func TestForegroundWithNamespaceThatStays(t *testing.T) {
+	each(t, func(w *world) {
+		w.add("/a")
+		w.addBody("namespaces:/default", `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`, owned("/a^"))
+		w.add("/b", owned("/a^"))
+		w.delete("/a", foreground)
+		w.drain()
+		w.want("namespaces:/default</a")
+	})
+}
+
 // TestCycleWithoutRoot: Kubernetes leaves a cycle alone whose members keep each
 // other, and so do we, until one of them is deleted.
 func TestCycleWithoutRoot(t *testing.T) {

@@ -308,7 +308,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.rules(o.Kind),
 	})
 	if object.Is(err, object.Forbidden) {
-		return nil // the kind forbids deletion: the object stays, as for a client's DELETE
+		return s.unblock(o, m) // the object stays, as for a client's DELETE
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", o.Key, err)
@@ -320,6 +320,20 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		return s.replace(o, &d.Meta, d.Body)
 	}
 	return nil
+}
+
+// unblock lets the owners of an object go that its kind forbids to delete: they would
+// wait for it for ever in foreground deletion, as they do in Kubernetes.
+func (s *session) unblock(o *item, m metav1.ObjectMeta) error {
+	blocks := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
+	if !slices.ContainsFunc(m.OwnerReferences, blocks) {
+		return nil
+	}
+	m.OwnerReferences = slices.Clone(m.OwnerReferences)
+	for i := range m.OwnerReferences {
+		m.OwnerReferences[i].BlockOwnerDeletion = nil
+	}
+	return s.rewrite(o, &m)
 }
 
 // rules returns the deletion rules of a kind. Objects of a kind that is no longer
