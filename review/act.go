@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // reviewed is a task and its verdict.
@@ -106,7 +108,7 @@ func (e *Engine) tally(items []reviewed, settled map[string]bool, r *Result) (wa
 			r.Failed++
 			e.metrics.failures.WithLabelValues(item.task.Event).Inc()
 			e.options.Logger.Warn("review failed", "key", item.task.Key, "event", item.task.Event,
-				"failures", item.task.Count+1, "error", v.reason())
+				"failures", item.task.Count+1, "error", sqldb.Advised(v.reason()))
 		}
 	}
 	return waiting

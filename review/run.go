@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // Result is the result of one turn. Claimed = Done + Postponed + Failed + Left,
@@ -82,7 +84,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if err != nil {
 			failures++
 			e.metrics.turnErrors.Inc()
-			e.options.Logger.Error("review queue does not work", "failures", failures, "error", err)
+			e.options.Logger.Error("review queue does not work", "failures", failures, "error", sqldb.Advised(err))
 			e.sleep(ctx, runBackoff.Delay(failures, e.options.Random()), nil)
 			continue
 		}

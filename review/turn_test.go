@@ -1,9 +1,11 @@
 package review_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -243,5 +245,27 @@ func TestNoEffectWhenEnqueuedAgain(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		f.want("a due 0 count 0 changed created 0 error -")
+	})
+}
+
+// corruptError is what SQLite returns for a damaged file.
+type corruptError struct{}
+
+func (corruptError) Error() string { return "database disk image is malformed (11)" }
+func (corruptError) Code() int     { return 11 }
+
+// TestCorruptDatabaseIsExplained: the log line of a review that finds a damaged
+// database says what to do.
+func TestCorruptDatabaseIsExplained(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		var log bytes.Buffer
+		f.enqueue(0, "a")
+		e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Failed(corruptError{}) }),
+			review.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		f.now = f.now.Add(10 * time.Second)
+		f.turn(e)
+		if !strings.Contains(log.String(), sqldb.CorruptAdvice) {
+			t.Errorf("the log says %s", log.String())
+		}
 	})
 }

@@ -219,7 +219,9 @@ func (f *fixture) engineIn(transact review.Transactor[review.Tx], q review.Queue
 		o.Now = func() time.Time { return f.now }
 	}
 	o.Random = func() float64 { return 0 }
-	o.Logger = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	e, err := review.New(f.db, q, r, transact, o)
 	if err != nil {
 		f.Fatal(err)

@@ -31,8 +31,8 @@ func Corrupt(err error) bool {
 	return code == sqliteCorruptCode || code == sqliteNotADBCode
 }
 
-// advised adds CorruptAdvice to the error of a damaged database.
-func advised(err error) error {
+// Advised adds CorruptAdvice to the error of a damaged database.
+func Advised(err error) error {
 	if Corrupt(err) {
 		return fmt.Errorf("%w: %s", err, CorruptAdvice)
 	}

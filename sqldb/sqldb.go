@@ -58,11 +58,11 @@ func Open(ctx context.Context, database string) (*DB, error) {
 	}
 	db, err := open(ctx, database)
 	if err != nil {
-		return nil, advised(err)
+		return nil, Advised(err)
 	}
 	db.holder.init()
 	if err := db.migrate(ctx); err != nil {
-		return nil, errors.Join(advised(err), db.Close())
+		return nil, errors.Join(Advised(err), db.Close())
 	}
 	return db, nil
 }
