@@ -18,13 +18,7 @@ import (
 // listen opens the listener, issues certificates for its names, and writes the
 // administrator's kubeconfig, before the server answers the first request.
 func listen(c Config) (net.Listener, *access.Identity, error) {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--listen %q: want HOST:PORT: %w", c.Listen, err)
-	}
-	if err := checkNames(c.TLSNames); err != nil {
-		return nil, nil, err
-	}
+	host, _, _ := net.SplitHostPort(c.Listen) // checkAddresses has seen it
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
@@ -37,6 +31,18 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
 	return listener, identity, nil
+}
+
+// checkAddresses refuses addresses and names that the server cannot use, before
+// anything is written.
+func checkAddresses(c Config) error {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("--listen %q: want HOST:PORT: %w", c.Listen, err)
+	}
+	if _, _, err := net.SplitHostPort(c.RegistryListen); c.RegistryListen != "" && err != nil {
+		return fmt.Errorf("--registry-listen %q: want HOST:PORT: %w", c.RegistryListen, err)
+	}
+	return checkNames(c.TLSNames)
 }
 
 // kubeconfig returns the path of the administrator's kubeconfig.

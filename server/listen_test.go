@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -171,5 +173,19 @@ func TestDataDirectoryIsClosed(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "was open to other users"); n != 1 {
 		t.Errorf("the log says it %d times:\n%s", n, log.String())
+	}
+}
+
+// TestInvalidAddressesWriteNothing: a server that cannot use its flags leaves no data
+// directory, key or database behind.
+func TestInvalidAddressesWriteNothing(t *testing.T) {
+	for _, c := range []Config{{Listen: "nonsense"}, {RegistryListen: "5000"}, {TLSNames: []string{"host:1"}}} {
+		c.Data = filepath.Join(t.TempDir(), "data")
+		if err := Run(t.Context(), c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+		if _, err := os.Stat(c.Data); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q, %q, %q: the data directory was created: %v", c.Listen, c.RegistryListen, c.TLSNames, err)
+		}
 	}
 }

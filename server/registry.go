@@ -37,10 +37,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if c.RegistryListen == "" {
 		return nil, nil
 	}
-	host, _, err := net.SplitHostPort(c.RegistryListen)
-	if err != nil {
-		return nil, fmt.Errorf("--registry-listen %q: want HOST:PORT: %w", c.RegistryListen, err)
-	}
+	host, _, _ := net.SplitHostPort(c.RegistryListen) // checkAddresses has seen it
 	listener, err := net.Listen("tcp", c.RegistryListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("the registry's address %s is taken: give it another with --registry-listen, or none with --registry-listen=", c.RegistryListen)

@@ -35,6 +35,9 @@ const shutdownGrace = 10 * time.Second
 // finish, the last writes are committed.
 func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
+	if err := checkAddresses(c); err != nil {
+		return err
+	}
 	redirectKlog(ctx, c.Logger)
 	lowerGCPercent()
 	defer releaseStartMemory()()
