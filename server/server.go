@@ -183,6 +183,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.images.collect,
 		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
 		newRenewal(f.config, f.identity, f.listener).run,
+		returnMemory,
 	}
 	if !f.config.NoCollector {
 		tasks = append(tasks, f.collector.Run)

@@ -94,6 +94,7 @@ func readAnswer(conn net.Conn, deadline time.Time) (int, error) {
 // TestSlowBodiesOfStrangers: 300 requests without credentials whose bodies never
 // end. Each is refused at once and its connection closed.
 func TestSlowBodiesOfStrangers(t *testing.T) {
+	t.Parallel()
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
@@ -112,6 +113,7 @@ func TestSlowBodiesOfStrangers(t *testing.T) {
 // TestSlowBodiesOnOpenDoors: the same where clients need no certificate: nodes
 // that enrol, and the registry. Those bodies are waited for, for a while.
 func TestSlowBodiesOnOpenDoors(t *testing.T) {
+	t.Parallel()
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
@@ -139,6 +141,7 @@ func TestSlowBodiesOnOpenDoors(t *testing.T) {
 // TestSlowBodiesOfClients: 700 requests with credentials whose bodies never end,
 // more than are served at once. Others are served meanwhile, and write.
 func TestSlowBodiesOfClients(t *testing.T) {
+	t.Parallel()
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	conns := make([]net.Conn, 700)
@@ -161,6 +164,7 @@ func TestSlowBodiesOfClients(t *testing.T) {
 
 // TestSlowBodiesOverHTTP2: 700 such requests on one connection.
 func TestSlowBodiesOverHTTP2(t *testing.T) {
+	t.Parallel()
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)

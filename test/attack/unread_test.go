@@ -105,6 +105,9 @@ func TestUnreadAnswers(t *testing.T) {
 	const stall = 5 * time.Second
 	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
 	a.fill(t)
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} { // fills the caches
+		a.http.Do(t, harness.Request{Method: "GET", Path: unreadList, Accept: accept})
+	}
 	before := a.memory(t)
 	attacks := []struct {
 		name   string
