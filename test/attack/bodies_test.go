@@ -162,22 +162,26 @@ func TestSlowBodiesOfClients(t *testing.T) {
 	a.afterwards(t, before)
 }
 
-// TestSlowBodiesOverHTTP2: 700 such requests on one connection.
+// TestSlowBodiesOverHTTP2: 700 such requests on three connections.
 func TestSlowBodiesOverHTTP2(t *testing.T) {
 	t.Parallel()
 	a := begin(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
-	client, err := rest.HTTPClientFor(separate(a.Config()))
-	if err != nil {
-		t.Fatal(err)
+	var clients []*http.Client
+	for range 3 {
+		client, err := rest.HTTPClientFor(separate(a.Config()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.CloseIdleConnections()
+		clients = append(clients, client)
 	}
-	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), bodyWithin)
 	defer cancel()
 	codes := make(chan int)
 	const streams = 700
-	for range streams {
+	for i := range streams {
 		body, end := io.Pipe()
 		defer end.Close()
 		request, err := http.NewRequestWithContext(ctx, "POST", "https://"+a.host+configMaps, io.MultiReader(strings.NewReader("{"), body))
@@ -186,7 +190,7 @@ func TestSlowBodiesOverHTTP2(t *testing.T) {
 		}
 		request.Header.Set("Content-Type", "application/json")
 		go func() {
-			answer, err := client.Do(request)
+			answer, err := clients[i%len(clients)].Do(request)
 			if err != nil {
 				codes <- 0
 				return

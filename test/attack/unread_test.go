@@ -102,7 +102,8 @@ func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
 // clients never read. Everybody else is served meanwhile, and the server cuts
 // them off when they have taken nothing for the stall timeout.
 func TestUnreadAnswers(t *testing.T) {
-	const stall = 5 * time.Second
+	t.Parallel()
+	const stall = 2 * time.Second
 	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
 	a.fill(t)
 	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} { // fills the caches
@@ -163,6 +164,7 @@ func TestUnreadAnswers(t *testing.T) {
 // TestUnreadWatchesEnd opens watches that their clients never read and that time
 // out long before the stall timeout.
 func TestUnreadWatchesEnd(t *testing.T) {
+	t.Parallel()
 	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
 	a.fill(t)
 	p := a.probe(t)
@@ -180,6 +182,7 @@ func TestUnreadWatchesEnd(t *testing.T) {
 // some unread lists and streams: it ends by its grace of ten seconds, without an
 // error.
 func TestStopDuringUnreadAnswers(t *testing.T) {
+	t.Parallel()
 	const grace = 10 * time.Second
 	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
 	a.fill(t)
@@ -240,6 +243,7 @@ func (a *target) getBlob(t testing.TB, path string) net.Conn {
 // TestUnreadBlobs pulls blobs without reading them: those clients are cut off.
 // One that reads slowly, and takes several times the stall timeout, gets all.
 func TestUnreadBlobs(t *testing.T) {
+	t.Parallel()
 	const stall = 2 * time.Second
 	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
 	path := a.pushBlob(t)
@@ -273,6 +277,7 @@ func TestUnreadBlobs(t *testing.T) {
 // once. Others are served meanwhile, and the memory of those answers is bounded:
 // the server cuts off the ones that have waited longest.
 func TestUnreadAnswersTakeNoSlots(t *testing.T) {
+	t.Parallel()
 	const unread, batch, memory = 700, 50, 600 << 20
 	a := begin(t, harness.SQLite)
 	a.fill(t)
