@@ -770,6 +770,8 @@ CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (
 
 CREATE INDEX archive_restored_as_idx ON public.archive USING btree (restored_as) WHERE (restored_as IS NOT NULL);
 
+CREATE INDEX archive_roots_idx ON public.archive USING btree (id) WHERE (cascade = uid);
+
 CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
 
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON public.archive FOR EACH ROW WHEN ((new.kind = 'customresourcedefinitions.apiextensions.k8s.io'::text)) EXECUTE FUNCTION archive_kinds_remember();
@@ -1000,6 +1002,20 @@ COMMENT ON COLUMN changes.type IS '1 created, 2 updated, 3 removed';
 COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: created';
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
+
+CREATE TABLE console_sessions (
+    id text NOT NULL,
+    link boolean NOT NULL,
+    user_name text NOT NULL,
+    client text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    CONSTRAINT console_sessions_pkey PRIMARY KEY (id)
+);
+
+CREATE INDEX console_sessions_expires_at_idx ON public.console_sessions USING btree (expires_at);
+
+CREATE INDEX console_sessions_user_name_idx ON public.console_sessions USING btree (user_name, created_at);
 
 CREATE TABLE data_id (
     one integer NOT NULL,
@@ -1391,6 +1407,8 @@ CREATE TABLE objects (
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
 );
+
+CREATE INDEX objects_cascade_idx ON public.objects USING btree (COALESCE(deletion_cascade, uid)) WHERE (deletion_time IS NOT NULL);
 
 CREATE INDEX objects_finalizing_idx ON public.objects USING btree (uid) WHERE ((deletion_time IS NOT NULL) AND (finalizing <> 0));
 

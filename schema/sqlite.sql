@@ -27,6 +27,8 @@ CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
 
 CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
 
+CREATE INDEX archive_roots_idx ON archive (id) WHERE cascade = uid;
+
 CREATE INDEX archive_uid_idx ON archive (uid);
 
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
@@ -212,6 +214,20 @@ BEGIN
         gc_delay = (CAST(NEW.body AS TEXT) ->> '$.spec.reviewAfterSeconds') * 1000
     WHERE object_uid = NEW.uid;
 END;
+
+CREATE TABLE console_sessions (
+    -- Browsers that are signed in to the console, and one-time links that sign in.
+    id         TEXT PRIMARY KEY,    -- SHA-256 of the secret, hex
+    link       INTEGER NOT NULL,    -- boolean: a link, which is used once
+    user_name  TEXT NOT NULL,
+    client     TEXT NOT NULL,       -- JSON: name, uid, groups, extra
+    created_at INTEGER NOT NULL,    -- Unix milliseconds
+    expires_at INTEGER NOT NULL     -- Unix milliseconds
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX console_sessions_expires_at_idx ON console_sessions (expires_at);
+
+CREATE INDEX console_sessions_user_name_idx ON console_sessions (user_name, created_at);
 
 CREATE TABLE data_id (
     -- The id that the database shares with its blob store, so that a server
@@ -622,6 +638,8 @@ CREATE TABLE objects (
     deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
+
+CREATE INDEX objects_cascade_idx ON objects ((coalesce(deletion_cascade, uid))) WHERE deletion_time IS NOT NULL;
 
 CREATE INDEX objects_finalizing_idx
     -- The objects that wait for the collector, for its scan: few rows.

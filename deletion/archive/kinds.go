@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 )
 
-// Kinds are ArchivedObject and Restore.
+// Kinds are ArchivedObject, Cascade and Restore.
 func (a *Archive) Kinds() []*kind.Kind {
 	archived := &kind.Kind{
 		Group: v1.GroupVersion.Group, Name: "ArchivedObject", ListName: "ArchivedObjectList",
@@ -55,7 +55,21 @@ func (a *Archive) Kinds() []*kind.Kind {
 		},
 	}
 	newVersion(restore, func() runtime.Object { return &v1.Restore{} }).Schema = restoreSchema()
-	return []*kind.Kind{archived, restore}
+	return []*kind.Kind{archived, a.cascadeKind(), restore}
+}
+
+func (a *Archive) cascadeKind() *kind.Kind {
+	k := &kind.Kind{
+		Group: v1.GroupVersion.Group, Name: "Cascade", ListName: "CascadeList",
+		Plural: "cascades", Singular: "cascade", Namespaced: true,
+		Storage: kind.StorageName(v1.GroupVersion.Group, "cascades"),
+		Source:  cascades{a},
+	}
+	version := newVersion(k, func() runtime.Object { return &v1.Cascade{} })
+	version.NewList = func() runtime.Object { return &v1.CascadeList{} }
+	version.Table = cascadeTable{}
+	version.Schema = cascadeSchema()
+	return k
 }
 
 // warn sends the important parts of a status as warnings: some clients print no
@@ -90,7 +104,7 @@ func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
 // scheme has the types of this package, and the types of a server's other answers.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Restore{})
+	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Cascade{}, &v1.CascadeList{}, &v1.Restore{})
 	metav1.AddToGroupVersion(s, v1.GroupVersion)
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	convert := func(label, value string) (string, string, error) {

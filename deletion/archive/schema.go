@@ -44,6 +44,26 @@ func archivedSchema() *spec.Schema {
 	return &s
 }
 
+func cascadeSchema() *spec.Schema {
+	root := structure("The object that the client deleted. For a deleted collection: the first object that was removed.", map[string]spec.Schema{
+		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."), "name": text("Of the object."), "uid": text("Of the object."),
+	})
+	s := structure("Cascade is one deletion as a unit: the object that a client deleted, and all that left or has to leave with it. It is read-only.", map[string]spec.Schema{
+		"spec": structure("What was deleted, when and by whom.", map[string]spec.Schema{
+			"root": root, "requestedBy": text("The client whose delete began the cascade."),
+			"startedAt":     *spec.DateTimeProperty().WithDescription("When the first object was marked or removed."),
+			"lastRemovedAt": *spec.DateTimeProperty().WithDescription("When the last object was removed. Absent: none was."),
+		}),
+		"status": structure("How far it is.", map[string]spec.Schema{
+			"removed":   number("How many removed objects are in the archive."),
+			"remaining": number("How many objects are known that have to follow."),
+			"restored":  number("How many of the removed objects were restored, of the first 10,000."),
+			"bytes":     number("The size of the removed objects, of the first 10,000."),
+		}),
+	})
+	return &s
+}
+
 func restoreSchema() *spec.Schema {
 	result := structure("The result for one object.", map[string]spec.Schema{
 		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."),

@@ -33,6 +33,26 @@ func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Obje
 	}))
 }
 
+// cascadeTable is what `kubectl get cascades` shows.
+type cascadeTable struct{}
+
+var cascadeColumns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The id of the cascade."},
+	{Name: "Kind", Type: "string", Description: "The kind of the object that it began with."},
+	{Name: "Object", Type: "string", Description: "The name of that object."},
+	{Name: "Requested By", Type: "string", Description: "The client whose delete began it."},
+	{Name: "Removed", Type: "integer", Description: "How many objects are gone."},
+	{Name: "Remaining", Type: "integer", Description: "How many are known that have to follow."},
+	{Name: "Age", Type: "string", Description: "How long ago it began."},
+}
+
+// ConvertToTable shows one cascade or a list.
+func (cascadeTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return kind.NewTable(obj, options, cascadeColumns, kind.Cells(func(c *v1.Cascade) []any {
+		return []any{c.Name, c.Spec.Root.Kind, c.Spec.Root.Name, c.Spec.RequestedBy, c.Status.Removed, c.Status.Remaining, duration.HumanDuration(time.Since(c.Spec.StartedAt.Time))}
+	}))
+}
+
 // restoreTable shows what a restore did.
 type restoreTable struct{}
 

@@ -37,6 +37,8 @@ COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DEL
 COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object is part of; null: its own, named by its uid';
 COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began that cascade; null: the actor itself';
 
+CREATE INDEX objects_cascade_idx ON objects ((coalesce(deletion_cascade, uid))) WHERE deletion_time IS NOT NULL;
+
 CREATE INDEX objects_finalizing_idx ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;
 COMMENT ON INDEX objects_finalizing_idx IS 'The objects that wait for the collector, for its scan: few rows.';
 

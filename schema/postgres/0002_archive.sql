@@ -27,6 +27,8 @@ COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascad
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
+CREATE INDEX archive_roots_idx ON archive (id) WHERE cascade = uid;
+
 CREATE INDEX archive_cascade_idx ON archive (cascade) WHERE cascade <> uid;
 COMMENT ON INDEX archive_cascade_idx IS 'An object that was removed alone is its own cascade, and is found by its uid.';
 CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';

@@ -27,6 +27,8 @@ CREATE TABLE objects (
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 
+CREATE INDEX objects_cascade_idx ON objects ((coalesce(deletion_cascade, uid))) WHERE deletion_time IS NOT NULL;
+
 CREATE INDEX objects_finalizing_idx
     -- The objects that wait for the collector, for its scan: few rows.
     ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;

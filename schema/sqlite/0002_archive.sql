@@ -19,6 +19,8 @@ CREATE TABLE archive (
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);
+CREATE INDEX archive_roots_idx ON archive (id) WHERE cascade = uid;
+
 CREATE INDEX archive_cascade_idx
     -- An object that was removed alone is its own cascade, and is found by its uid.
     ON archive (cascade) WHERE cascade <> uid;

@@ -1,0 +1,131 @@
+package archive
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// mostCascades bounds a list of cascades.
+const mostCascades = 500
+
+// cascades implements kind.Source for Cascades.
+type cascades struct{ *Archive }
+
+// Get reads one cascade. Error: NotFound.
+func (s cascades) Get(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.cascade(ctx, n, name)
+	if err != nil {
+		return nil, err
+	}
+	// A client that may not read the root is not told that there was one.
+	if c == nil || c.Namespace != namespace {
+		return nil, object.Errorf(object.NotFound, "cascades %q not found", name)
+	}
+	return c, nil
+}
+
+// List reads the cascades that are under way, then the newest ones.
+func (s cascades) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
+	list := &v1.CascadeList{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "CascadeList"},
+		ListMeta: metav1.ListMeta{ResourceVersion: object.Object{Revision: s.store.Revision()}.ResourceVersion()},
+		Items:    []v1.Cascade{},
+	}
+	n, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit := mostCascades
+	if q.Limit > 0 && q.Limit < mostCascades {
+		limit = int(q.Limit)
+	}
+	ids, err := s.ids(ctx, q, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		c, err := s.cascade(ctx, n, id)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil && (q.Namespace == "" || c.Namespace == q.Namespace) {
+			list.Items = append(list.Items, *c)
+		}
+	}
+	slices.SortStableFunc(list.Items, func(a, b v1.Cascade) int { return compareCascades(&a, &b) })
+	return list, nil
+}
+
+// compareCascades orders those under way first, then the newest.
+func compareCascades(a, b *v1.Cascade) int {
+	if under := (a.Status.Remaining > 0); under != (b.Status.Remaining > 0) {
+		if under {
+			return -1
+		}
+		return 1
+	}
+	last := func(c *v1.Cascade) time.Time {
+		if c.Spec.LastRemovedAt != nil {
+			return c.Spec.LastRemovedAt.Time
+		}
+		return c.Spec.StartedAt.Time
+	}
+	return last(b).Compare(last(a))
+}
+
+// ids returns the ids of the cascades to list, at most limit.
+func (s cascades) ids(ctx context.Context, q kind.SourceQuery, limit int) ([]string, error) {
+	if q.Fields != nil {
+		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok {
+			return []string{name}, nil
+		}
+	}
+	return s.store.Reader().Cascades(ctx, q.Namespace, limit)
+}
+
+// cascade reads one cascade; nil if there is none, or if the client may not read its
+// root.
+func (s cascades) cascade(ctx context.Context, n *names, id string) (*v1.Cascade, error) {
+	found, err := s.store.Reader().Cascade(ctx, id)
+	if err != nil || found == nil || kind.May(ctx, "get", found.Root.Key) != nil {
+		return nil, err
+	}
+	gvk := n.gvk(found.Root.Kind)
+	started := metav1.NewTime(time.UnixMilli(found.StartedAt).UTC())
+	c := &v1.Cascade{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Cascade"},
+		ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: found.Root.Namespace, UID: types.UID(id), CreationTimestamp: metav1.NewTime(started.Truncate(time.Second))},
+		Spec: v1.CascadeSpec{
+			Root: v1.ObjectReference{
+				APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: found.Root.Namespace, Name: found.Root.Name, UID: found.Root.UID,
+			},
+			RequestedBy: found.Requester, StartedAt: started,
+		},
+		Status: v1.CascadeStatus{Removed: found.Removed, Remaining: found.Remaining, Restored: found.Restored, Bytes: found.Bytes},
+	}
+	if found.Root.Kind == object.Namespaces {
+		c.Namespace = found.Root.Name // as in the archive: a Namespace is in itself
+	}
+	if found.LastRemovedAt > 0 {
+		at := metav1.NewTime(time.UnixMilli(found.LastRemovedAt).UTC())
+		c.Spec.LastRemovedAt = &at
+	}
+	return c, nil
+}
+
+// Delete refuses: a cascade is a view.
+func (s cascades) Delete(_ context.Context, _, name string, _ bool) (runtime.Object, error) {
+	return nil, object.BadRequestf("cascade %s cannot be deleted: to purge it from the archive, delete its ArchivedObjects (exeunt archive purge --cascade %s)", name, name)
+}

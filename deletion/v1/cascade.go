@@ -1,0 +1,82 @@
+package v1
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Cascade is one deletion as a unit: the object that a client deleted, and all that
+// left or has to leave with it. It is read from the archive and the objects; nothing
+// stores it. Its name is the id of the cascade, and it is in the namespace of its root.
+type Cascade struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   CascadeSpec   `json:"spec"`
+	Status CascadeStatus `json:"status"`
+}
+
+// CascadeSpec says what was deleted, when and by whom.
+type CascadeSpec struct {
+	// Root is the object that the client deleted. For a deleted collection it is the
+	// first object that was removed.
+	Root ObjectReference `json:"root"`
+	// RequestedBy is the client whose delete began the cascade.
+	RequestedBy string `json:"requestedBy"`
+	// StartedAt is when the first object was marked or removed.
+	StartedAt metav1.Time `json:"startedAt"`
+	// LastRemovedAt is when the last object was removed. Absent: none was.
+	LastRemovedAt *metav1.Time `json:"lastRemovedAt,omitempty"`
+}
+
+// CascadeStatus is how far the cascade is.
+type CascadeStatus struct {
+	// Removed is how many objects it removed that are in the archive.
+	Removed int64 `json:"removed"`
+	// Remaining is how many objects are known that have to follow: those that are
+	// DELETING, and dependents that the collector will review next.
+	Remaining int64 `json:"remaining"`
+	// Restored is how many of the removed objects were restored. Bytes is the size of
+	// the removed objects. Both count the first 10,000 only.
+	Restored int64 `json:"restored"`
+	Bytes    int64 `json:"bytes"`
+}
+
+// CascadeList is a list of cascades: those under way first, then the newest.
+type CascadeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Cascade `json:"items"`
+}
+
+// DeepCopy makes an independent copy.
+func (c *Cascade) DeepCopy() *Cascade {
+	if c == nil {
+		return nil
+	}
+	out := *c
+	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
+	out.Spec.StartedAt = *c.Spec.StartedAt.DeepCopy()
+	out.Spec.LastRemovedAt = c.Spec.LastRemovedAt.DeepCopy()
+	return &out
+}
+
+// DeepCopyObject is DeepCopy.
+func (c *Cascade) DeepCopyObject() runtime.Object { return c.DeepCopy() }
+
+// DeepCopyObject makes an independent copy.
+func (l *CascadeList) DeepCopyObject() runtime.Object {
+	if l == nil {
+		return nil
+	}
+	out := *l
+	out.ListMeta = *l.ListMeta.DeepCopy()
+	out.Items = slices.Clone(l.Items)
+	for i := range out.Items {
+		out.Items[i] = *l.Items[i].DeepCopy()
+	}
+	return &out
+}

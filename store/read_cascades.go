@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Cascade is one deletion as a unit. Times are in Unix milliseconds.
+type Cascade struct {
+	ID        string
+	Root      object.Object // its key and uid; of a DeleteCollection: the first that was removed
+	Requester string
+	StartedAt int64
+	// LastRemovedAt is when the last object was removed; 0: none was.
+	LastRemovedAt int64
+	// Removed counts the objects in the archive. Remaining counts those that are known
+	// to follow: DELETING ones, dependents of the root, and dependents of the 1,000
+	// objects that were removed last.
+	Removed, Remaining int64
+	// Restored counts the removed objects that were restored, and Bytes their sizes, of
+	// the first 10,000.
+	Restored, Bytes int64
+}
+
+// Cascades returns the ids of cascades, at most limit: those under way, then the newest,
+// of one namespace or of all (""). Those of a DeleteCollection have no root in the
+// archive; they are found among the newest 2,000 removals.
+func (r *Reader) Cascades(ctx context.Context, namespace string, limit int) ([]string, error) {
+	var ids []string
+	read := func(row sqldb.Row) error {
+		var id string
+		if err := row.Scan(&id); err != nil {
+			return err
+		}
+		if len(ids) < limit && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+		return nil
+	}
+	var b sqldb.Batch
+	b.Query(read, deletingCascades, namespace, limit)
+	b.Query(read, recentCascades, namespace, limit)
+	b.Query(read, rootCascades, namespace, limit)
+	return ids, r.send(ctx, &b)
+}
+
+// Cascade reads one cascade; nil: there is none.
+func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
+	c := &Cascade{ID: id}
+	found := false
+	root := func(row sqldb.Row) error {
+		if found {
+			return nil
+		}
+		found = true
+		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.StartedAt)
+	}
+	var b sqldb.Batch
+	b.Query(root, cascadeRootArchived, id)
+	b.Query(root, cascadeRootDeleting, id)
+	b.Query(root, cascadeFirst, id)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt) }, sumCascade, id)
+	add := func(into *int64) func(sqldb.Row) error {
+		return func(row sqldb.Row) error {
+			var n int64
+			err := row.Scan(&n)
+			*into += n
+			return err
+		}
+	}
+	b.Query(add(&c.Removed), countCascade, id)
+	b.Query(add(&c.Remaining), countCascadeDeleting, id)
+	b.Query(add(&c.Remaining), countCascadeBelow, id)
+	b.Query(add(&c.Remaining), countCascadeNext, id)
+	if err := r.send(ctx, &b); err != nil || !found {
+		return nil, err
+	}
+	if c.Root.Kind == object.Namespaces {
+		c.Root.Namespace = "" // the archive stores a namespace as inside itself
+	}
+	if c.Root.UID == "" {
+		c.Root.UID = types.UID(id)
+	}
+	return c, nil
+}
+
+const (
+	// deletingCascades: objects_cascade_idx. A root has no deletion_cascade.
+	deletingCascades = `
+SELECT DISTINCT coalesce(deletion_cascade, uid) FROM objects
+WHERE deletion_time IS NOT NULL AND ($1 = '' OR namespace = $1 OR kind = 'namespaces' AND name = $1) LIMIT $2`
+	// recentCascades: the newest rows, by the primary key.
+	recentCascades = `
+SELECT cascade FROM (SELECT id, cascade, namespace FROM archive ORDER BY id DESC LIMIT 2000) AS newest
+WHERE $1 = '' OR namespace = $1 GROUP BY cascade ORDER BY max(id) DESC LIMIT $2`
+	// rootCascades: archive_roots_idx.
+	rootCascades = `SELECT uid FROM archive WHERE cascade = uid AND ($1 = '' OR namespace = $1) ORDER BY id DESC LIMIT $2`
+
+	cascadeRootArchived = `
+SELECT uid, kind, namespace, name, coalesce(requester, actor), removed_at FROM archive WHERE uid = $1 AND cascade = uid ORDER BY id DESC LIMIT 1`
+	cascadeRootDeleting = `
+SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), deletion_time * 1000 FROM objects
+WHERE uid = $1 AND deletion_time IS NOT NULL`
+	cascadeFirst = `
+SELECT uid, kind, namespace, name, coalesce(requester, actor), removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id LIMIT 1`
+
+	countCascade = `
+SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(*) FROM archive WHERE uid = $1 AND cascade = uid)`
+	countCascadeDeleting = `SELECT count(*) FROM objects WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL`
+	countCascadeBelow    = `
+SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner_uid = $1 AND o.deletion_time IS NULL`
+	countCascadeNext = `
+SELECT count(*) FROM (SELECT uid FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 1000) AS last
+    JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL`
+	sumCascade = `
+SELECT coalesce(sum(CASE WHEN restored_as IS NOT NULL THEN 1 ELSE 0 END), 0), coalesce(sum(size), 0), coalesce(max(removed_at), 0) FROM (
+    SELECT restored_as, size, removed_at FROM archive WHERE uid = $1 AND cascade = uid
+    UNION ALL
+    SELECT restored_as, size, removed_at FROM (
+        SELECT restored_as, size, removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 10000) AS newest
+) AS counted`
+)
