@@ -59,6 +59,7 @@ var layers = map[string][]string{
 	"access/policy":                    {"access/directory", "access/objects", "access/rbac", "object"},
 	"access":                           {"access/*", "object"},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},
+	"console":                          {"access", "sqldb"},
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "api/openapi"},
 	"inflight":                         {},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},

@@ -40,7 +40,7 @@ type Door struct {
 // NewDoor returns a front door. It does no I/O.
 func NewDoor(d *directory.Directory) *Door {
 	door := &Door{directory: d}
-	door.requests = union.NewFailOnError(certificates{}, anonymous{})
+	door.requests = union.NewFailOnError(sessions{}, certificates{}, anonymous{})
 	roles := func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		return d.Roles().Authorize(ctx, a)
 	}

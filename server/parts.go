@@ -3,6 +3,9 @@ package server
 import (
 	"net/http"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/deletion/archive"
 	"github.com/exeunt/exeunt/deletion/finalizer"
 	"github.com/exeunt/exeunt/deletion/preview"
@@ -29,6 +32,7 @@ type parts struct {
 	repositories *repository.Repositories
 	collector    *gc.Collector
 	nodes        *mesh.Mesh
+	sessions     *console.Sessions
 }
 
 // assemble builds the parts and registers their kinds. It does no I/O. It fails if
@@ -53,6 +57,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
 		return p, err
 	}
+	p.sessions = console.NewSessions(db, func(user.Info) bool { return true }, c.Logger)
 	kinds.Put(archive.New(st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
 	kinds.Put(p.questions.Kinds()...)
 	kinds.Put(overrides.Kinds()...)
@@ -66,6 +71,7 @@ func (p parts) extra(images *registryServer) http.Handler {
 	mux.Handle(registry.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)
+	mux.Handle(console.LinkPath, p.sessions.LinkHandler())
 	mux.Handle(v1alpha1.Path, p.nodes.TokenHandler())
 	return mux
 }

@@ -145,7 +145,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 // run serves and runs the tasks until ctx ends, the store ends or one task fails;
 // then all of them end.
 func (f *frontend) run(ctx, storeCtx context.Context) error {
-	web := newHTTPServer(limitBodies(apiBodies, f.api), f.identity, f.config)
+	web := newHTTPServer(limitBodies(apiBodies, f.withConsole(f.api)), f.identity, f.config)
 	web.MaxHeaderBytes = 1 << 20
 	web.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -176,6 +176,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.controller.Run,
 		f.directory.Run,
 		f.aggregator.Run,
+		f.sessions.Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },

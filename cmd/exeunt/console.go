@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// consoleLink is what the command prints.
+type consoleLink struct {
+	URL string `json:"url"`
+}
+
+func newConsole() *cobra.Command {
+	var t target
+	var o output
+	var open bool
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Print a link that signs you in to the console, the server's web page",
+		Long: `Print a link that signs you in to the console, the server's web page.
+
+The link works once, within a minute, and signs in as the user of the kubeconfig.
+The server's certificate is its own: the browser asks whether to trust it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			var link struct{ Path string }
+			if err := answer(server.Verb(http.MethodPost).AbsPath("/exeunt/console/links").Do(cmd.Context()), &link); err != nil {
+				return err
+			}
+			base := server.Get().AbsPath("/").URL()
+			url := strings.TrimSuffix(base.String(), "/") + link.Path
+			if open {
+				if err := openBrowser(url); err != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "no browser could be opened (%v): open the link yourself\n", err)
+				}
+			}
+			return o.print(cmd.OutOrStdout(), document{value: consoleLink{url}, names: []string{url}, text: func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, url)
+				return err
+			}})
+		},
+	}
+	cmd.Flags().BoolVar(&open, "open", false, "open the link in the browser of this machine")
+	t.addServerFlags(cmd)
+	o.addFlag(cmd)
+	return cmd
+}
+
+// openBrowser starts the machine's browser and does not wait for it.
+func openBrowser(url string) error {
+	name := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		name = "open"
+	}
+	return exec.Command(name, url).Start()
+}

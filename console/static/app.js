@@ -1,0 +1,155 @@
+// @ts-check
+// The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
+
+import { html, render, useState, useEffect, useRef, useAnswer, Dialog, Problem } from "./view.js";
+import { get, kinds, session } from "./api.js";
+import { Now } from "./page/now.js";
+import { Kinds, Objects } from "./page/objects.js";
+import { ObjectPage } from "./page/object.js";
+import { DeletePage } from "./page/delete.js";
+import { Why } from "./page/why.js";
+import { Archive, CascadePage } from "./page/archive.js";
+import { Registry, RepositoryPage } from "./page/registry.js";
+import { Machines } from "./page/machines.js";
+import { Access } from "./page/access.js";
+
+const tabs = [["now", "Now"], ["objects", "Objects"], ["archive", "Archive"], ["registry", "Registry"], ["machines", "Machines"], ["access", "Access"]];
+
+/** @param {string} method @param {any} [body] */
+async function sessionRequest(method, body) {
+  const answer = await fetch("/console/session", { method, credentials: "same-origin", headers: { "X-Exeunt-Console": "1", ...(body ? { "Content-Type": "application/json" } : {}) }, body: body && JSON.stringify(body) });
+  const text = await answer.text();
+  const value = text && text[0] === "{" ? JSON.parse(text) : {};
+  if (!answer.ok) throw new Error(value.message || text || "The server refused.");
+  return value;
+}
+
+/** The address as parts: #/object/core/pods/shop/web → ["object", "core", …]. */
+function readHash() { return location.hash.replace(/^#\/?/, "").split("/").map((p) => { try { return decodeURIComponent(p); } catch { return p; } }); }
+
+function App() {
+  const [user, setUser] = useState(/** @type {any} */ (undefined)); // undefined: not known yet; null: signed out
+  const [hash, setHash] = useState(readHash());
+  const [notice, setNotice] = useState("");
+  useEffect(() => {
+    const moved = () => { setHash(readHash()); requestAnimationFrame(() => document.getElementById("main")?.focus({ preventScroll: true })); };
+    addEventListener("hashchange", moved);
+    session.ended = () => { setUser(null); setNotice("Your session has ended."); };
+    const code = hash[0] === "signin" ? hash[1] : "";
+    if (code) history.replaceState(null, "", "#/now"); // the code must not stay in the address
+    (code ? sessionRequest("POST", { code }) : sessionRequest("GET")).then((u) => { setUser(u); if (code) setHash(["now"]); }, (err) => { setUser(null); if (code) setNotice(err.message); });
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  if (user === undefined) return html`<p class="faint loading">Loading…</p>`;
+  if (user === null) return html`<${SignIn} notice=${notice} onUser=${(/** @type {any} */ u) => { setNotice(""); setUser(u); }} />`;
+  const signOut = async () => { await sessionRequest("DELETE"); setNotice("You are signed out."); setUser(null); };
+  return html`<${Shell} user=${user} hash=${hash} signOut=${signOut} />`;
+}
+
+/** @param {{notice: string, onUser: (u: any) => void}} props */
+function SignIn({ notice, onUser }) {
+  const [token, setToken] = useState("");
+  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const submit = async (/** @type {Event} */ e) => {
+    e.preventDefault();
+    try { onUser(await sessionRequest("POST", { token: token.trim() })); } catch (err) { setError(/** @type {Error} */ (err)); }
+  };
+  return html`<main class="signin" id="main"><h1>Exeunt</h1>
+    ${notice && html`<p class="notice" role="status">${notice}</p>`}
+    <form onSubmit=${submit}><label>Token <input type="password" id="token" autocomplete="off" value=${token} onInput=${(/** @type {any} */ e) => setToken(e.target.value)} /></label>
+      <button class="primary" disabled=${!token.trim()}>Sign in</button></form>
+    <${Problem} error=${error} />
+    <p class="faint">On the server's machine, <code>exeunt console</code> opens a link that signs the administrator in.
+      For a token: <code>kubectl create token NAME</code>.</p></main>`;
+}
+
+/** @param {{user: any, hash: string[], signOut: () => Promise<void>}} props */
+function Shell({ user, hash, signOut }) {
+  const [namespace, setNamespace] = useState(sessionStorage.getItem("namespace") || "");
+  const [help, setHelp] = useState(false);
+  const search = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    const key = (/** @type {KeyboardEvent} */ e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(/** @type {HTMLElement} */ (e.target).tagName)) return;
+      if (e.key === "/") { e.preventDefault(); search.current.focus(); }
+      if (e.key === "?") setHelp(true);
+    };
+    document.addEventListener("keydown", key);
+    return () => document.removeEventListener("keydown", key);
+  }, []);
+  const choose = (/** @type {string} */ n) => { sessionStorage.setItem("namespace", n); setNamespace(n); };
+  const here = tabOf(hash[0]);
+  useEffect(() => { document.title = [hash[hash.length - 1] || "now", "Exeunt"].join(" · "); }, [hash]);
+  return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
+    <header class="bar"><a class="brand" href="#/now">Exeunt</a>
+      <nav aria-label="Pages">${tabs.map(([id, name]) => html`<a href=${"#/" + id} aria-current=${here === id ? "page" : undefined}>${name}</a>`)}</nav>
+      <${Search} input=${search} namespace=${namespace} />
+      <${Namespaces} value=${namespace} onChange=${choose} />
+      <span class="who"><span class="faint">${user.name}</span> <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts">?</button> <button type="button" class="small" onClick=${signOut}>Sign out</button></span></header>
+    <${Route} hash=${hash} namespace=${namespace} user=${user} />
+    ${help && html`<${Dialog} title="Keyboard" onClose=${() => setHelp(false)}><dl class="keys"><dt>/</dt><dd>search</dd><dt>j, k</dt><dd>next, previous row</dd><dt>Enter</dt><dd>open the row</dd><dt>?</dt><dd>this help</dd><dt>Esc</dt><dd>close</dd></dl>
+      <p class="actions"><button type="button" onClick=${() => setHelp(false)}>Close</button></p><//>`}`;
+}
+
+/** @param {string} page */
+const tabOf = (page) => /** @type {any} */ ({ "": "now", object: "objects", delete: "objects", why: "now" })[page] || page;
+
+/** @param {{hash: string[], namespace: string, user: any}} props */
+function Route({ hash, namespace, user }) {
+  const [page, a, b, c, d] = hash;
+  const ns = c === "-" ? "" : c;
+  switch (page) {
+    case "": case "now": return html`<${Now} />`;
+    case "objects": return a ? html`<${Objects} key=${a + b + namespace} group=${a} resource=${b} namespace=${namespace} />` : html`<${Kinds} namespace=${namespace} />`;
+    case "object": return html`<${ObjectPage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
+    case "delete": return html`<${DeletePage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
+    case "why": return html`<${Why} key=${a} uid=${a} />`;
+    case "archive": return a ? html`<${CascadePage} key=${a} id=${a} />` : html`<${Archive} />`;
+    case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} />`;
+    case "machines": return html`<${Machines} />`;
+    case "access": return html`<${Access} namespace=${namespace} user=${user} />`;
+    default: return html`<main id="main" tabindex="-1"><h1>There is no such page</h1><p><a href="#/now">Go to Now</a></p></main>`;
+  }
+}
+
+/** @param {{value: string, onChange: (n: string) => void}} props */
+function Namespaces({ value, onChange }) {
+  const list = useAnswer((signal) => get("/api/v1/namespaces?limit=500", { signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" }), 10000, []);
+  const names = ((list.data && list.data.items) || []).map((/** @type {any} */ n) => n.metadata.name);
+  if (value && !names.includes(value)) names.unshift(value);
+  return html`<select class="namespace" aria-label="Namespace" value=${value} onChange=${(/** @type {any} */ e) => onChange(e.target.value)}>
+    <option value="">All namespaces</option>${names.map((/** @type {string} */ n) => html`<option value=${n}>${n}</option>`)}</select>`;
+}
+
+/** The kinds that a search may mean, the best first. @param {string} text */
+async function matching(text) {
+  const word = text.split(/[/ ]/)[0].toLowerCase();
+  if (!word) return [];
+  const short = (/** @type {any} */ k) => Number(k.short.includes(word));
+  return (await kinds()).filter((k) => k.verbs.includes("list") && (short(k) || k.resource.startsWith(word) || k.singular.startsWith(word)))
+    .sort((x, y) => short(y) - short(x) || x.resource.length - y.resource.length).slice(0, 8);
+}
+
+/** Search goes to a kind ("deploy"), or to an object ("deploy/web"). @param {{input: any, namespace: string}} props */
+function Search({ input, namespace }) {
+  const [text, setText] = useState("");
+  const [found, setFound] = useState(/** @type {any[]} */ ([]));
+  const [wrong, setWrong] = useState("");
+  useEffect(() => {
+    let live = true;
+    matching(text).then((all) => { if (live) setFound(all); }, () => {});
+    return () => { live = false; };
+  }, [text]);
+  const name = text.split(/[/ ]/).slice(1).join("/");
+  const go = (/** @type {any} */ k) => {
+    if (!k) { setWrong("No kind begins with “" + text + "”. Try deploy/web."); return; }
+    location.hash = name ? `#/object/${k.group || "core"}/${k.resource}/${k.namespaced ? namespace || "default" : "-"}/${encodeURIComponent(name)}` : `#/objects/${k.group || "core"}/${k.resource}`;
+    setText(""); setWrong(""); input.current.blur();
+  };
+  return html`<form class="search" role="search" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); matching(text).then((all) => go(all[0]), (err) => setWrong(err.message)); }}>
+    <input ref=${input} type="search" aria-label="Search: a kind, or kind/name" placeholder="Search: deploy/web   (press /)" value=${text} onInput=${(/** @type {any} */ e) => { setText(e.target.value); setWrong(""); }} onKeyDown=${(/** @type {KeyboardEvent} */ e) => { if (e.key === "Escape") { setText(""); input.current.blur(); } }} />
+    ${wrong && html`<p class="hint" role="alert">${wrong}</p>`}
+    ${text && found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k)}><span class="kind">${k.kind}</span> ${name} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`}</form>`;
+}
+
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

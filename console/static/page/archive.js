@@ -1,0 +1,57 @@
+// @ts-check
+// Archive: cascades of the last day as units, and restoring them by a plan.
+
+import { html, useState, useAnswer, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, bytes, count } from "../view.js";
+import { get, ask, query } from "../api.js";
+
+export function Archive() {
+  const cascades = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/cascades?limit=500", { signal }), 3000, []);
+  const [text, setText] = useState("");
+  const items = ((cascades.data && cascades.data.items) || []).filter((/** @type {any} */ c) => c.status.removed > 0 && JSON.stringify([c.spec.root, c.spec.requestedBy]).includes(text));
+  return html`<${Page} title="Archive" sub="What was deleted, until it expires" actions=${html`<input type="search" aria-label="Filter" placeholder="Filter" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />`}>
+    <${Problem} error=${cascades.error} />
+    ${!cascades.data && !cascades.error && html`<${Loading} />`}
+    ${cascades.data && items.length === 0 && html`<p class="empty">Nothing was deleted during the last day.</p>`}
+    ${items.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Objects</th><th scope="col">Size</th><th scope="col">State</th></tr></thead>
+      <tbody>${items.map((/** @type {any} */ c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><a href=${"#/archive/" + encodeURIComponent(c.metadata.name)}><span class="kind">${c.spec.root.kind}</span> ${c.spec.root.name}</a>${c.spec.root.namespace && html`<span class="faint"> in ${c.spec.root.namespace}</span>`}</td>
+        <td>${c.spec.requestedBy}</td><td class="number">${c.status.removed.toLocaleString("en")}</td><td class="number">${bytes(c.status.bytes)}</td><td>${stateOf(c)}</td></tr>`)}</tbody></table>`}
+  <//>`;
+}
+
+/** @param {any} c */
+function stateOf(c) {
+  if (c.status.remaining > 0) return html`<${State} state="leaving" text=${c.status.remaining.toLocaleString("en") + " left to go"} />`;
+  if (c.status.restored >= c.status.removed) return html`<${State} state="back" text="restored" />`;
+  if (c.status.restored > 0) return html`<${State} state="back" text=${c.status.restored.toLocaleString("en") + " restored"} />`;
+  return html`<${State} state="gone" />`;
+}
+
+/** @param {{id: string}} props */
+export function CascadePage({ id }) {
+  const list = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/archivedobjects" + query({ fieldSelector: "spec.cascade=" + id, limit: 500 }), { signal }), 0, [id]);
+  const [result, setResult] = useState(/** @type {any} */ (null));
+  const items = (list.data && list.data.items) || [];
+  const root = items.find((/** @type {any} */ i) => i.spec.uid === id) || items[0];
+  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id, result]);
+  const run = async () => setResult(await ask("restores", "Restore", { cascade: id }));
+  const shown = result || plan.data;
+  return html`<${Page} title=${root ? html`<span class="kind">${root.spec.kind}</span> ${root.spec.name}, and what left with it` : "Archive"}
+    sub=${root && html`<${Age} at=${root.spec.removedAt} />, asked for by ${root.spec.requestedBy}`}>
+    <${Problem} error=${list.error} />
+    ${!list.data && !list.error && html`<${Loading} />`}
+    <${Panel} title=${result ? "Restored" : "Restore"} wide>
+      <${Problem} error=${plan.error} />
+      ${!shown && !plan.error && html`<${Loading} label="Working out the plan" />`}
+      ${shown && html`<p id="restore-result" role="status">${result
+        ? html`<${State} state="back" text=${`${count(result.created, "object")} restored`} />, ${result.skipped} skipped, ${result.failed} failed${result.complete ? "" : ". There is more: restore again"}`
+        : html`${count(shown.created, "object")} would come back, ${shown.skipped} would be skipped${shown.conflicts ? `, ${count(shown.conflicts, "name")} taken` : ""}.`}</p>
+        <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${!result && shown.created === 0} run=${run}>${result ? "Restore again" : `Restore ${count(shown.created, "object")}`}<//></p>
+        <${Command} text=${`exeunt restore --cascade ${id}`} />
+        <table><thead><tr><th scope="col">Object</th><th scope="col">${result ? "Result" : "Plan"}</th><th scope="col">Notes</th></tr></thead>
+          <tbody>${(shown.results || []).slice(0, 500).map((/** @type {any} */ r) => html`<tr><td><${Ref} object=${r} plain=${!result && r.outcome === "created"} /></td>
+            <td><${State} state=${r.outcome === "created" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td><td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}</td></tr>`)}</tbody></table>`}
+    <//>
+    ${list.data && html`<${Panel} title=${count(items.length, "archived object")} wide><table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col">Size</th></tr></thead>
+      <tbody>${items.map((/** @type {any} */ i) => html`<tr key=${i.metadata.name}><td><${Ref} object=${i.spec} plain /></td><td><${Age} at=${i.spec.removedAt} /></td><td>${i.spec.actor}</td><td class="number">${bytes(i.spec.size)}</td></tr>`)}</tbody></table><//>`}
+  <//>`;
+}

@@ -1,0 +1,158 @@
+// @ts-check
+// Now: what is leaving, what holds it, and what left during the last day.
+
+import { html, useState, useRef, useEffect, useAnswer, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
+import { get, post, ask, query } from "../api.js";
+import { Line, Timeline } from "../chart.js";
+import { createShop } from "../shop.js";
+
+const day = 24 * 3600 * 1000;
+
+export function Now() {
+  const cascades = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/cascades?limit=200", { signal }), 1000, []);
+  const items = (cascades.data && cascades.data.items) || [];
+  const running = items.filter((/** @type {any} */ c) => c.status.remaining > 0);
+  return html`<${Page} title="Now" sub=${cascades.data ? summary(running, items) : ""}>
+    <${Problem} error=${cascades.error} />
+    ${!cascades.data && !cascades.error && html`<${Loading} />`}
+    ${cascades.data && html`<${Panel} title="Leaving" wide>
+      ${running.length ? html`<${Running} cascades=${running} />` : html`<p class="empty">Nothing is being deleted.</p>`}
+    <//>`}
+    ${cascades.data && html`<${Panel} title="The last day" wide><${LastDay} cascades=${items} /><//>`}
+    <${Queues} />
+    <${Draining} />
+    ${cascades.data && items.length === 0 && html`<${Welcome} />`}
+  <//>`;
+}
+
+/** @param {any[]} running @param {any[]} items */
+function summary(running, items) {
+  const removed = items.reduce((n, c) => n + c.status.removed, 0);
+  const size = items.reduce((n, c) => n + (c.status.bytes || 0), 0);
+  return `${count(running.length, "cascade")} under way; ${count(removed, "object")} (${bytes(size)}) removed in the last day`;
+}
+
+/** @param {{cascades: any[]}} props */
+function Running({ cascades }) {
+  const rates = useRates(cascades);
+  return html`<table><thead><tr><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Since</th><th scope="col">Gone</th><th scope="col">Left</th><th scope="col">Progress</th><th scope="col">Per second</th><th scope="col">Held by</th></tr></thead>
+    <tbody>${cascades.map((c) => {
+      const { removed, remaining } = c.status;
+      return html`<tr key=${c.metadata.name} class="cascade"><td><${Ref} object=${c.spec.root} /></td><td>${c.spec.requestedBy}</td>
+        <td><${Age} at=${c.spec.startedAt} /></td><td class="number gone-count">${removed.toLocaleString("en")}</td><td class="number left-count">${remaining.toLocaleString("en")}</td>
+        <td><progress max=${removed + remaining} value=${removed} aria-label="objects gone"></progress></td>
+        <td class="number">${rates.get(c.metadata.name) || 0}</td><td><${Holder} cascade=${c} /></td></tr>`;
+    })}</tbody></table>`;
+}
+
+/** How many objects of each cascade went in the last second. @param {any[]} cascades */
+function useRates(cascades) {
+  const seen = useRef(/** @type {Map<string, {at: number, n: number, rate: number}>} */ (new Map()));
+  const out = new Map();
+  for (const c of cascades) {
+    const id = c.metadata.name, now = Date.now();
+    const last = seen.current.get(id);
+    if (!last) seen.current.set(id, { at: now, n: c.status.removed, rate: 0 });
+    else if (now - last.at > 900) seen.current.set(id, { at: now, n: c.status.removed, rate: Math.round(((c.status.removed - last.n) * 1000) / (now - last.at)) });
+    out.set(id, /** @type {any} */ (seen.current.get(id)).rate);
+  }
+  return out;
+}
+
+/** What holds a cascade: the first reason of its root that needs someone. @param {{cascade: any}} props */
+function Holder({ cascade }) {
+  const root = cascade.spec.root;
+  const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: root }, signal), 3000, [root.uid]);
+  if (!report.data) return html`<span class="faint">…</span>`;
+  const reason = first(report.data.reasons || []);
+  if (!reason) return html`<span class="faint">nothing</span>`;
+  return html`<a href=${"#/why/" + encodeURIComponent(root.uid)}><${State} state="held" text=${reason.message} /></a>`;
+}
+
+/** The first reason in the tree that people can act on. @param {any[]} reasons @returns {any} */
+export function first(reasons) {
+  for (const r of reasons) {
+    if (["Finalizer", "SpecFinalizer", "Guard", "CollectorPaused", "CollectorOff"].includes(r.type)) return r;
+    const below = first(r.children || []);
+    if (below) return below;
+  }
+  return reasons.find((r) => r.type === "GracePeriod" || (r.type === "Review" && /fail/.test(r.message)));
+}
+
+/** @param {{cascades: any[]}} props */
+function LastDay({ cascades }) {
+  const to = Date.now(), from = to - day, slot = day / 120;
+  /** @type {Map<number, number>} */
+  const slots = new Map();
+  for (const c of cascades) {
+    const at = new Date(c.spec.lastRemovedAt || c.spec.startedAt).getTime();
+    if (at < from || !c.status.removed) continue;
+    const key = from + Math.floor((at - from) / slot) * slot;
+    slots.set(key, (slots.get(key) || 0) + c.status.removed);
+  }
+  const bars = [...slots].map(([at, n]) => ({ at, n }));
+  const latest = cascades.filter((c) => c.status.removed > 0).slice(0, 8);
+  return html`<${Timeline} bars=${bars} from=${from} to=${to} />
+    ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Objects</th><th scope="col"></th></tr></thead>
+      <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
+        <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${"#/archive/" + encodeURIComponent(c.metadata.name)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
+}
+
+/** The four queues: what is due, what fails. Each keeps its last two minutes. */
+function Queues() {
+  const objects = useAnswer((signal) => get("/exeunt/gc", { signal }), 1000, []);
+  const registry = useAnswer((signal) => get("/exeunt/registry/gc", { signal }), 2000, []);
+  const [pausing, setPausing] = useState(false);
+  const gc = objects.data;
+  const r = registry.data;
+  const queues = [["Objects", gc], ["Manifests", r && r.manifests], ["Blobs", r && r.blobs], ["Bytes to remove", r && r.unlinks]].filter(([, q]) => q);
+  if (!gc && !r) return objects.error && /** @type {any} */ (objects.error).code !== 403 ? html`<${Problem} error=${objects.error} />` : null;
+  const actions = gc && (gc.paused
+    ? html`<${Act} run=${async () => { await post("/exeunt/gc/resume", undefined); objects.again(); }}>Resume<//>`
+    : html`<button type="button" onClick=${() => setPausing(true)}>Pause…</button>`);
+  return html`<${Panel} title="Reviews" actions=${actions} wide>
+    ${gc && gc.paused && html`<p class="notice" role="status"><${State} state="held" text="The collector is paused" />${gc.reason ? ": " + gc.reason : ""}. Deletes are accepted; nothing follows them until you resume.</p>`}
+    <div class="charts">${queues.map(([name, q]) => html`<${Queue} key=${name} name=${name} queue=${q} />`)}</div>
+    ${gc && gc.failures && html`<table><thead><tr><th scope="col">Failing review</th><th scope="col">Tries</th><th scope="col">Next</th><th scope="col">Error</th></tr></thead>
+      <tbody>${gc.failures.map((/** @type {any} */ f) => html`<tr><td>${f.kind} ${f.name}</td><td class="number">${f.attempts}</td><td><${Age} at=${f.next} /></td><td>${f.error}</td></tr>`)}</tbody></table>`}
+    ${pausing && html`<${Pause} onClose=${() => { setPausing(false); objects.again(); }} />`}
+  <//>`;
+}
+
+/** @param {{name: string, queue: any}} props */
+function Queue({ name, queue }) {
+  const values = useRef(/** @type {number[]} */ ([]));
+  useEffect(() => { values.current = [...values.current.slice(-119), queue.depth]; }, [queue]);
+  return html`<div class="queue"><${Line} label=${name} values=${[...values.current, queue.depth]} />
+    <p class="faint">${queue.overdue} due, ${queue.claimed} under review, ${queue.failing ? html`<${State} state="held" text=${queue.failing + " failing"} />` : "0 failing"}${queue.oldest && html`, oldest <${Age} at=${queue.oldest} suffix="" />`}</p></div>`;
+}
+
+/** @param {{onClose: () => void}} props */
+function Pause({ onClose }) {
+  const [reason, setReason] = useState("");
+  return html`<${Dialog} title="Pause the collector" onClose=${onClose}>
+    <p>Every replica stops collecting. Deletes are still accepted, and their cascades wait.</p>
+    <label>Reason <input value=${reason} onInput=${(/** @type {any} */ e) => setReason(e.target.value)} maxlength="1000" /></label>
+    <p class="actions"><${Act} kind="danger" disabled=${!reason.trim()} run=${async () => { await post("/exeunt/gc/pause" + query({ reason }), undefined); onClose(); }}>Pause<//>
+      <button type="button" onClick=${onClose}>Cancel</button></p><//>`;
+}
+
+function Draining() {
+  const nodes = useAnswer((signal) => get("/apis/mesh.exeunt.dev/v1alpha1/meshnodes?limit=500", { signal }), 3000, []);
+  const draining = ((nodes.data && nodes.data.items) || []).filter((/** @type {any} */ n) => n.status && n.status.phase === "Draining");
+  if (!draining.length) return null;
+  return html`<${Panel} title="Nodes draining"><table><tbody>${draining.map((/** @type {any} */ n) => html`<tr><td><a href="#/machines">${n.metadata.name}</a></td>
+    <td>deadline <${Age} at=${n.status.drainDeadline} /></td></tr>`)}</tbody></table><//>`;
+}
+
+/** A fresh server: what to do first. */
+function Welcome() {
+  return html`<${Panel} title="Nothing has been deleted yet" wide>
+    <p>These three commands make something to look at:</p>
+    <pre>kubectl create configmap parent
+kubectl create deployment web --image=nginx --replicas=2
+kubectl create namespace shop</pre>
+    <p>Or let the page make an example: a shop with a deployment, its pods, a configuration and a lock that holds it.</p>
+    <${Act} id="create-shop" kind="primary" run=${async () => { await createShop(); location.hash = "#/object/apps/deployments/shop/web"; }}>Create the example shop<//>
+  <//>`;
+}

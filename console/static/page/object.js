@@ -1,0 +1,166 @@
+// @ts-check
+// One object: its summary, what owns it and what it owns, its Events, its YAML.
+
+import { html, useState, useEffect, useAnswer, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, actionState, count } from "../view.js";
+import { get, ask, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
+import { Graph } from "../graph.js";
+import { yaml } from "../yaml.js";
+
+/** The object, kept up to date by a watch of its name.
+ * @param {any} kind @param {string} namespace @param {string} name */
+export function useObject(kind, namespace, name) {
+  const [state, setState] = useState(/** @type {{object?: any, gone?: boolean, error?: Error}} */ ({}));
+  useEffect(() => {
+    if (!kind) return;
+    const stop = new AbortController();
+    const { signal } = stop;
+    setState({});
+    const run = async () => {
+      while (!signal.aborted) {
+        try {
+          const object = await get(pathOf(kind, namespace, name), { signal });
+          setState({ object });
+          const path = pathOf(kind, namespace) + query({ watch: "true", fieldSelector: "metadata.name=" + name, resourceVersion: object.metadata.resourceVersion, timeoutSeconds: 300 });
+          for await (const event of watch(path, { signal })) {
+            if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
+            setState({ object: event.object, gone: event.type === "DELETED" });
+          }
+        } catch (err) {
+          if (signal.aborted) return;
+          const code = /** @type {any} */ (err).code;
+          setState((s) => (code === 404 ? { object: s.object, gone: true } : { ...s, error: /** @type {Error} */ (err) }));
+          if (code === 403) return;
+          await pause(2000, signal);
+        }
+      }
+    };
+    run();
+    return () => stop.abort();
+  }, [kind && kind.group + kind.resource, namespace, name]);
+  return state;
+}
+
+/** @param {string} group @param {string} resource */
+export function useKind(group, resource) {
+  const all = useKinds();
+  const kind = (all.data || []).find((k) => k.resource === resource && k.group === (group === "core" ? "" : group));
+  return { kind, error: all.error, unknown: !!all.data && !kind };
+}
+
+/** @param {{group: string, resource: string, namespace: string, name: string}} props */
+export function ObjectPage({ group, resource, namespace, name }) {
+  const { kind, error, unknown } = useKind(group, resource);
+  const { object, gone, error: failed } = useObject(kind, namespace, name);
+  if (unknown) return html`<${Page} title=${name}><p class="empty">The server does not serve ${resource}.</p><//>`;
+  if (!object || !kind) {
+    return html`<${Page} title=${name}><${Problem} error=${error || failed} />
+      ${gone && kind ? html`<${NotThere} kind=${kind} namespace=${namespace} name=${name} />` : !failed && html`<${Loading} />`}<//>`;
+  }
+  const m = object.metadata;
+  const ref = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: m.namespace, name: m.name, uid: m.uid };
+  const place = `${group}/${resource}/${encodeURIComponent(namespace || "-")}/${encodeURIComponent(name)}`;
+  const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
+  return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
+    actions=${html`${gone ? html`<a class="button" href="#/archive">Archive</a>` : html`
+      ${m.deletionTimestamp && html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a>`}
+      <a class="button danger" href=${"#/delete/" + place}>Delete…</a>`}`}>
+    <${Problem} error=${failed} />
+    <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
+    <${Events} object=${object} kind=${kind} />
+    <${Panel} title="YAML" wide><${Yaml} object=${object} kind=${kind} /><//>
+  <//>`;
+}
+
+/** @param {any} m @param {boolean} [gone] */
+function stateText(m, gone) {
+  if (gone) return "gone";
+  if (!m.deletionTimestamp) return "live";
+  const left = new Date(m.deletionTimestamp).getTime() - Date.now();
+  return (m.finalizers || []).length ? "deleting, held by " + count(m.finalizers.length, "finalizer") : left > 0 ? `deleting, ${Math.ceil(left / 1000)} s of grace left` : "deleting";
+}
+
+/** @param {{kind: any, namespace: string, name: string}} props */
+function NotThere({ kind, namespace, name }) {
+  return html`<p class="empty">${kind.kind} ${name}${namespace && namespace !== "-" ? " in " + namespace : ""} does not exist. If it was deleted during the last day, it is in the <a href="#/archive">archive</a>.</p>`;
+}
+
+/** @param {{object: any}} props */
+function Summary({ object }) {
+  const m = object.metadata;
+  const row = (/** @type {string} */ name, /** @type {any} */ value) => value && html`<tr><th scope="row">${name}</th><td>${value}</td></tr>`;
+  const pairs = (/** @type {any} */ o) => o && Object.keys(o).length > 0 && Object.entries(o).map(([k, v]) => html`<code class="pair">${k}=${v}</code> `);
+  const conditions = (object.status && object.status.conditions) || [];
+  return html`<${Panel} title="Summary"><table class="facts"><tbody>
+    ${row("Created", html`<${Age} at=${m.creationTimestamp} />`)}
+    ${row("Deleted", m.deletionTimestamp && html`<${Age} at=${m.deletionTimestamp} />${m.deletionGracePeriodSeconds ? `, grace ${m.deletionGracePeriodSeconds} s` : ""}`)}
+    ${row("Finalizers", (m.finalizers || []).length > 0 && m.finalizers.map((/** @type {string} */ f) => html`<div><${State} state=${m.deletionTimestamp ? "held" : "stays"} text=${f} /></div>`))}
+    ${row("Owners", (m.ownerReferences || []).length > 0 && m.ownerReferences.map((/** @type {any} */ o) => html`<div><${Ref} object=${{ ...o, namespace: m.namespace }} />${o.controller ? " (controller)" : ""}${o.blockOwnerDeletion ? " (blocks its deletion)" : ""}</div>`))}
+    ${row("Labels", pairs(m.labels))}
+    ${row("Annotations", pairs(Object.fromEntries(Object.entries(m.annotations || {}).filter(([k]) => !k.includes("last-applied-configuration")))))}
+    ${conditions.map((/** @type {any} */ c) => row(c.type, html`${c.status}${c.message ? ": " + c.message : ""}`))}
+    ${row("UID", html`<code>${m.uid}</code>`)}
+    ${row("Version", html`<code>${m.resourceVersion}</code>${m.generation ? `, generation ${m.generation}` : ""}`)}
+  </tbody></table><//>`;
+}
+
+/** The graph around an object: owners upwards, and downwards all that a delete would touch.
+ * @param {any} object @param {any} reference @param {AbortSignal} signal */
+export async function neighbourhood(object, reference, signal) {
+  const preview = await ask("deletionpreviews", "DeletionPreview", { object: reference, limit: 2000 }, signal);
+  const all = await kinds();
+  const linkTo = (/** @type {any} */ r) => {
+    const group = r.apiVersion && r.apiVersion.includes("/") ? r.apiVersion.split("/")[0] : "";
+    const k = all.find((k) => k.kind === r.kind && k.group === group);
+    return k && objectLink(k, r.namespace, r.name);
+  };
+  const nodes = [], edges = [];
+  for (const o of object.metadata.ownerReferences || []) {
+    nodes.push({ id: o.uid, label: o.name, kind: o.kind, state: "live", href: linkTo({ ...o, namespace: object.metadata.namespace }) });
+    edges.push({ from: o.uid, to: object.metadata.uid, blocking: o.blockOwnerDeletion });
+  }
+  const deleting = !!object.metadata.deletionTimestamp;
+  for (const item of preview.items || []) {
+    const focus = item.uid === object.metadata.uid;
+    const state = focus && !deleting && !(item.finalizers || []).length ? "live" : item.action === "Block" ? "held" : deleting && item.action !== "Keep" && item.action !== "Orphan" ? "leaving" : item.action === "Keep" ? "stays" : "live";
+    nodes.push({ id: item.uid, label: item.name, kind: item.kind, state, note: item.reason, href: focus ? undefined : linkTo(item), focus });
+    if (item.owner) edges.push({ from: item.owner, to: item.uid, blocking: item.action === "Block" });
+  }
+  return { nodes, edges, preview };
+}
+
+/** @param {{object: any, reference: any, gone?: boolean}} props */
+export function Ownership({ object, reference, gone }) {
+  const graph = useAnswer((signal) => neighbourhood(object, reference, signal), gone ? 0 : 2000, [object.metadata.uid, object.metadata.resourceVersion, gone]);
+  if (gone) return html`<${Panel} title="Ownership"><p class="empty"><${State} state="gone" /> It was removed.</p><//>`;
+  const total = graph.data && graph.data.preview.total;
+  return html`<${Panel} title="Ownership" wide>
+    <${Problem} error=${graph.error} />
+    ${!graph.data && !graph.error && html`<${Loading} />`}
+    ${graph.data && html`<${Graph} nodes=${graph.data.nodes} edges=${graph.data.edges} label=${`Owners and dependents of ${reference.kind} ${reference.name}`} />
+      <p class="faint">${total > graph.data.nodes.length ? `The first ${graph.data.nodes.length} of ${count(total, "object")}. ` : ""}Owners are on the left; a thick line blocks its owner's deletion.</p>`}
+  <//>`;
+}
+
+/** @param {{object: any, kind: any}} props */
+function Events({ object, kind }) {
+  const namespace = object.metadata.namespace || (kind.kind === "Namespace" ? object.metadata.name : "default");
+  const events = useAnswer((signal) => get(`/api/v1/namespaces/${encodeURIComponent(namespace)}/events` + query({ fieldSelector: "involvedObject.uid=" + object.metadata.uid, limit: 100 }), { signal }), 3000, [object.metadata.uid]);
+  const items = ((events.data && events.data.items) || []).sort((/** @type {any} */ a, /** @type {any} */ b) => time(b).localeCompare(time(a)));
+  return html`<${Panel} title="Events" wide><${Problem} error=${events.error} />
+    ${items.length ? html`<table><thead><tr><th scope="col">Last seen</th><th scope="col">Type</th><th scope="col">Reason</th><th scope="col">Message</th></tr></thead>
+      <tbody>${items.map((/** @type {any} */ e) => html`<tr key=${e.metadata.uid}><td><${Age} at=${time(e)} /></td><td>${e.type === "Warning" ? html`<${State} state="held" text="Warning" />` : e.type}</td><td>${e.reason}</td><td>${e.message}</td></tr>`)}</tbody></table>`
+      : events.data && html`<p class="empty">No Events in the last hour.</p>`}<//>`;
+}
+
+/** @param {any} e */
+const time = (e) => e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp || "";
+
+/** @param {{object: any, kind: any}} props */
+function Yaml({ object, kind }) {
+  const [fields, setFields] = useState(false);
+  const shown = { apiVersion: apiVersion(kind), kind: kind.kind, ...object, metadata: { ...object.metadata } };
+  if (!fields) delete shown.metadata.managedFields;
+  if (kind.kind === "Secret" && shown.data) shown.data = Object.fromEntries(Object.keys(shown.data).map((k) => [k, "(hidden)"]));
+  return html`<label class="inline"><input type="checkbox" checked=${fields} onChange=${() => setFields(!fields)} /> managed fields</label>
+    <pre class="yaml" tabindex="0">${yaml(shown)}</pre>`;
+}

@@ -1,0 +1,216 @@
+// @ts-check
+// Objects: every kind, its table with the server's columns, kept up to date by a watch.
+
+import { html, useState, useEffect, useRef, useAnswer, useKinds, useSelection, Page, Problem, Loading, VirtualTable, State, Age, objectLink, count } from "../view.js";
+import { get, watch, pause, pathOf, query, Failure } from "../api.js";
+
+const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const pageSize = 250;
+/** The most rows that the page keeps. Beyond it, a filter is the better way. */
+const mostRows = 20000;
+
+/** @param {{namespace: string}} props */
+export function Kinds({ namespace }) {
+  const all = useKinds();
+  const [filter, setFilter] = useState("");
+  const shown = (all.data || []).filter((k) => (k.resource + k.group + k.kind).toLowerCase().includes(filter.toLowerCase()));
+  const counts = useCounts(shown, namespace);
+  return html`<${Page} title="Objects" sub=${namespace ? "in namespace " + namespace : "in all namespaces"}
+    actions=${html`<input type="search" aria-label="Filter kinds" placeholder="Filter kinds" value=${filter} onInput=${(/** @type {any} */ e) => setFilter(e.target.value)} />`}>
+    <${Problem} error=${all.error} />
+    ${!all.data && !all.error && html`<${Loading} />`}
+    <ul class="kinds">${shown.map((k) => html`<li key=${k.resource + k.group}><a href=${`#/objects/${k.group || "core"}/${k.resource}`}>
+      <span class="name">${k.kind}</span><span class="faint">${k.group || "core"}</span><span class="number">${counts.get(k.group + "/" + k.resource) ?? ""}</span></a></li>`)}</ul>
+  <//>`;
+}
+
+/** How many objects of each kind there are: one small request a kind, a few at a time.
+ * @param {any[]} kinds @param {string} namespace */
+function useCounts(kinds, namespace) {
+  const [counts, setCounts] = useState(/** @type {Map<string, string>} */ (new Map()));
+  const names = kinds.map((k) => k.group + "/" + k.resource).join();
+  useEffect(() => {
+    const stop = new AbortController();
+    const queue = [...kinds];
+    const work = async () => {
+      for (let k = queue.shift(); k && !stop.signal.aborted; k = queue.shift()) {
+        const key = k.group + "/" + k.resource;
+        try {
+          const list = await get(pathOf(k, namespace) + "?limit=1", { signal: stop.signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" });
+          const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
+          const more = list.metadata.continue && !list.metadata.remainingItemCount;
+          setCounts((c) => new Map(c).set(key, more ? "1+" : n.toLocaleString("en")));
+        } catch { /* a kind that this person may not list has no number */ }
+      }
+    };
+    for (let i = 0; i < 4; i++) work();
+    return () => stop.abort();
+  }, [names, namespace]);
+  return counts;
+}
+
+/**
+ * Rows by namespace and name, as the server lists them.
+ * @typedef {{columns: any[], rows: any[], more: string, error?: Error, version: string, loading: boolean, hidden: number}} Rows
+ */
+
+/** @param {any} row */
+const key = (row) => (row.object.metadata.namespace || "") + "\u0000" + row.object.metadata.name;
+
+/** Put a changed row where it belongs. It is pure. @param {Rows} s @param {string} type @param {any[]} changed @returns {Rows} */
+export function apply(s, type, changed) {
+  let rows = s.rows;
+  for (const row of changed) {
+    const k = key(row);
+    let lo = 0, hi = rows.length;
+    while (lo < hi) { const mid = (lo + hi) >> 1; if (key(rows[mid]) < k) lo = mid + 1; else hi = mid; }
+    const there = lo < rows.length && key(rows[lo]) === k;
+    if (type === "DELETED") { if (there) rows = [...rows.slice(0, lo), ...rows.slice(lo + 1)]; }
+    else if (there) { rows = [...rows]; rows[lo] = row; }
+    else if (lo < rows.length || !s.more) rows = [...rows.slice(0, lo), row, ...rows.slice(lo)];
+  }
+  return rows === s.rows ? s : { ...s, rows };
+}
+
+/** @param {any} kind @param {string} namespace @param {string} labelSelector */
+function useRows(kind, namespace, labelSelector) {
+  const [state, setState] = useState(/** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true, hidden: 0 }));
+  const loadMore = useRef(() => {});
+  useEffect(() => {
+    if (!kind) return;
+    const stop = new AbortController();
+    const { signal } = stop;
+    const base = pathOf(kind, namespace);
+    let current = /** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true, hidden: 0 });
+    let frame = 0;
+    // Many events may come in one frame: the page draws once.
+    const set = (/** @type {Rows} */ next) => {
+      current = next;
+      if (!frame) frame = requestAnimationFrame(() => { frame = 0; setState(current); });
+    };
+    const load = async (/** @type {string} */ more) => {
+      const list = await get(base + query({ limit: pageSize, continue: more, labelSelector, includeObject: "Metadata" }), { signal, accept: asTable });
+      const columns = list.columnDefinitions && list.columnDefinitions.length ? list.columnDefinitions : current.columns;
+      const rows = more ? [...current.rows, ...(list.rows || [])] : list.rows || [];
+      set({ columns, rows, more: list.metadata.continue || "", version: current.version || list.metadata.resourceVersion, loading: false, hidden: 0 });
+    };
+    let busy = false;
+    loadMore.current = async () => {
+      if (busy || !current.more || current.rows.length >= mostRows) return;
+      busy = true;
+      try { await load(current.more); } catch (err) { if (!signal.aborted) set({ ...current, error: /** @type {Error} */ (err) }); }
+      busy = false;
+    };
+    const run = async () => {
+      while (!signal.aborted) {
+        try {
+          current = { ...current, version: "" };
+          await load("");
+          for await (const event of watch(base + query({ watch: "true", resourceVersion: current.version, labelSelector, includeObject: "Metadata", allowWatchBookmarks: "true", timeoutSeconds: 300 }), { signal, accept: asTable })) {
+            if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
+            if (event.type !== "BOOKMARK") set(apply(current, event.type, event.object.rows || []));
+          }
+        } catch (err) {
+          if (signal.aborted) return;
+          if (/** @type {any} */ (err).code !== 410) set({ ...current, error: /** @type {Error} */ (err), loading: false });
+          if (/** @type {any} */ (err).code === 403) return;
+          await pause(2000, signal);
+        }
+      }
+    };
+    run();
+    return () => { stop.abort(); cancelAnimationFrame(frame); };
+  }, [kind && kind.group + kind.resource, namespace, labelSelector]);
+  return { ...state, loadMore: () => loadMore.current() };
+}
+
+/** @param {{group: string, resource: string, namespace: string}} props */
+export function Objects({ group, resource, namespace }) {
+  const all = useKinds();
+  const kind = (all.data || []).find((k) => k.resource === resource && k.group === (group === "core" ? "" : group));
+  const [text, setText] = useState("");
+  const [labels, setLabels] = useState("");
+  const [only, setOnly] = useState("all");
+  const rows = useRows(kind, namespace, labels);
+  const dangling = useDangling(rows.rows, only === "dangling");
+  const shown = rows.rows.filter((r) => matches(r, text, only, dangling));
+  const selected = useSelection(shown.length, (i) => open(shown[i], kind));
+  useEffect(() => { if ((only !== "all" || text) && rows.more) rows.loadMore(); }, [only, text, rows.rows.length]);
+  if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
+  if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
+  const columns = rows.columns.filter((c) => c.priority === 0);
+  const indexes = rows.columns.map((c, i) => (c.priority === 0 ? i : -1)).filter((i) => i >= 0);
+  const heads = [...(kind.namespaced && !namespace ? ["Namespace"] : []), ...columns.map((c) => c.name), "State"];
+  return html`<${Page} title=${kind.kind} sub=${`${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
+    <input type="search" aria-label="Filter by name" placeholder="Filter by name" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
+    <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
+    <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
+      <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
+    <${Problem} error=${rows.error} />
+    ${rows.loading && !rows.error && html`<${Loading} />`}
+    ${!rows.loading && shown.length === 0 && html`<p class="empty">${rows.rows.length ? "Nothing matches the filter." : "There are none."}</p>`}
+    ${shown.length > 0 && html`<${VirtualTable} label=${kind.kind} columns=${heads} rows=${shown} selected=${selected} onEnd=${rows.loadMore} row=${(/** @type {any} */ r, /** @type {number} */ i) => {
+      const m = r.object.metadata;
+      return html`<tr key=${m.uid} class=${i === selected ? "selected" : ""} aria-rowindex=${i + 1}>
+        ${kind.namespaced && !namespace && html`<td>${m.namespace}</td>`}
+        ${indexes.map((c, j) => html`<td>${j === 0 ? html`<a href=${objectLink(kind, m.namespace, m.name)}>${String(r.cells[c])}</a>` : cell(r.cells[c], rows.columns[c])}</td>`)}
+        <td>${m.deletionTimestamp ? html`<${State} state=${(m.finalizers || []).length ? "held" : "leaving"} text=${(m.finalizers || []).length ? "deleting, held" : "deleting"} />` : html`<${State} state="live" />`}</td></tr>`;
+    }} />`}
+    ${rows.rows.length >= mostRows && html`<p class="notice">The page shows the first ${mostRows.toLocaleString("en")}. Choose a namespace or labels to see others.</p>`}
+  <//>`;
+}
+
+/** @param {any} row @param {any} kind */
+function open(row, kind) { location.hash = objectLink(kind, row.object.metadata.namespace, row.object.metadata.name); }
+
+/** @param {any} value @param {any} column */
+function cell(value, column) {
+  if (value === null || value === undefined) return "";
+  if (column.type === "date") return html`<${Age} at=${value} suffix="" />`;
+  return String(value);
+}
+
+/** @param {any} row @param {string} text @param {string} only @param {Set<string>} dangling */
+function matches(row, text, only, dangling) {
+  const m = row.object.metadata;
+  if (text && !m.name.includes(text) && !(m.namespace || "").includes(text)) return false;
+  if (only === "deleting") return !!m.deletionTimestamp;
+  if (only === "orphans") return !(m.ownerReferences || []).length;
+  if (only === "dangling") return dangling.has(m.uid);
+  return true;
+}
+
+/** The rows whose owner does not exist. Each owner is asked for once.
+ * @param {any[]} rows @param {boolean} on @returns {Set<string>} */
+function useDangling(rows, on) {
+  const [found, setFound] = useState(/** @type {Set<string>} */ (new Set()));
+  const known = useRef(/** @type {Map<string, Promise<boolean>>} */ (new Map()));
+  useEffect(() => {
+    if (!on) return;
+    const stop = new AbortController();
+    const work = async () => {
+      for (const r of rows) for (const o of r.object.metadata.ownerReferences || []) {
+        if (stop.signal.aborted) return;
+        let missing = known.current.get(o.uid);
+        if (!missing) known.current.set(o.uid, missing = absent(o, r.object.metadata.namespace, stop.signal));
+        if (await missing) setFound((f) => (f.has(r.object.metadata.uid) ? f : new Set(f).add(r.object.metadata.uid)));
+      }
+    };
+    work().catch(() => {});
+    return () => stop.abort();
+  }, [rows, on]);
+  return found;
+}
+
+/** @param {any} owner @param {string} namespace @param {AbortSignal} signal */
+async function absent(owner, namespace, signal) {
+  const { kindOf } = await import("../api.js");
+  const kind = await kindOf(owner.apiVersion, owner.kind);
+  if (!kind) return true;
+  try {
+    const found = await get(pathOf(kind, namespace, owner.name), { signal, accept: "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io" });
+    return found.metadata.uid !== owner.uid;
+  } catch (err) {
+    return /** @type {any} */ (err).code === 404;
+  }
+}

@@ -1,0 +1,65 @@
+// @ts-check
+// Why: the tree of reasons that keep an object, with their remedies.
+
+import { html, useState, useRef, useAnswer, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command } from "../view.js";
+import { ask, send, kindOf, pathOf } from "../api.js";
+
+/** @param {{uid: string}} props */
+export function Why({ uid }) {
+  const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: { uid } }, signal), 1500, [uid]);
+  const s = report.data;
+  const known = useRef(/** @type {any} */ ({})); // what is gone has no name in the report
+  if (s && s.object.name) known.current = s.object;
+  if (!s) return html`<${Page} title="Why"><${Problem} error=${report.error} />${!report.error && html`<${Loading} />`}<//>`;
+  const o = s.object.name ? s.object : known.current;
+  const named = html`<span class="kind">${o.kind || "The object"}</span> ${o.name || ""}`;
+  return html`<${Page} title=${s.exists ? html`Why is ${named} still here?` : html`${named} is gone`}
+    sub=${html`<${State} state=${s.state === "DELETING" ? "leaving" : s.exists ? "live" : "gone"} text=${s.exists ? s.state.toLowerCase() : "gone"} />${s.remaining ? ` · ${s.remaining.toLocaleString("en")} to go first` : ""}`}
+    actions=${s.exists ? html`<${Ref} object=${o} />` : html`<a class="button" href=${"#/archive/" + encodeURIComponent(uid)}>Look or restore</a>`}>
+    <${Problem} error=${report.error} />
+    ${(s.reasons || []).length === 0 && html`<p class="empty">${s.exists ? "Nothing holds it." : "It is gone."}</p>`}
+    <${Panel} title="Reasons" wide><${Tree} reasons=${s.reasons || []} about=${o} again=${report.again} />
+      ${s.truncated && html`<p class="faint">There are more reasons than are shown.</p>`}<//>
+  <//>`;
+}
+
+/** @param {{reasons: any[], about: any, again: () => void}} props */
+function Tree({ reasons, about, again }) {
+  if (!reasons.length) return null;
+  return html`<ul class="tree">${reasons.map((r) => html`<li><div class="reason"><strong>${r.type}</strong> ${r.object ? html`<${Ref} object=${r.object} />: ` : ""}${r.message}${r.since && html` <span class="faint">since <${Age} at=${r.since} suffix="" /></span>`}</div>
+    <${Remedy} reason=${r} about=${r.object || about} again=${again} />
+    <${Tree} reasons=${r.children || []} about=${r.object || about} again=${again} /></li>`)}</ul>`;
+}
+
+/** @param {{reason: any, about: any, again: () => void}} props */
+function Remedy({ reason, about, again }) {
+  const [open, setOpen] = useState(false);
+  const close = () => { setOpen(false); again(); };
+  const finalizer = (reason.type === "Finalizer" || reason.type === "SpecFinalizer") && (/finalizer (\S+)/.exec(reason.message) || [])[1];
+  return html`${finalizer && html`<button type="button" class="small danger" onClick=${() => setOpen(true)}>Remove this finalizer…</button>`}
+    ${reason.type === "Guard" && html`<${Act} kind="small danger" run=${() => confirm(reason, about).then(again)}>Confirm this cascade<//>`}
+    ${reason.resolve && html`<p class="faint resolve">${reason.resolve}</p>`}
+    ${open && html`<${RemoveFinalizer} object=${about} finalizer=${finalizer} onClose=${close} />`}`;
+}
+
+/** Confirm with the number that the reason names: if more would go by now, the guard holds again.
+ * @param {any} reason @param {any} about */
+async function confirm(reason, about) {
+  const n = (/confirm-cascade=(\d+)/.exec(reason.resolve) || [])[1];
+  const kind = await kindOf(about.apiVersion, about.kind);
+  if (!n || !kind) throw new Error("The server does not say how many objects would go. Use the command.");
+  await send("PATCH", pathOf(kind, about.namespace, about.name), { type: "application/merge-patch+json",
+    body: { metadata: { uid: about.uid, annotations: { "lifecycle.exeunt.dev/confirm-cascade": n } } } });
+}
+
+/** @param {{object: any, finalizer: string, onClose: () => void}} props */
+function RemoveFinalizer({ object, finalizer, onClose }) {
+  const [reason, setReason] = useState("");
+  const run = async () => { await ask("finalizerremovals", "FinalizerRemoval", { object, finalizer, reason }); onClose(); };
+  const where = object.namespace ? ` -n ${object.namespace}` : "";
+  return html`<${Dialog} title="Remove a finalizer by force" onClose=${onClose}>
+    <p>The controller that set <code>${finalizer}</code> on ${object.kind} ${object.name} has not removed it. What it should clean up stays behind if you remove it here.</p>
+    <label>Reason, kept in an Event <input id="reason" value=${reason} onInput=${(/** @type {any} */ e) => setReason(e.target.value)} /></label>
+    <${Command} text=${`exeunt finalizer remove ${object.kind.toLowerCase()}/${object.name}${where} ${finalizer} --reason "${reason.replace(/["$`\\]/g, "\\$&")}"`} />
+    <p class="actions"><${Act} id="remove-finalizer" kind="danger" disabled=${!reason.trim()} run=${run}>Remove<//> <button type="button" onClick=${onClose}>Cancel</button></p><//>`;
+}

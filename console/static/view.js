@@ -1,0 +1,233 @@
+// @ts-check
+// What every page uses: the view library, small components, and hooks that keep a
+// page up to date.
+
+import { html, render, useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect } from "./vendor/htm-preact.js";
+import { kindOf, kinds } from "./api.js";
+
+export { html, render, useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect };
+
+/** Run a question now and then every so often, while the page is visible. The last
+ * answer stays while the next one is on its way.
+ * @template T
+ * @param {(signal: AbortSignal) => Promise<T>} question @param {number} every milliseconds; 0: once @param {any[]} deps
+ * @returns {{data: T | undefined, error: Error | undefined, again: () => void}} */
+export function useAnswer(question, every, deps) {
+  const [state, setState] = useState(/** @type {{data?: T, error?: Error}} */ ({}));
+  const again = useRef(() => {});
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    let running = false;
+    const run = async () => {
+      clearTimeout(timer);
+      if (running) return;
+      running = true;
+      try {
+        const data = await question(stop.signal);
+        if (!stop.signal.aborted) setState({ data });
+      } catch (err) {
+        if (!stop.signal.aborted) setState((s) => ({ data: s.data, error: /** @type {Error} */ (err) }));
+      }
+      running = false;
+      if (every && !stop.signal.aborted && !document.hidden) timer = setTimeout(run, every);
+    };
+    const shown = () => { if (!document.hidden && every) run(); };
+    document.addEventListener("visibilitychange", shown);
+    again.current = run;
+    setState({});
+    run();
+    return () => { stop.abort(); clearTimeout(timer); document.removeEventListener("visibilitychange", shown); };
+  }, deps);
+  return { data: state.data, error: state.error, again: () => again.current() };
+}
+
+/** The current time, renewed every second. */
+export function useNow() {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) setNow(Date.now()); }, 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+/** A duration as people say it: 5s, 3m, 2h, 4d. @param {number} ms */
+export function duration(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 120) return s + "s";
+  if (s < 2 * 3600) return Math.floor(s / 60) + "m";
+  if (s < 2 * 86400) return Math.floor(s / 3600) + "h";
+  return Math.floor(s / 86400) + "d";
+}
+
+/** @param {{at?: string | null, suffix?: string}} props */
+export function Age({ at, suffix }) {
+  const now = useNow();
+  if (!at) return html`<span class="faint">–</span>`;
+  const time = new Date(at).getTime();
+  const text = time > now ? "in " + duration(time - now) : duration(now - time) + (suffix === undefined ? " ago" : suffix);
+  return html`<time dateTime=${at} title=${new Date(at).toLocaleString()}>${text}</time>`;
+}
+
+/** @param {number} n */
+export function bytes(n) {
+  if (n === undefined || n === null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  while (n >= 1024 && i < units.length - 1) { n /= 1024; i++; }
+  return (i === 0 ? n : n.toFixed(n < 10 ? 1 : 0)) + " " + units[i];
+}
+
+/** @param {number} n @param {string} one @param {string} [many] */
+export function count(n, one, many) { return n.toLocaleString("en") + " " + (n === 1 ? one : many || one + "s"); }
+
+/** A state, with its sign and its word: never colour alone.
+ * @param {{state: "live"|"leaving"|"held"|"gone"|"back"|"stays", text?: string}} props */
+export function State({ state, text }) {
+  const sign = { live: "●", leaving: "↘", held: "■", gone: "∅", back: "↩", stays: "◆" }[state];
+  return html`<span class=${"state " + state}><span aria-hidden="true">${sign}</span> ${text || state}</span>`;
+}
+
+/** The state that an action of a preview means. @param {string} action */
+export function actionState(action) {
+  return /** @type {any} */ ({ Delete: "leaving", Wait: "leaving", Block: "held", Keep: "stays", Orphan: "stays" })[action] || "live";
+}
+
+/** @param {{error?: Error}} props */
+export function Problem({ error }) {
+  if (!error) return null;
+  const denied = /** @type {any} */ (error).code === 403;
+  return html`<p class="problem" role="alert"><strong>${denied ? "You may not do this." : "This did not work."}</strong> ${error.message}</p>`;
+}
+
+/** @param {{label?: string}} props */
+export function Loading({ label }) { return html`<p class="faint loading" role="status">${label || "Loading"}…</p>`; }
+
+/** A page: its heading, its actions, its content.
+ * @param {{title: any, actions?: any, children?: any, sub?: any}} props */
+export function Page({ title, actions, children, sub }) {
+  return html`<main id="main" tabindex="-1">
+    <header class="page"><div><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>${actions && html`<div class="actions">${actions}</div>`}</header>
+    ${children}
+  </main>`;
+}
+
+/** A section with a heading. @param {{title: any, actions?: any, children?: any, wide?: boolean}} props */
+export function Panel({ title, actions, children, wide }) {
+  return html`<section class=${"panel" + (wide ? " wide" : "")}>
+    <header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>${children}</section>`;
+}
+
+/** Where an object's page is. @param {{group: string, version: string, resource: string}} k @param {string} [ns] @param {string} [name] */
+export function objectLink(k, ns, name) {
+  return `#/object/${k.group || "core"}/${k.resource}/${encodeURIComponent(ns || "-")}/${encodeURIComponent(name || "")}`;
+}
+
+/** A reference to an object, as a link to its page.
+ * @param {{object: {apiVersion?: string, kind?: string, namespace?: string, name?: string}, plain?: boolean}} props */
+export function Ref({ object: o, plain }) {
+  const [href, setHref] = useState("");
+  useEffect(() => {
+    let live = true;
+    if (!plain && o.kind && o.name) kindOf(o.apiVersion || "v1", o.kind).then((k) => { if (live && k) setHref(objectLink(k, o.namespace, o.name)); }).catch(() => {});
+    return () => { live = false; };
+  }, [o.apiVersion, o.kind, o.namespace, o.name, plain]);
+  const text = html`<span class="kind">${o.kind}</span> <span class="name">${o.name}</span>${o.namespace && html`<span class="faint"> in ${o.namespace}</span>`}`;
+  return href ? html`<a href=${href}>${text}</a>` : html`<span>${text}</span>`;
+}
+
+/** Text that is made to be copied. @param {{text: string}} props */
+export function Command({ text }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<div class="command"><code>${text}</code><button type="button" class="small" onClick=${copy} aria-label=${"Copy: " + text}>${done ? "Copied" : "Copy"}</button></div>`;
+}
+
+/** A dialog that is modal and ends with Escape.
+ * @param {{title: string, onClose: () => void, children?: any}} props */
+export function Dialog({ title, onClose, children }) {
+  const ref = useRef(/** @type {any} */ (null));
+  useEffect(() => { ref.current.showModal(); }, []);
+  return html`<dialog ref=${ref} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+    <h2>${title}</h2>${children}</dialog>`;
+}
+
+/** A button that runs something, says that it runs, and shows why it failed.
+ * @param {{run: () => Promise<any>, children?: any, kind?: string, disabled?: boolean, id?: string}} props */
+export function Act({ run, children, kind, disabled, id }) {
+  const [state, setState] = useState(/** @type {{busy?: boolean, error?: Error}} */ ({}));
+  const click = async () => {
+    setState({ busy: true });
+    try {
+      await run();
+      setState({});
+    } catch (err) {
+      setState({ error: /** @type {Error} */ (err) });
+    }
+  };
+  return html`<span class="act"><button type="button" id=${id} class=${kind || ""} disabled=${disabled || state.busy} onClick=${click}>${state.busy ? "Working…" : children}</button>
+    <${Problem} error=${state.error} /></span>`;
+}
+
+/** Rows of which only the visible ones are in the page.
+ * @param {{columns: any[], rows: any[], row: (item: any, index: number) => any, height?: number, onEnd?: () => void, label: string, selected?: number}} props */
+export function VirtualTable({ columns, rows, row, height = 29, onEnd, label, selected }) {
+  const box = useRef(/** @type {any} */ (null));
+  const [view, setView] = useState({ top: 0, size: 900 });
+  const measure = () => {
+    const el = box.current;
+    if (!el) return;
+    setView({ top: el.scrollTop, size: el.clientHeight });
+    if (onEnd && el.scrollTop + el.clientHeight > el.scrollHeight - 20 * height) onEnd();
+  };
+  useLayoutEffect(measure, [rows.length]);
+  useEffect(() => {
+    window.addEventListener("resize", measure);
+    return () => window.removeEventListener("resize", measure);
+  });
+  useEffect(() => {
+    const el = box.current;
+    if (!el || selected === undefined || selected < 0) return;
+    const y = selected * height;
+    if (y < el.scrollTop) el.scrollTop = y;
+    if (y + 3 * height > el.scrollTop + el.clientHeight) el.scrollTop = y + 3 * height - el.clientHeight;
+  }, [selected]);
+  const first = Math.max(0, Math.floor(view.top / height) - 10);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.size) / height) + 10);
+  return html`<div class="virtual" ref=${box} onScroll=${measure} tabindex="0" role="region" aria-label=${label}>
+    <table aria-rowcount=${rows.length}><thead><tr>${columns.map((c) => html`<th scope="col">${c}</th>`)}</tr></thead>
+    <tbody>
+      ${first > 0 && html`<tr aria-hidden="true" class="gap"><td colspan=${columns.length} style=${{ height: first * height + "px" }}></td></tr>`}
+      ${rows.slice(first, last).map((item, i) => row(item, first + i))}
+      ${last < rows.length && html`<tr aria-hidden="true" class="gap"><td colspan=${columns.length} style=${{ height: (rows.length - last) * height + "px" }}></td></tr>`}
+    </tbody></table></div>`;
+}
+
+/** Kinds that can be listed. */
+export function useKinds() {
+  return useAnswer(async () => (await kinds()).filter((k) => k.verbs.includes("list")), 15000, []);
+}
+
+/** Move the selection of a list with j and k; Enter opens it.
+ * @param {number} length @param {(index: number) => void} open */
+export function useSelection(length, open) {
+  const [selected, setSelected] = useState(-1);
+  useEffect(() => {
+    /** @param {KeyboardEvent} e */
+    const key = (e) => {
+      const target = /** @type {HTMLElement} */ (e.target);
+      if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
+      if (e.key === "j") setSelected((s) => Math.min(length - 1, s + 1));
+      else if (e.key === "k") setSelected((s) => Math.max(0, s - 1));
+      else if (e.key === "Enter" && selected >= 0 && selected < length && !/^(A|BUTTON)$/.test(target.tagName)) open(selected);
+    };
+    document.addEventListener("keydown", key);
+    return () => document.removeEventListener("keydown", key);
+  }, [length, selected]);
+  return selected;
+}
