@@ -41,13 +41,13 @@ vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulner
 	$(GOVULNCHECK) ./...
 
 test: ## all tests, on SQLite and on PostgreSQL
-	script/postgres sh -c 'go test -timeout 10m ./... && cd test && go test -p 1 -timeout 15m ./...'
+	script/postgres script/chromium sh -c 'go test -timeout 10m ./... && cd test && go test -p 1 -timeout 15m ./...'
 
 race: ## the server's own tests under the race detector
 	CGO_ENABLED=1 script/postgres go test -race -timeout 20m ./...
 
 e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
-	cd test && ../script/postgres go test -p 1 -count=$(COUNT) -timeout 15m ./...
+	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 15m ./...
 
 clients: ## docker, podman, skopeo, helm and cosign against the registry; builds or installs them, which takes minutes
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients

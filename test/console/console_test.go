@@ -1,0 +1,327 @@
+// Package console tests the web page in a real browser, against the real server, as
+// stories that a person could live through.
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/exeunt/exeunt/test/crossplane"
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// TestSignIn: a page without a session shows nothing; a wrong token and a used link are
+// refused; a sign-out ends the session on the server.
+func TestSignIn(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	p := openTab(t, s)
+	p.expect("status of 401") // what this story is about
+	link := p.link()
+	page, _, _ := strings.Cut(link, "#")
+	p.run(navigate(page))
+	p.see("Sign in")
+	p.accessible("sign-in")
+	p.write("#token", "not-a-token")
+	p.press("Sign in")
+	p.see("does not know this token")
+
+	p.run(navigate("about:blank"), navigate(link))
+	p.see("Sign out")
+	p.see("exeunt-admin")
+	var address string
+	p.eval("location.href", &address)
+	if strings.Contains(address, "signin") {
+		t.Errorf("the code is still in the address: %s", address)
+	}
+	var cookies string
+	p.eval("document.cookie", &cookies)
+	if cookies != "" {
+		t.Errorf("scripts can read the cookie: %q", cookies)
+	}
+
+	other := openTab(t, s)
+	other.expect("status of 401")
+	other.run(navigate(link))
+	other.see("was used already")
+
+	p.press("Sign out")
+	p.see("You are signed out.")
+	var code int
+	p.run(evaluateAsync(`fetch("/console/api/api", {headers: {"X-Exeunt-Console": "1"}}).then(r => r.status)`, &code))
+	if code != 401 {
+		t.Errorf("after the sign-out the API answers %d", code)
+	}
+}
+
+// TestShopLeaves: the example shop is made, previewed, deleted, found held, released,
+// and brought back, all from the page; the API agrees at each step.
+func TestShopLeaves(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	p := openTab(t, s)
+	p.signIn()
+	p.see("Nothing has been deleted yet")
+	p.accessible("now, empty")
+	p.click("#create-shop")
+	p.see("Ownership")
+	p.until("a graph of seven objects", `document.querySelectorAll(".node").length === 7`)
+	p.accessible("object")
+	p.press("As a table")
+	p.see("ConfigMap ledger")
+
+	p.press("Delete…")
+	p.see("What happens: background")
+	p.click(`input[value="Foreground"]`)
+	p.see("What happens: foreground")
+	p.samePlan(s)
+	p.accessible("delete")
+	p.shoot("delete")
+	p.click("#delete-now")
+	p.see("4 objects gone, 2 left")
+	p.shoot("progress")
+	uid := field(t, s.HTTP().Get(t, "/apis/apps/v1/namespaces/shop/deployments/web"), "metadata.uid")
+
+	p.open("#/now")
+	p.until("the cascade under way", `document.querySelector("tr.cascade .left-count")?.innerText === "2"`)
+	p.see("finalizer backup.example.com/snapshot has not been removed")
+	p.accessible("now")
+	p.shoot("now")
+	p.open("#/why/" + uid)
+	p.see("BlockingDependents")
+	p.accessible("why")
+	p.shoot("why")
+	p.press("Remove this finalizer…")
+	p.write("#reason", "the backup system is gone")
+	p.click("#remove-finalizer")
+	p.see("Deployment web is gone")
+	if answer := s.HTTP().Do(t, harness.Request{Method: "GET", Path: "/apis/apps/v1/namespaces/shop/deployments/web"}); answer.Code != 404 {
+		t.Errorf("the deployment answers %d", answer.Code)
+	}
+
+	p.open("#/archive")
+	p.see("Deployment web")
+	p.accessible("archive")
+	p.open("#/archive/" + uid)
+	p.see("6 objects would come back")
+	p.shoot("archive")
+	p.click("#restore-now")
+	p.see("6 objects restored")
+	list := s.HTTP().Get(t, "/api/v1/namespaces/shop/pods")
+	if n := strings.Count(string(list.Body), `"name":"web-1-`); n < 3 {
+		t.Errorf("the pods are not back: %s", list.Body)
+	}
+	p.open("#/object/apps/deployments/shop/web")
+	p.until("the graph again", `document.querySelectorAll(".node").length >= 6`)
+}
+
+// field reads a string of an answer.
+func field(t *testing.T, a harness.Answer, path string) string {
+	t.Helper()
+	text := strings.Trim(a.Field(path), `"`)
+	if text == "" {
+		t.Fatalf("no %s in %s", path, a.Body)
+	}
+	return text
+}
+
+// samePlan compares the plan on the page with exeunt preview.
+func (p *tab) samePlan(s *harness.Server) {
+	p.t.Helper()
+	result := s.Exeunt(p.t, "preview", "deployment/web", "-n", "shop", "--cascade=foreground", "-o", "json")
+	var preview struct {
+		Status struct {
+			Items []struct{ Kind, Name, Action string }
+		}
+	}
+	if err := json.Unmarshal([]byte(result.Stdout), &preview); err != nil {
+		p.t.Fatalf("preview: %v %s%s", err, result.Stdout, result.Stderr)
+	}
+	want := map[string]string{}
+	for _, i := range preview.Status.Items {
+		want[i.Name] = i.Action
+	}
+	var shown map[string]string
+	p.eval(`Object.fromEntries([...document.querySelectorAll("table.plan tr[data-name]")].map(r => [r.dataset.name, r.dataset.action]))`, &shown)
+	if len(want) != 7 || fmt.Sprint(shown) != fmt.Sprint(want) {
+		p.t.Errorf("the page plans %v, exeunt preview %v", shown, want)
+	}
+}
+
+// TestPauseAndGuard: the collector is paused with a reason and resumed; a cascade that
+// the guard holds is confirmed from Why.
+func TestPauseAndGuard(t *testing.T) {
+	s := harness.Start(t, harness.SQLite, "--max-cascade", "3")
+	p := openTab(t, s)
+	p.signIn()
+	p.click("#create-shop")
+	p.see("Ownership")
+	p.open("#/now")
+	p.press("Pause…")
+	p.until("the field of the reason", `document.querySelector("dialog[open] input")`)
+	p.write("dialog[open] input", "a rehearsal")
+	p.press("Pause")
+	p.see("The collector is paused")
+	if body := string(s.HTTP().Get(t, "/exeunt/gc").Body); !strings.Contains(body, "a rehearsal") {
+		t.Errorf("the server says %s", body)
+	}
+	p.press("Resume")
+	p.until("resumed", `!document.body.innerText.includes("The collector is paused")`)
+
+	p.open("#/delete/apps/deployments/shop/web")
+	p.see("The guard will hold this delete")
+	p.click("#delete-now")
+	p.see("What holds it")
+	p.press("All reasons, and what to do about them")
+	p.see("waits to be confirmed")
+	p.press("Confirm this cascade")
+	p.until("confirmed", `!document.body.innerText.includes("waits to be confirmed")`)
+	harness.Until(t, "the replica set gone", func() error {
+		if a := s.HTTP().Do(t, harness.Request{Method: "GET", Path: "/apis/apps/v1/namespaces/shop/replicasets/web-1"}); a.Code != 404 {
+			return fmt.Errorf("answers %d", a.Code)
+		}
+		return nil
+	})
+}
+
+// TestRegistry: a tag is deleted and undeleted from the page.
+func TestRegistry(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	image, err := random.Image(1000, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"v1", "v2"} {
+		ref, err := name.ParseReference(s.Registry()+"/shop/web:"+tag, name.Insecure)
+		if err == nil {
+			err = remote.Write(ref, image)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := openTab(t, s)
+	p.signIn()
+	p.open("#/registry")
+	p.press("shop/web")
+	p.see("shop/web:v2")
+	p.accessible("repository")
+	p.shoot("repository")
+	p.press("Delete tag…")
+	p.press("Delete the tag")
+	p.see("Deleted, and still there")
+	p.press("Undelete v1")
+	p.until("the tag again", `document.body.innerText.includes("shop/web:v1") && !document.body.innerText.includes("Deleted, and still there")`)
+	ref, err := name.ParseReference(s.Registry()+"/shop/web:v1", name.Insecure)
+	if err == nil {
+		_, err = remote.Get(ref)
+	}
+	if err != nil {
+		t.Errorf("the tag from outside: %v", err)
+	}
+}
+
+// TestMachines: a resource walks the rail of its phases, up and down.
+func TestMachines(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	ctx, cancel := context.WithCancel(context.Background())
+	double, err := crossplane.Start(ctx, s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); double.Wait() })
+	apply := func(text string) {
+		t.Helper()
+		if r := s.KubectlCommand(t, harness.Command{Args: []string{"apply", "-f", "-"}, Stdin: text}); r.Code != 0 {
+			t.Fatalf("kubectl apply: %s%s", r.Stdout, r.Stderr)
+		}
+	}
+	apply(crossplane.Definitions())
+	if r := s.Kubectl(t, "wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := s.Kubectl(t, "apply", "-f", "../../examples/shop/blueprint.yaml"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	p := openTab(t, s)
+	p.signIn()
+	p.open("#/machines")
+	p.see("There are none")
+	apply(`{apiVersion: provisioning.exeunt.dev/v1alpha1, kind: ProvisionedResource, metadata: {name: edge, namespace: default},
+spec: {blueprintRef: {name: machine, version: 1.0.0}, credentialRef: {name: cloud}, parameters: {size: 1}}}`)
+	at := func(phase string) {
+		t.Helper()
+		p.until("the phase "+phase, fmt.Sprintf(`document.querySelector(".rail .here span")?.innerText === %q`, phase))
+	}
+	at("Ready")
+	p.see("Nodes of the mesh")
+	p.accessible("machines")
+	p.shoot("machines")
+	double.Set(crossplane.Behaviour{MuteNodes: true})
+	if r := s.Kubectl(t, "delete", "provisionedresource", "edge", "--wait=false"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	at("Deregistering")
+	double.Set(crossplane.Behaviour{})
+	p.see("There are none")
+}
+
+const hostile = `<img src=x onerror="window.hacked=1">`
+
+// TestHostileNames: what other people wrote is text, never code.
+func TestHostileNames(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "hostile", "annotations": map[string]string{"note": hostile}, "finalizers": []string{"example.com/x"}}, "data": map[string]string{"k": hostile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := s.HTTP().Do(t, harness.Request{Method: "POST", Path: "/api/v1/namespaces/default/configmaps", ContentType: "application/json", Body: string(body)})
+	event, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": "hostile"}, "message": hostile, "reason": hostile, "type": "Warning",
+		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "hostile", "namespace": "default", "uid": field(t, object, "metadata.uid")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := s.HTTP().Do(t, harness.Request{Method: "POST", Path: "/api/v1/namespaces/default/events", ContentType: "application/json", Body: string(event)}); a.Code != 201 {
+		t.Fatalf("event: %d %s", a.Code, a.Body)
+	}
+	p := openTab(t, s)
+	p.signIn()
+	p.open("#/object/core/configmaps/default/hostile")
+	p.see(hostile)
+	p.until("the event", fmt.Sprintf(`[...document.querySelectorAll("td")].some(td => td.innerText === %q)`, hostile))
+	p.open("#/object/core/configmaps/default/" + "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E")
+	p.expect("status of 404") // an object of that name does not exist
+	p.see("does not exist")
+	var hacked bool
+	p.eval("window.hacked === 1 || document.querySelectorAll('img').length > 0", &hacked)
+	if hacked {
+		t.Error("the page ran what another person wrote")
+	}
+}
+
+// TestKeyboard: / searches, j and k choose, Enter opens, ? helps.
+func TestKeyboard(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	p := openTab(t, s)
+	p.signIn()
+	p.eval(`document.activeElement.blur(); 0`, nil)
+	p.key("/")
+	p.keys("ns\r")
+	p.until("the namespaces", `location.hash === "#/objects/core/namespaces" && document.body.innerText.includes("kube-public")`)
+	p.eval(`document.activeElement.blur(); 0`, nil)
+	p.key("j")
+	p.key("j")
+	p.key("k")
+	p.until("a chosen row", `document.querySelector("tr.selected")?.innerText.includes("default")`)
+	p.key("Enter")
+	p.until("the namespace", `location.hash === "#/object/core/namespaces/-/default"`)
+	p.eval(`document.activeElement.blur(); 0`, nil)
+	p.key("?")
+	p.until("the help", `document.querySelector("dialog[open]")?.innerText.includes("next, previous row")`)
+}

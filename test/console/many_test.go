@@ -1,0 +1,95 @@
+package console
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+var objects = flag.Int("objects", 20_000, "how many ConfigMaps TestManyObjects makes; half of them leave in one cascade")
+
+// TestManyObjects: the page stays responsive beside many objects and a large cascade. How
+// long the longest task was and how large the heap is are logged, not asserted.
+func TestManyObjects(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	client := fast(t, s.Config())
+	ctx := t.Context()
+	parent, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "parent"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(ctx, t, client, parent)
+
+	p := openTab(t, s)
+	p.signIn()
+	p.eval(`window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration); }).observe({type: "longtask"}); 0`, nil)
+	p.open("#/objects/core/configmaps")
+	p.until("a table", `document.querySelectorAll(".virtual tbody tr").length > 20`)
+	var rows int
+	p.until("four pages, by scrolling", `(b => { b.scrollTop = b.scrollHeight; return Number(b.querySelector("table").getAttribute("aria-rowcount")) >= 1000; })(document.querySelector(".virtual"))`)
+	p.eval(`document.querySelectorAll(".virtual tbody tr").length`, &rows)
+	if rows > 200 {
+		t.Fatalf("%d rows are in the page: it is not virtual", rows)
+	}
+
+	p.open("#/object/core/configmaps/default/parent")
+	p.until("a folded graph", `document.querySelectorAll(".node").length > 1 && document.querySelectorAll(".node").length <= 200`)
+	p.open("#/delete/core/configmaps/default/parent")
+	p.see("to confirm")
+	p.write("#confirm-name", "parent")
+	p.click("#delete-now")
+	p.see("All of it is gone")
+	p.until("all counted", fmt.Sprintf(`document.querySelector("#progress").innerText.includes(%q)`, thousands(*objects/2+1)+" objects gone, 0 left"))
+	var longest, heap float64
+	p.eval("window.longest", &longest)
+	p.eval("performance.memory.usedJSHeapSize / 1048576", &heap)
+	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)
+}
+
+// thousands writes a number as the page does.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+}
+
+func fast(t *testing.T, c *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	c.QPS = -1
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// fill creates the objects; every other one belongs to the parent.
+func fill(ctx context.Context, t *testing.T, client *kubernetes.Clientset, parent *corev1.ConfigMap) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(64)
+	for i := range *objects {
+		group.Go(func() error {
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%05d", i)}}
+			if i%2 == 0 {
+				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: parent.Name, UID: parent.UID}}
+			}
+			_, err := client.CoreV1().ConfigMaps("default").Create(ctx, o, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
