@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
@@ -104,8 +103,7 @@ func (c *closure) content(ctx context.Context) error {
 			}
 		}
 	case object.Definitions:
-		spec := gjson.GetBytes(c.root.Body, "spec")
-		storage := kind.StorageName(spec.Get("group").String(), spec.Get("names.plural").String())
+		storage, _ := kind.Defined(c.root.Body)
 		found, err := c.s.tx.MembersOf(ctx, storage, c.left+1)
 		if err != nil {
 			return err

@@ -57,8 +57,18 @@ func (c *Collector) Paused(ctx context.Context) (bool, error) {
 }
 
 func (c *Collector) readPaused(ctx context.Context) (paused bool, reason string, err error) {
-	found, err := c.db.Row(ctx, readPaused, nil, &paused, &reason)
-	if err == nil && !found {
+	return ReadPaused(ctx, c.store.Reader())
+}
+
+// ReadPaused reads the switch, and why the collector is paused.
+func ReadPaused(ctx context.Context, r *store.Reader) (paused bool, reason string, err error) {
+	found := false
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found = true
+		return row.Scan(&paused, &reason)
+	}, readPaused)
+	if err = r.Send(ctx, &b); err == nil && !found {
 		err = errors.New("the table has no row")
 	}
 	if err != nil {

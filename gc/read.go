@@ -63,15 +63,18 @@ func RemovedOwners(ctx context.Context, r *store.Reader, uids []types.UID) (map[
 	if len(uids) == 0 {
 		return out, nil
 	}
-	var b sqldb.Batch
-	for _, uid := range uids {
-		b.Query(func(row sqldb.Row) error {
-			o := Owner{Removed: true}
-			err := row.Scan(&o.WasInside)
-			out[uid] = o
-			return err
-		}, removedReview, string(uid))
+	statement := removedReviewsSQLite
+	if r.Engine() == sqldb.Postgres {
+		statement = removedReviewsPostgres
 	}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var uid types.UID
+		o := Owner{Removed: true}
+		err := row.Scan((*string)(&uid), &o.WasInside)
+		out[uid] = o
+		return err
+	}, statement, sqldb.List(r.Engine(), uids))
 	if err := r.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look up removed owners: %w", err)
 	}
@@ -100,6 +103,24 @@ func (s *session) canJudge(ctx context.Context, uid types.UID) (bool, error) {
 	return slices.ContainsFunc(named, func(k store.GroupKind) bool {
 		return Identify(s.kinds, Reference{Group: k.Group, Kind: k.Kind}, Owner{}).Served
 	}), nil
+}
+
+// Owners reads the input of Classify for some owners. Those that the database has
+// nothing about are not in the answer.
+func Owners(ctx context.Context, r *store.Reader, uids []types.UID) (map[types.UID]Owner, error) {
+	heads, err := r.Heads(ctx, uids)
+	if err != nil {
+		return nil, err
+	}
+	absent := slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool {
+		_, exists := heads[uid]
+		return exists
+	})
+	out, err := RemovedOwners(ctx, r, absent)
+	for uid, h := range heads {
+		out[uid] = OwnerOf(h)
+	}
+	return out, err
 }
 
 // OwnerOf is the owner with a head. One that the guard holds is still solid for

@@ -1,7 +1,7 @@
 package gc
 
 // The statements of the package, on its tables gc_object_reviews and gc_state, the
-// same on both engines. The store reads objects, owners and the archive.
+// same on both engines unless the name ends in SQLite or Postgres. The store reads objects, owners and the archive.
 
 // indexesOnly begins a review on PostgreSQL. Where most references name one
 // owner, the planner would read the whole table: it expects to find the
@@ -16,10 +16,23 @@ const (
 	clusterOwnerRemoved = "cluster_owner_removed"
 )
 
-// removedReview says that the review of a uid proves a removal, and whether the
+// removedReviews selects the uids whose review proves a removal, and whether the
 // object was in a namespace.
-const removedReview = `
-SELECT event = 'owner_removed' FROM gc_object_reviews WHERE uid = $1 AND event IN ('owner_removed', 'cluster_owner_removed')`
+const (
+	removedReviewsSQLite = `
+SELECT uid, event = 'owner_removed' FROM gc_object_reviews
+WHERE uid IN (SELECT value FROM json_each($1)) AND event IN ('owner_removed', 'cluster_owner_removed')`
+	removedReviewsPostgres = `
+SELECT uid, event = 'owner_removed' FROM gc_object_reviews
+WHERE uid = ANY ($1::text[]) AND event IN ('owner_removed', 'cluster_owner_removed')`
+)
+
+// ReviewByUID reads the review of a uid, for reports: failures, when it was
+// created, when it is due, the last error, and the end of the lease (0: none);
+// times in Unix milliseconds.
+const ReviewByUID = `
+SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
+FROM gc_object_reviews WHERE uid = $1`
 
 // maxUnknownReports bounds the dependents of an owner of an unserved kind that one
 // review reports.

@@ -20,7 +20,7 @@ import (
 	"github.com/exeunt/exeunt/broker/publish"
 	"github.com/exeunt/exeunt/broker/reconcile"
 	"github.com/exeunt/exeunt/broker/sqlbroker"
-	"github.com/exeunt/exeunt/deletion/preview"
+	"github.com/exeunt/exeunt/deletion/report"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
@@ -30,8 +30,8 @@ import (
 
 // keepers maps the finalizers of this server's own components to functions that
 // explain why an object still has them.
-func keepers() map[string]preview.Keeper {
-	return map[string]preview.Keeper{
+func keepers() map[string]report.Keeper {
+	return map[string]report.Keeper{
 		provisioning.TeardownFinalizer: {Name: "the broker", Explain: provisioning.Explain, Review: provisioning.ReviewByUID},
 		provisioning.InUseFinalizer:    {Name: "the broker", Explain: provisioning.ExplainBlueprint},
 		v1alpha1.Finalizer:             {Name: "the mesh", Explain: mesh.Explain, Review: mesh.ReviewByUID},

@@ -9,6 +9,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/archive"
 	"github.com/exeunt/exeunt/deletion/finalizer"
 	"github.com/exeunt/exeunt/deletion/preview"
+	"github.com/exeunt/exeunt/deletion/report"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -28,7 +29,7 @@ type parts struct {
 	kinds       *kind.Registry
 	definitions *kind.Kind
 
-	questions    *preview.Service
+	previews     *preview.Service
 	repositories *repository.Repositories
 	collector    *gc.Collector
 	nodes        *mesh.Mesh
@@ -41,7 +42,11 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
-	if p.questions, err = preview.New(db, kinds, preview.Options{CollectorOff: c.NoCollector, MaxCascade: c.MaxCascade, OrphanWait: c.OrphanWait, Keepers: keepers(), Unseal: st.Unseal}); err != nil {
+	if p.previews, err = preview.New(st, kinds, preview.Options{MaxCascade: c.MaxCascade}); err != nil {
+		return p, err
+	}
+	reports, err := report.New(st, kinds, p.previews, report.Options{CollectorOff: c.NoCollector, OrphanWait: c.OrphanWait, Keepers: keepers()})
+	if err != nil {
 		return p, err
 	}
 	overrides, err := finalizer.New(st, kinds, c.Logger)
@@ -59,7 +64,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	}
 	p.sessions = console.NewSessions(db, func(user.Info) bool { return true }, c.Logger)
 	kinds.Put(archive.New(st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
-	kinds.Put(p.questions.Kinds()...)
+	kinds.Put(p.previews.Kind(), reports.Kind())
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())
 	return p, nil

@@ -132,7 +132,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
-		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.questions.Held,
+		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {
 			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)

@@ -53,6 +53,9 @@ func (s *Store) Reader() *Reader {
 	return &Reader{send: send, row: s.db.Row, engine: s.db.Engine(), keys: s.opts.Keys}
 }
 
+// Engine says which statements Send takes.
+func (r *Reader) Engine() sqldb.Engine { return r.engine }
+
 // Send runs statements on tables of other packages, in the same transaction.
 func (r *Reader) Send(ctx context.Context, b *sqldb.Batch) error { return r.send(ctx, b) }
 

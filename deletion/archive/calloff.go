@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // callOff is Restore for an object whose deletion the guard holds: the object

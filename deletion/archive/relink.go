@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // Restored owners have new uids, and may be restored after their dependents. An

@@ -6,11 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // row is a removed object.

@@ -4,16 +4,17 @@ import (
 	"context"
 	"strconv"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // pageLimit bounds the rows of a page, which include the bodies. A client that

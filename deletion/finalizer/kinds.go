@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,7 +21,7 @@ const maxReason = 600
 
 // Kinds returns the request's kind, for the kind registry.
 func (s *Service) Kinds() []*kind.Kind {
-	return []*kind.Kind{kind.NewQuestion(scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", removalSchema(), s.answer)}
+	return []*kind.Kind{kind.NewQuestion(v1.Scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", removalSchema(), s.answer)}
 }
 
 func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
@@ -150,16 +148,6 @@ func (s *Service) reference(o *store.Stored) v1.ObjectReference {
 	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(o.Kind)
 	return ref
 }
-
-// scheme has the request's type, and the types of a server's other answers.
-var scheme = sync.OnceValue(func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := v1.AddToScheme(s); err != nil {
-		panic(fmt.Sprintf("finalizer scheme: %v", err)) // the input is constant: one test call proves it
-	}
-	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
-	return s
-})
 
 // removalSchema is the OpenAPI schema, for kubectl explain and for checking
 // manifests.

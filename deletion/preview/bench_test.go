@@ -2,12 +2,13 @@ package preview
 
 import (
 	"fmt"
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"runtime"
 	"sync"
 	"testing"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // BenchmarkPreview previews the delete of an owner with 100,000 dependents, for
@@ -17,15 +18,14 @@ func BenchmarkPreview(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
 			w := newWorld(b, dbtest.OpenDB(b, engine), Options{})
-			w.create(thing{kind: object.Namespaces, name: "n"})
-			root := w.create(thing{namespace: "n", name: "root"})
-			owners := w.ownedBy(root)
+			w.Create(thing{Kind: object.Namespaces, Name: "n"})
+			root := w.Create(thing{Namespace: "n", Name: "root"})
+			owners := w.OwnedBy(root)
 			var group sync.WaitGroup
 			for i := range writers {
 				group.Go(func() {
-					mine := &world{t: b, store: w.store, service: w.service}
 					for j := range dependents / writers {
-						mine.create(thing{namespace: "n", name: fmt.Sprintf("d-%d-%d", i, j), owners: owners})
+						w.Create(thing{Namespace: "n", Name: fmt.Sprintf("d-%d-%d", i, j), Owners: owners})
 					}
 				})
 			}

@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,26 +24,10 @@ func containerOf(h *head, i int32) (container, bool) {
 	case object.Namespaces:
 		return container{node: i, namespace: h.Name}, true
 	case object.Definitions:
-		storage, ok := definedKind(h.body)
+		storage, ok := kind.Defined(h.Body)
 		return container{node: i, kind: storage}, ok
 	}
 	return container{}, false
-}
-
-// definedKind returns the storage name of a definition's objects.
-func definedKind(body []byte) (string, bool) {
-	var crd struct {
-		Spec struct {
-			Group string `json:"group"`
-			Names struct {
-				Plural string `json:"plural"`
-			} `json:"names"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(body, &crd); err != nil || crd.Spec.Names.Plural == "" {
-		return "", false
-	}
-	return kind.StorageName(crd.Spec.Group, crd.Spec.Names.Plural), true
 }
 
 // empty deletes the content of a container, wave by wave, as the collector does. A
@@ -106,7 +89,7 @@ func (w *walk) phases(c container) ([][]string, error) {
 	if c.kind != "" {
 		return [][]string{{c.kind}}, nil
 	}
-	stored, err := w.r.kinds()
+	stored, err := w.r.Kinds(w.r.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +101,17 @@ func (w *walk) phases(c container) ([][]string, error) {
 func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, err error) {
 	var namespace, name string
 	for !w.full {
-		var page []head
+		var page []*head
 		if c.kind != "" {
-			page, err = w.r.heads(contentOfAll, kind, namespace, name, w.s.opts.Batch)
+			page, err = w.r.heads(w.r.AllOfKind(w.r.ctx, kind, namespace, name, w.s.opts.Batch))
 		} else {
-			page, err = w.r.heads(contentOf, kind, c.namespace, name, w.s.opts.Batch)
+			page, err = w.r.heads(w.r.Content(w.r.ctx, kind, c.namespace, name, w.s.opts.Batch))
 		}
 		if err != nil {
 			return nil, err
 		}
 		for i := range page {
-			at, err := w.deleteContained(&page[i], reason)
+			at, err := w.deleteContained(page[i], reason)
 			if err != nil {
 				return nil, err
 			}
@@ -146,15 +129,15 @@ func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, er
 
 // deleteContained deletes an object with its container.
 func (w *walk) deleteContained(h *head, reason why) (int32, error) {
-	if at, known := w.index[h.uid]; known && w.nodes[at].leaving() {
+	if at, known := w.index[h.UID]; known && w.nodes[at].leaving() {
 		return at, nil
 	}
-	m, err := object.ParseMeta(h.body)
+	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return -1, fmt.Errorf("read %s: %w", h.Key, err)
 	}
-	if h.deletion != 0 {
-		n := w.deleting(h.Key, m, h.body)
+	if h.Deletion != 0 {
+		n := w.deleting(h.Key, m, h.Body)
 		n.was, n.why = true, reason
 		return w.put(h, n), nil
 	}

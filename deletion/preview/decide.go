@@ -32,18 +32,8 @@ func (w *walk) decide(open []question) error {
 	if err != nil {
 		return err
 	}
-	var parents map[types.UID]bool
-	if w.waits { // otherwise the rule does not use it
-		uids := make([]types.UID, len(open))
-		for i := range open {
-			uids[i] = open[i].uid
-		}
-		if parents, err = w.r.withDependents(uids); err != nil {
-			return err
-		}
-	}
 	for i := range open {
-		if err := w.decideOne(&open[i], owners, parents); err != nil {
+		if err := w.decideOne(&open[i], owners); err != nil {
 			return err
 		}
 	}
@@ -65,9 +55,9 @@ func (w *walk) lookUp(open []question) (map[types.UID]gc.Owner, error) {
 	return w.r.owners(uids)
 }
 
-func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map[types.UID]bool) error {
+func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 	standing := func(r *metav1.OwnerReference) gc.Standing { return w.standing(q.Namespace, r, owners) }
-	d := gc.Decide(&q.meta, standing, parents[q.uid])
+	d := gc.Decide(&q.meta, standing, q.Parent)
 	n := node{state: kept, grace: noGrace}
 	tally := w.tally(q, owners)
 	if d.Action == gc.Delete {
@@ -75,7 +65,7 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner, parents map
 		if tally.grace != noGrace {
 			seconds := int64(tally.grace)
 			options.GracePeriodSeconds = &seconds
-			if parents[q.uid] {
+			if q.Parent {
 				lifecycle.WithPropagatedGrace(&q.meta, seconds)
 			}
 		}
@@ -152,7 +142,7 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 // client must act before it can leave, and the grace period that it passes on.
 func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (node, error) {
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-		Body: h.body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
+		Body: h.Body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
 	})
 	if object.Is(err, object.Forbidden) {
 		return node{state: kept, grace: noGrace, refused: true}, nil
@@ -171,7 +161,7 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 	if lifecycle.GuardOf(&m).Held {
 		return node{state: held, holds: true, grace: noGrace}
 	}
-	hold := holdersOf(key.Kind, m, body)
+	hold := HoldersOf(key.Kind, m, body)
 	rules := w.rules(key.Kind)
 	n := node{grace: noGrace, passes: slices.Contains(m.Finalizers, lifecycle.PropagateGrace)}
 	n.holds = !hold.none() || key.Kind != object.Namespaces && rules.Removable != nil && !rules.Removable(body)
@@ -204,33 +194,34 @@ func (w *walk) rules(storage string) lifecycle.Rules {
 	return lifecycle.Rules{}
 }
 
-// holders is what keeps a DELETING object and is not this server's to remove.
-type holders struct {
-	finalizers, spec []string // spec: spec.finalizers of a Namespace
-	grace            int64    // seconds
+// Holders is what keeps a DELETING object and is not this server's to remove.
+type Holders struct {
+	Finalizers, Spec []string // Spec: spec.finalizers of a Namespace
+	Grace            int64    // seconds
 }
 
-func (h holders) none() bool { return len(h.finalizers) == 0 && len(h.spec) == 0 && h.grace == 0 }
+func (h Holders) none() bool { return len(h.Finalizers) == 0 && len(h.Spec) == 0 && h.Grace == 0 }
 
-func holdersOf(kind string, m metav1.ObjectMeta, body []byte) holders {
-	var h holders
+// HoldersOf returns what keeps an object with this metadata and body.
+func HoldersOf(kind string, m metav1.ObjectMeta, body []byte) Holders {
+	var h Holders
 	for _, f := range m.Finalizers {
 		ours := f == lifecycle.ConfirmCascade || f == lifecycle.PropagateGrace ||
 			f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents ||
 			kind == object.Definitions && f == apiextensionsv1.CustomResourceCleanupFinalizer
 		if !ours {
-			h.finalizers = append(h.finalizers, f)
+			h.Finalizers = append(h.Finalizers, f)
 		}
 	}
 	if m.DeletionGracePeriodSeconds != nil {
-		h.grace = *m.DeletionGracePeriodSeconds
+		h.Grace = *m.DeletionGracePeriodSeconds
 	}
 	if kind != object.Namespaces {
 		return h
 	}
 	for _, f := range specFinalizers(body) {
 		if f != string(corev1.FinalizerKubernetes) {
-			h.spec = append(h.spec, f)
+			h.Spec = append(h.Spec, f)
 		}
 	}
 	return h

@@ -4,21 +4,19 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// mostReported bounds how many objects a report counts for a held deletion, because
-// people repeat reports. A preview counts more.
-const mostReported = 100_000
 
 // guardOf returns the guard's limit for the deletion of an object, and what was
 // confirmed. Limit is 0 if no limit applies.
 func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
-	m, err := object.ParseMeta(h.body)
+	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return lifecycle.Guard{}, fmt.Errorf("read %s: %w", h.Key, err)
 	}
@@ -30,12 +28,12 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 	if h.Kind == object.Namespaces {
 		annotations = m.Annotations
 	} else if h.Namespace != "" {
-		ns, found, err := r.head(headByKey, object.Namespaces, "", h.Namespace)
+		ns, err := r.Get(r.ctx, object.Key{Kind: object.Namespaces, Name: h.Namespace})
 		if err != nil {
 			return g, err
 		}
-		if found {
-			nsMeta, err := object.ParseMeta(ns.body)
+		if ns != nil {
+			nsMeta, err := object.ParseMeta(ns.Body)
 			if err != nil {
 				return g, fmt.Errorf("read %s: %w", ns.Key, err)
 			}
@@ -64,7 +62,7 @@ func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head) error {
 		return nil
 	}
 	g, err := w.s.guardOf(w.r, h)
-	if err != nil || g.Limit == 0 && !g.Held || h.deletion != 0 && !g.Held {
+	if err != nil || g.Limit == 0 && !g.Held || h.Deletion != 0 && !g.Held {
 		return err
 	}
 	n := w.going()
@@ -81,18 +79,18 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 		return "", err
 	}
 	allowed := lifecycle.GuardOf(&m).Allowed()
-	r, err := s.open(ctx)
+	snapshot, err := s.store.Snapshot(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer r.close()
-	h, found, err := r.head(headByUID, string(o.UID))
-	if err != nil || !found || h.deletion != 0 && h.finalizing&store.FinalizeConfirm == 0 {
+	defer snapshot.Close()
+	h, err := snapshot.GetByUID(ctx, o.UID)
+	if err != nil || h == nil || h.Deleting && !h.Held() {
 		return "", err // the collector has let it pass already
 	}
-	w := s.newWalk(r)
+	w := s.newWalk(newReader(ctx, snapshot))
 	w.most = int(min(2*allowed+1000, int64(s.opts.Objects)))
-	if h.deletion != 0 {
+	if h.Deletion != 0 {
 		options = &metav1.DeleteOptions{}
 	}
 	if err := w.run(h, metav1.DeleteOptions{PropagationPolicy: options.PropagationPolicy}); err != nil {
@@ -101,38 +99,29 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	if w.going() <= allowed && !w.full {
 		return "", nil
 	}
-	ref := s.reference(o.Key, "")
-	return fmt.Sprintf("%s waits to be confirmed: more than %d objects would go; see: exeunt why %s", describe(ref), allowed, target(ref)), nil
+	ref := subject.Reference(s.kinds.Snapshot(), o.Key, "")
+	return fmt.Sprintf("%s waits to be confirmed: more than %d objects would go; see: exeunt why %s", subject.Describe(ref), allowed, subject.Target(ref)), nil
 }
 
-// guarded returns the reason of an object that the guard holds. Such an object has
-// no other reason.
-func (t *reporter) guarded(h *head) (v1.Reason, error) {
-	ref := t.s.reference(h.Key, "")
-	g, err := t.s.guardOf(t.r, h)
-	if err != nil {
-		return v1.Reason{}, err
+// Cascade is what the guard says about a deletion that it holds.
+type Cascade struct {
+	lifecycle.Guard
+	Going   int64 // objects that would go, the object itself included
+	AtLeast bool  // there are more: counting stopped
+}
+
+// Guarded counts a held deletion again, in a snapshot; most bounds the objects
+// that it follows.
+func (s *Service) Guarded(ctx context.Context, snapshot *store.Snapshot, o *store.Stored, most int) (c Cascade, err error) {
+	r := newReader(ctx, snapshot)
+	if c.Guard, err = s.guardOf(r, o); err != nil {
+		return c, err
 	}
-	w := t.s.newWalk(t.r)
-	w.most = min(mostReported, w.most)
-	if err := w.run(*h, metav1.DeleteOptions{}); err != nil {
-		return v1.Reason{}, err
+	w := s.newWalk(r)
+	w.most = min(most, w.most)
+	if err := w.run(o, metav1.DeleteOptions{}); err != nil {
+		return c, err
 	}
-	n, least := w.going(), ""
-	if w.full {
-		least = "at least "
-	}
-	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may", least, n, g.Allowed())
-	if g.Mistaken != "" {
-		message += fmt.Sprintf("; the annotation is %q, which is not a number", g.Mistaken)
-	}
-	since := metav1.Unix(h.deletion, 0)
-	confirm := command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, n))
-	if w.full {
-		confirm = fmt.Sprintf("set the annotation %s to the number that a preview counts", lifecycle.ConfirmCascade)
-	}
-	return v1.Reason{
-		Type: v1.ReasonGuard, Message: message, Since: &since,
-		Resolve: "to see what would go: exeunt preview " + target(ref) + "; to confirm: " + confirm + "; to call it off: exeunt restore " + target(ref),
-	}, nil
+	c.Going, c.AtLeast = w.going(), w.full
+	return c, nil
 }

@@ -3,33 +3,30 @@ package preview
 import (
 	"context"
 	"fmt"
-	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kinds returns the kinds of the questions, for the kind registry.
-func (s *Service) Kinds() []*kind.Kind {
-	return []*kind.Kind{
-		kind.NewQuestion(scheme(), &v1.DeletionPreview{}, "deletionpreviews", previewSchema(), s.answerPreview),
-		kind.NewQuestion(scheme(), &v1.DeletionReport{}, "deletionreports", reportSchema(), s.answerReport),
-	}
+// Kind returns the kind of the question, for the kind registry.
+func (s *Service) Kind() *kind.Kind {
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.DeletionPreviewSchema(), s.answer)
 }
 
-func (s *Service) answerPreview(ctx context.Context, obj runtime.Object, _ kind.Call) (runtime.Object, error) {
+func (s *Service) answer(ctx context.Context, obj runtime.Object, _ kind.Call) (runtime.Object, error) {
 	p, ok := obj.(*v1.DeletionPreview)
 	if !ok {
 		return nil, fmt.Errorf("preview: got a %T", obj)
 	}
 	out := p.DeepCopy()
 	out.ManagedFields = nil // the request is not stored
-	if err := s.mayGet(ctx, p.Spec.Object); err != nil {
+	if err := subject.MayGet(ctx, s.kinds.Snapshot(), p.Spec.Object); err != nil {
 		return nil, err
 	}
 	var err error
@@ -46,31 +43,6 @@ func (s *Service) answerPreview(ctx context.Context, obj runtime.Object, _ kind.
 	return out, nil
 }
 
-func (s *Service) answerReport(ctx context.Context, obj runtime.Object, _ kind.Call) (runtime.Object, error) {
-	r, ok := obj.(*v1.DeletionReport)
-	if !ok {
-		return nil, fmt.Errorf("report: got a %T", obj)
-	}
-	out := r.DeepCopy()
-	out.ManagedFields = nil
-	asked := r.Spec.Object
-	if r.Spec.Namespace != "" {
-		asked = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: r.Spec.Namespace}
-	}
-	err := s.mayGet(ctx, asked)
-	if err == nil {
-		out.Status, err = s.Report(ctx, r.Spec)
-	}
-	if err == nil {
-		err = s.mayGet(ctx, out.Status.Object)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.hideReasons(ctx, out.Status.Reasons)
-	return out, nil
-}
-
 // missing returns the NotFound of the object in the question. Without it, clients
 // would read that the question itself was not found.
 func (s *Service) missing(ref v1.ObjectReference) error {
@@ -83,13 +55,3 @@ func (s *Service) missing(ref v1.ObjectReference) error {
 	}
 	return apierrors.NewNotFound(resource, name)
 }
-
-// scheme has the types of the questions, and those of a server's other answers.
-var scheme = sync.OnceValue(func() *runtime.Scheme {
-	s := runtime.NewScheme()
-	if err := v1.AddToScheme(s); err != nil {
-		panic(fmt.Sprintf("preview scheme: %v", err)) // the input is constant: one test call proves it
-	}
-	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
-	return s
-})

@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/deletion/subject"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/object"
 )
 
 const (
@@ -35,17 +37,18 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 	if err := checkPreview(spec, options); err != nil {
 		return status, nil, err
 	}
-	r, err := s.open(ctx)
+	snapshot, err := s.store.Snapshot(ctx)
 	if err != nil {
 		return status, nil, err
 	}
-	defer r.close()
-	h, found, err := s.resolve(r, spec.Object, field.NewPath("spec", "object"))
+	defer snapshot.Close()
+	r := newReader(ctx, snapshot)
+	h, err := subject.Find(ctx, r.Reader, s.kinds.Snapshot(), spec.Object, field.NewPath("spec", "object"))
 	if err != nil {
 		return status, nil, err
 	}
-	if !found {
-		return status, nil, notFound(spec.Object)
+	if h == nil {
+		return status, nil, subject.NotFound(spec.Object)
 	}
 	after, err := parseContinue(spec.Continue, h)
 	if err != nil {
@@ -56,7 +59,7 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 		return status, nil, err
 	}
 	status = w.summary(h)
-	if err := w.addGuard(&status, &h); err != nil {
+	if err := w.addGuard(&status, h); err != nil {
 		return status, nil, err
 	}
 	if err := w.addBlockers(&status, options); err != nil {
@@ -66,15 +69,11 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 		err = w.addPage(&status, options, after, int(cmp.Or(spec.Limit, defaultLimit)))
 	}
 	if err == nil {
-		status.ResourceVersion, err = r.revision()
+		var revision int64
+		revision, err = r.Revision(ctx)
+		status.ResourceVersion = strconv.FormatInt(revision, 10)
 	}
 	return status, w, err
-}
-
-func (r *reader) revision() (string, error) {
-	var current int64
-	err := r.one(readRevision, nil, &current)
-	return strconv.FormatInt(current, 10), err
 }
 
 func checkPreview(spec v1.DeletionPreviewSpec, options metav1.DeleteOptions) error {
@@ -97,7 +96,7 @@ func checkPreview(spec v1.DeletionPreviewSpec, options metav1.DeleteOptions) err
 }
 
 // summary counts the nodes by kind and action.
-func (w *walk) summary(h head) v1.DeletionPreviewStatus {
+func (w *walk) summary(h *head) v1.DeletionPreviewStatus {
 	type of struct {
 		kind   int32
 		action v1.Action
@@ -107,11 +106,11 @@ func (w *walk) summary(h head) v1.DeletionPreviewStatus {
 		counts[of{w.nodes[i].kind, w.action(&w.nodes[i])}]++
 	}
 	status := v1.DeletionPreviewStatus{
-		Object: w.s.reference(h.Key, h.uid), Action: w.action(&w.nodes[0]),
-		Refused: w.refusal(&h), Total: int64(len(w.nodes)), Truncated: w.full,
+		Object: w.reference(h.Key, h.UID), Action: w.action(&w.nodes[0]),
+		Refused: w.refusal(h), Total: int64(len(w.nodes)), Truncated: w.full,
 	}
 	for key, n := range counts {
-		kind := w.s.reference(object.Key{Kind: w.names[key.kind]}, "")
+		kind := w.reference(object.Key{Kind: w.names[key.kind]}, "")
 		status.Counts = append(status.Counts, v1.Count{APIVersion: kind.APIVersion, Kind: kind.Kind, Action: key.action, Count: n})
 		if key.action == v1.Block {
 			status.BlockersTotal += n
@@ -163,14 +162,14 @@ func (w *walk) items(chosen []int32, options metav1.DeleteOptions) ([]v1.Item, e
 		for i, at := range batch {
 			ids[i] = w.nodes[at].id
 		}
-		heads, err := w.r.headsByID(ids)
+		heads, err := w.r.heads(w.r.GetByIDs(w.r.ctx, ids))
 		if err != nil {
 			return nil, err
 		}
 		open := make([]question, len(heads))
 		for i := range heads {
-			open[i].head = &heads[i]
-			if open[i].meta, err = object.ParseMeta(heads[i].body); err != nil {
+			open[i].head = heads[i]
+			if open[i].meta, err = object.ParseMeta(heads[i].Body); err != nil {
 				return nil, fmt.Errorf("read %s: %w", heads[i].Key, err)
 			}
 		}
@@ -194,7 +193,7 @@ func formatContinue(of v1.ObjectReference, id int64) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%s %d", of.UID, id))
 }
 
-func parseContinue(token string, h head) (after int64, err error) {
+func parseContinue(token string, h *head) (after int64, err error) {
 	if token == "" {
 		return 0, nil
 	}
@@ -206,7 +205,7 @@ func parseContinue(token string, h head) (after int64, err error) {
 	if err != nil || !found {
 		return 0, object.BadRequestf("spec.continue is not a token of an earlier answer")
 	}
-	if uid != string(h.uid) {
+	if uid != string(h.UID) {
 		return 0, object.BadRequestf("spec.continue belongs to the preview of another object, with uid %s", uid)
 	}
 	return after, nil

@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/deletion/deletiontest"
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // lines are the items, one a line.
@@ -36,15 +39,15 @@ func TestPreview(t *testing.T) {
 		want    string
 	}{
 		"alone": {
-			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
+			prepare: func(w *world) object.Object { return w.Create(thing{Namespace: "n", Name: "a"}) },
 			policy:  metav1.DeletePropagationBackground,
 			want:    "ConfigMap a Delete: the object itself\n",
 		},
 		"kept by another owner": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				b := w.create(thing{namespace: "n", name: "b"})
-				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(a, b)})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				b := w.Create(thing{Namespace: "n", Name: "b"})
+				w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(a, b)})
 				return a
 			},
 			policy: metav1.DeletePropagationBackground,
@@ -52,10 +55,10 @@ func TestPreview(t *testing.T) {
 		},
 		"a held dependent keeps its own until it goes": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a), finalizers: hold})
-				c := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
-				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(c)})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a), Finalizers: hold})
+				c := w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(b)})
+				w.Create(thing{Namespace: "n", Name: "d", Owners: w.OwnedBy(c)})
 				return a
 			},
 			policy: metav1.DeletePropagationBackground,
@@ -64,9 +67,9 @@ func TestPreview(t *testing.T) {
 		},
 		"in the foreground it waits for what blocks": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a), finalizers: hold})
-				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a), Finalizers: hold})
+				w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(b)})
 				return a
 			},
 			policy: metav1.DeletePropagationForeground,
@@ -75,8 +78,8 @@ func TestPreview(t *testing.T) {
 		},
 		"one that does not block is not waited for": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				w.create(thing{namespace: "n", name: "b", owners: []metav1.OwnerReference{w.reference(a.Key, a.UID, false)}, finalizers: hold})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: []metav1.OwnerReference{w.Reference(a.Key, a.UID, false)}, Finalizers: hold})
 				return a
 			},
 			policy: metav1.DeletePropagationForeground,
@@ -84,9 +87,9 @@ func TestPreview(t *testing.T) {
 		},
 		"a circle ends": {
 			prepare: func(w *world) object.Object {
-				b := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "b"}, "uid-b", true)
-				a := w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{b}})
-				w.create(thing{namespace: "n", name: "b", uid: "uid-b", owners: w.ownedBy(a)})
+				b := w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "b"}, "uid-b", true)
+				a := w.Create(thing{Namespace: "n", Name: "a", Owners: []metav1.OwnerReference{b}})
+				w.Create(thing{Namespace: "n", Name: "b", UID: "uid-b", Owners: w.OwnedBy(a)})
 				return a
 			},
 			policy: metav1.DeletePropagationForeground,
@@ -94,10 +97,10 @@ func TestPreview(t *testing.T) {
 		},
 		"which of two is let go first is not promised": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
-				c := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
-				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(b, c), finalizers: hold})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
+				c := w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(b)})
+				w.Create(thing{Namespace: "n", Name: "d", Owners: w.OwnedBy(b, c), Finalizers: hold})
 				return a
 			},
 			policy: metav1.DeletePropagationForeground,
@@ -106,9 +109,9 @@ func TestPreview(t *testing.T) {
 		},
 		"orphaned": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a", finalizers: hold})
-				b := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
-				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(b)})
+				a := w.Create(thing{Namespace: "n", Name: "a", Finalizers: hold})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
+				w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(b)})
 				return a
 			},
 			policy: metav1.DeletePropagationOrphan,
@@ -116,9 +119,9 @@ func TestPreview(t *testing.T) {
 		},
 		"a namespace": {
 			prepare: func(w *world) object.Object {
-				a := w.create(thing{namespace: "n", name: "a"})
-				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(a)})
-				w.create(thing{kind: "pods", namespace: "n", name: "p"})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "p"})
 				return w.home
 			},
 			policy: metav1.DeletePropagationBackground,
@@ -127,9 +130,9 @@ func TestPreview(t *testing.T) {
 		},
 		"a namespace whose pods do not go": {
 			prepare: func(w *world) object.Object {
-				w.create(thing{namespace: "n", name: "a"})
-				w.create(thing{kind: "pods", namespace: "n", name: "p", rest: onNode})
-				w.create(thing{kind: "pods", namespace: "n", name: "q"})
+				w.Create(thing{Namespace: "n", Name: "a"})
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "p", Rest: deletiontest.OnNode})
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "q"})
 				return w.home
 			},
 			policy: metav1.DeletePropagationBackground,
@@ -138,8 +141,8 @@ func TestPreview(t *testing.T) {
 		},
 		"a namespace in the foreground is emptied while it waits": {
 			prepare: func(w *world) object.Object {
-				w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "r", owners: w.ownedBy(w.home), finalizers: hold})
-				w.create(thing{namespace: "n", name: "a"})
+				w.Create(thing{Kind: "clusterroles.rbac.authorization.k8s.io", Name: "r", Owners: w.OwnedBy(w.home), Finalizers: hold})
+				w.Create(thing{Namespace: "n", Name: "a"})
 				return w.home
 			},
 			policy: metav1.DeletePropagationForeground,
@@ -148,7 +151,7 @@ func TestPreview(t *testing.T) {
 		},
 		"what a namespace owns goes after it": {
 			prepare: func(w *world) object.Object {
-				w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "r", owners: w.ownedBy(w.home)})
+				w.Create(thing{Kind: "clusterroles.rbac.authorization.k8s.io", Name: "r", Owners: w.OwnedBy(w.home)})
 				return w.home
 			},
 			policy: metav1.DeletePropagationBackground,
@@ -158,14 +161,14 @@ func TestPreview(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, w *world) {
-				w.home = w.create(thing{kind: object.Namespaces, name: "n"})
+				w.home = w.Create(thing{Kind: object.Namespaces, Name: "n"})
 				o := test.prepare(w)
-				status := w.preview(o, with(test.policy))
+				status := w.preview(o, deletiontest.With(test.policy))
 				if got := lines(status.Items); got != test.want {
 					t.Errorf("got\n%swant\n%s", got, test.want)
 				}
-				w.delete(o.Key, with(test.policy))
-				w.collect()
+				w.Delete(o.Key, deletiontest.With(test.policy))
+				w.Collect()
 				w.holdsTrue(status)
 			})
 		})
@@ -174,15 +177,15 @@ func TestPreview(t *testing.T) {
 
 // holdsTrue checks a preview against what has happened since.
 func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
-	w.t.Helper()
+	w.T.Helper()
 	for _, item := range status.Items {
-		key, err := w.service.key(item.ObjectReference, nil)
+		key, err := subject.Key(w.Kinds.Snapshot(), item.ObjectReference, nil)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
-		found := w.get(key, item.UID) != nil
+		found := w.Get(key, item.UID) != nil
 		if found == (item.Action == v1.Delete) && !item.Uncertain {
-			w.t.Errorf("%s: predicted %s, found %v", key, item.Action, found)
+			w.T.Errorf("%s: predicted %s, found %v", key, item.Action, found)
 		}
 	}
 }
@@ -190,10 +193,10 @@ func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
 // TestPreviewOfDefinition: its objects go with it, in every namespace.
 func TestPreviewOfDefinition(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		crd := w.create(thing{kind: object.Definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+		crd := w.Create(thing{Kind: object.Definitions, Name: "widgets.example.com", Rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
 		for _, namespace := range []string{"m", "n"} {
-			w.create(thing{kind: object.Namespaces, name: namespace})
-			w.create(thing{kind: unserved, namespace: namespace, name: "w"})
+			w.Create(thing{Kind: object.Namespaces, Name: namespace})
+			w.Create(thing{Kind: deletiontest.Unserved, Namespace: namespace, Name: "w"})
 		}
 		want := "CustomResourceDefinition widgets.example.com Delete: the object itself\n" +
 			"widgets w Delete: of a kind whose definition is deleted\nwidgets w Delete: of a kind whose definition is deleted\n"
@@ -209,18 +212,18 @@ func TestPreviewPages(t *testing.T) {
 	const batch, dependents = 50, 3000
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: batch})
-		w.create(thing{kind: object.Namespaces, name: "n"})
-		root := w.create(thing{namespace: "n", name: "root"})
+		w.Create(thing{Kind: object.Namespaces, Name: "n"})
+		root := w.Create(thing{Namespace: "n", Name: "root"})
 		var parents []object.Object
 		for i := range 10 {
-			parents = append(parents, w.create(thing{namespace: "n", name: fmt.Sprintf("parent-%d", i), owners: w.ownedBy(root)}))
+			parents = append(parents, w.Create(thing{Namespace: "n", Name: fmt.Sprintf("parent-%d", i), Owners: w.OwnedBy(root)}))
 		}
 		for i := range dependents {
-			o := thing{namespace: "n", name: fmt.Sprintf("leaf-%d", i), owners: w.ownedBy(parents[i%3])}
+			o := thing{Namespace: "n", Name: fmt.Sprintf("leaf-%d", i), Owners: w.OwnedBy(parents[i%3])}
 			if i%100 == 0 {
-				o.finalizers = []string{"example.com/hold"}
+				o.Finalizers = []string{"example.com/hold"}
 			}
-			w.create(o)
+			w.Create(o)
 		}
 		spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, Limit: 700}
 		seen := map[string]bool{}
@@ -259,10 +262,10 @@ func TestPreviewPages(t *testing.T) {
 
 func TestPreviewCounts(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{Objects: 4})
-	w.create(thing{kind: object.Namespaces, name: "n"})
-	a := w.create(thing{namespace: "n", name: "a"})
-	b := w.create(thing{kind: "secrets", namespace: "n", name: "b", owners: w.ownedBy(a)})
-	w.create(thing{kind: "secrets", namespace: "n", name: "c", owners: w.ownedBy(b), finalizers: []string{"example.com/x"}})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	a := w.Create(thing{Namespace: "n", Name: "a"})
+	b := w.Create(thing{Kind: "secrets", Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
+	w.Create(thing{Kind: "secrets", Namespace: "n", Name: "c", Owners: w.OwnedBy(b), Finalizers: []string{"example.com/x"}})
 	ask := v1.DeletionPreviewSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}, CountsOnly: true}
 	status, err := w.service.Preview(t.Context(), ask)
 	if err != nil {
@@ -277,7 +280,7 @@ func TestPreviewCounts(t *testing.T) {
 		t.Errorf("got %+v", status)
 	}
 	for i := range 3 {
-		w.create(thing{namespace: "n", name: fmt.Sprintf("more-%d", i), owners: w.ownedBy(a)})
+		w.Create(thing{Namespace: "n", Name: fmt.Sprintf("more-%d", i), Owners: w.OwnedBy(a)})
 	}
 	if status, err = w.service.Preview(t.Context(), ask); err != nil || !status.Truncated || status.Total != 4 {
 		t.Errorf("past the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
@@ -286,9 +289,9 @@ func TestPreviewCounts(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: object.Namespaces, name: "n"})
-	a := w.create(thing{namespace: "n", name: "a"})
-	b := w.create(thing{namespace: "n", name: "b"})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	a := w.Create(thing{Namespace: "n", Name: "a"})
+	b := w.Create(thing{Namespace: "n", Name: "b"})
 	object1 := v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	never := metav1.DeletionPropagation("Never")
 	for name, test := range map[string]struct {
@@ -332,11 +335,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: got %v\nwant %s", name, err, test.want)
 		}
 	}
-	_, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: object1, Namespace: "n"})
-	if want := "spec.namespace: Forbidden: give an object or a namespace, not both"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	if w.get(a.Key, a.UID) == nil {
+	if w.Get(a.Key, a.UID) == nil {
 		t.Error("a preview deleted something")
 	}
 }
@@ -347,9 +346,9 @@ func TestRefusals(t *testing.T) {
 func TestRefusedDelete(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		const refusal = "this namespace may not be deleted"
-		owner := w.create(thing{kind: "nodes", name: "owner"})
-		system := w.create(thing{kind: object.Namespaces, name: "kube-system", owners: w.ownedBy(owner)})
-		w.create(thing{namespace: "kube-system", name: "inside"})
+		owner := w.Create(thing{Kind: "nodes", Name: "owner"})
+		system := w.Create(thing{Kind: object.Namespaces, Name: "kube-system", Owners: w.OwnedBy(owner)})
+		w.Create(thing{Namespace: "kube-system", Name: "inside"})
 		got := w.preview(system, metav1.DeleteOptions{})
 		if got.Refused != refusal || got.Action != v1.Keep || got.Total != 1 || got.Items[0].Reason != refusal || got.Guard != nil {
 			t.Errorf("a refused delete: %+v; want it kept, and the refusal", got)
@@ -358,9 +357,9 @@ func TestRefusedDelete(t *testing.T) {
 		if got.Refused != "" || got.Action != v1.Delete || len(got.Items) != 2 || got.Items[1].Action != v1.Keep || got.Items[1].Reason != refusal {
 			t.Errorf("its owner's delete: %+v; want the namespace kept, and the refusal", got)
 		}
-		w.delete(owner.Key, metav1.DeleteOptions{})
-		w.collect()
-		if w.get(system.Key, system.UID) == nil {
+		w.Delete(owner.Key, metav1.DeleteOptions{})
+		w.Collect()
+		if w.Get(system.Key, system.UID) == nil {
 			t.Error("the collector deleted what the preview keeps")
 		}
 	})

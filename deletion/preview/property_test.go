@@ -9,19 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // graphs is how many random graphs are tried on each engine.
 const graphs = 250
-
-// unserved is a kind whose definition is gone.
-const unserved = "widgets.example.com"
 
 var policies = []metav1.DeletionPropagation{
 	metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
@@ -89,20 +88,20 @@ type graph struct {
 func newGraph(w *world, seed uint64) *graph {
 	g := &graph{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
 	namespace := fmt.Sprintf("n%d", seed)
-	g.home = w.create(thing{kind: object.Namespaces, name: namespace})
+	g.home = w.Create(thing{Kind: object.Namespaces, Name: namespace})
 	count := 2 + g.random.IntN(12)
 	for i := range count {
 		g.things = append(g.things, g.newThing(i, namespace))
 	}
 	for i := range g.things {
 		g.addOwners(i)
-		g.objects = append(g.objects, w.create(g.things[i]))
+		g.objects = append(g.objects, w.Create(g.things[i]))
 	}
-	w.collect()
+	w.Collect()
 	if g.chance(4) { // something is on its way already
 		if i := g.random.IntN(count); g.meta(i) != nil {
-			w.delete(g.objects[i].Key, with(policies[g.random.IntN(2)]))
-			w.collect()
+			w.Delete(g.objects[i].Key, deletiontest.With(policies[g.random.IntN(2)]))
+			w.Collect()
 		}
 	}
 	return g
@@ -110,31 +109,31 @@ func newGraph(w *world, seed uint64) *graph {
 
 func (g *graph) chance(of int) bool { return g.random.IntN(of) == 0 }
 
-func (g *graph) meta(i int) *metav1.ObjectMeta { return g.get(g.objects[i].Key, g.objects[i].UID) }
+func (g *graph) meta(i int) *metav1.ObjectMeta { return g.Get(g.objects[i].Key, g.objects[i].UID) }
 
 func (g *graph) newThing(i int, namespace string) thing {
 	o := thing{
-		kind: "configmaps", namespace: namespace, name: fmt.Sprintf("o%d", i),
-		uid: types.UID(fmt.Sprintf("%08x-%d-%d", g.random.Uint32(), g.seed, i)), // the order of uids is not that of ages
+		Kind: "configmaps", Namespace: namespace, Name: fmt.Sprintf("o%d", i),
+		UID: types.UID(fmt.Sprintf("%08x-%d-%d", g.random.Uint32(), g.seed, i)), // the order of uids is not that of ages
 	}
 	switch {
 	case g.chance(8):
-		o.kind, o.namespace, o.name = "clusterroles.rbac.authorization.k8s.io", "", fmt.Sprintf("c%d-%d", g.seed, i)
+		o.Kind, o.Namespace, o.Name = "clusterroles.rbac.authorization.k8s.io", "", fmt.Sprintf("c%d-%d", g.seed, i)
 	case g.chance(8):
-		o.kind, o.rest = "pods", `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
+		o.Kind, o.Rest = "pods", `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
 	case g.chance(8):
-		o.kind = unserved
+		o.Kind = deletiontest.Unserved
 	}
 	if g.chance(6) {
-		o.passes = []string{"0", "7", "true"}[g.random.IntN(3)]
+		o.Passes = []string{"0", "7", "true"}[g.random.IntN(3)]
 	}
 	switch {
 	case g.chance(6):
-		o.finalizers = []string{"example.com/hold"}
+		o.Finalizers = []string{"example.com/hold"}
 	case g.chance(20):
-		o.finalizers = []string{metav1.FinalizerDeleteDependents}
+		o.Finalizers = []string{metav1.FinalizerDeleteDependents}
 	case g.chance(20):
-		o.finalizers = []string{metav1.FinalizerOrphanDependents, "example.com/hold"}
+		o.Finalizers = []string{metav1.FinalizerOrphanDependents, "example.com/hold"}
 	}
 	return o
 }
@@ -151,8 +150,8 @@ func (g *graph) addOwners(i int) {
 			continue
 		}
 		owner := g.things[at]
-		key := object.Key{Kind: owner.kind, Namespace: owner.namespace, Name: owner.name}
-		g.things[i].owners = append(g.things[i].owners, g.misname(g.reference(key, owner.uid, !g.chance(4))))
+		key := object.Key{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}
+		g.things[i].Owners = append(g.things[i].Owners, g.misname(g.Reference(key, owner.UID, !g.chance(4))))
 	}
 }
 
@@ -185,7 +184,7 @@ func (g *graph) check(sum tallyOf) {
 	if g.chance(10) {
 		deleted = g.home
 	}
-	options := with(policies[g.random.IntN(len(policies))])
+	options := deletiontest.With(policies[g.random.IntN(len(policies))])
 	if g.chance(4) {
 		seconds := int64(7 * g.random.IntN(2))
 		options.GracePeriodSeconds = &seconds
@@ -205,8 +204,8 @@ func (g *graph) check(sum tallyOf) {
 			sum["uncertain"]++
 		}
 	}
-	g.delete(deleted.Key, options)
-	g.collect()
+	g.Delete(deleted.Key, options)
+	g.Collect()
 	for i := range g.objects {
 		item, touched := items[g.objects[i].UID]
 		g.compare(i, item, touched, before[g.objects[i].UID])
@@ -215,7 +214,7 @@ func (g *graph) check(sum tallyOf) {
 	for i := range g.objects {
 		g.compareEnd(i, items[g.objects[i].UID])
 	}
-	if g.t.Failed() {
+	if g.T.Failed() {
 		g.dump(deleted.Key, options, items)
 	}
 }
@@ -260,7 +259,7 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 		ok = found == "there"
 	}
 	if !ok {
-		g.t.Errorf("%s: predicted %q (%s), found it %s", g.objects[i].Key, item.Action, item.Reason, found)
+		g.T.Errorf("%s: predicted %q (%s), found it %s", g.objects[i].Key, item.Action, item.Reason, found)
 	}
 }
 
@@ -272,10 +271,10 @@ func (g *graph) releaseAll(items map[types.UID]v1.Item) {
 			m, item := g.meta(i), items[g.objects[i].UID]
 			leaves := item.Action == v1.Delete || item.Action == v1.Block || item.Action == v1.Wait
 			if m != nil && m.DeletionTimestamp != nil && (leaves || item.Uncertain) {
-				g.release(g.objects[i].Key)
+				g.Release(g.objects[i].Key)
 			}
 		}
-		g.collect()
+		g.Collect()
 	}
 }
 
@@ -285,11 +284,11 @@ func (g *graph) compareEnd(i int, item v1.Item) {
 	switch item.Action {
 	case v1.Delete, v1.Block, v1.Wait:
 		if m != nil && !g.orphanedAfterAll(m, item) {
-			g.t.Errorf("%s: predicted %s (%s), and in the end it is there: %+v", g.objects[i].Key, item.Action, item.Reason, m)
+			g.T.Errorf("%s: predicted %s (%s), and in the end it is there: %+v", g.objects[i].Key, item.Action, item.Reason, m)
 		}
 	case v1.Keep, v1.Orphan:
 		if m == nil && !item.Uncertain {
-			g.t.Errorf("%s: predicted %s (%s), and in the end it is gone", g.objects[i].Key, item.Action, item.Reason)
+			g.T.Errorf("%s: predicted %s (%s), and in the end it is gone", g.objects[i].Key, item.Action, item.Reason)
 		}
 	}
 }
@@ -303,11 +302,11 @@ func (g *graph) dump(deleted object.Key, options metav1.DeleteOptions, items map
 	var b strings.Builder
 	fmt.Fprintf(&b, "delete %s with %s\n", deleted, *options.PropagationPolicy)
 	for i, o := range g.things {
-		item := items[o.uid]
-		fmt.Fprintf(&b, "%s %s finalizers %v predicted %s %v (%s)\n", g.objects[i].Key, o.uid, o.finalizers, item.Action, item.Uncertain, item.Reason)
-		for _, r := range o.owners {
+		item := items[o.UID]
+		fmt.Fprintf(&b, "%s %s finalizers %v predicted %s %v (%s)\n", g.objects[i].Key, o.UID, o.Finalizers, item.Action, item.Uncertain, item.Reason)
+		for _, r := range o.Owners {
 			fmt.Fprintf(&b, "    owner %s blocking %v\n", r.Name, *r.BlockOwnerDeletion)
 		}
 	}
-	g.t.Log(b.String())
+	g.T.Log(b.String())
 }

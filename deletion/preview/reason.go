@@ -5,30 +5,32 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/lifecycle"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // item names an object of the walk and says why it has its action.
 func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.DeleteOptions) (v1.Item, error) {
-	at := w.index[q.uid]
+	at := w.index[q.UID]
 	n := &w.nodes[at]
 	item := v1.Item{
-		ObjectReference: w.s.reference(q.Key, q.uid), Action: w.action(n), Uncertain: w.uncertain(n),
+		ObjectReference: w.reference(q.Key, q.UID), Action: w.action(n), Uncertain: w.uncertain(n),
 	}
 	if at > 0 {
 		item.Owner = w.followed(q, n)
 	}
-	hold := holders{}
+	hold := Holders{}
 	if n.holds {
 		var err error
 		if hold, err = w.holders(q, at == 0, options); err != nil {
 			return item, err
 		}
-		item.Finalizers = hold.finalizers
+		item.Finalizers = hold.Finalizers
 	}
 	switch item.Action {
 	case v1.Keep:
@@ -37,7 +39,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		item.Reason = "orphaned by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
 	case v1.Block:
 		item.Reason = hold.String()
-		if q.deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
+		if q.Deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
 			item.Reason = "waits until its own cascade is confirmed"
 		}
 	case v1.Wait:
@@ -65,47 +67,40 @@ func (w *walk) refusal(h *head) string {
 }
 
 // holders returns what will keep the object DELETING.
-func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (holders, error) {
-	m, body := q.meta, q.body
-	if q.deletion == 0 || itself {
+func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (Holders, error) {
+	m, body := q.meta, q.Body
+	if q.Deletion == 0 || itself {
 		if !itself {
 			background := metav1.DeletePropagationBackground
 			options = metav1.DeleteOptions{PropagationPolicy: &background}
 		}
 		d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-			Body: q.body, Meta: q.meta, Options: options, Rules: w.rules(q.Kind), Now: w.now,
+			Body: q.Body, Meta: q.meta, Options: options, Rules: w.rules(q.Kind), Now: w.now,
 		})
 		if err != nil {
-			return holders{}, fmt.Errorf("delete %s: %w", q.Key, err)
+			return Holders{}, fmt.Errorf("delete %s: %w", q.Key, err)
 		}
 		m, body = d.Meta, d.Body
 	}
-	return holdersOf(q.Kind, m, body), nil
+	return HoldersOf(q.Kind, m, body), nil
 }
 
 // String describes the holders for people.
-func (h holders) String() string {
+func (h Holders) String() string {
 	var parts []string
-	if len(h.finalizers) > 0 {
-		parts = append(parts, "held by "+plural(len(h.finalizers), "finalizer")+" "+strings.Join(h.finalizers, ", "))
+	if len(h.Finalizers) > 0 {
+		parts = append(parts, "held by "+subject.Plural(len(h.Finalizers), "finalizer")+" "+strings.Join(h.Finalizers, ", "))
 	}
-	if len(h.spec) > 0 {
-		parts = append(parts, "held by spec.finalizers "+strings.Join(h.spec, ", "))
+	if len(h.Spec) > 0 {
+		parts = append(parts, "held by spec.finalizers "+strings.Join(h.Spec, ", "))
 	}
-	if h.grace > 0 {
-		parts = append(parts, fmt.Sprintf("has %v of grace", time.Duration(h.grace)*time.Second))
+	if h.Grace > 0 {
+		parts = append(parts, fmt.Sprintf("has %v of grace", time.Duration(h.Grace)*time.Second))
 	}
 	if len(parts) == 0 {
 		return "held by the rules of its kind"
 	}
 	return strings.Join(parts, "; ")
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }
 
 func (w *walk) whyDeleted(q *question, n *node, itself bool) string {

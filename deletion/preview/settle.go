@@ -2,8 +2,9 @@ package preview
 
 import (
 	"cmp"
-	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"slices"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 )
 
 // settle computes which nodes remain, at this point of the walk: those that

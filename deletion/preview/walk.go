@@ -8,10 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/deletion/subject"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // state is the result of a walk for an object. It only moves forward: a kept
@@ -112,23 +115,29 @@ func (s *Service) newWalk(r *reader) *walk {
 	}
 }
 
+func (w *walk) reference(key object.Key, uid types.UID) v1.ObjectReference {
+	return subject.Reference(w.kinds, key, uid)
+}
+
 // run follows the deletion of an object to its end.
-func (w *walk) run(h head, options metav1.DeleteOptions) error {
-	m, err := object.ParseMeta(h.body)
+func (w *walk) run(h *head, options metav1.DeleteOptions) error {
+	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", h.Key, err)
 	}
 	if lifecycle.GuardOf(&m).Held { // preview it as confirmed
 		lifecycle.LetPass(&m)
-		if h.body, err = object.WithMeta(h.body, m); err != nil {
+		confirmed := *h
+		if confirmed.Body, err = object.WithMeta(h.Body, m); err != nil {
 			return fmt.Errorf("read %s: %w", h.Key, err)
 		}
+		h = &confirmed
 	}
-	n, err := w.fate(&h, m, options)
+	n, err := w.fate(h, m, options)
 	if err != nil {
 		return err
 	}
-	w.put(&h, n)
+	w.put(h, n)
 	if err := w.drainAll(); err != nil {
 		return err
 	}
@@ -183,7 +192,7 @@ func (w *walk) drainAll() error {
 // put stores the node of an object, and adds it to the frontier if its state
 // affects its dependents.
 func (w *walk) put(h *head, n node) int32 {
-	i, known := w.index[h.uid]
+	i, known := w.index[h.UID]
 	if !known {
 		if len(w.nodes) >= w.most {
 			w.full = true
@@ -191,9 +200,9 @@ func (w *walk) put(h *head, n node) int32 {
 		}
 		i = int32(len(w.nodes))
 		w.nodes = append(w.nodes, node{})
-		w.index[h.uid] = i
+		w.index[h.UID] = i
 	}
-	n.uid, n.id, n.kind, n.inside = h.uid, h.id, w.name(h.Kind), h.Namespace != ""
+	n.uid, n.id, n.kind, n.inside = h.UID, h.ID, w.name(h.Kind), h.Namespace != ""
 	n.later = w.later && n.leaving()
 	w.nodes[i] = n
 	switch n.state {
@@ -241,7 +250,7 @@ func (w *walk) drain() error {
 func (w *walk) expand(owners []types.UID) error {
 	batch := w.s.opts.Batch
 	for len(owners) > 0 && !w.full {
-		rows, err := w.r.dependentsOfMany(owners, batch)
+		rows, err := w.r.dependents(w.r.DependentsOf(w.r.ctx, owners, batch))
 		if err != nil {
 			return err
 		}
@@ -254,10 +263,10 @@ func (w *walk) expand(owners []types.UID) error {
 		last := rows[len(rows)-1]
 		seen := map[types.UID]bool{}
 		for i := range rows {
-			seen[rows[i].owner] = true
+			seen[rows[i].Owner] = true
 		}
 		rows = nil // free the page before the next one is read
-		if err := w.expandOne(last.owner, last.id); err != nil {
+		if err := w.expandOne(last.Owner, last.ID); err != nil {
 			return err
 		}
 		owners = slices.DeleteFunc(slices.Clone(owners), func(uid types.UID) bool { return seen[uid] })
@@ -268,7 +277,7 @@ func (w *walk) expand(owners []types.UID) error {
 func (w *walk) expandOne(owner types.UID, after int64) error {
 	batch := w.s.opts.Batch
 	for !w.full {
-		rows, err := w.r.dependents(dependentsOfOne, string(owner), after, batch)
+		rows, err := w.r.dependents(w.r.DependentsAfter(w.r.ctx, owner, after, batch))
 		if err != nil {
 			return err
 		}
@@ -278,33 +287,33 @@ func (w *walk) expandOne(owner types.UID, after int64) error {
 		if len(rows) < batch {
 			return nil
 		}
-		after = rows[len(rows)-1].id
+		after = rows[len(rows)-1].ID
 	}
 	return nil
 }
 
 // judge decides about dependents of leaving owners, and records which of them
 // block.
-func (w *walk) judge(rows []dependent) error {
+func (w *walk) judge(rows []*store.Dependent) error {
 	var open []question
 	asked := map[types.UID]bool{}
 	for i := range rows {
-		d := &rows[i]
-		if n := w.find(d.uid); asked[d.uid] || n != nil && n.leaving() {
+		d := rows[i]
+		if n := w.find(d.UID); asked[d.UID] || n != nil && n.leaving() {
 			continue
 		}
-		asked[d.uid] = true
-		m, err := object.ParseMeta(d.body)
+		asked[d.UID] = true
+		m, err := object.ParseMeta(d.Body)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", d.Key, err)
 		}
-		if d.deletion != 0 {
-			n := w.deleting(d.Key, m, d.body)
+		if d.Deletion != 0 {
+			n := w.deleting(d.Key, m, d.Body)
 			n.was = true
-			w.put(&d.head, n)
+			w.put(&d.Stored, n)
 			continue
 		}
-		open = append(open, question{&d.head, m})
+		open = append(open, question{&d.Stored, m})
 	}
 	if err := w.decide(open); err != nil {
 		return err
@@ -316,12 +325,12 @@ func (w *walk) judge(rows []dependent) error {
 }
 
 // connect adds the edges of blocking dependents.
-func (w *walk) connect(rows []dependent) {
+func (w *walk) connect(rows []*store.Dependent) {
 	for i := range rows {
-		d := &rows[i]
-		from, known := w.index[d.uid]
-		to := w.index[d.owner]
-		if !known || !d.blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone || !w.ofKind(&w.nodes[to], d.named) {
+		d := rows[i]
+		from, known := w.index[d.UID]
+		to := w.index[d.Owner]
+		if !known || !d.Blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone || !w.ofKind(&w.nodes[to], gc.Reference{Group: d.As.Group, Kind: d.As.Kind}) {
 			continue
 		}
 		w.circle = w.circle || from == 0

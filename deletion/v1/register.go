@@ -4,11 +4,14 @@
 // form of an object: the client creates one, the server answers in status and
 // stores nothing.
 //
-// The package holds types only. The packages preview, archive and finalizer
-// beside it implement them.
+// The package holds types and schemas only. The packages preview, report, archive
+// and finalizer beside it implement them.
 package v1
 
 import (
+	"fmt"
+	"sync"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,3 +27,13 @@ func AddToScheme(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
+
+// Scheme has the kinds, and the types of a server's other answers.
+var Scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := AddToScheme(s); err != nil {
+		panic(fmt.Sprintf("scheme of %s: %v", GroupVersion, err)) // the input is constant: one test call proves it
+	}
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return s
+})

@@ -1,8 +1,8 @@
-package preview
+package v1
 
 import "k8s.io/kube-openapi/pkg/validation/spec"
 
-// The OpenAPI schemas of the questions, for kubectl explain and validation. A test
+// The OpenAPI schemas of the queries, for kubectl explain and validation. A test
 // compares them with the Go types.
 
 func text(description string) spec.Schema {
@@ -58,7 +58,8 @@ func actionSchema(description string) spec.Schema {
 	return choice(description, "Delete", "Orphan", "Keep", "Block", "Wait")
 }
 
-func previewSchema() *spec.Schema {
+// DeletionPreviewSchema is the schema of DeletionPreview.
+func DeletionPreviewSchema() *spec.Schema {
 	item := refer("One object that the deletion touches.", map[string]spec.Schema{
 		"action":     actionSchema("What becomes of it."),
 		"reason":     text("Why, for people."),
@@ -124,7 +125,8 @@ func reasonSchema(depth int) spec.Schema {
 	}, "type", "message")
 }
 
-func reportSchema() *spec.Schema {
+// DeletionReportSchema is the schema of DeletionReport.
+func DeletionReportSchema() *spec.Schema {
 	s := structure("DeletionReport asks why an object or namespace still exists. The answer is in status; nothing is stored.", map[string]spec.Schema{
 		"spec": structure("What to report on: an object, or a namespace.", map[string]spec.Schema{
 			"object":    refer("The object: by uid, or by apiVersion, kind, name and namespace.", nil),

@@ -1,71 +1,28 @@
-package preview
+package report
 
 import (
-	"database/sql"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/deletion/preview"
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
 )
-
-// command returns a kubectl command for an object.
-func command(ref v1.ObjectReference, verb string, options ...string) string {
-	resource := ref.Kind
-	if gv := groupVersion(ref.APIVersion); gv != "" {
-		resource += "." + gv
-	}
-	text := fmt.Sprintf("kubectl %s %s %s", verb, resource, ref.Name)
-	if ref.Namespace != "" {
-		text += " -n " + ref.Namespace
-	}
-	for _, o := range options {
-		text += " " + o
-	}
-	return text
-}
-
-// target names an object on this program's command line.
-func target(ref v1.ObjectReference) string {
-	resource := strings.ToLower(ref.Kind)
-	if gv := groupVersion(ref.APIVersion); gv != "" {
-		resource += "." + gv
-	} else if strings.Contains(ref.APIVersion, ".") {
-		resource += "." + ref.APIVersion // the group of a kind that is not served
-	}
-	text := resource + "/" + ref.Name
-	if ref.Namespace != "" {
-		text += " -n " + ref.Namespace
-	}
-	return text
-}
-
-// forceCommand returns the command that removes a finalizer.
-func forceCommand(ref v1.ObjectReference, finalizer string) string {
-	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", target(ref), finalizer, "...")
-}
-
-// groupVersion returns "v1.apps" for "apps/v1", as kubectl accepts it after a kind;
-// empty for the core group, which needs none.
-func groupVersion(apiVersion string) string {
-	for i, c := range apiVersion {
-		if c == '/' {
-			return apiVersion[i+1:] + "." + apiVersion[:i]
-		}
-	}
-	return ""
-}
 
 // finalizers returns the finalizers that other controllers, or a keeper, must
 // remove.
-func (t *reporter) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+func (t *reporter) finalizers(h *store.Stored, m metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	var out []v1.Reason
-	ref := t.s.reference(h.Key, "")
-	hold := holdersOf(h.Kind, m, h.body)
-	for _, f := range hold.finalizers {
+	ref := t.reference(h.Key, "")
+	hold := preview.HoldersOf(h.Kind, m, h.Body)
+	for _, f := range hold.Finalizers {
 		if keeper, ok := t.s.opts.Keepers[f]; ok {
 			reason, err := t.kept(h, keeper, f, depth)
 			if err != nil {
@@ -83,14 +40,14 @@ func (t *reporter) finalizers(h *head, m metav1.ObjectMeta, depth int) ([]v1.Rea
 			reason.Message += ", which " + manager + " set"
 			who, gone = manager, "that is gone for good"
 		}
-		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + forceCommand(ref, f)
+		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + subject.ForceCommand(ref, f)
 		out = append(out, reason)
 	}
-	for _, f := range hold.spec {
+	for _, f := range hold.Spec {
 		out = append(out, v1.Reason{
 			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
 			Resolve: fmt.Sprintf("the controller that set it removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
-				h.Name, forceCommand(ref, f)),
+				h.Name, subject.ForceCommand(ref, f)),
 		})
 	}
 	return out, nil
@@ -124,7 +81,7 @@ func managerOf(entries []metav1.ManagedFieldsEntry, finalizer string) (string, *
 }
 
 // grace returns the reason of a grace period that has not been ended.
-func (t *reporter) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
+func (t *reporter) grace(h *store.Stored, m metav1.ObjectMeta) []v1.Reason {
 	if m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0 || m.DeletionTimestamp == nil {
 		return nil
 	}
@@ -137,17 +94,16 @@ func (t *reporter) grace(h *head, m metav1.ObjectMeta) []v1.Reason {
 	return []v1.Reason{{
 		Type: v1.ReasonGracePeriod, Message: message, Since: &since,
 		Resolve: "its node confirms the stop with a delete at grace period 0; if the node does not: " +
-			command(t.s.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
+			subject.Command(t.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
 	}}
 }
 
 // collector returns the problems of the collector, and the state of its review of
 // a uid.
-func (t *reporter) collector(uid string) ([]v1.Reason, error) {
+func (t *reporter) collector(uid types.UID) ([]v1.Reason, error) {
 	var out []v1.Reason
-	var paused bool
-	var why string
-	if err := t.r.one(readPaused, nil, &paused, &why); err != nil {
+	paused, why, err := gc.ReadPaused(t.ctx, &t.r.Reader)
+	if err != nil {
 		return nil, err
 	}
 	if paused {
@@ -163,13 +119,25 @@ func (t *reporter) collector(uid string) ([]v1.Reason, error) {
 			Resolve: "start it without --enable-garbage-collector=false, or another one on the same database",
 		})
 	}
-	err := t.r.query(func(rows *sql.Rows) error {
+	reviews, err := t.reviews("the collector", gc.ReviewByUID, uid)
+	return append(out, reviews...), err
+}
+
+// reviews describes the row of a uid in a queue, if there is one. It reads in the
+// snapshot, on the same connection: reports that hold one connection and wait for
+// a second could deadlock.
+func (t *reporter) reviews(who, statement string, uid types.UID) (out []v1.Reason, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var task task
-		err := rows.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
-		out = append(out, t.review("the collector", task))
+		err := row.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
+		out = append(out, t.review(who, task))
 		return err
-	}, readReview, uid)
-	return out, err
+	}, statement, string(uid))
+	if err := t.r.Send(t.ctx, &b); err != nil {
+		return nil, fmt.Errorf("read reviews: %w", err)
+	}
+	return out, nil
 }
 
 // task is a row of a queue of reviews. Times are Unix milliseconds.

@@ -1,10 +1,11 @@
-package preview
+package report
 
 import (
-	"database/sql"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // Keeper is a part of this server that sets and removes a finalizer. It can say
@@ -18,46 +19,42 @@ type Keeper struct {
 	// cluster-scoped; the report lists those that are DELETING as children.
 	Explain func(body []byte) (v1.Reason, []v1.ObjectReference)
 	// Review is a statement that reads the keeper's queue row by the object's uid,
-	// with the columns of readReview. Empty: the keeper has no queue.
+	// with the columns of gc.ReviewByUID. Empty: the keeper has no queue.
 	Review string
 }
 
 // kept explains the finalizer of a keeper.
-func (t *reporter) kept(h *head, k Keeper, finalizer string, depth int) (v1.Reason, error) {
-	reason, others := k.Explain(h.body)
+func (t *reporter) kept(h *store.Stored, k Keeper, finalizer string, depth int) (v1.Reason, error) {
+	reason, others := k.Explain(h.Body)
 	reason.Type = v1.ReasonFinalizer
 	reason.Message = "finalizer " + finalizer + " is " + k.Name + "'s: " + reason.Message
-	err := t.keptReviews(h, k, &reason)
-	if err != nil {
-		return reason, err
+	if k.Review != "" {
+		reviews, err := t.reviews(k.Name, k.Review, h.UID)
+		if err != nil {
+			return reason, err
+		}
+		reason.Children = append(reason.Children, reviews...)
 	}
 	for _, ref := range others {
 		// It may be in another cluster, or of an unserved kind: the message names it.
-		k := t.s.kinds.Snapshot().Named(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		k := t.kinds.Named(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if k == nil {
 			continue
 		}
 		if !k.Namespaced {
 			ref.Namespace = ""
 		}
-		children, err := t.children(v1.ReasonWaitsFor, depth, -1, leavingByKey, k.Storage, ref.Namespace, ref.Name)
+		children, err := t.children(v1.ReasonWaitsFor, depth, -1, func() ([]*store.Stored, error) {
+			o, err := t.r.Get(t.ctx, object.Key{Kind: k.Storage, Namespace: ref.Namespace, Name: ref.Name})
+			if err != nil || o == nil || !o.Deleting {
+				return nil, err
+			}
+			return []*store.Stored{o}, nil
+		})
 		if err != nil {
 			return reason, err
 		}
 		reason.Children = append(reason.Children, children...)
 	}
 	return reason, nil
-}
-
-// keptReviews adds the state of the keeper's review of an object.
-func (t *reporter) keptReviews(h *head, k Keeper, reason *v1.Reason) error {
-	if k.Review == "" {
-		return nil
-	}
-	return t.r.query(func(rows *sql.Rows) error {
-		var task task
-		err := rows.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
-		reason.Children = append(reason.Children, t.review(k.Name, task))
-		return err
-	}, k.Review, string(h.uid))
 }

@@ -1,32 +1,40 @@
-package preview
+// Package subject names the object that a question about a deletion is about: it
+// finds the object of a reference, and names objects in messages and on command
+// lines. It knows the kinds and reads the store; it decides nothing.
+package subject
 
 import (
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
+	"context"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
-// resolve finds the object of a reference. found is false for a valid reference
-// without an object; an invalid reference is the error Invalid.
-func (s *Service) resolve(r *reader, ref v1.ObjectReference, path *field.Path) (head, bool, error) {
+// Find reads the object of a reference; nil for a valid reference without an
+// object. An invalid reference is the error Invalid.
+func Find(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, ref v1.ObjectReference, path *field.Path) (*store.Stored, error) {
 	if ref.UID != "" && ref.Kind == "" && ref.APIVersion == "" && ref.Name == "" && ref.Namespace == "" {
-		return r.head(headByUID, string(ref.UID))
+		return r.GetByUID(ctx, ref.UID)
 	}
-	key, err := s.key(ref, path)
+	key, err := Key(kinds, ref, path)
 	if err != nil {
-		return head{}, false, err
+		return nil, err
 	}
-	h, found, err := r.head(headByKey, key.Kind, key.Namespace, key.Name)
-	if found && ref.UID != "" && ref.UID != h.uid {
-		return head{}, false, nil // another object has that name now
+	o, err := r.Get(ctx, key)
+	if o != nil && ref.UID != "" && ref.UID != o.UID {
+		return nil, nil // another object has that name now
 	}
-	return h, found, err
+	return o, err
 }
 
-// key returns the storage key of a reference.
-func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, error) {
+// Key returns the storage key of a reference. Error: Invalid.
+func Key(kinds *kind.Snapshot, ref v1.ObjectReference, path *field.Path) (object.Key, error) {
 	var errs field.ErrorList
 	for _, f := range []struct{ name, value string }{{"apiVersion", ref.APIVersion}, {"kind", ref.Kind}, {"name", ref.Name}} {
 		if f.value == "" {
@@ -40,7 +48,7 @@ func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, err
 	if err != nil {
 		return object.Key{}, object.InvalidFields(field.ErrorList{field.Invalid(path.Child("apiVersion"), ref.APIVersion, err.Error())})
 	}
-	k := s.kinds.Snapshot().Named(gv.WithKind(ref.Kind))
+	k := kinds.Named(gv.WithKind(ref.Kind))
 	switch {
 	case k == nil:
 		errs = append(errs, field.Invalid(path.Child("kind"), ref.Kind, "no such kind in "+ref.APIVersion))
@@ -57,23 +65,24 @@ func (s *Service) key(ref v1.ObjectReference, path *field.Path) (object.Key, err
 	return object.Key{Kind: k.Storage, Namespace: ref.Namespace, Name: ref.Name}, nil
 }
 
-// reference names a stored object as clients know it. For a kind that is no longer
+// Reference names a stored object as clients know it. For a kind that is no longer
 // served, it uses the plural and the group.
-func (s *Service) reference(key object.Key, uid types.UID) v1.ObjectReference {
+func Reference(kinds *kind.Snapshot, key object.Key, uid types.UID) v1.ObjectReference {
 	ref := v1.ObjectReference{Namespace: key.Namespace, Name: key.Name, UID: uid}
-	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(key.Kind)
+	ref.Kind, ref.APIVersion = kinds.Names(key.Kind)
 	return ref
 }
 
-func notFound(ref v1.ObjectReference) error {
+// NotFound is the error for a reference without an object.
+func NotFound(ref v1.ObjectReference) error {
 	if ref.Name == "" {
 		return object.Errorf(object.NotFound, "no object with uid %s", ref.UID)
 	}
-	return object.Errorf(object.NotFound, "%s not found", describe(ref))
+	return object.Errorf(object.NotFound, "%s not found", Describe(ref))
 }
 
-// describe names an object for people: "Deployment web in namespace shop".
-func describe(ref v1.ObjectReference) string {
+// Describe names an object for people: "Deployment web in namespace shop".
+func Describe(ref v1.ObjectReference) string {
 	text := ref.Kind + " " + ref.Name
 	if ref.Namespace != "" {
 		text += " in namespace " + ref.Namespace

@@ -1,17 +1,23 @@
-package preview
+package report
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/deletion/subject"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // A report is for a person who wants to act: it lists the first of many objects,
@@ -34,23 +40,25 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 		}
 		ref = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: spec.Namespace}
 	}
-	r, err := s.open(ctx)
+	snapshot, err := s.store.Snapshot(ctx)
 	if err != nil {
 		return status, err
 	}
-	defer r.close()
-	h, found, err := s.resolve(r, ref, path.Child("object"))
+	defer snapshot.Close()
+	t := &reporter{s: s, r: snapshot, ctx: ctx, kinds: s.kinds.Snapshot(), now: s.opts.Now(), reported: map[types.UID]bool{}}
+	o, err := subject.Find(ctx, &snapshot.Reader, t.kinds, ref, path.Child("object"))
 	if err != nil {
 		return status, err
 	}
-	t := &reporter{s: s, r: r, now: s.opts.Now(), reported: map[types.UID]bool{}}
-	if !found {
+	if o == nil {
 		status, err = t.absent(ref, path.Child("object"))
 	} else {
-		status, err = t.present(&h)
+		status, err = t.present(o)
 	}
 	if err == nil {
-		status.ResourceVersion, err = r.revision()
+		var revision int64
+		revision, err = snapshot.Revision(ctx)
+		status.ResourceVersion = strconv.FormatInt(revision, 10)
 	}
 	status.Truncated = t.truncated
 	return status, err
@@ -59,17 +67,23 @@ func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 // reporter collects the reasons for one report.
 type reporter struct {
 	s         *Service
-	r         *reader
+	r         *store.Snapshot
+	ctx       context.Context
+	kinds     *kind.Snapshot
 	now       time.Time
 	objects   int                // in the report so far
 	reported  map[types.UID]bool // DELETING objects whose reasons are in the report
 	truncated bool
 }
 
-func (t *reporter) present(h *head) (v1.DeletionReportStatus, error) {
-	status := v1.DeletionReportStatus{Object: t.s.reference(h.Key, h.uid), Exists: true, State: v1.Active}
+func (t *reporter) reference(key object.Key, uid types.UID) v1.ObjectReference {
+	return subject.Reference(t.kinds, key, uid)
+}
+
+func (t *reporter) present(h *store.Stored) (v1.DeletionReportStatus, error) {
+	status := v1.DeletionReportStatus{Object: t.reference(h.Key, h.UID), Exists: true, State: v1.Active}
 	var err error
-	if h.deletion == 0 {
+	if h.Deletion == 0 {
 		status.Reasons, err = t.active(h)
 		return status, err
 	}
@@ -82,10 +96,10 @@ func (t *reporter) present(h *head) (v1.DeletionReportStatus, error) {
 }
 
 // remaining counts the objects that must be removed before this one.
-func (t *reporter) remaining(h *head) (n int64, err error) {
+func (t *reporter) remaining(h *store.Stored) (n int64, err error) {
 	switch {
-	case h.finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
-		err = t.r.one(countDependents, []any{string(h.uid)}, &n)
+	case h.Finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
+		n, err = t.r.CountDependents(t.ctx, h.UID, math.MaxInt64)
 	case h.Kind == object.Namespaces:
 		var content []kindCount
 		content, err = t.content(h.Name)
@@ -93,8 +107,8 @@ func (t *reporter) remaining(h *head) (n int64, err error) {
 			n += c.count
 		}
 	case h.Kind == object.Definitions:
-		if storage, ok := definedKind(h.body); ok {
-			err = t.r.one(countKind, []any{storage}, &n)
+		if storage, ok := kind.Defined(h.Body); ok {
+			n, err = t.r.CountOf(t.ctx, storage)
 		}
 	}
 	return n, err
@@ -102,18 +116,18 @@ func (t *reporter) remaining(h *head) (n int64, err error) {
 
 // reasons returns those of a DELETING object: first what other clients must act
 // on, then what it waits for, then the state of the collector.
-func (t *reporter) reasons(h *head, depth int) ([]v1.Reason, error) {
-	t.reported[h.uid] = true
-	m, err := object.ParseMeta(h.body)
+func (t *reporter) reasons(h *store.Stored, depth int) ([]v1.Reason, error) {
+	t.reported[h.UID] = true
+	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
 	}
-	if h.finalizing&store.FinalizeConfirm != 0 {
+	if h.Held() {
 		guard, err := t.guarded(h)
 		if err != nil {
 			return nil, err
 		}
-		collector, err := t.collector(string(h.uid))
+		collector, err := t.collector(h.UID)
 		return append([]v1.Reason{guard}, slices.DeleteFunc(collector, isHealthyReview)...), err
 	}
 	out, err := t.finalizers(h, m, depth)
@@ -121,7 +135,7 @@ func (t *reporter) reasons(h *head, depth int) ([]v1.Reason, error) {
 		return nil, err
 	}
 	out = append(out, t.grace(h, m)...)
-	for _, more := range []func(*head, metav1.ObjectMeta, int) ([]v1.Reason, error){
+	for _, more := range []func(*store.Stored, metav1.ObjectMeta, int) ([]v1.Reason, error){
 		t.orphaning, t.blocking, t.namespaceContent, t.definitionContent,
 	} {
 		reasons, err := more(h, m, depth)
@@ -130,12 +144,12 @@ func (t *reporter) reasons(h *head, depth int) ([]v1.Reason, error) {
 		}
 		out = append(out, reasons...)
 	}
-	if h.finalizing == 0 {
+	if h.Finalizing == 0 {
 		return out, nil
 	}
 	// An object that waits for others needs no review now: they will cause one.
-	collector, err := t.collector(string(h.uid))
-	if len(out) > 0 && h.finalizing&(store.FinalizeOrphan) == 0 {
+	collector, err := t.collector(h.UID)
+	if len(out) > 0 && h.Finalizing&(store.FinalizeOrphan) == 0 {
 		collector = slices.DeleteFunc(collector, isHealthyReview)
 	}
 	return append(out, collector...), err
@@ -146,30 +160,29 @@ func isHealthyReview(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.S
 
 // active returns the reasons of an object that is not DELETING: no client deleted
 // it, and its owners.
-func (t *reporter) active(h *head) ([]v1.Reason, error) {
-	m, err := object.ParseMeta(h.body)
+func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
+	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
 	}
 	out := []v1.Reason{{
 		Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion",
 	}}
-	w := t.s.newWalk(t.r)
-	owners, err := w.lookUp([]question{{h, m}})
+	owners, err := gc.Owners(t.ctx, &t.r.Reader, uidsOf(m.OwnerReferences))
 	if err != nil {
 		return nil, err
 	}
 	dangling := false
 	for i := range m.OwnerReferences {
 		r := &m.OwnerReferences[i]
-		reason, missing := owned(r, w.standing(h.Namespace, r, owners), h.Namespace)
+		reason, missing := owned(r, gc.Classify(h.Namespace, gc.Identify(t.kinds, gc.ReferenceOf(r), owners[r.UID]), owners[r.UID]), h.Namespace)
 		out = append(out, reason)
 		dangling = dangling || missing
 	}
 	if !dangling {
 		return out, nil
 	}
-	for _, uid := range append(uidsOf(m.OwnerReferences), string(h.uid)) {
+	for _, uid := range append(uidsOf(m.OwnerReferences), h.UID) {
 		collector, err := t.collector(uid)
 		if err != nil {
 			return nil, err
@@ -183,10 +196,13 @@ func (t *reporter) active(h *head) ([]v1.Reason, error) {
 	return out, nil
 }
 
-func uidsOf(references []metav1.OwnerReference) []string {
-	var out []string
+// uidsOf returns the uids of references, each once.
+func uidsOf(references []metav1.OwnerReference) []types.UID {
+	var out []types.UID
 	for _, r := range references {
-		out = append(out, string(r.UID))
+		if !slices.Contains(out, r.UID) {
+			out = append(out, r.UID)
+		}
 	}
 	return out
 }

@@ -1,30 +1,34 @@
-package preview
+package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // orphaning: the orphan finalizer waits for a controller to see the deletion,
 // and then for the collector.
-func (t *reporter) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, error) {
-	if h.finalizing&store.FinalizeOrphan == 0 {
+func (t *reporter) orphaning(h *store.Stored, _ metav1.ObjectMeta, _ int) ([]v1.Reason, error) {
+	if h.Finalizing&store.FinalizeOrphan == 0 {
 		return nil, nil
 	}
-	var n int64
-	if err := t.r.one(countDependents, []any{string(h.uid)}, &n); err != nil {
+	n, err := t.r.CountDependents(t.ctx, h.UID, math.MaxInt64)
+	if err != nil {
 		return nil, err
 	}
-	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, plural(int(n), "dependent"))}
-	deadline := gc.OrphanDeadline(h.deletion, t.s.opts.OrphanWait)
-	if seen, want, behind := gc.Unseen(t.s.kinds.Snapshot(), h.Kind, h.body); behind && deadline.After(t.now) {
+	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, subject.Plural(int(n), "dependent"))}
+	deadline := gc.OrphanDeadline(h.Deletion, t.s.opts.OrphanWait)
+	if seen, want, behind := gc.Unseen(t.kinds, h.Kind, h.Body); behind && deadline.After(t.now) {
 		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen, want)
 		reason.Resolve = fmt.Sprintf("nothing: in %v, at %s, the collector stops waiting for the controller (--orphan-observed-generation-timeout)",
 			deadline.Sub(t.now).Round(time.Second), deadline.UTC().Format(time.RFC3339))
@@ -33,19 +37,21 @@ func (t *reporter) orphaning(h *head, _ metav1.ObjectMeta, _ int) ([]v1.Reason, 
 }
 
 // blocking: the foreground finalizer waits for dependents.
-func (t *reporter) blocking(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
-	if h.finalizing&store.FinalizeForeground == 0 {
+func (t *reporter) blocking(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+	if h.Finalizing&store.FinalizeForeground == 0 {
 		return nil, nil
 	}
-	var n int64
-	if err := t.r.one(countBlocking, []any{string(h.uid)}, &n); err != nil || n == 0 {
+	n, err := t.r.CountBlocking(t.ctx, h.UID)
+	if err != nil || n == 0 {
 		return nil, err
 	}
-	children, err := t.children(v1.ReasonDependent, depth, n, blockingDependents, string(h.uid), maxChildren)
+	children, err := t.children(v1.ReasonDependent, depth, n, func() ([]*store.Stored, error) {
+		return t.r.BlockingDependents(t.ctx, h.UID, maxChildren)
+	})
 	return []v1.Reason{{
 		Type:     v1.ReasonBlockingDependents,
-		Message:  fmt.Sprintf("blocked by %d %s", n, plural(int(n), "dependent")),
-		Resolve:  "see below what keeps them; to stop waiting for them: " + command(t.s.reference(h.Key, ""), "delete", "--cascade=background"),
+		Message:  fmt.Sprintf("blocked by %d %s", n, subject.Plural(int(n), "dependent")),
+		Resolve:  "see below what keeps them; to stop waiting for them: " + subject.Command(t.reference(h.Key, ""), "delete", "--cascade=background"),
 		Children: children,
 	}}, err
 }
@@ -58,18 +64,18 @@ type kindCount struct {
 
 // content counts the objects in a namespace, by kind.
 func (t *reporter) content(namespace string) ([]kindCount, error) {
-	kinds, err := t.r.kinds()
+	kinds, err := t.r.Kinds(t.ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []kindCount
 	for _, kind := range slices.Concat(gc.Waves(kinds)...) {
-		c := kindCount{kind: kind}
-		if err := t.r.one(countContent, []any{kind, namespace}, &c.count); err != nil {
+		n, err := t.r.CountIn(t.ctx, kind, namespace, math.MaxInt64)
+		if err != nil {
 			return nil, err
 		}
-		if c.count > 0 {
-			out = append(out, c)
+		if n > 0 {
+			out = append(out, kindCount{kind, n})
 		}
 	}
 	return out, nil
@@ -77,7 +83,7 @@ func (t *reporter) content(namespace string) ([]kindCount, error) {
 
 // namespaceContent: a namespace waits until it is empty, and each wave of its
 // content waits for the earlier ones.
-func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+func (t *reporter) namespaceContent(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.Kind != object.Namespaces {
 		return nil, nil
 	}
@@ -90,7 +96,9 @@ func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]
 	for _, c := range content {
 		total += c.count
 		present = append(present, c.kind)
-		children, err := t.children(v1.ReasonContent, depth, -1, lingering, c.kind, h.Name, maxChildren)
+		children, err := t.children(v1.ReasonContent, depth, -1, func() ([]*store.Stored, error) {
+			return t.r.DeletingIn(t.ctx, c.kind, h.Name, maxChildren)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +108,7 @@ func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]
 			Children: children,
 		})
 	}
-	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, plural(int(total), "object"))
+	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, subject.Plural(int(total), "object"))
 	if waves := gc.Waves(present); len(waves) > 1 {
 		reason.Message += fmt.Sprintf("; its %s go first", waves[0][0])
 	}
@@ -108,49 +116,50 @@ func (t *reporter) namespaceContent(h *head, _ metav1.ObjectMeta, depth int) ([]
 }
 
 // definitionContent: a definition waits for the objects of its kind.
-func (t *reporter) definitionContent(h *head, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
+func (t *reporter) definitionContent(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]v1.Reason, error) {
 	if h.Kind != object.Definitions {
 		return nil, nil
 	}
-	storage, ok := definedKind(h.body)
+	storage, ok := kind.Defined(h.Body)
 	if !ok {
 		return nil, nil
 	}
-	var n int64
-	if err := t.r.one(countKind, []any{storage}, &n); err != nil || n == 0 {
+	n, err := t.r.CountOf(t.ctx, storage)
+	if err != nil || n == 0 {
 		return nil, err
 	}
-	children, err := t.children(v1.ReasonContent, depth, -1, lingeringAnywhere, storage, maxChildren)
+	children, err := t.children(v1.ReasonContent, depth, -1, func() ([]*store.Stored, error) {
+		return t.r.DeletingOf(t.ctx, storage, maxChildren)
+	})
 	return []v1.Reason{{
-		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, plural(int(n), "object")),
+		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, subject.Plural(int(n), "object")),
 		Resolve: "see below what keeps them", Children: children,
 	}}, err
 }
 
-// children reports the objects that a statement finds, each with its own reasons,
+// children reports the objects that a read finds, each with its own reasons,
 // at most maxDepth deep and maxObjects in all. total is how many there are; -1: not
 // known.
-func (t *reporter) children(sort v1.ReasonType, depth int, total int64, statement string, args ...any) ([]v1.Reason, error) {
+func (t *reporter) children(sort v1.ReasonType, depth int, total int64, read func() ([]*store.Stored, error)) ([]v1.Reason, error) {
 	if depth+1 >= maxDepth || t.objects >= maxObjects {
 		t.truncated = true
 		return nil, nil
 	}
-	heads, err := t.r.heads(statement, args...)
+	heads, err := read()
 	if err != nil {
 		return nil, err
 	}
 	t.truncated = t.truncated || total > int64(len(heads)) || total < 0 && len(heads) == maxChildren
 	var out []v1.Reason
-	for i := range heads {
-		h := &heads[i]
+	for _, h := range heads {
 		t.objects++
-		ref := t.s.reference(h.Key, h.uid)
-		reason := v1.Reason{Type: sort, Object: &ref, Message: describe(ref) + " is not being deleted yet"}
+		ref := t.reference(h.Key, h.UID)
+		reason := v1.Reason{Type: sort, Object: &ref, Message: subject.Describe(ref) + " is not being deleted yet"}
 		switch {
-		case t.reported[h.uid]:
-			reason.Message = describe(ref) + " is being deleted; see above"
-		case h.deletion != 0:
-			reason.Message = describe(ref) + " is being deleted"
+		case t.reported[h.UID]:
+			reason.Message = subject.Describe(ref) + " is being deleted; see above"
+		case h.Deletion != 0:
+			reason.Message = subject.Describe(ref) + " is being deleted"
 			if reason.Children, err = t.reasons(h, depth+1); err != nil {
 				return nil, err
 			}
@@ -162,7 +171,7 @@ func (t *reporter) children(sort v1.ReasonType, depth int, total int64, statemen
 
 // kindName returns the name of a kind for people.
 func (t *reporter) kindName(storage string) string {
-	if k, ok := t.s.kinds.Snapshot().Stored(storage); ok {
+	if k, ok := t.kinds.Stored(storage); ok {
 		return k.Name
 	}
 	return storage

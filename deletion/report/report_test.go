@@ -1,4 +1,4 @@
-package preview
+package report
 
 import (
 	"fmt"
@@ -6,19 +6,22 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // report asks about an object.
 func (w *world) report(o object.Object) v1.DeletionReportStatus {
-	w.t.Helper()
-	status, err := w.service.Report(w.t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
+	w.T.Helper()
+	status, err := w.service.Report(w.T.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
 	if err != nil {
-		w.t.Fatalf("report on %s: %v", o.Key, err)
+		w.T.Fatalf("report on %s: %v", o.Key, err)
 	}
 	return status
 }
@@ -33,23 +36,6 @@ func outline(reasons []v1.Reason, indent string) string {
 	return b.String()
 }
 
-func (w *world) execute(statement string, args ...any) {
-	w.t.Helper()
-	tx, err := w.db.Begin(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	if err := tx.Send(w.t.Context(), &b); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := tx.Commit(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // managedBy returns the managedFields entry of a client that set a finalizer.
 func managedBy(manager, finalizer string, at int64) metav1.ManagedFieldsEntry {
 	when := metav1.Unix(at, 0)
@@ -59,13 +45,11 @@ func managedBy(manager, finalizer string, at int64) metav1.ManagedFieldsEntry {
 	}
 }
 
-const onNode = `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
-
 // TestReasons has one row for each sort of reason.
 func TestReasons(t *testing.T) {
 	hold := []string{"example.com/hold"}
-	foreground := with(metav1.DeletePropagationForeground)
-	background := with(metav1.DeletePropagationBackground)
+	foreground := deletiontest.With(metav1.DeletePropagationForeground)
+	background := deletiontest.With(metav1.DeletePropagationBackground)
 	for name, test := range map[string]struct {
 		prepare func(w *world) object.Object // returns what to report on
 		state   v1.State
@@ -73,22 +57,22 @@ func TestReasons(t *testing.T) {
 		want    string
 	}{
 		"not deleted": {
-			prepare: func(w *world) object.Object { return w.create(thing{namespace: "n", name: "a"}) },
+			prepare: func(w *world) object.Object { return w.Create(thing{Namespace: "n", Name: "a"}) },
 			state:   v1.Active,
 			want:    "NotDeleted: no client has asked for its deletion\n",
 		},
 		"kept by an owner": {
 			prepare: func(w *world) object.Object {
-				owner := w.create(thing{namespace: "n", name: "owner"})
-				return w.create(thing{namespace: "n", name: "a", owners: w.ownedBy(owner)})
+				owner := w.Create(thing{Namespace: "n", Name: "owner"})
+				return w.Create(thing{Namespace: "n", Name: "a", Owners: w.OwnedBy(owner)})
 			},
 			state: v1.Active,
 			want:  "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which exists and keeps it\n",
 		},
 		"an owner that is gone, and the collector not there yet": {
 			prepare: func(w *world) object.Object {
-				ref := w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "missing", true)
-				return w.create(thing{namespace: "n", name: "a", owners: []metav1.OwnerReference{ref}})
+				ref := w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "missing", true)
+				return w.Create(thing{Namespace: "n", Name: "a", Owners: []metav1.OwnerReference{ref}})
 			},
 			state: v1.Active,
 			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
@@ -96,8 +80,8 @@ func TestReasons(t *testing.T) {
 		},
 		"a cluster-scoped object of a namespaced owner": {
 			prepare: func(w *world) object.Object {
-				owner := w.create(thing{namespace: "n", name: "owner"})
-				return w.create(thing{kind: "clusterroles.rbac.authorization.k8s.io", name: "a", owners: w.ownedBy(owner)})
+				owner := w.Create(thing{Namespace: "n", Name: "owner"})
+				return w.Create(thing{Kind: "clusterroles.rbac.authorization.k8s.io", Name: "a", Owners: w.OwnedBy(owner)})
 			},
 			state: v1.Active,
 			want: "NotDeleted: no client has asked for its deletion\n" +
@@ -105,10 +89,10 @@ func TestReasons(t *testing.T) {
 		},
 		"a finalizer, and who set it last": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a", finalizers: hold, managed: []metav1.ManagedFieldsEntry{
+				o := w.Create(thing{Namespace: "n", Name: "a", Finalizers: hold, Managed: []metav1.ManagedFieldsEntry{
 					managedBy("first", hold[0], 100), managedBy("second", hold[0], 200), managedBy("other", "example.com/else", 300),
 				}})
-				w.delete(o.Key, background)
+				w.Delete(o.Key, background)
 				return o
 			},
 			state: v1.Deleting,
@@ -116,8 +100,8 @@ func TestReasons(t *testing.T) {
 		},
 		"a finalizer without a manager": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a", finalizers: hold})
-				w.delete(o.Key, background)
+				o := w.Create(thing{Namespace: "n", Name: "a", Finalizers: hold})
+				w.Delete(o.Key, background)
 				return o
 			},
 			state: v1.Deleting,
@@ -125,9 +109,9 @@ func TestReasons(t *testing.T) {
 		},
 		"grace that is left": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{kind: "pods", namespace: "n", name: "a", rest: onNode})
-				w.delete(o.Key, background)
-				w.now = w.get(o.Key, o.UID).DeletionTimestamp.Add(-20 * time.Second)
+				o := w.Create(thing{Kind: "pods", Namespace: "n", Name: "a", Rest: deletiontest.OnNode})
+				w.Delete(o.Key, background)
+				w.Now = w.Get(o.Key, o.UID).DeletionTimestamp.Add(-20 * time.Second)
 				return o
 			},
 			state: v1.Deleting,
@@ -135,9 +119,9 @@ func TestReasons(t *testing.T) {
 		},
 		"grace that is over": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{kind: "pods", namespace: "n", name: "a", rest: onNode})
-				w.delete(o.Key, background)
-				w.now = w.get(o.Key, o.UID).DeletionTimestamp.Add(10 * time.Second)
+				o := w.Create(thing{Kind: "pods", Namespace: "n", Name: "a", Rest: deletiontest.OnNode})
+				w.Delete(o.Key, background)
+				w.Now = w.Get(o.Key, o.UID).DeletionTimestamp.Add(10 * time.Second)
 				return o
 			},
 			state: v1.Deleting,
@@ -145,11 +129,11 @@ func TestReasons(t *testing.T) {
 		},
 		"blocking dependents, as a tree": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				middle := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
-				w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(middle), finalizers: hold})
-				w.delete(o.Key, foreground)
-				w.collect()
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				middle := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(middle), Finalizers: hold})
+				w.Delete(o.Key, foreground)
+				w.Collect()
 				return o
 			},
 			state: v1.Deleting, remain: 1,
@@ -162,12 +146,12 @@ func TestReasons(t *testing.T) {
 		},
 		"a dependent of two that block is told about once": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				left := w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
-				right := w.create(thing{namespace: "n", name: "c", owners: w.ownedBy(o)})
-				w.create(thing{namespace: "n", name: "d", owners: w.ownedBy(left, right), finalizers: hold})
-				w.delete(o.Key, foreground)
-				w.collect()
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				left := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				right := w.Create(thing{Namespace: "n", Name: "c", Owners: w.OwnedBy(o)})
+				w.Create(thing{Namespace: "n", Name: "d", Owners: w.OwnedBy(left, right), Finalizers: hold})
+				w.Delete(o.Key, foreground)
+				w.Collect()
 				return o
 			},
 			state: v1.Deleting, remain: 2,
@@ -183,12 +167,12 @@ func TestReasons(t *testing.T) {
 		},
 		"a paused collector": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
-				if err := w.collector.Pause(w.t.Context(), "we are looking into it"); err != nil {
-					w.t.Fatal(err)
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				if err := w.Collector.Pause(w.T.Context(), "we are looking into it"); err != nil {
+					w.T.Fatal(err)
 				}
-				w.delete(o.Key, foreground)
+				w.Delete(o.Key, foreground)
 				return o
 			},
 			state: v1.Deleting, remain: 1,
@@ -197,8 +181,8 @@ func TestReasons(t *testing.T) {
 		},
 		"a review that is due": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				w.delete(o.Key, foreground)
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(o.Key, foreground)
 				return o
 			},
 			state: v1.Deleting,
@@ -206,10 +190,10 @@ func TestReasons(t *testing.T) {
 		},
 		"a review that fails": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				w.delete(o.Key, foreground)
-				w.execute(`UPDATE gc_object_reviews SET review_count = 3, last_error = 'disk on fire', review_after = $1 WHERE uid = $2`,
-					w.now.Add(40*time.Second).UnixMilli(), string(o.UID))
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(o.Key, foreground)
+				w.Execute(`UPDATE gc_object_reviews SET review_count = 3, last_error = 'disk on fire', review_after = $1 WHERE uid = $2`,
+					w.Now.Add(40*time.Second).UnixMilli(), string(o.UID))
 				return o
 			},
 			state: v1.Deleting,
@@ -217,10 +201,10 @@ func TestReasons(t *testing.T) {
 		},
 		"a review that is under way": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				w.delete(o.Key, foreground)
-				w.execute(`UPDATE gc_object_reviews SET claim_token = 't', claim_until = $1 WHERE uid = $2`,
-					w.now.Add(time.Minute).UnixMilli(), string(o.UID))
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(o.Key, foreground)
+				w.Execute(`UPDATE gc_object_reviews SET claim_token = 't', claim_until = $1 WHERE uid = $2`,
+					w.Now.Add(time.Minute).UnixMilli(), string(o.UID))
 				return o
 			},
 			state: v1.Deleting,
@@ -228,10 +212,10 @@ func TestReasons(t *testing.T) {
 		},
 		"orphaning that waits for a controller": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a", generation: 2, rest: `,"status":{"observedGeneration":1}`})
-				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
-				w.delete(o.Key, with(metav1.DeletePropagationOrphan))
-				w.execute(`UPDATE gc_object_reviews SET review_after = $1`, w.now.Add(25*time.Second).UnixMilli())
+				o := w.Create(thing{Namespace: "n", Name: "a", Generation: 2, Rest: `,"status":{"observedGeneration":1}`})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				w.Delete(o.Key, deletiontest.With(metav1.DeletePropagationOrphan))
+				w.Execute(`UPDATE gc_object_reviews SET review_after = $1`, w.Now.Add(25*time.Second).UnixMilli())
 				return o
 			},
 			state: v1.Deleting, remain: 1,
@@ -240,10 +224,10 @@ func TestReasons(t *testing.T) {
 		},
 		"a namespace with pods that do not go": {
 			prepare: func(w *world) object.Object {
-				w.create(thing{kind: "pods", namespace: "n", name: "p", finalizers: hold})
-				w.create(thing{namespace: "n", name: "a"})
-				w.delete(w.home.Key, background)
-				w.collect()
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "p", Finalizers: hold})
+				w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(w.home.Key, background)
+				w.Collect()
 				return w.home
 			},
 			state: v1.Deleting, remain: 2,
@@ -256,9 +240,9 @@ func TestReasons(t *testing.T) {
 		},
 		"a namespace held by another finalizer": {
 			prepare: func(w *world) object.Object {
-				ns := w.create(thing{kind: object.Namespaces, name: "m", rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
-				w.delete(ns.Key, background)
-				w.collect()
+				ns := w.Create(thing{Kind: object.Namespaces, Name: "m", Rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
+				w.Delete(ns.Key, background)
+				w.Collect()
 				return ns
 			},
 			state: v1.Deleting,
@@ -266,10 +250,10 @@ func TestReasons(t *testing.T) {
 		},
 		"a definition whose objects do not go": {
 			prepare: func(w *world) object.Object {
-				crd := w.create(thing{kind: object.Definitions, name: "widgets.example.com", rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
-				o := w.create(thing{kind: unserved, namespace: "n", name: "w", finalizers: hold})
-				w.delete(crd.Key, background)
-				w.delete(o.Key, background)
+				crd := w.Create(thing{Kind: object.Definitions, Name: "widgets.example.com", Rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+				o := w.Create(thing{Kind: deletiontest.Unserved, Namespace: "n", Name: "w", Finalizers: hold})
+				w.Delete(crd.Key, background)
+				w.Delete(o.Key, background)
 				return crd
 			},
 			state: v1.Deleting, remain: 1,
@@ -280,9 +264,9 @@ func TestReasons(t *testing.T) {
 		},
 		"gone, while its dependents are not": {
 			prepare: func(w *world) object.Object {
-				o := w.create(thing{namespace: "n", name: "a"})
-				w.create(thing{namespace: "n", name: "b", owners: w.ownedBy(o)})
-				w.delete(o.Key, background)
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				w.Delete(o.Key, background)
 				return o
 			},
 			state: v1.DoesNotExist, remain: 1,
@@ -292,7 +276,7 @@ func TestReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, w *world) {
-				w.home = w.create(thing{kind: object.Namespaces, name: "n"})
+				w.home = w.Create(thing{Kind: object.Namespaces, Name: "n"})
 				o := test.prepare(w)
 				status := w.report(o)
 				if got := outline(status.Reasons, ""); got != test.want {
@@ -313,9 +297,9 @@ func TestReasons(t *testing.T) {
 // it is.
 func TestResolveWorks(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: object.Namespaces, name: "n"})
-	o := w.create(thing{namespace: "n", name: "a", finalizers: []string{"example.com/x", "example.com/y"}})
-	w.delete(o.Key, metav1.DeleteOptions{})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	o := w.Create(thing{Namespace: "n", Name: "a", Finalizers: []string{"example.com/x", "example.com/y"}})
+	w.Delete(o.Key, metav1.DeleteOptions{})
 	reasons := w.report(o).Reasons
 	want := `see what keeps its controller from removing it; if there is none any more: ` +
 		`exeunt finalizer remove configmap/a -n n example.com/y --reason "..."`
@@ -326,9 +310,9 @@ func TestResolveWorks(t *testing.T) {
 
 func TestCollectorOff(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{CollectorOff: true})
-	w.create(thing{kind: object.Namespaces, name: "n"})
-	o := w.create(thing{namespace: "n", name: "a"})
-	w.delete(o.Key, with(metav1.DeletePropagationForeground))
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	o := w.Create(thing{Namespace: "n", Name: "a"})
+	w.Delete(o.Key, deletiontest.With(metav1.DeletePropagationForeground))
 	want := "CollectorOff: this server runs without a collector\nReview: the collector has not reviewed it yet\n"
 	if got := outline(w.report(o).Reasons, ""); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -338,17 +322,17 @@ func TestCollectorOff(t *testing.T) {
 // TestReportIsBounded: a report on a great many does not tell them all.
 func TestReportIsBounded(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.create(thing{kind: object.Namespaces, name: "n"})
-	root := w.create(thing{namespace: "n", name: "root"})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	root := w.Create(thing{Namespace: "n", Name: "root"})
 	parent := root
 	for depth := range 8 {
 		for i := range 12 {
-			w.create(thing{namespace: "n", name: fmt.Sprintf("leaf-%d-%d", depth, i), owners: w.ownedBy(parent), finalizers: []string{"example.com/hold"}})
+			w.Create(thing{Namespace: "n", Name: fmt.Sprintf("leaf-%d-%d", depth, i), Owners: w.OwnedBy(parent), Finalizers: []string{"example.com/hold"}})
 		}
-		parent = w.create(thing{namespace: "n", name: fmt.Sprintf("parent-%d", depth), owners: w.ownedBy(parent)})
+		parent = w.Create(thing{Namespace: "n", Name: fmt.Sprintf("parent-%d", depth), Owners: w.OwnedBy(parent)})
 	}
-	w.delete(root.Key, with(metav1.DeletePropagationForeground))
-	w.collect()
+	w.Delete(root.Key, deletiontest.With(metav1.DeletePropagationForeground))
+	w.Collect()
 	status := w.report(root)
 	if !status.Truncated || status.Remaining != 13 {
 		t.Errorf("got truncated %v, remaining %d", status.Truncated, status.Remaining)
@@ -362,17 +346,17 @@ func TestReportIsBounded(t *testing.T) {
 // who removed it, who requested that, and the objects of its cascade that still exist.
 func TestGone(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		w.create(thing{kind: object.Namespaces, name: "n"})
+		w.Create(thing{Kind: object.Namespaces, Name: "n"})
 		for i, o := range []struct{ uid, name, cascade string }{{"older", "app", "older"}, {"app", "app", "app"}, {"set", "set", "app"}} {
-			w.execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
+			w.Execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
 				int64(5000+i), o.uid, o.name, o.cascade)
 		}
-		w.execute(`UPDATE archive SET actor = 'system:garbage-collector', requester = 'jo' WHERE uid = 'set'`)
-		held := w.create(thing{namespace: "n", name: "held", finalizers: []string{"example.com/hold"},
-			owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
-		w.create(thing{namespace: "n", name: "later", owners: []metav1.OwnerReference{w.reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
-		w.delete(held.Key, metav1.DeleteOptions{})
-		w.execute(`DELETE FROM gc_object_reviews`)
+		w.Execute(`UPDATE archive SET actor = 'system:garbage-collector', requester = 'jo' WHERE uid = 'set'`)
+		held := w.Create(thing{Namespace: "n", Name: "held", Finalizers: []string{"example.com/hold"},
+			Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
+		w.Create(thing{Namespace: "n", Name: "later", Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
+		w.Delete(held.Key, metav1.DeleteOptions{})
+		w.Execute(`DELETE FROM gc_object_reviews`)
 		ask := func(name string) v1.DeletionReportStatus {
 			t.Helper()
 			status, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
@@ -421,19 +405,19 @@ func TestKeepers(t *testing.T) {
 					{APIVersion: "example.com/v1", Kind: "Unknown", Namespace: "n", Name: "a"},
 				}
 			},
-			Review: readReview,
+			Review: gc.ReviewByUID,
 		}}})
-		w.create(thing{kind: object.Namespaces, name: "n"})
-		kept := w.create(thing{namespace: "n", name: "kept", finalizers: []string{"example.com/kept"}})
-		below := w.create(thing{namespace: "n", name: "below", finalizers: []string{"example.com/hold"}})
-		leaves := w.create(thing{kind: object.Namespaces, name: "leaves"})
-		w.create(thing{namespace: "n", name: "stays"})
+		w.Create(thing{Kind: object.Namespaces, Name: "n"})
+		kept := w.Create(thing{Namespace: "n", Name: "kept", Finalizers: []string{"example.com/kept"}})
+		below := w.Create(thing{Namespace: "n", Name: "below", Finalizers: []string{"example.com/hold"}})
+		leaves := w.Create(thing{Kind: object.Namespaces, Name: "leaves"})
+		w.Create(thing{Namespace: "n", Name: "stays"})
 		for _, o := range []object.Object{kept, below, leaves} {
-			w.delete(o.Key, metav1.DeleteOptions{})
+			w.Delete(o.Key, metav1.DeleteOptions{})
 		}
-		w.execute(`DELETE FROM gc_object_reviews`)
-		w.execute(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
-			string(kept.UID), w.now.Add(7*time.Second).UnixMilli())
+		w.Execute(`DELETE FROM gc_object_reviews`)
+		w.Execute(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
+			string(kept.UID), w.Now.Add(7*time.Second).UnixMilli())
 		got := w.report(kept)
 		want := `Finalizer: finalizer example.com/kept is the keeper's: waits
   Review: its review failed 3 times, last with: no answer; next attempt in 7s

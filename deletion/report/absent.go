@@ -1,0 +1,95 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/deletion/subject"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/store"
+)
+
+// byWhom says who removed the object and on whose request: " by jo", or
+// " by system:garbage-collector, at the request of jo".
+func byWhom(a *store.Archived) string {
+	switch {
+	case a.Actor == "":
+		return ""
+	case a.Requester == a.Actor:
+		return " by " + a.Actor
+	}
+	return " by " + a.Actor + ", at the request of " + a.Requester
+}
+
+// absent reports on an object that does not exist. An object that was deleted in
+// the background is gone before its dependents. While it is in the archive, the
+// report lists the dependents that are left, and why.
+func (t *reporter) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
+	status := v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
+	gone, err := t.removal(ref, path)
+	if err != nil {
+		return status, err
+	}
+	if gone != nil {
+		status.Object.UID = gone.UID
+	}
+	uid := status.Object.UID
+	if uid == "" {
+		return status, nil
+	}
+	if status.Remaining, err = t.r.CountDependents(t.ctx, uid, math.MaxInt64); err != nil {
+		return status, err
+	}
+	below, err := t.r.CountFollowing(t.ctx, string(uid))
+	if err != nil {
+		return status, err
+	}
+	status.Remaining += below
+	if gone != nil {
+		at := metav1.NewTime(time.UnixMilli(gone.RemovedAt))
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted" + byWhom(gone), Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
+		if status.Remaining > 0 {
+			exist := "exist"
+			if status.Remaining == 1 {
+				exist = "exists"
+			}
+			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, subject.Plural(int(status.Remaining), "object"), exist)
+			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, func() ([]*store.Stored, error) {
+				return t.r.Following(t.ctx, uid, maxChildren)
+			}); err != nil {
+				return status, err
+			}
+		}
+		status.Reasons = append(status.Reasons, reason)
+	}
+	if status.Remaining == 0 {
+		return status, nil
+	}
+	collector, err := t.collector(uid)
+	status.Reasons = append(status.Reasons, collector...)
+	return status, err
+}
+
+// restoreArgs returns the arguments of "exeunt restore" for an object.
+func restoreArgs(ref v1.ObjectReference) string {
+	if ref.Name == "" {
+		return "--uid " + string(ref.UID)
+	}
+	return subject.Target(ref)
+}
+
+// removal finds an object in the archive: by its uid, or the last of its name.
+func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (*store.Archived, error) {
+	if ref.UID != "" {
+		return t.r.ArchivedByUID(t.ctx, ref.UID)
+	}
+	key, err := subject.Key(t.kinds, ref, path)
+	if err != nil {
+		return nil, err
+	}
+	return t.r.LastRemoval(t.ctx, key)
+}

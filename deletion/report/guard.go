@@ -1,0 +1,43 @@
+package report
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/deletion/subject"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/store"
+)
+
+// mostReported bounds how many objects a report counts for a held deletion, because
+// people repeat reports. A preview counts more.
+const mostReported = 100_000
+
+// guarded returns the reason of an object that the guard holds. Such an object has
+// no other reason.
+func (t *reporter) guarded(h *store.Stored) (v1.Reason, error) {
+	ref := t.reference(h.Key, "")
+	c, err := t.s.previews.Guarded(t.ctx, t.r, h, mostReported)
+	if err != nil {
+		return v1.Reason{}, err
+	}
+	least := ""
+	if c.AtLeast {
+		least = "at least "
+	}
+	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may", least, c.Going, c.Allowed())
+	if c.Mistaken != "" {
+		message += fmt.Sprintf("; the annotation is %q, which is not a number", c.Mistaken)
+	}
+	since := metav1.Unix(h.Deletion, 0)
+	confirm := subject.Command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, c.Going))
+	if c.AtLeast {
+		confirm = fmt.Sprintf("set the annotation %s to the number that a preview counts", lifecycle.ConfirmCascade)
+	}
+	return v1.Reason{
+		Type: v1.ReasonGuard, Message: message, Since: &since,
+		Resolve: "to see what would go: exeunt preview " + subject.Target(ref) + "; to confirm: " + confirm + "; to call it off: exeunt restore " + subject.Target(ref),
+	}, nil
+}

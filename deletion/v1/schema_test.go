@@ -1,0 +1,100 @@
+package v1
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// TestSchemas holds what is published against the Go types, field by field.
+func TestSchemas(t *testing.T) {
+	compare(t, "preview", reflect.TypeFor[DeletionPreview](), *DeletionPreviewSchema(), 0)
+	compare(t, "report", reflect.TypeFor[DeletionReport](), *DeletionReportSchema(), 0)
+}
+
+func compare(t *testing.T, path string, typ reflect.Type, s spec.Schema, depth int) {
+	t.Helper()
+	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+		if typ.Kind() == reflect.Slice {
+			if len(s.Type) != 1 || s.Type[0] != "array" || s.Items == nil {
+				t.Errorf("%s: is a list, and the schema says %v", path, s.Type)
+				return
+			}
+			s = *s.Items.Schema
+		}
+		typ = typ.Elem()
+	}
+	if typ == reflect.TypeFor[metav1.Time]() || typ.Kind() != reflect.Struct {
+		want := map[reflect.Kind]string{reflect.String: "string", reflect.Int64: "integer", reflect.Bool: "boolean", reflect.Struct: "string"}[typ.Kind()]
+		if len(s.Type) != 1 || s.Type[0] != want {
+			t.Errorf("%s: want %s, the schema says %v", path, want, s.Type)
+		}
+		return
+	}
+	if preserved, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserved {
+		return
+	}
+	fields := map[string]reflect.Type{}
+	jsonFields(typ, fields)
+	delete(fields, "metadata") // every object's, and published with it
+	delete(fields, "inline")
+	for name, of := range fields {
+		property, ok := s.Properties[name]
+		if !ok {
+			t.Errorf("%s.%s has no schema", path, name)
+			continue
+		}
+		if property.Description == "" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		compare(t, path+"."+name, of, property, depth+1)
+	}
+	for name := range s.Properties {
+		if _, ok := fields[name]; !ok {
+			t.Errorf("%s has no field %s", path, name)
+		}
+	}
+}
+
+// jsonFields collects fields by their JSON names, those of embedded structs
+// too; TypeMeta is every object's.
+func jsonFields(typ reflect.Type, into map[string]reflect.Type) {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Type == reflect.TypeFor[metav1.TypeMeta]():
+		case options == "inline":
+			jsonFields(f.Type, into)
+		default:
+			into[name] = f.Type
+		}
+	}
+}
+
+// TestDeepCopies: a copy shares nothing.
+func TestDeepCopies(t *testing.T) {
+	policy, grace, now := metav1.DeletePropagationOrphan, int64(3), metav1.Now()
+	p := &DeletionPreview{
+		Spec: DeletionPreviewSpec{PropagationPolicy: &policy, GracePeriodSeconds: &grace},
+		Status: DeletionPreviewStatus{
+			Counts: []Count{{Kind: "a"}}, Items: []Item{{Finalizers: []string{"x"}}}, Blockers: []Item{{Finalizers: []string{"x"}}},
+		},
+	}
+	c := p.DeepCopy()
+	*c.Spec.PropagationPolicy, *c.Spec.GracePeriodSeconds = "", 0
+	c.Status.Counts[0].Kind, c.Status.Items[0].Finalizers[0], c.Status.Blockers[0].Finalizers[0] = "", "", ""
+	if policy == "" || grace == 0 || p.Status.Counts[0].Kind == "" || p.Status.Items[0].Finalizers[0] == "" || p.Status.Blockers[0].Finalizers[0] == "" {
+		t.Errorf("the copy shares with the original: %+v", p)
+	}
+	r := &DeletionReport{Status: DeletionReportStatus{Reasons: []Reason{{Children: []Reason{{Since: &now, Object: &ObjectReference{Name: "a"}}}}}}}
+	d := r.DeepCopy()
+	child := &d.Status.Reasons[0].Children[0]
+	child.Object.Name, child.Since.Time = "", now.Add(1)
+	if original := r.Status.Reasons[0].Children[0]; original.Object.Name == "" || original.Since != &now || child.Since == &now {
+		t.Errorf("the copy shares with the original: %+v", original)
+	}
+}
