@@ -1,0 +1,176 @@
+package exeunt_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// tableOwners says which package, with those below it, may have SQL on a table.
+// Others ask that package. Triggers are part of the schema, and tests may read
+// any table.
+var tableOwners = map[string][]string{
+	"store": {
+		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_kinds", "dropped_references", "seal_keys", "sealed_kinds",
+	},
+	"gc":   {"gc_object_reviews", "gc_state"},
+	"mesh": {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
+	"broker": {
+		"provisioned_resources", "provisioned_resource_reviews", "provisioned_resource_published",
+		"provisioned_resource_outbox", "provisioned_resource_outbox_reviews",
+	},
+	"registry": {
+		"blobs", "blob_uploads", "data_id", "deleted_manifests", "deleted_tags", "gc_blob_review_queue", "gc_blobs_configurations",
+		"gc_blobs_layers", "gc_manifest_review_queue", "gc_repository_review_queue", "gc_review_after_defaults", "gc_settings",
+		"gc_unlink_queue", "layers", "manifest_references", "manifests", "media_types", "repositories", "repository_blobs", "small_blobs",
+		"tags", "top_level_namespaces",
+	},
+	"console": {"console_sessions"},
+	"sqldb":   {"migrations"},
+}
+
+// jointStatements are the constants with SQL on a table of another package, and
+// why (decision 15).
+var jointStatements = map[string]string{
+	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
+	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
+	"registry removeNamespaceSQLite":   "the row goes only if no Namespace exists, checked by the statement that deletes it",
+	"registry removeNamespacePostgres": "as removeNamespaceSQLite, under the row's lock",
+}
+
+var (
+	created  = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(?:public\.)?(\w+)`)
+	accessed = regexp.MustCompile(`\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?(\w+)`)
+)
+
+// schemaTables reads the names of all tables from the snapshots of both engines.
+func schemaTables(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, file := range []string{"schema/sqlite.sql", "schema/postgres.sql"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range created.FindAllStringSubmatch(string(text), -1) {
+			all[m[1]] = true
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("no tables found in schema/")
+	}
+	return all
+}
+
+// TestTablesHaveOneOwner: SQL on a table stands in the package that owns it.
+func TestTablesHaveOneOwner(t *testing.T) {
+	owners := map[string]string{}
+	for owner, tables := range tableOwners {
+		for _, table := range tables {
+			owners[table] = owner
+		}
+	}
+	tables := schemaTables(t)
+	for table := range tables {
+		if owners[table] == "" {
+			t.Errorf("table %s has no owner in tables_test.go", table)
+		}
+	}
+	for table := range owners {
+		if !tables[table] {
+			t.Errorf("tables_test.go gives %s to %s, and the schema has no such table", table, owners[table])
+		}
+	}
+	joint := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test() || ownModule(s.dir()) || strings.HasSuffix(s.dir(), "test") {
+			continue
+		}
+		for _, use := range tablesIn(t, s.path) {
+			owner := owners[use.table]
+			if owner == "" || within(s.dir(), owner) {
+				continue
+			}
+			first, _, _ := strings.Cut(s.dir(), "/")
+			if name := first + " " + use.constant; jointStatements[name] != "" {
+				joint[name] = true
+				continue
+			}
+			t.Errorf("%s: %s has SQL on %s, which package %s owns: ask that package", s.path, use.constant, use.table, owner)
+		}
+	}
+	for name := range jointStatements {
+		if !joint[name] {
+			t.Errorf("tables_test.go excepts %s, and no such statement exists", name)
+		}
+	}
+}
+
+// tableUse is a table that a string literal names, and the constant or variable
+// that the literal belongs to; empty inside a function.
+type tableUse struct{ constant, table string }
+
+// tablesIn finds the tables that the SQL in a file names: the words behind FROM,
+// JOIN, INTO and UPDATE in its string literals.
+func tablesIn(t *testing.T, path string) []tableUse {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uses []tableUse
+	for _, decl := range file.Decls {
+		ast.Inspect(decl, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok {
+				for _, value := range spec.Values {
+					uses = append(uses, tablesBelow(spec.Names[0].Name, value)...)
+				}
+				return false
+			}
+			if lit, ok := n.(*ast.BasicLit); ok {
+				uses = append(uses, tablesBelow("", lit)...)
+			}
+			return true
+		})
+	}
+	return uses
+}
+
+func tablesBelow(constant string, n ast.Node) (uses []tableUse) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return true
+		}
+		text, err := strconv.Unquote(lit.Value)
+		if err != nil {
+			return true
+		}
+		for _, m := range accessed.FindAllStringSubmatch(text, -1) {
+			uses = append(uses, tableUse{constant, m[1]})
+		}
+		return true
+	})
+	return uses
+}
+
+// TestTablesIn holds the rule's own reading of SQL, so that a mistake there does
+// not switch it off.
+func TestTablesIn(t *testing.T) {
+	file := t.TempDir() + "/x.go"
+	source := "package x\nconst a = `SELECT 1 FROM one o\n JOIN two ON true` + `, x FROM (SELECT * FROM three)`\n" +
+		"func f() { g(`UPDATE four SET x = 1`, \"DELETE FROM five\", `INSERT INTO six VALUES (1)`, \"text from seven\") }\n"
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []tableUse{{"a", "one"}, {"a", "two"}, {"a", "three"}, {"", "four"}, {"", "five"}, {"", "six"}}
+	if got := tablesIn(t, file); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
