@@ -40,8 +40,8 @@ var shapes = []shape{
 //	script/postgres go test ./gc -run '^$' -bench . -benchtime 3x
 func BenchmarkCascade(b *testing.B) { benchCascades(b, false) }
 
-// BenchmarkMeanwhile is the same while one client reads and one creates, all
-// the time: their slowest requests are reported.
+// BenchmarkMeanwhile is the same while one client reads and another creates. It
+// reports their slowest requests.
 func BenchmarkMeanwhile(b *testing.B) { benchCascades(b, true) }
 
 func benchCascades(b *testing.B, load bool) {
@@ -153,16 +153,15 @@ func (w *world) populate(s shape) {
 	}
 }
 
-// empty removes what is left.
+// empty removes all remaining objects.
 func (w *world) empty() {
 	w.Helper()
 	w.exec(`DELETE FROM objects`)
 	w.exec(`DELETE FROM gc_object_reviews`)
 }
 
-// BenchmarkBareSQL deletes the rows of the flat graph with nothing but SQL: in
-// batches, with tombstones and the same triggers. It is what a cascade cannot
-// be faster than.
+// BenchmarkBareSQL deletes the rows of the flat graph with SQL only: in batches,
+// with tombstones and the same triggers. It is the lower bound of a cascade's time.
 func BenchmarkBareSQL(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {

@@ -31,7 +31,7 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestThirdPartyFinalizer: an object on its way out is still an owner.
+// TestThirdPartyFinalizer: a DELETING object is still an owner.
 func TestThirdPartyFinalizer(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -47,8 +47,8 @@ func TestThirdPartyFinalizer(t *testing.T) {
 	})
 }
 
-// TestSameBatch: what one review decides about an object holds for those behind
-// it in the same batch: a marked owner exists, a removed one does not.
+// TestSameBatch: later reviews of a batch see the result of earlier ones: a marked
+// owner exists, a removed one does not.
 func TestSameBatch(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -164,8 +164,8 @@ func TestOwnerInAnotherNamespace(t *testing.T) {
 	})
 }
 
-// TestNamespacedOwnerOfClusterScoped: left alone, also when the owner is gone,
-// and reported once.
+// TestNamespacedOwnerOfClusterScoped: a cluster-scoped dependent of a namespaced
+// owner stays, also when the owner is gone, and one Event reports it.
 func TestNamespacedOwnerOfClusterScoped(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("default")
@@ -265,7 +265,7 @@ func TestGracefulDependent(t *testing.T) {
 	})
 }
 
-// TestBudget: a cascade larger than a transaction may be is continued.
+// TestBudget: a cascade that exceeds the budget of a transaction continues in the next.
 func TestBudget(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Budget: 3})

@@ -129,7 +129,8 @@ func TestOrphanItself(t *testing.T) {
 	})
 }
 
-// TestForegroundIsExact: it waits for those that block it, and for no others.
+// TestForegroundIsExact: an owner in foreground deletion waits for the dependents that
+// block it, and for no others.
 func TestForegroundIsExact(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -159,8 +160,8 @@ func TestForegroundGoesDown(t *testing.T) {
 	})
 }
 
-// TestForegroundSolidOwner: a dependent with another owner is let go, and does
-// not block.
+// TestForegroundSolidOwner: a dependent with another owner loses the reference, stays,
+// and does not block.
 func TestForegroundSolidOwner(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -244,8 +245,8 @@ func TestForegroundCycles(t *testing.T) {
 	})
 }
 
-// TestForegroundNoCycle: a dependent that waits for someone else, and not for
-// its owner, is waited for although the references form a circle.
+// TestForegroundNoCycle: the owner waits for a dependent that waits for a third object
+// and not for the owner, although the references form a circle.
 func TestForegroundNoCycle(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")

@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// deleteGuarded deletes as a person does, on a server with this limit.
+// deleteGuarded deletes as a client does, on a server with this limit.
 func (w *world) deleteGuarded(name string, limit int64, policy metav1.DeletionPropagation) {
 	w.Helper()
 	key := keyOf(name)
@@ -52,8 +52,8 @@ func (w *world) wait() {
 
 const guard = lifecycle.ConfirmCascade
 
-// TestGuard: what is larger than the limit waits, by each policy, and goes when
-// it is confirmed; what is not larger goes.
+// TestGuard: with each policy, a cascade above the limit waits until it is confirmed,
+// and a smaller one does not wait.
 func TestGuard(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("default")
@@ -121,7 +121,7 @@ func TestGuardOrphan(t *testing.T) {
 	})
 }
 
-// TestGuardCounts: only what would go is counted.
+// TestGuardCounts: the guard counts only objects that the deletion would remove.
 func TestGuardCounts(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("other")
@@ -176,8 +176,7 @@ func TestGuardNamespace(t *testing.T) {
 	})
 }
 
-// TestGuardDeep: the limit is for the whole cascade, and is found however it is
-// spread.
+// TestGuardDeep: the limit applies to the whole cascade, deep or wide.
 func TestGuardDeep(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("l0")
@@ -212,8 +211,8 @@ func TestGuardHeldOwnerIsSolid(t *testing.T) {
 	})
 }
 
-// TestGuardRaces forces what can come between the claim of a review and the
-// review, and a restart between any two.
+// TestGuardRaces forces each write between the claim of a review and the review, and
+// a restart between any two steps.
 func TestGuardRaces(t *testing.T) {
 	each(t, func(w *world) {
 		// Confirmed while it is about to be counted.

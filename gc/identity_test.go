@@ -17,8 +17,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// ownedAs adds a reference to the uid of an object, or to one that never was,
-// under other names: "example.org/v1 Gadget g".
+// ownedAs adds a reference to the uid of an object, or to a uid that never existed,
+// with another kind and name: "example.org/v1 Gadget g".
 func ownedAs(owner, named string) option {
 	return func(w *world, m *metav1.ObjectMeta) {
 		r := w.reference(owner, true)
@@ -60,8 +60,8 @@ func (w *world) wantWarnings(want string) {
 	}
 }
 
-// TestOwnerOfUnknownKind: what cannot be looked up keeps its dependents, until
-// its kind is served; then they are judged.
+// TestOwnerOfUnknownKind: an owner of a kind that is not served keeps its dependents.
+// When the kind is served, they are reviewed.
 func TestOwnerOfUnknownKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")
@@ -202,8 +202,8 @@ func TestMisnamedDoesNotBlock(t *testing.T) {
 	})
 }
 
-// TestMisnamedCircle: owners wait for each other only by references that lead to
-// them.
+// TestMisnamedCircle: only references with the right kind and name make owners wait
+// for each other.
 func TestMisnamedCircle(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a", finalizers(held))
@@ -218,8 +218,8 @@ func TestMisnamedCircle(t *testing.T) {
 	})
 }
 
-// TestManyOfUnknownKind: an owner that cannot be looked up does not have all its
-// dependents read each time that one more names it.
+// TestManyOfUnknownKind: another dependent of an owner of an unknown kind does not
+// make the collector read all of its dependents again.
 func TestManyOfUnknownKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")

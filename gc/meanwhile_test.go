@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// meanwhile is what others notice of a cascade.
+// meanwhile measures other clients during a cascade.
 type meanwhile struct {
 	idle          bool // only memory is looked at
 	gets, creates durations
@@ -36,7 +36,7 @@ func (d durations) p99() float64 {
 	return float64(d[len(d)*99/100]) / float64(time.Millisecond)
 }
 
-// begin has a client read and another one create until stop.
+// begin starts a client that reads and one that creates, until stop.
 func (m *meanwhile) begin(w *world) (stop func()) {
 	debug.FreeOSMemory()
 	before := resident()

@@ -109,7 +109,7 @@ func (m *model) delete(name string, policy metav1.DeletionPropagation) {
 	m.become(name, m.objects[name].deleted(policy))
 }
 
-// become puts a state of an object in place; nil: it is gone.
+// become sets the state of an object; nil removes it.
 func (m *model) become(name string, o *modelObject) {
 	if o == nil {
 		delete(m.objects, name)
@@ -118,7 +118,7 @@ func (m *model) become(name string, o *modelObject) {
 	}
 }
 
-// deleted is what a deletion makes of an object.
+// deleted returns the state of an object after a deletion.
 func (o *modelObject) deleted(policy metav1.DeletionPropagation) *modelObject {
 	next := o.without(metav1.FinalizerOrphanDependents).without(metav1.FinalizerDeleteDependents)
 	switch policy {
@@ -164,8 +164,8 @@ func (m *model) standing(dependent *modelObject, r modelRef) string {
 	return "dangling"
 }
 
-// steps is what the collector may make of an object now: each is one change,
-// nil is that the object goes. There are none when it has to be left alone.
+// steps returns the states that the collector may give an object now, nil for its
+// removal. Empty: the collector must not change it.
 func (m *model) steps(name string) []*modelObject {
 	o := m.objects[name]
 	next := m.orphaned(o)
@@ -220,7 +220,7 @@ func (m *model) hasContent(namespace, kind string) bool {
 	return false
 }
 
-// orphaned is what the orphan finalizers of the object's owners do to it.
+// orphaned returns the object after the orphan finalizers of its owners.
 func (m *model) orphaned(o *modelObject) []*modelObject {
 	var next []*modelObject
 	for _, r := range o.owners {
@@ -231,7 +231,7 @@ func (m *model) orphaned(o *modelObject) []*modelObject {
 	return next
 }
 
-// finalized is what finalizers of ours that have done their work leave behind.
+// finalized returns the object without those of our finalizers that are done.
 func (m *model) finalized(o *modelObject) []*modelObject {
 	var next []*modelObject
 	switch {
@@ -291,7 +291,7 @@ func (m *model) waitsForItself(name string) bool {
 	return seen[name]
 }
 
-// state is everything.
+// state is the whole model.
 func (m *model) state() string {
 	var parts []string
 	for _, name := range m.names() {

@@ -129,8 +129,8 @@ func TestNamespaceConditionsKeepTheirTime(t *testing.T) {
 	})
 }
 
-// TestNamespaceForeignFinalizer: someone else's entry in spec.finalizers, which
-// is taken off through /finalize.
+// TestNamespaceForeignFinalizer: another controller's entry in spec.finalizers holds
+// the namespace until /finalize removes it.
 func TestNamespaceForeignFinalizer(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n", `"example.com/other"`)
@@ -149,8 +149,8 @@ func TestNamespaceForeignFinalizer(t *testing.T) {
 	})
 }
 
-// TestNamespaceFinalizedByHand: /finalize with an empty list lets it go, with
-// what is in it left behind, as in Kubernetes.
+// TestNamespaceFinalizedByHand: /finalize with an empty list removes the namespace and
+// leaves its content, as in Kubernetes.
 func TestNamespaceFinalizedByHand(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")
@@ -247,8 +247,8 @@ func TestLargeNamespace(t *testing.T) {
 	})
 }
 
-// TestWaves: what leaves first waits for nothing, and nothing but the rest waits
-// for it.
+// TestWaves: the first wave of a namespace waits for nothing, and every later wave
+// waits for it.
 func TestWaves(t *testing.T) {
 	const resources = "provisionedresources.provisioning.exeunt.dev"
 	for _, c := range []struct{ kinds, want string }{

@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// told is what the Events about progress say, with their counts.
+// told returns the messages of the progress Events, with their counts.
 func (w *world) told() string {
 	w.Helper()
 	var all []string
@@ -22,9 +22,9 @@ func (w *world) told() string {
 	return strings.Join(all, "; ")
 }
 
-// TestProgress: a cascade that takes several transactions tells how far it is,
-// by one Event, not more often than every few seconds, and once more when it is
-// over. One that fits into a transaction tells nothing.
+// TestProgress: a cascade of several transactions reports its progress in one Event,
+// at most every few seconds, and at its end. A cascade of one transaction writes no
+// Event.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -64,8 +64,8 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// TestProgressNamespace: what a namespace takes with it is told of in default,
-// which stays.
+// TestProgressNamespace: the progress Event of a deleted namespace is in the namespace
+// default, which stays.
 func TestProgressNamespace(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {

@@ -157,7 +157,8 @@ func TestOwnerRecreatedDuringReview(t *testing.T) {
 	})
 }
 
-// TestLastFinalizerDuringReview: the dependent goes by itself.
+// TestLastFinalizerDuringReview: the dependent loses its last finalizer and is removed
+// before the review.
 func TestLastFinalizerDuringReview(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")
@@ -171,7 +172,7 @@ func TestLastFinalizerDuringReview(t *testing.T) {
 	})
 }
 
-// TestTwoReplicas: what one has claimed the other leaves alone.
+// TestTwoReplicas: a replica does not review rows that another has claimed.
 func TestTwoReplicas(t *testing.T) {
 	each(t, func(w *world) {
 		other := w.replica()
@@ -194,8 +195,8 @@ func TestTwoReplicas(t *testing.T) {
 	})
 }
 
-// TestLeaseEndsDuringReview: a slow replica finds that another one was faster,
-// and does nothing.
+// TestLeaseEndsDuringReview: a replica whose lease expired during a review, and whose
+// row another replica has claimed, changes nothing.
 func TestLeaseEndsDuringReview(t *testing.T) {
 	each(t, func(w *world) {
 		other := w.replica()
@@ -236,8 +237,8 @@ func TestCrashBetweenActAndSettle(t *testing.T) {
 	})
 }
 
-// TestCreateInTerminatingNamespace: before the deletion it is content, after it
-// it is refused.
+// TestCreateInTerminatingNamespace: an object created before the deletion is deleted
+// with the namespace; a later create is refused.
 func TestCreateInTerminatingNamespace(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")
@@ -258,7 +259,7 @@ func TestCreateInTerminatingNamespace(t *testing.T) {
 	})
 }
 
-// TestPauseDuringReview: what has begun is finished, and nothing begins.
+// TestPauseDuringReview: running reviews finish, and no other begins.
 func TestPauseDuringReview(t *testing.T) {
 	each(t, func(w *world) {
 		w.add("a")

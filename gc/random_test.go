@@ -27,7 +27,7 @@ var (
 )
 
 // usualSeeds is how many seeds, from 1, every run tries: always the same ones,
-// so that a change is judged by what it does and not by the luck of the draw.
+// so that a failure is caused by the change and not by chance.
 const usualSeeds = 40
 
 // randomSteps is the length of a script.
@@ -108,7 +108,7 @@ func (s *script) run() {
 	s.checkRest()
 }
 
-// lose takes rows out of the queue, each with a chance of one in so many.
+// lose deletes rows of the queue, each with a probability of 1/n.
 func (s *script) lose(of int) {
 	s.Helper()
 	rows, err := s.db.Query(context.Background(), `SELECT uid FROM gc_object_reviews ORDER BY uid`)
@@ -379,7 +379,7 @@ func runSeed(t *testing.T, databases map[sqldb.Engine]*sqldb.DB, seed uint64, mo
 	}
 }
 
-// wiped makes a database as good as new, which is quicker than a new one.
+// wiped empties a database, which is faster than creating one.
 func wiped(t *testing.T, db *sqldb.DB) *sqldb.DB {
 	t.Helper()
 	tx, err := db.Begin(t.Context())

@@ -45,8 +45,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// awaitPause waits until the collector knows that it is paused: a second at
-// most.
+// awaitPause waits until the collector has read the pause: a second at most.
 func (w *world) awaitPause() {
 	w.Helper()
 	deadline := time.Now().Add(time.Second)
@@ -82,7 +81,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// eventually waits for a state; sooner than the queue is looked at unasked.
+// eventually waits for a state, less than the polling interval of the queue.
 func (w *world) eventually(want string) {
 	w.Helper()
 	deadline := time.Now().Add(4 * time.Second)

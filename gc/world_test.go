@@ -46,7 +46,7 @@ func testKinds() []*kind.Kind {
 	return append(builtin.Kinds(), made...)
 }
 
-// unserved takes the definitions of the kinds away.
+// unserved removes the definitions of the kinds.
 func (w *world) unserved(storage ...string) {
 	for _, s := range storage {
 		w.kinds.Remove(s)
@@ -89,7 +89,7 @@ func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 	return newWorldThat(t, db, o, 0)
 }
 
-// newArchivingWorld keeps what it removes.
+// newArchivingWorld makes a world with an archive.
 func newArchivingWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 	t.Helper()
 	return newWorldThat(t, db, o, time.Hour)
@@ -179,7 +179,7 @@ func nameOf(k object.Key) string {
 	return name
 }
 
-// option shapes an object.
+// option changes an object before it is created.
 type option func(w *world, m *metav1.ObjectMeta)
 
 // owned adds references; a name that ends in "^" blocks the owner's deletion.
@@ -192,7 +192,8 @@ func owned(owners ...string) option {
 	}
 }
 
-// reference is one to the newest object of a name, or to one that never was.
+// reference returns a reference to the newest object of a name, or to a uid that never
+// existed.
 func (w *world) reference(name string, blocks bool) metav1.OwnerReference {
 	key := keyOf(name)
 	r := metav1.OwnerReference{Name: key.Name, UID: w.uids[name]}
@@ -456,7 +457,7 @@ func (w *world) claim() {
 	w.exec(`UPDATE gc_object_reviews SET claim_token = 'token', claim_until = $1`, w.clock.now().Add(time.Hour).UnixMilli())
 }
 
-// exec changes the database behind everybody's back.
+// exec changes the database without the store.
 func (w *world) exec(statement string, args ...any) {
 	w.Helper()
 	tx, err := w.db.Begin(context.Background())

@@ -6,8 +6,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// BenchmarkHeartbeat is what a mesh costs while nothing happens: one heartbeat
-// of one of 100 nodes, from many at once.
+// BenchmarkHeartbeat measures an idle mesh: heartbeats of 100 nodes, concurrently.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
@@ -31,7 +30,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// BenchmarkEnrol is an enrolment with the real cost of its hash.
+// BenchmarkEnrol measures an enrolment with the real cost of its hash.
 func BenchmarkEnrol(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {

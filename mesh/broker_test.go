@@ -36,8 +36,8 @@ func (f failing) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []rev
 	return verdicts, nil
 }
 
-// TestDeregisterNamesItsStep: an operator reads which step of a deregistration
-// failed, and a step that works again is not reported any more.
+// TestDeregisterNamesItsStep: the status names the step of a deregistration that
+// failed, until the step succeeds.
 func TestDeregisterNamesItsStep(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("web")
@@ -89,7 +89,7 @@ func TestDeregisterNamesItsStep(t *testing.T) {
 	})
 }
 
-// TestPorts walks through the life that the broker gives a node.
+// TestPorts calls the ports in the order in which the broker does for a node.
 func TestPorts(t *testing.T) {
 	each(t, func(w *world) {
 		p, ctx := w.mesh.Ports(), t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// left checks that a node is out of the mesh, and that it is said how.
+// left checks that a node has left the mesh, and that its token records how.
 func (w *world) left(n enrolled, how string) {
 	w.Helper()
 	if w.registered(n.token) || w.object(n.Name) != nil {
@@ -99,7 +99,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainTimeout: a node that does not answer is removed, and why is said.
+// TestDrainTimeout: a node that does not acknowledge its drain is removed at the
+// deadline, and its token and an Event say why.
 func TestDrainTimeout(t *testing.T) {
 	each(t, func(w *world) {
 		silent, busy := w.enrol("silent"), w.enrol("busy")
@@ -122,8 +123,8 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a node without heartbeats is marked once, and a
-// heartbeat brings it back.
+// TestUnreachable: a node without heartbeats is marked unreachable once; a heartbeat
+// makes it ready again.
 func TestUnreachable(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")
@@ -183,7 +184,7 @@ func TestForeignFinalizer(t *testing.T) {
 	})
 }
 
-// TestForced: who takes our finalizer off takes the node away.
+// TestForced: a client that removes our finalizer removes the node.
 func TestForced(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")

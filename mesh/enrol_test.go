@@ -32,8 +32,7 @@ func TestEnrol(t *testing.T) {
 	})
 }
 
-// TestDenials: each refusal by its name, and none of them consumes a token or
-// leaves anything behind.
+// TestDenials: each refusal has its reason, consumes no token and writes nothing.
 func TestDenials(t *testing.T) {
 	each(t, func(w *world) {
 		spent, fresh := w.enrol("spent"), w.mint()
@@ -93,8 +92,8 @@ func TestDenials(t *testing.T) {
 	})
 }
 
-// TestEnrolExpired: what was once said to be expired stays so, even when a clock
-// that goes after asks.
+// TestEnrolExpired: a token that was answered as expired stays expired, also for a
+// replica whose clock is behind.
 func TestEnrolExpired(t *testing.T) {
 	each(t, func(w *world) {
 		told, asked, late := w.mint(), w.mint(), w.mint()
@@ -114,7 +113,8 @@ func TestEnrolExpired(t *testing.T) {
 	})
 }
 
-// TestEnrolAgain: an answer that was lost is given again, and only to who asked.
+// TestEnrolAgain: a repeated enrolment gets the same answer, but only with the nonce
+// and the secret of the first.
 func TestEnrolAgain(t *testing.T) {
 	each(t, func(w *world) {
 		r := request(w.mint().Text, "alpha")
@@ -146,8 +146,8 @@ func TestEnrolAgain(t *testing.T) {
 	})
 }
 
-// TestAdmitConsumed: a consumed token lets in no other node, registered or not.
-// admit decides that alone: register would refuse too, in other words.
+// TestAdmitConsumed: admit refuses a second node for a consumed token, whether the
+// first is registered or not. register would refuse too, with another reason.
 func TestAdmitConsumed(t *testing.T) {
 	t.Parallel()
 	first, other := request("", "alpha"), request("", "beta")

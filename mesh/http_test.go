@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
-// call sends a request from an address of its own, and reads the answer.
+// call sends a request from a client address, and reads the answer.
 func (w *world) call(h http.Handler, method, path, bearer, body string) *httptest.ResponseRecorder {
 	w.Helper()
 	req := httptest.NewRequestWithContext(w.Context(), method, path, strings.NewReader(body))
@@ -123,8 +123,8 @@ func TestNodeHandlerRefuses(t *testing.T) {
 	})
 }
 
-// TestEnrolRate: one address cannot try tokens as fast as it likes, and others
-// are not held up by it.
+// TestEnrolRate: the enrolments of one address are limited, and those of others are
+// not affected.
 func TestEnrolRate(t *testing.T) {
 	each(t, func(w *world) {
 		h := w.mesh.NodeHandler()
@@ -185,8 +185,8 @@ func TestTokenHandler(t *testing.T) {
 	})
 }
 
-// TestPeersWait: a poll is answered when a peer changes, on whichever replica,
-// and without news when the time is over or the server stops.
+// TestPeersWait: a poll returns when a peer changes on any replica, and without a
+// change at its timeout or when the server stops.
 func TestPeersWait(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")
@@ -233,8 +233,8 @@ func TestPeersWait(t *testing.T) {
 	})
 }
 
-// TestHasherIsBounded: no more hashes than slots run at once, and callers beyond
-// the queue are sent away.
+// TestHasherIsBounded: at most as many hashes as slots run at once, and requests
+// beyond the queue are refused.
 func TestHasherIsBounded(t *testing.T) {
 	h := newHasher(1, hashMemory)
 	done, err := h.acquire(t.Context())

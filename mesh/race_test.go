@@ -14,7 +14,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// TestEnrolAtOnce: many try one token, on two replicas. One comes in.
+// TestEnrolAtOnce: of many concurrent enrolments with one token, on two replicas, one
+// succeeds.
 func TestEnrolAtOnce(t *testing.T) {
 	each(t, func(w *world) {
 		token, meshes := w.mint(), []*Mesh{w.mesh, w.replica()}
@@ -103,8 +104,8 @@ func TestEnrolSameNameAtOnce(t *testing.T) {
 	})
 }
 
-// TestBetweenProofAndTransaction: whatever happens to a token after its secret
-// was found to be right is seen by the enrolment.
+// TestBetweenProofAndTransaction: the enrolment sees every change of a token between
+// the check of its secret and the transaction.
 func TestBetweenProofAndTransaction(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -165,8 +166,8 @@ func TestBetweenProofAndTransaction(t *testing.T) {
 	}
 }
 
-// TestRevokeAgainstEnrol: after both have returned the token is consumed and a
-// node is there, or revoked and none is, and both were told so.
+// TestRevokeAgainstEnrol: after both calls the token is consumed and the node is
+// registered, or it is revoked and there is no node, and both answers say so.
 func TestRevokeAgainstEnrol(t *testing.T) {
 	each(t, func(w *world) {
 		other := w.replica()
@@ -196,7 +197,7 @@ func TestRevokeAgainstEnrol(t *testing.T) {
 	})
 }
 
-// TestMintAtOnce: of many tokens for one resource one can be used.
+// TestMintAtOnce: of many tokens that are minted at once for one resource, one is valid.
 func TestMintAtOnce(t *testing.T) {
 	each(t, func(w *world) {
 		meshes := []*Mesh{w.mesh, w.replica()}
@@ -242,8 +243,8 @@ func (w *world) between(do func()) *review.Engine {
 	return e
 }
 
-// TestWordAgainstDeadline: the node's word comes when its deadline has passed
-// and the review that will remove it is claimed. One of the two counts.
+// TestWordAgainstDeadline: the node acknowledges its drain after the review at its
+// deadline was claimed. Exactly one of the two removes the node.
 func TestWordAgainstDeadline(t *testing.T) {
 	each(t, func(w *world) {
 		first := w.enrol("first")
@@ -280,8 +281,8 @@ func TestWordAgainstDeadline(t *testing.T) {
 	})
 }
 
-// TestHeartbeatAgainstReview: a heartbeat arrives after the review that will call
-// it unreachable was claimed, or after one looked. It ends up ready.
+// TestHeartbeatAgainstReview: a heartbeat arrives after the review that would mark
+// the node unreachable was claimed, or after it read the row. The node ends up ready.
 func TestHeartbeatAgainstReview(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")
@@ -309,8 +310,8 @@ func TestHeartbeatAgainstReview(t *testing.T) {
 	})
 }
 
-// TestHeartbeatUnderWay: a heartbeat is not committed yet,
-// when a review decides that it is unreachable. The review does not say so.
+// TestHeartbeatUnderWay: while a heartbeat is not yet committed, a review does not
+// mark the node unreachable.
 func TestHeartbeatUnderWay(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")

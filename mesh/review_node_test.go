@@ -13,8 +13,8 @@ import (
 )
 
 // TestSuite: the reviewer passes what every reviewer passes. Garbage is a node
-// whose time to drain is over; what must be kept is a node without heartbeats
-// and has been said not to be.
+// whose drain deadline has passed; live is a node that is already marked
+// unreachable.
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	for _, engine := range dbtest.Engines() {
@@ -86,7 +86,7 @@ func (w *world) exists(uid string) bool {
 	return len(w.names(`SELECT name FROM objects WHERE uid = '`+uid+`'`)) > 0
 }
 
-// TestNext is all that a review can decide.
+// TestNext has a row for each decision of a review.
 func TestNext(t *testing.T) {
 	now := time.Unix(1000, 0)
 	const unreachable = 40 * time.Second

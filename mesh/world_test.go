@@ -130,7 +130,7 @@ func (w *world) createNamespace(name string) {
 	}
 }
 
-// mint makes a person's token for project shop.
+// mint creates a token for project shop, as an operator does.
 func (w *world) mint() v1alpha1.Token {
 	w.Helper()
 	t, err := w.mesh.Mint(w.Context(), Order{Project: "shop", TTL: time.Hour, Actor: "jo"})
@@ -270,9 +270,8 @@ func (w *world) registered(t v1alpha1.Token) bool {
 	return n != nil
 }
 
-// check holds what is true at any time: each row has its object unless that was
-// removed by force, each object without "Left" its row, and each row a consumed
-// token.
+// check verifies the invariants: each row has its object, unless that was removed by
+// force; each object that is not "Left" has its row; each row has a consumed token.
 func (w *world) check() {
 	w.Helper()
 	for what, statement := range map[string]string{

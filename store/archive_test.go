@@ -94,7 +94,7 @@ func wantRows(t *testing.T, s *Store, want ...string) {
 	}
 }
 
-// checkArchivedBytes: the counter is the sum.
+// checkArchivedBytes compares the counter with the sum of the rows.
 func checkArchivedBytes(t *testing.T, s *Store) {
 	t.Helper()
 	var counter, sum int64
@@ -137,8 +137,8 @@ func TestRemovalIsArchived(t *testing.T) {
 	})
 }
 
-// TestFirstMarkIsRemembered: who asked for the deletion is who marked the
-// object, not who finished it.
+// TestFirstMarkIsRemembered: the actor in the archive is the client that marked the
+// object as DELETING, not the one that removed the last finalizer.
 func TestFirstMarkIsRemembered(t *testing.T) {
 	archiving(t, day, func(t *testing.T, s running, _ *clock) {
 		o := create(t, s.Store, newRequest("a", "held", finalizers("x/y")))
@@ -253,7 +253,7 @@ func TestNoRowWithoutRemoval(t *testing.T) {
 	})
 }
 
-// TestSetCause: what the collector removes goes with its owner.
+// TestSetCause: an object that the collector removes has the cascade of its owner.
 func TestSetCause(t *testing.T) {
 	archiving(t, day, func(t *testing.T, s running, _ *clock) {
 		gone := create(t, s.Store, newRequest("a", "gone"))
@@ -303,7 +303,7 @@ func TestSetCause(t *testing.T) {
 	})
 }
 
-// removeFor removes objects for the sake of various owners.
+// removeFor removes objects as dependents of several owners.
 func removeFor(ctx context.Context, tx *Tx, o []*Stored, gone, leaving string) error {
 	for i, owner := range []string{gone, string(o[0].UID), gone, leaving, "never-existed", ""} {
 		if err := tx.SetCause(ctx, "gc", owner); err != nil {
@@ -326,8 +326,8 @@ func removeFor(ctx context.Context, tx *Tx, o []*Stored, gone, leaving string) e
 	return nil
 }
 
-// TestRestores: an object that is restored needs its row of the archive, which
-// says what became of it.
+// TestRestores: a restore needs the archive row of its object, and records the new
+// uid in it.
 func TestRestores(t *testing.T) {
 	archiving(t, day, func(t *testing.T, s running, _ *clock) {
 		o := create(t, s.Store, newRequest("a", "kept"))

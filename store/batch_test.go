@@ -130,8 +130,8 @@ func TestCommitFailureFailsTheBatch(t *testing.T) {
 	})
 }
 
-// TestCommitOfUnknownOutcome: the commit happens, but the writer hears of an
-// error. Watchers see what was written all the same.
+// TestCommitOfUnknownOutcome: the commit succeeds, but the writer gets an error.
+// Watchers still get the written changes.
 func TestCommitOfUnknownOutcome(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		var commits atomic.Int64
@@ -305,8 +305,8 @@ func TestBatchSeesItself(t *testing.T) {
 	})
 }
 
-// TestDeletesOfOneBatch: each delete finds what the one before it left, as if
-// they had come minutes apart.
+// TestDeletesOfOneBatch: each delete of a batch sees the result of the one before, as
+// if they had run in separate batches.
 func TestDeletesOfOneBatch(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		s := faulty(t, db, func(*faultyTx) {})
@@ -344,8 +344,8 @@ func TestDeletesOfOneBatch(t *testing.T) {
 	})
 }
 
-// TestWritesComeBetweenJobs: who waited for a job does not wait for the next one
-// too, though that waits as well.
+// TestWritesComeBetweenJobs: writes that waited for one job run before the next job,
+// even if that job is already queued.
 func TestWritesComeBetweenJobs(t *testing.T) {
 	w := newWriter(environment{
 		begin: func(context.Context) (transaction, error) { return nil, errors.New("no database") },

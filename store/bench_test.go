@@ -29,8 +29,8 @@ func openBench(b *testing.B, engine sqldb.Engine) *Store {
 	return s.Store
 }
 
-// processorTime is what this process has used so far. It says more than the
-// clock on a machine with other work to do.
+// processorTime returns the CPU time of this process: on a busy machine it says more
+// than the wall clock.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

@@ -24,8 +24,8 @@ func TestCacheForgetsWhatIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestCacheKeepsASetThatFits: a list of all of it, again and again, misses
-// nothing, though other things pass through.
+// TestCacheKeepsASetThatFits: repeated lists of a set that fits have no misses, even
+// if other bodies pass through the cache.
 func TestCacheKeepsASetThatFits(t *testing.T) {
 	c := newCache[int](20, func(int) int { return 1 })
 	for i := range 18 {
@@ -42,7 +42,7 @@ func TestCacheKeepsASetThatFits(t *testing.T) {
 	}
 }
 
-// TestCacheAgainstAMap does random things to both.
+// TestCacheAgainstAMap applies random operations to a cache and to a map.
 func TestCacheAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	c := newCache[int](1<<20, func(v int) int { return v%7 + 1 })
@@ -94,7 +94,7 @@ func TestBodiesAreBounded(t *testing.T) {
 }
 
 // TestHeadReadBeforeACommitIsNotKept forces the interleaving: a reader has the
-// old head in its hands while a commit passes.
+// old head while a commit happens.
 func TestHeadReadBeforeACommitIsNotKept(t *testing.T) {
 	h := newHeads()
 	key := object.Key{Kind: "configmaps", Namespace: "a", Name: "b"}

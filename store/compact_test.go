@@ -156,7 +156,7 @@ func TestRunCompacts(t *testing.T) {
 	}
 }
 
-// TestSpaceComesBack: what was deleted and compacted leaves the SQLite file.
+// TestSpaceComesBack: the SQLite file shrinks after a deletion and its compaction.
 func TestSpaceComesBack(t *testing.T) {
 	s := run(t, Options{DB: dbtest.OpenDB(t, sqldb.SQLite)})
 	workers(64, 4000, func(i int) {

@@ -122,7 +122,7 @@ func TestExpireByTime(t *testing.T) {
 	})
 }
 
-// TestExpireWhenOff: switching the archive off is not purging it.
+// TestExpireWhenOff: turning the archive off does not purge it.
 func TestExpireWhenOff(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		c := newClock()

@@ -20,8 +20,8 @@ func changesOf(from, to int64) (events []*Event) {
 	return events
 }
 
-// TestFeedFill: what is read from the log at a start comes before what was
-// written meanwhile, and is left out when that would leave a gap.
+// TestFeedFill: changes that a start reads from the log come before those that were
+// written meanwhile; they are left out if there would be a gap.
 func TestFeedFill(t *testing.T) {
 	tests := map[string]struct {
 		meanwhile func(*feed)

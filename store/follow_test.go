@@ -9,10 +9,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// compacting makes a store, which does not run, whose reads of the log come just
-// behind a compaction: after it asked what is compacted, and before it reads. The log
-// then has holes: the first
-// change is there, of those after it only the last.
+// compacting makes a store that does not run. Its reads of the log come just after a
+// compaction: after the read of the compacted revision and before that of the log.
+// The log then has holes: of the changes only the first and the last are left.
 func compacting(t *testing.T, db *sqldb.DB, fill func(behind *Store)) *Store {
 	t.Helper()
 	h := run(t, Options{DB: db})

@@ -24,7 +24,7 @@ func large(t *testing.T, s *Store, n int) (all []object.Object) {
 }
 
 // TestListHoldsNoConnection begins more listings than there are connections, as
-// many clients do that never read, and needs all connections afterwards.
+// clients do that never read their answer, and then needs all connections.
 func TestListHoldsNoConnection(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		large(t, s.Store, 8)
@@ -83,8 +83,8 @@ func TestListRunsAreOneSnapshot(t *testing.T) {
 	})
 }
 
-// TestListOvertakenByCompaction: a listing whose revision is compacted between
-// two runs ends with an error, and is never short.
+// TestListOvertakenByCompaction: a listing whose revision is compacted between two
+// runs ends with an error, and never silently misses objects.
 func TestListOvertakenByCompaction(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		all := large(t, s.Store, 8)

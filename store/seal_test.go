@@ -44,7 +44,7 @@ func newSecret(namespace, name, value string) CreateRequest {
 	return r
 }
 
-// leaks are the places in a database where a text can be found.
+// leaks returns the places in a database where a text can be found.
 func leaks(t testing.TB, db *sqldb.DB, text string) []string {
 	t.Helper()
 	if db.Engine() == sqldb.Postgres {
@@ -111,8 +111,8 @@ func noLeaks(t testing.TB, db *sqldb.DB, when string, texts ...string) {
 
 var sealedOptions = ArchiveOptions{For: time.Hour}
 
-// TestSecretsAreSealedAtRest looks for the content of Secrets in all that the
-// database keeps, after each thing that can happen to one.
+// TestSecretsAreSealedAtRest searches the whole database for the content of Secrets,
+// after each operation on one.
 func TestSecretsAreSealedAtRest(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		o := Options{DB: db, Keys: testKeys(t, "a"), Archive: sealedOptions}
@@ -122,7 +122,7 @@ func TestSecretsAreSealedAtRest(t *testing.T) {
 		control.Key.Kind, control.Body = "configmaps", bodyOf(control.Meta, "found-in-plain-text")
 		create(t, s.Store, control)
 		if len(leaks(t, db, "found-in-plain-text")) == 0 {
-			t.Fatal("the search finds nothing, not even what is there")
+			t.Fatal("the search does not find a text that is stored in plain")
 		}
 
 		first := create(t, s.Store, newSecret("shop", "token", "horse-battery-1"))
@@ -215,8 +215,8 @@ func wantArchivedBytes(t testing.TB, s *Store) {
 	}
 }
 
-// TestArchivedBytesOfSealedBodies: what is removed in the batch that made it, and
-// in sets, is counted as it is stored.
+// TestArchivedBytesOfSealedBodies: bodies that are removed in the batch that created
+// them, and in sets, are counted with their stored size.
 func TestArchivedBytesOfSealedBodies(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		s := run(t, Options{DB: db, Keys: testKeys(t, "a"), Archive: sealedOptions})

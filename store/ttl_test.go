@@ -10,8 +10,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// expiring runs a store whose Events live an hour; the test says when they are
-// looked at.
+// expiring runs a store whose Events live an hour; the test calls the expiry itself.
 func expiring(t *testing.T, db *sqldb.DB, c *clock, ttl time.Duration) running {
 	t.Helper()
 	return run(t, Options{DB: db, Now: c.now, EventTTL: ttl, CompactEvery: time.Hour, Archive: day})
@@ -42,8 +41,8 @@ func expiries(t *testing.T, db *sqldb.DB) (n int) {
 	return n
 }
 
-// TestEventsExpire: an Event goes an hour after it was last written, watchers are
-// told, the archive has nothing of it, and others stay.
+// TestEventsExpire: an Event is removed an hour after its last write; watchers get the
+// removal, the archive has no row, and other objects stay.
 func TestEventsExpire(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		c := newClock()
@@ -121,8 +120,8 @@ func TestExpiryInSteps(t *testing.T) {
 	})
 }
 
-// TestExpiryOutlivesItsObject: what a cascade removed leaves its row, which does
-// no harm and goes when it is due.
+// TestExpiryOutlivesItsObject: the expiry row of an object that a cascade removed
+// stays until it is due, and has no effect.
 func TestExpiryOutlivesItsObject(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		c := newClock()
@@ -162,7 +161,7 @@ func mustGet(t *testing.T, s *Store, key object.Key) object.Object {
 	return o
 }
 
-// TestExpiryOnTwoReplicas: both look at once, each Event goes once.
+// TestExpiryOnTwoReplicas: both replicas expire at once, and each Event is removed once.
 func TestExpiryOnTwoReplicas(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		if db.Engine() != sqldb.Postgres {

@@ -83,8 +83,8 @@ func TestWatchWaits(t *testing.T) {
 	})
 }
 
-// TestWatchReportsProgress: a watcher that has nothing to see still learns how
-// far the feed is, and not more than about once a second.
+// TestWatchReportsProgress: a watcher without events still gets the revision of the
+// feed, about once a second at most.
 func TestWatchReportsProgress(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		w := watch(t, s.Store, WatchRequest{Kind: "quiet", From: s.Revision()})
@@ -265,8 +265,8 @@ func TestCached(t *testing.T) {
 	}
 }
 
-// TestGatherTime: few watchers are told promptly; many are told, together, no
-// more often than their share allows; none waits longer than the most.
+// TestGatherTime: few watchers are woken at once; many are woken together, no more
+// often than their share allows; none waits longer than the maximum.
 func TestGatherTime(t *testing.T) {
 	for busy := int64(1); busy < 10_000; busy *= 3 {
 		wait := gatherTime(busy)

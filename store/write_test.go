@@ -313,8 +313,8 @@ func readOwners(t *testing.T, s *Store) (owners []string) {
 	return owners
 }
 
-// TestOneWinner has many callers compare and swap the same object: each
-// revision has one writer.
+// TestOneWinner: many clients compare and swap the same object, and each revision has
+// one writer.
 func TestOneWinner(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		start := create(t, s.Store, newRequest("a", "counter"))

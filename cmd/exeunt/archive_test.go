@@ -69,7 +69,7 @@ func TestWriteRestore(t *testing.T) {
 	}
 }
 
-// TestWriteRestoreRemarks: what is left behind, and each conflict by name.
+// TestWriteRestoreRemarks: the output says how many objects are left in the archive, and names each conflict.
 func TestWriteRestoreRemarks(t *testing.T) {
 	status := v1.RestoreStatus{Created: 1, Skipped: 1, Conflicts: 1, LeftBehind: 57, Cascade: "c-1", Results: []v1.RestoreResult{
 		{Kind: "Deployment", Namespace: "shop", Name: "web", Outcome: v1.Created, Relinked: 2},
@@ -90,7 +90,7 @@ func TestWriteRestoreRemarks(t *testing.T) {
 	}
 }
 
-// TestPurge: each form names the purged objects; an object that is gone already is
+// TestPurge: each format has the purged objects; an object that is gone already is
 // not among them.
 func TestPurge(t *testing.T) {
 	const list = `{"items":[{"metadata":{"name":"1","namespace":"shop"},"spec":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}},` +

@@ -20,9 +20,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestBackup follows docs/operating.md to the letter: what was pushed before the
-// backup can be pulled after the restore. Without the blobs, which an earlier
-// version of that page forgot, the server does not start.
+// TestBackup runs the commands of docs/operating.md: an image that was pushed before
+// the backup can be pulled after the restore. Without the blobs the server does not
+// start.
 func TestBackup(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -79,10 +79,11 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// place is where a server has its data, and what the page calls it.
+// place is the data of a server: the values of the variables in the page.
 type place struct{ data, backup, database string }
 
-// environment is what the page's commands find: the program, and the variables.
+// environment returns the environment of the page's commands: the program in PATH,
+// and the variables.
 func (p place) environment(t *testing.T) []string {
 	t.Helper()
 	bin := t.TempDir()
@@ -98,7 +99,7 @@ func (p place) environment(t *testing.T) []string {
 		"KUBECONFIG="+filepath.Join(p.data, "kubeconfig"))
 }
 
-// follow runs the commands of a block of the page: its first line names it.
+// follow runs the commands of the block of the page with this first line.
 func (p place) follow(t *testing.T, block string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operating.md"))
@@ -117,14 +118,14 @@ func (p place) follow(t *testing.T, block string) {
 	}
 }
 
-// serving is a server that was started as a program.
+// serving is a server in a process of its own.
 type serving struct {
 	cmd      *exec.Cmd
 	log      *lines
 	registry string
 }
 
-// lines is output that may be read while it is written.
+// lines is output that is safe for concurrent reads and writes.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -157,7 +158,7 @@ func (p place) start(t *testing.T) *serving {
 	return s
 }
 
-// serve starts a server and waits until it says where its registry is.
+// serve starts a server and waits until it prints the address of its registry.
 func (p place) serve(t *testing.T) *serving {
 	t.Helper()
 	s := p.start(t)
@@ -173,7 +174,7 @@ func (p place) serve(t *testing.T) *serving {
 	}
 }
 
-// refused is the output of a server that does not start.
+// refused returns the output of a server that must not start.
 func (p place) refused(t *testing.T) string {
 	t.Helper()
 	s := p.start(t)

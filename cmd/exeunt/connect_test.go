@@ -15,8 +15,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// TestConnectErrors: a command that reaches no Exeunt server says which one it
-// tried, by which file and context, and what to do; in one line.
+// TestConnectErrors: the error of a command that reaches no Exeunt server is one line
+// with the server, the file, the context and the remedy.
 func TestConnectErrors(t *testing.T) {
 	foreign := httptest.NewTLSServer(http.NotFoundHandler())
 	defer foreign.Close()
@@ -74,7 +74,7 @@ func TestServerFlags(t *testing.T) {
 	})
 }
 
-// TestContextOfEveryFamily: --context is obeyed, not only accepted.
+// TestContextOfEveryFamily: --context selects the server in every group of commands.
 func TestContextOfEveryFamily(t *testing.T) {
 	asked := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -145,8 +145,8 @@ func TestGroupKind(t *testing.T) {
 	}
 }
 
-// TestTransportCanBeLookedInto: client-go prints a warning to the terminal for a
-// transport whose settings it cannot find.
+// TestTransportCanBeLookedInto: client-go can unwrap the transport. Otherwise it
+// prints a warning to the terminal.
 func TestTransportCanBeLookedInto(t *testing.T) {
 	below := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "exeunt.example"}}
 	config, err := utilnet.TLSClientConfig(&explainer{next: below})

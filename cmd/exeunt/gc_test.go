@@ -63,7 +63,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// kubeconfigFor leads to a server that knows no certificates.
+// kubeconfigFor returns a kubeconfig for a server without TLS client certificates.
 func kubeconfigFor(t *testing.T, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")

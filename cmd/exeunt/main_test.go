@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// asProgram in the environment makes the test binary the program itself.
+// asProgram is the environment variable that makes the test binary run main.
 const asProgram = "EXEUNT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
 }
 
-// each visits every command that people see.
+// each visits every command that the help shows.
 func each(root *cobra.Command, visit func(*cobra.Command)) {
 	visit(root)
 	for _, c := range root.Commands() {
@@ -72,7 +72,7 @@ func TestHelp(t *testing.T) {
 			}
 			for _, sub := range c.Commands() {
 				if sub.IsAvailableCommand() && !strings.Contains(out.String(), sub.Short) {
-					t.Errorf("help does not tell of %s", sub.Name())
+					t.Errorf("help does not list %s", sub.Name())
 				}
 			}
 			for _, line := range strings.FieldsFunc(c.LocalFlags().FlagUsages(), func(r rune) bool { return r == '\n' }) {
@@ -86,8 +86,8 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// TestMistakes: each ends with 1, nothing on the standard output, and one line
-// that says what was wrong.
+// TestMistakes: each wrong command line exits with 1, prints nothing to the standard
+// output, and one line to the standard error that names the mistake.
 func TestMistakes(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -142,7 +142,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHelpIsNoMistake: without a command, people are told what there is.
+// TestHelpIsNoMistake: without a subcommand, a group prints its help and exits with 0.
 func TestHelpIsNoMistake(t *testing.T) {
 	for want, args := range map[string][]string{"serve": nil, "verify": {"registry"}, "dry-run": {"registry", "gc"}} {
 		code, stdout, _ := run(t, args...)

@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/mesh/agent"
 )
 
-// TestNodeToken: what the verbs ask, and what they say.
+// TestNodeToken: the request and the output of each subcommand.
 func TestNodeToken(t *testing.T) {
 	const issued = `{"id":"aaaa","project":"shop","text":"exb_aaaa_BBBB","state":"issued","createdAt":"2020-01-01T00:00:00Z","createdBy":"jo","expiresAt":"2099-01-01T00:00:00Z"}`
 	const consumed = `{"id":"cccc","project":"shop","state":"consumed","createdAt":"2020-01-01T00:00:00Z","createdBy":"","expiresAt":"2020-01-01T01:00:00Z","node":"web","leftHow":"drained: it said so"}`
@@ -75,7 +75,7 @@ func TestNodeToken(t *testing.T) {
 	}
 }
 
-// TestJoined: a node that has joined is one line in each form but text.
+// TestJoined: a node that has joined is one line in json and name, and nothing in text.
 func TestJoined(t *testing.T) {
 	for format, want := range map[string]string{
 		"":     "",

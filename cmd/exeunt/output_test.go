@@ -78,7 +78,7 @@ func (p *brokenPipe) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestListStops: a reader that went away ends the list with its error.
+// TestListStops: after a failed write the list ends with that error.
 func TestListStops(t *testing.T) {
 	for _, format := range []string{"json", "yaml", "name"} {
 		pipe := &brokenPipe{}

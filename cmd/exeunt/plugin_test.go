@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestPluginTexts: no help of the plugin tells people to type what they may not
-// have.
+// TestPluginTexts: every command line in the help of the plugin begins with kubectl.
 func TestPluginTexts(t *testing.T) {
 	bare := regexp.MustCompile(`(?m)(^|[^l]) *"?exeunt [a-z]`)
 	eachCommand(newProgram([]string{"/somewhere/kubectl-exeunt"}), func(c *cobra.Command) {
@@ -26,7 +25,7 @@ func TestPluginTexts(t *testing.T) {
 		}
 	})
 	if got := newProgram([]string{"exeunt"}).UsageString(); strings.Contains(got, "kubectl") {
-		t.Errorf("the program's own help speaks of kubectl: %s", got)
+		t.Errorf("the program's own help mentions kubectl: %s", got)
 	}
 }
 
@@ -61,7 +60,7 @@ func TestPluginNames(t *testing.T) {
 	}
 }
 
-// TestConfig: which file leads to the server, and which context of it.
+// TestConfig: the order in which kubeconfig files are chosen, and the context.
 func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

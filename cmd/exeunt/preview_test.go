@@ -129,7 +129,7 @@ There is more below that is not shown.
 	}
 }
 
-// TestReportTextWithoutTime: --watch compares texts in which no time passes.
+// TestReportTextWithoutTime: the text that --watch compares does not depend on the time.
 func TestReportTextWithoutTime(t *testing.T) {
 	t.Parallel()
 	text := func(left string, since time.Time) string {

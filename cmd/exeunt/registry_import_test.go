@@ -12,8 +12,8 @@ import (
 	"github.com/exeunt/exeunt/registry/importer"
 )
 
-// TestRegistryImport: lines where there is no terminal, and an error when an item
-// was refused.
+// TestRegistryImport: the output without a terminal, in each format, and the error
+// when the registry refuses an item.
 func TestRegistryImport(t *testing.T) {
 	const digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a" // of {}
 	dir := t.TempDir()

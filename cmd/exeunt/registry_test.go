@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// registryAnswers are what a server says, by method and path.
+// registryAnswers has the answers of the server, by method and path.
 var registryAnswers = map[string]string{
 	"GET /exeunt/registry/gc": `{"paused":true,"collectManifests":true,"manifests":{"depth":3,"overdue":2,"claimed":1,"failing":1},
 "blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,

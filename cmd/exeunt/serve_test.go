@@ -13,8 +13,8 @@ import (
 	"github.com/exeunt/exeunt/server"
 )
 
-// TestServeRegistrySwitches: each flag of the registry's collection reaches it,
-// and people are told what is switched off.
+// TestServeRegistrySwitches: each flag of the registry's collection takes effect, and
+// "registry gc stats" shows what is off.
 func TestServeRegistrySwitches(t *testing.T) {
 	for _, test := range []struct{ flag, want string }{
 		{"", "manifests: 0 queued"},
@@ -32,13 +32,13 @@ func TestServeRegistrySwitches(t *testing.T) {
 				t.Errorf("%s; want %q in it", stats, test.want)
 			}
 			if off := strings.Contains(stats, "not collected") || strings.Contains(stats, "cosign") || strings.Contains(stats, "does not collect"); off != strings.Contains(test.flag, "collect") {
-				t.Errorf("told what is switched off: %v\n%s", off, stats)
+				t.Errorf("the output says that something is off: %v\n%s", off, stats)
 			}
 		})
 	}
 }
 
-// statsWith is what "registry gc stats" says of a server with a flag.
+// statsWith returns the output of "registry gc stats" for a server with a flag.
 func statsWith(t *testing.T, flag string) string {
 	t.Helper()
 	data := t.TempDir()

@@ -84,8 +84,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForConnections: no new ones, the old one may finish, and only
-// then is the node gone.
+// TestDrainWaitsForConnections: a draining node accepts no new connections, and leaves
+// only after the last old one has ended.
 func TestDrainWaitsForConnections(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -117,8 +117,8 @@ func TestDrainWaitsForConnections(t *testing.T) {
 	}
 }
 
-// TestDrainTimeout: a connection that does not end is cut when the time is over,
-// and the server says that it had not the node's word.
+// TestDrainTimeout: at the deadline the agent closes its connections, and the server
+// records that the node did not acknowledge its drain.
 func TestDrainTimeout(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -137,8 +137,8 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
-// TestOnDrain: the command is run until it succeeds, and the node is there until
-// then.
+// TestOnDrain: the agent runs the command until it succeeds, and stays in the mesh
+// until then.
 func TestOnDrain(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -155,8 +155,8 @@ func TestOnDrain(t *testing.T) {
 	}
 }
 
-// TestLostAnswers: the server has done it and the answer does not arrive, at
-// every step of a life.
+// TestLostAnswers: for every request of an agent, the server executes it and the
+// answer is lost.
 func TestLostAnswers(t *testing.T) {
 	w := newWorld(t)
 	lost := map[string]int{}
@@ -189,8 +189,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestKilledBeforeTheAnswer: what a killed agent has asked for is granted to the
-// next one, although the token is spent.
+// TestKilledBeforeTheAnswer: after a kill between request and answer, the next agent
+// gets the node of the first, although the token is consumed.
 func TestKilledBeforeTheAnswer(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -214,7 +214,7 @@ func TestKilledBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestKilledWhileLeaving: the next start goes on leaving.
+// TestKilledWhileLeaving: after a kill the next start continues to leave.
 func TestKilledWhileLeaving(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -298,8 +298,8 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer: an agent that cannot tell the server says so and keeps
-// what it needs to tell it later.
+// TestUnreachableServer: an agent that cannot reach the server while it leaves ends
+// with an error, and keeps its state for the next start.
 func TestUnreachableServer(t *testing.T) {
 	w := newWorld(t)
 	c := w.config("alpha")
@@ -316,9 +316,8 @@ func TestUnreachableServer(t *testing.T) {
 	}
 }
 
-// TestOtherServers: an agent asks the servers that it knows in turn, passes over
-// those that are down, broken or not to be trusted, stays with the one that
-// answers, and remembers all of them.
+// TestOtherServers: an agent tries its servers in turn, skips those that are down,
+// fail or are not trusted, keeps the one that answers, and stores all of them.
 func TestOtherServers(t *testing.T) {
 	w := newWorld(t)
 	broken := 0
@@ -388,7 +387,7 @@ func selfSigned(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestRefusals: what cannot work is refused at once, with its cause.
+// TestRefusals: a configuration that cannot work is refused at once, with its cause.
 func TestRefusals(t *testing.T) {
 	w := newWorld(t)
 	busy := w.config("busy")

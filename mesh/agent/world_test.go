@@ -205,7 +205,7 @@ func (w *world) delete(name string) {
 	}
 }
 
-// leftHow is what the mesh says about how the node left that came by a token.
+// leftHow returns how the node of a token left, as the token records it.
 func (w *world) leftHow(token string) string {
 	w.Helper()
 	list, err := w.mesh.Tokens(w.Context(), "shop")
@@ -244,7 +244,7 @@ func (w *world) echo() string {
 	return l.Addr().String()
 }
 
-// dial opens a connection and has a word sent back.
+// dial opens a connection and checks that the echo answers.
 func (w *world) dial(address string) net.Conn {
 	w.Helper()
 	conn, err := net.Dial("tcp", address)
