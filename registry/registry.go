@@ -175,7 +175,11 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 	}
 	defer slot.End()
 	if req.ContentLength != 0 && req.Body != nil {
-		req.Body = slot.Body(req.Body, r.bodyMemory(to.Kind, req.ContentLength))
+		body := slot.Body(req.Body, r.bodyMemory(to.Kind, req.ContentLength))
+		// A copy: net/http looks at the Body of the original before it answers, and
+		// would wait for a client that itself waits for "100 Continue".
+		req = req.WithContext(req.Context())
+		req.Body = body
 	}
 	if !to.Kind.carriesBlob() {
 		ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)

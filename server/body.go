@@ -36,9 +36,13 @@ func limitBodies(limits bodyLimits, next http.Handler) http.Handler {
 		now := time.Now()
 		body := &limitedBody{ReadCloser: req.Body, limits: limits, connection: http.NewResponseController(w), began: now}
 		body.extendDeadline(now)
-		req.Body = body
 		defer body.abandon()
-		next.ServeHTTP(&bodyResponse{w, body}, req)
+		// A copy: net/http looks at the Body of the original before it answers. If
+		// that is of another type, it waits for a body that the answer does not need,
+		// also if the client waits for "100 Continue".
+		limited := req.WithContext(req.Context())
+		limited.Body = body
+		next.ServeHTTP(&bodyResponse{w, body}, limited)
 	})
 }
 

@@ -110,6 +110,17 @@ func TestRefusedBodyThatCameKeepsTheConnection(t *testing.T) {
 	wantStatus(t, r, http.StatusOK)
 }
 
+// TestRequestIsNotChanged: the request that net/http keeps has its own Body. net/http
+// recognizes by its type that a client waits for "100 Continue", and answers at once.
+func TestRequestIsNotChanged(t *testing.T) {
+	req := httptest.NewRequest("POST", "/refuse", strings.NewReader("body"))
+	body := req.Body
+	limitBodies(bodyLimits{total: time.Hour}, http.HandlerFunc(reader)).ServeHTTP(httptest.NewRecorder(), req)
+	if req.Body != body {
+		t.Errorf("the request's Body is now a %T", req.Body)
+	}
+}
+
 func TestSlowBodyEnds(t *testing.T) {
 	for name, limits := range map[string]bodyLimits{
 		"by its total": {total: 300 * time.Millisecond},
