@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // fakeRegistry is as much of a registry as the load needs, and counts on the
@@ -26,8 +28,9 @@ type fakeRegistry struct {
 	manifests map[string][]byte
 	lose      bool // says that it has stored manifests, and has not
 	yardstick string
-	clean     bool // the run removes what it made
-	refuse    bool // deletes are not supported
+	clean     bool         // the run removes what it made
+	rest      *rest.Config // the API of the registry; nil: none
+	refuse    bool         // deletes are not supported
 }
 
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -114,7 +117,7 @@ func runFake(t *testing.T, f *fakeRegistry) (Result, error) {
 	defer server.Close()
 	return RunRegistry(context.Background(), RegistryConfig{
 		URL: server.URL, Images: 5, Tags: 7, Rounds: 3, Large: 100_003, Duration: 20 * time.Millisecond, LayerSize: 100,
-		Yardstick: f.yardstick, Keep: !f.clean,
+		Yardstick: f.yardstick, Keep: !f.clean, REST: f.rest,
 	})
 }
 
@@ -149,6 +152,22 @@ func TestRegistryIsLeftEmpty(t *testing.T) {
 	f = &fakeRegistry{clean: true, refuse: true}
 	if result, err := runFake(t, f); err != nil || result.Err() != nil {
 		t.Fatal(err, result.Err())
+	}
+}
+
+// TestRegistryNamespaceIsRemoved: a run with an API creates the namespace of its
+// repository before the first push, and removes it.
+func TestRegistryNamespaceIsRemoved(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		s, config := startFake(t, faults{})
+		if result, err := runFake(t, &fakeRegistry{clean: clean, rest: config}); err != nil || result.Err() != nil {
+			t.Fatal(err, result.Err())
+		}
+		s.mu.Lock()
+		if _, exists := s.namespaces["bench"]; exists == clean || s.requests[http.MethodPost] != 1 {
+			t.Errorf("clean %v: the namespace exists: %v, after %d creates", clean, exists, s.requests[http.MethodPost])
+		}
+		s.mu.Unlock()
 	}
 }
 
