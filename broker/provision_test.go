@@ -57,7 +57,7 @@ func TestProvisionTakesTheBlueprintsDeadline(t *testing.T) {
 	}
 }
 
-// TestProvisionRefuses: what is refused names its field, and stores nothing.
+// TestProvisionRefuses: a refusal names the field, and nothing is stored.
 func TestProvisionRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

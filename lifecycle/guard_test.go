@@ -30,7 +30,8 @@ func TestCascadeLimit(t *testing.T) {
 	}
 }
 
-// TestGuardOf: a person's word counts if it is a number, and only raises the limit.
+// TestGuardOf: the confirmation annotation counts if it is a number, and only raises
+// the limit.
 func TestGuardOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

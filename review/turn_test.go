@@ -122,7 +122,7 @@ func TestErrorText(t *testing.T) {
 	})
 }
 
-// TestClaimOrder: what is due first goes first, a batch at a time.
+// TestClaimOrder: rows are claimed in the order in which they are due, a batch at a time.
 func TestClaimOrder(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "d", "c")

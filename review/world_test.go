@@ -301,7 +301,7 @@ func (f reviewFunc) Review(ctx context.Context, tx review.Tx, now time.Time, tas
 	return f(ctx, tx, now, tasks)
 }
 
-// by is a reviewer that comes to a verdict about each key.
+// by is a reviewer with a verdict for each key.
 func by(verdict func(task review.Task) review.Verdict) review.Reviewer[review.Tx] {
 	return reviewFunc(func(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 		var verdicts []review.Verdict

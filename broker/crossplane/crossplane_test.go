@@ -243,7 +243,8 @@ func TestStrangers(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestWrites: what is made, and how it is deleted. All may be repeated.
+// TestWrites: the objects that are created, and how they are deleted. Every call is
+// idempotent.
 func TestWrites(t *testing.T) {
 	c, r := newCluster(t), resource(t)
 	v := version(r)

@@ -99,7 +99,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestVersionsNeverChange: what is compared is the meaning, not the text.
+// TestVersionsNeverChange: versions are compared by their meaning, not by their text.
 func TestVersionsNeverChange(t *testing.T) {
 	v := blueprintVersion{Name: "1", XR: template{Spec: []byte(`{"a":1,"b":2}`)}, ProviderConfig: template{Spec: []byte(`{}`)}}
 	was := &blueprint{}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 var errDown = errors.New("connection lost")
 
-// sink keeps what it is told.
+// sink records the events that it receives.
 type sink struct {
 	name string
 	fail bool
@@ -118,7 +118,7 @@ func (w *world) want(s *sink, told ...string) {
 	}
 }
 
-// TestPublish: every sink is told everything, once, in order.
+// TestPublish: every sink receives every event once, in order.
 func TestPublish(t *testing.T) {
 	each(t, func(w *world) {
 		a, b := &sink{name: "a"}, &sink{name: "b"}

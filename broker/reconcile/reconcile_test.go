@@ -437,7 +437,7 @@ func TestOneRoundAtATime(t *testing.T) {
 	})
 }
 
-// TestWiring: what is missing is named at the start.
+// TestWiring: New names each missing dependency.
 func TestWiring(t *testing.T) {
 	w := newWorld(t, nil)
 	for want, change := range map[error]func(*reconcile.Config){

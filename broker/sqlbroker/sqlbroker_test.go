@@ -66,7 +66,7 @@ func newResource(t *testing.T, id string) broker.ProvisionedResource {
 	return r
 }
 
-// exec runs a statement of a person who writes to the database by hand.
+// exec runs a statement without the repository, as an operator does in psql.
 func exec(db *sqldb.DB, statement string, args ...any) error {
 	ctx := context.Background()
 	tx, err := db.Begin(ctx)
@@ -262,7 +262,8 @@ func TestMakeDue(t *testing.T) {
 	})
 }
 
-// TestForget: a resource leaves when it is Deleted and everybody was told.
+// TestForget: the row of a Deleted resource is removed after every sink has all its
+// events.
 func TestForget(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, nil)

@@ -81,7 +81,7 @@ func TestCallOff(t *testing.T) {
 	})
 }
 
-// TestCallOffTooLate: the collector let it pass first.
+// TestCallOffTooLate: the deletion was confirmed before it could be called off.
 func TestCallOffTooLate(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/mine"} })

@@ -293,7 +293,7 @@ func (g *graph) compareEnd(i int, item v1.Item) {
 	}
 }
 
-// orphanedAfterAll: what is uncertain may in the end be let go.
+// orphanedAfterAll: an item that is uncertain may be orphaned in the end.
 func (g *graph) orphanedAfterAll(m *metav1.ObjectMeta, item v1.Item) bool {
 	return item.Uncertain && m.DeletionTimestamp == nil
 }
