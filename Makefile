@@ -53,7 +53,7 @@ clients: ## docker, podman, skopeo, helm and cosign against the registry; builds
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
-	script/postgres go test ./registry -run TestGCSpin -v -timeout 3h -args -spin 100000
+	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000
 
 bench: ## benchmarks next to the code, for benchstat
 	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...

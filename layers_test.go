@@ -38,7 +38,11 @@ var layers = map[string][]string{
 	"deletion/report":                  {"deletion/v1", "deletion/subject", "deletion/preview", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
 	"deletion/deletiontest":            {"gc", "store", "kind", "kind/builtin", "kind/custom", "lifecycle", "object", "sqldb"},
 	"deletion/finalizer":               {"deletion/v1", "event", "store", "kind", "lifecycle", "object", "sqldb"},
-	"registry":                         {"registry/blobstore", "registry/v1", "inflight", "review", "object", "sqldb"},
+	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "inflight", "object", "sqldb"},
+	"registry/collect":                 {"registry", "registry/blobstore", "registry/internal/statement", "review", "sqldb"},
+	"registry/verify":                  {"registry", "registry/blobstore", "registry/internal/statement", "sqldb"},
+	"registry/internal/statement":      {},
+	"registry/registrytest":            {"registry/blobstore", "registry/internal/statement", "sqldb", "sqldb/dbtest"},
 	"registry/repository":              {"registry", "registry/v1", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"registry/importer":                {"registry/v1"},
 	"registry/v1":                      {},
@@ -67,7 +71,7 @@ var layers = map[string][]string{
 	"inflight":                         {},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "registry", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
+	"cmd/exeunt":                       {"server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 

@@ -104,7 +104,7 @@ func dataID(ctx context.Context, db *sqldb.DB) (id string, stored bool, err erro
 	if err != nil || found {
 		return id, stored, err
 	}
-	if err := db.Transact(ctx, func(tx *sqldb.Tx) error { return exec(ctx, tx, insertDataID, uuid.NewString()) }); err != nil {
+	if err := db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, insertDataID, uuid.NewString()) }); err != nil {
 		return "", false, err
 	}
 	if found, err = db.Row(ctx, findDataID, nil, &id, &stored); err == nil && !found {
@@ -114,7 +114,7 @@ func dataID(ctx context.Context, db *sqldb.DB) (id string, stored bool, err erro
 }
 
 func noteStored(ctx context.Context, db *sqldb.DB, id string) error {
-	err := db.Transact(ctx, func(tx *sqldb.Tx) error { return exec(ctx, tx, markDataID, id, true) })
+	err := db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, markDataID, id, true) })
 	if err != nil {
 		return fmt.Errorf("note the blob store's id: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -142,7 +143,7 @@ func (r *Registry) open(ctx context.Context, d digest.Digest, b blob) (io.ReadCl
 		return r.blobs.Open(ctx, b.path, 0)
 	}
 	var content []byte
-	found, err := r.db.Row(ctx, findSmall, []any{d.String()}, &content)
+	found, err := r.db.Row(ctx, statement.FindSmall, []any{d.String()}, &content)
 	if err == nil && !found {
 		err = blobstore.ErrNotFound
 	}
@@ -217,7 +218,7 @@ func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Reque
 	var found bool
 	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-		found, err = queryOne(ctx, tx, unlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
+		found, err = queryOne(ctx, tx, statement.UnlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
 		return err
 	})
 	if err != nil {

@@ -194,6 +194,27 @@ func optional(layer *v1.Descriptor) bool {
 	return layer.MediaType == foreignLayer || strings.Contains(layer.MediaType, notDistributable)
 }
 
+// References lists what a stored manifest needs: the blobs that must exist, and the
+// manifests of a list.
+func References(mediaType string, payload []byte) (blobs, manifests []digest.Digest, err error) {
+	m, err := parseManifest(mediaType, payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range m.layers {
+		if !optional(&m.layers[i]) {
+			blobs = append(blobs, m.layers[i].Digest)
+		}
+	}
+	if m.config != nil && !optional(m.config) {
+		blobs = append(blobs, m.config.Digest)
+	}
+	for _, child := range m.children {
+		manifests = append(manifests, child.Digest)
+	}
+	return blobs, manifests, nil
+}
+
 // blobDigests lists the blobs of a manifest.
 func (m *manifest) blobDigests() []string {
 	var list []string

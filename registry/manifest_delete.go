@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -40,7 +41,7 @@ func (r *Registry) removeTag(ctx context.Context, tx *sqldb.Tx, to Request) (rep
 	if r.db.Engine() == sqldb.Postgres {
 		b.Exec(orderDeletedTag, to.Repository, to.Tag)
 	}
-	b.Query(func(row sqldb.Row) error { found = true; return row.Scan(&repo) }, deleteTag, to.Repository, to.Tag)
+	b.Query(func(row sqldb.Row) error { found = true; return row.Scan(&repo) }, statement.DeleteTag, to.Repository, to.Tag)
 	err = tx.Send(ctx, &b)
 	return repo, found, err
 }
@@ -77,7 +78,7 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 	b.Exec(rememberManifest, id, now)
 	b.Exec(rememberTags, id, now)
 	if r.db.Engine() == sqldb.Postgres {
-		b.Exec(orderDeletedManifests, []int64{id})
+		b.Exec(statement.OrderDeletedManifests, []int64{id})
 	}
 	b.Exec(deleteManifest, id)
 	return repo, true, tx.Send(ctx, &b)

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -207,12 +208,12 @@ func (p *push) shareBlobs(ctx context.Context, tx *sqldb.Tx) (map[string]sharedB
 
 // shareManifests finds and locks the list's manifests in the repository.
 func (p *push) shareManifests(ctx context.Context, tx *sqldb.Tx) (map[string]int64, error) {
-	statement := shareManifestsSQLite
+	share := statement.ShareManifestsSQLite
 	if p.r.db.Engine() == sqldb.Postgres {
-		statement = shareManifestsPostgres
+		share = statement.ShareManifestsPostgres
 	}
 	found := map[string]int64{}
-	err := p.share(ctx, tx, statement, p.manifest.childDigests(), func(row sqldb.Row) error {
+	err := p.share(ctx, tx, share, p.manifest.childDigests(), func(row sqldb.Row) error {
 		var d string
 		var id int64
 		err := row.Scan(&d, &id)
@@ -301,7 +302,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 			b.Exec(orderTags, p.repo.id, p.tags, p.digest.String())
 		}
 	}
-	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, insertManifest,
+	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, statement.InsertManifest,
 		p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType], null(m.artifactType), null(m.subject.String()),
 		configType, config, has.size, p.payload, now)
 	if err := tx.Send(ctx, &b); err != nil {
@@ -330,7 +331,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, string(list))
 	}
 	for _, tag := range p.tags {
-		b.Exec(putTag, p.repo.namespace, p.repo.id, tag, id, now)
+		b.Exec(statement.PutTag, p.repo.namespace, p.repo.id, tag, id, now)
 	}
 	return tx.Send(ctx, &b)
 }

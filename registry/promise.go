@@ -7,6 +7,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -24,7 +25,7 @@ func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found b
 	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), r.now().UnixMilli()}, &b.path, &b.size, &b.small, &due)
 	if err == nil && found && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = queryOne(ctx, tx, keepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
+			found, err = queryOne(ctx, tx, statement.KeepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
 			return err
 		})
 	}
@@ -46,11 +47,11 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	if err == nil && !due {
 		// No review is due, or a review has just deleted the manifest: check
 		// that it exists.
-		found, err = r.db.Row(ctx, manifestThere, []any{m.id}, &n)
+		found, err = r.db.Row(ctx, statement.ManifestThere, []any{m.id}, &n)
 	}
 	if err == nil && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = queryOne(ctx, tx, keepManifest, []any{m.id}, &n)
+			found, err = queryOne(ctx, tx, statement.KeepManifest, []any{m.id}, &n)
 			return err
 		})
 	}
@@ -87,11 +88,11 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	var found bool
 	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var b blob
-		found, err = queryOne(ctx, tx, keepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
+		found, err = queryOne(ctx, tx, statement.KeepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
 		if err != nil || !found {
 			return err
 		}
-		return exec(ctx, tx, linkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
+		return tx.Exec(ctx, statement.LinkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
 	})
 	if err != nil && r.removed(ctx, repo) {
 		return "", nil // an upload creates the repository

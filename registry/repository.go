@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -18,7 +19,7 @@ type repository struct {
 // repository finds a repository by name.
 func (r *Registry) repository(ctx context.Context, name string) (repository, bool, error) {
 	var repo repository
-	found, err := r.db.Row(ctx, findRepository, []any{name}, &repo.id, &repo.namespace)
+	found, err := r.db.Row(ctx, statement.FindRepository, []any{name}, &repo.id, &repo.namespace)
 	if err != nil {
 		return repository{}, false, fmt.Errorf("find repository %s: %w", name, err)
 	}
@@ -163,8 +164,8 @@ func (r *Registry) insertRepository(ctx context.Context, name string) error {
 	now := r.now().UnixMilli()
 	return r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
-		b.Exec(insertNamespace, topLevel(name), now)
-		b.Exec(insertRepository, topLevel(name), name, now)
+		b.Exec(statement.InsertNamespace, topLevel(name), now)
+		b.Exec(statement.InsertRepository, topLevel(name), name, now)
 		return tx.Send(ctx, &b)
 	})
 }

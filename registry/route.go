@@ -233,7 +233,7 @@ func parseDigest(s string) (digest.Digest, error) {
 // expression.
 func isDigest(s string) bool {
 	algorithm, digits, _ := strings.Cut(s, ":")
-	if a := digest.Algorithm(algorithm); !supported(a) || len(digits) != 2*a.Size() {
+	if a := digest.Algorithm(algorithm); !Supported(a) || len(digits) != 2*a.Size() {
 		return false
 	}
 	for i := range len(digits) {
@@ -244,4 +244,5 @@ func isDigest(s string) bool {
 	return true
 }
 
-func supported(a digest.Algorithm) bool { return a == digest.SHA256 || a == digest.SHA512 }
+// Supported says whether the registry computes digests of an algorithm.
+func Supported(a digest.Algorithm) bool { return a == digest.SHA256 || a == digest.SHA512 }

@@ -4,12 +4,8 @@ package registry
 // ends in SQLite or Postgres. Both engines compare text by bytes. Lists are
 // passed as JSON.
 
-// findRepository finds a repository by its unique path, repositoryThere by its
-// id.
-const (
-	findRepository  = `SELECT id, top_level_namespace_id FROM repositories WHERE path = $1`
-	repositoryThere = `SELECT 1 FROM repositories WHERE id = $1`
-)
+// repositoryThere finds a repository by its id.
+const repositoryThere = `SELECT 1 FROM repositories WHERE id = $1`
 
 // findTarget finds the repository of a push, and the reasons to refuse the push:
 // it has no object yet, or the object or its namespace is being deleted.
@@ -23,16 +19,6 @@ SELECT r.id, r.top_level_namespace_id, r.object_uid IS NOT NULL, r.deleting, n.d
 FROM repositories r JOIN top_level_namespaces n ON n.id = r.top_level_namespace_id
 WHERE r.path = $1`
 	lockTargetPostgres = findTarget + ` FOR SHARE OF r`
-)
-
-// insertNamespace and insertRepository are idempotent.
-const (
-	insertNamespace = `
-INSERT INTO top_level_namespaces (name, created_at) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING`
-	insertRepository = `
-INSERT INTO repositories (top_level_namespace_id, path, created_at)
-SELECT id, CAST($2 AS text), CAST($3 AS bigint) FROM top_level_namespaces WHERE name = $1
-ON CONFLICT (path) DO NOTHING`
 )
 
 // listRepositories lists the repositories that have content, in path order, as
@@ -79,46 +65,6 @@ const findBlobDue = `
 SELECT b.path, b.size, b.small,
     EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)` +
 	hasBlob + `NOT b.damaged`
-
-// keepBlob changes nothing, but it locks the row, and a trigger postpones the
-// blob's review as for a new upload. If $2 is empty, the blob may be of any
-// repository.
-const keepBlob = `
-UPDATE blobs SET size = size
-WHERE id = (SELECT b.id FROM blobs b WHERE b.digest = $1) AND NOT damaged AND (CAST($2 AS text) = '' OR EXISTS (
-    SELECT 1 FROM repository_blobs l
-    WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $2) AND l.blob_id = blobs.id LIMIT 1 OFFSET 0))
-RETURNING path, size, small`
-
-// insertBlob writes the blob, or finds the existing one. Both lock the row, so
-// the collector cannot delete it before the commit. A damaged blob gets the new
-// bytes; a trigger queues the old path for the unlinker.
-const insertBlob = `
-INSERT INTO blobs (digest, path, size, media_type_id, created_at, small) VALUES ($1, $2, $3, 1, $4, $5)
-ON CONFLICT (digest) DO UPDATE SET size = excluded.size, damaged = false,
-    path = CASE WHEN blobs.damaged THEN excluded.path ELSE blobs.path END,
-    small = CASE WHEN blobs.damaged THEN excluded.small ELSE blobs.small END`
-
-// insertSmall writes the bytes of a small blob, if insertBlob wrote the row with
-// this path. It replaces damaged bytes. findSmall reads them.
-const (
-	insertSmall = `
-INSERT INTO small_blobs (blob_id, content)
-SELECT b.id, $2 FROM blobs b WHERE b.digest = $1 AND b.path = $3
-ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`
-	findSmall = `SELECT s.content FROM blobs b JOIN small_blobs s ON s.blob_id = b.id WHERE b.digest = $1`
-)
-
-// linkBlob follows a statement that locks the row of the blob.
-const linkBlob = `
-INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
-SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint) FROM blobs b WHERE b.digest = $3
-ON CONFLICT (repository_id, blob_id) DO NOTHING`
-
-const unlinkBlob = `
-DELETE FROM repository_blobs
-WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT b.id FROM blobs b WHERE b.digest = $2)
-RETURNING repository_id`
 
 const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
@@ -172,13 +118,8 @@ WHERE r.path = $1 AND g.name = $2`
 )
 
 // manifestDue says whether a manifest's review is due before a promise made at
-// $2 ends; keepManifest is keepBlob for manifests; manifestThere says whether a
-// manifest still exists.
-const (
-	manifestThere = `SELECT 1 FROM manifests WHERE id = $1`
-	manifestDue   = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < CAST($2 AS bigint) + ` + promised
-	keepManifest  = `UPDATE manifests SET media_type_id = media_type_id WHERE id = $1 RETURNING 1`
-)
+// $2 ends.
+const manifestDue = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < CAST($2 AS bigint) + ` + promised
 
 // shareBlobs finds which of some blobs a repository has, and locks them until
 // the transaction ends, in digest order, so that two pushes cannot deadlock.
@@ -198,28 +139,6 @@ CROSS JOIN LATERAL (
     WHERE b.digest = list.value AND NOT b.damaged AND l.repository_id = $1
     OFFSET 0 FOR KEY SHARE OF b) AS found`
 )
-
-// shareManifests is shareBlobs for the manifests of a list.
-const (
-	shareManifestsSQLite = `
-SELECT digest, id FROM manifests
-WHERE repository_id = $1 AND digest IN (SELECT value FROM json_each($2))
-ORDER BY digest`
-	shareManifestsPostgres = `
-SELECT digest, id FROM manifests
-WHERE repository_id = $1 AND digest = ANY (ARRAY(SELECT jsonb_array_elements_text($2::jsonb)))
-ORDER BY digest
-FOR KEY SHARE`
-)
-
-// insertManifest writes a manifest, or locks the existing one: the same bytes
-// may come with another Content-Type.
-const insertManifest = `
-INSERT INTO manifests (top_level_namespace_id, repository_id, digest, media_type_id, artifact_type, subject_digest,
-    configuration_media_type_id, configuration_blob_id, total_size, payload, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-ON CONFLICT (repository_id, digest) DO UPDATE SET media_type_id = excluded.media_type_id
-RETURNING id`
 
 // insertLayers takes a list of [blob, media type, size], all numbers.
 const (
@@ -246,12 +165,6 @@ SELECT $1::bigint, $2::bigint, $3::bigint, value::bigint FROM jsonb_array_elemen
 ON CONFLICT (parent_id, child_id) DO NOTHING`
 )
 
-// putTag creates a tag, or points it at another manifest.
-const putTag = `
-INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $5)
-ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at`
-
 // orderTags and orderDeletedTag run before tags are put or deleted, on
 // PostgreSQL: they lock the rows that triggers will write, in the order that all
 // transactions use. $3 is the digest of the pushed manifest.
@@ -259,11 +172,6 @@ const (
 	orderTags       = `SELECT gc_order_tags($1::bigint, $2::text[], $3::text)`
 	orderDeletedTag = `SELECT gc_order_tags((SELECT id FROM repositories WHERE path = $1::text), ARRAY[$2::text], NULL)`
 )
-
-const deleteTag = `
-DELETE FROM tags
-WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND name = $2
-RETURNING repository_id`
 
 // lockManifest prevents that a list adds a manifest before it is deleted.
 const (
@@ -327,33 +235,6 @@ SELECT t.media_type, x.payload FROM repositories r
 JOIN deleted_manifests x ON x.repository_id = r.id AND x.digest = $2
 JOIN media_types t ON t.id = x.media_type_id WHERE r.path = $1
 LIMIT 1`
-
-// undeleteWindow is the longest delay of a review, in milliseconds, over all
-// repositories. Older deletions are forgotten, in steps, unless their review is
-// still to come: it is late, or switched off, or the repository is on hold. The
-// same review keeps the blobs of a deleted manifest.
-const (
-	undeleteWindow = `
-SELECT coalesce(max(s.delay), 0) FROM (
-    SELECT value AS delay FROM gc_review_after_defaults
-    WHERE event IN ('tag_delete', 'tag_switch', 'manifest_delete', 'layer_delete', 'existence_check')
-    UNION ALL
-    SELECT gc_delay FROM repositories WHERE gc_delay IS NOT NULL) AS s`
-	forgetTags = `
-DELETE FROM deleted_tags WHERE (repository_id, name, deleted_at, digest) IN (
-    SELECT d.repository_id, d.name, d.deleted_at, d.digest FROM deleted_tags d
-    JOIN repositories r ON r.id = d.repository_id AND NOT r.gc_hold
-    WHERE d.deleted_at <= $1
-        AND NOT EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = d.repository_id || '@' || d.digest)
-    ORDER BY d.deleted_at LIMIT $2)
-RETURNING 1`
-	forgetManifests = `
-DELETE FROM deleted_manifests WHERE (repository_id, digest) IN (
-    SELECT x.repository_id, x.digest FROM deleted_manifests x
-    JOIN repositories r ON r.id = x.repository_id AND NOT r.gc_hold
-    WHERE x.deleted_at <= $1 ORDER BY x.deleted_at LIMIT $2)
-RETURNING 1`
-)
 
 // listTags returns a page of a repository's tags, by primary key, as one value.
 const listTags = `

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry/internal/statement"
 )
 
 // Undelete restores what a client deleted or overwrote, until its review: the
@@ -33,7 +36,16 @@ type Deleted struct {
 
 // Deleted lists what can be restored of a repository, or of all, newest first.
 // If a tag pointed at one manifest several times, only the last time is listed.
+// An *Error is for the client.
 func (r *Registry) Deleted(ctx context.Context, repository string) ([]Deleted, error) {
+	if repository != "" {
+		if err := checkName(repository); err != nil {
+			return nil, err
+		}
+		if _, err := r.existing(ctx, repository); err != nil {
+			return nil, err
+		}
+	}
 	return r.deleted(ctx, repository, "", "")
 }
 
@@ -64,7 +76,10 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 		}
 		list = append(list, d)
 	}
-	return list, wrap("list what was deleted", rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list what was deleted: %w", err)
+	}
+	return list, nil
 }
 
 // Undelete restores a tag as it was before it was last deleted or switched; with
@@ -72,7 +87,11 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 // manifest and those of its former tags that are not in use again. The tags that
 // cosign made for the manifest are restored too. It returns what it restored. An
 // *Error is for the client.
-func (r *Registry) Undelete(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
+func (r *Registry) Undelete(ctx context.Context, repository, tag, digest string) ([]Deleted, error) {
+	want, err := checkUndelete(repository, tag, digest)
+	if err != nil {
+		return nil, err
+	}
 	repo, err := r.existing(ctx, repository)
 	if err != nil {
 		return nil, err
@@ -99,10 +118,30 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag string, want di
 	return append(chosen, signatures...), err
 }
 
+// checkUndelete checks the names of a request. Tag and digest may be empty, but not
+// both.
+func checkUndelete(repository, tag, text string) (want digest.Digest, err error) {
+	if err := checkName(repository); err != nil {
+		return "", err
+	}
+	if text != "" {
+		if want, err = parseDigest(text); err != nil {
+			return "", err
+		}
+	}
+	if tag != "" {
+		return want, checkTag(tag)
+	}
+	if want == "" {
+		return "", errorf(Unsupported, "name a tag or a digest").as(http.StatusBadRequest)
+	}
+	return want, nil
+}
+
 // undeleteSignatures restores the tags that cosign made for a manifest, and that
 // were removed with it.
 func (r *Registry) undeleteSignatures(ctx context.Context, of Deleted) (back []Deleted, err error) {
-	for _, suffix := range signatureSuffixes {
+	for _, suffix := range statement.SignatureSuffixes() {
 		name := strings.ReplaceAll(of.Digest, ":", "-") + suffix
 		deleted, err := r.deleted(ctx, of.Repository, name, "")
 		if err == nil && len(deleted) > 0 {
@@ -172,28 +211,4 @@ func (r *Registry) repush(ctx context.Context, chosen []Deleted) error {
 
 func errCollected(digest string) error {
 	return errorf(ManifestUnknown, "manifest %s, or what it refers to, has been collected", digest)
-}
-
-// ForgetDeleted deletes the records of deletions whose review is past, and
-// returns how many rows those were. Reviews do not do it: a review that finds
-// its manifest in use writes nothing.
-func (c *Collector) ForgetDeleted(ctx context.Context) (forgotten int, err error) {
-	var window int64
-	if _, err := c.db.Row(ctx, undeleteWindow, nil, &window); err != nil {
-		return 0, fmt.Errorf("forget what was deleted: %w", err)
-	}
-	before := c.options.Now().UnixMilli() - window
-	for _, statement := range []string{forgetTags, forgetManifests} {
-		for {
-			n, err := c.removeSome(ctx, statement, before, gcBatch)
-			forgotten += n
-			if err != nil {
-				return forgotten, fmt.Errorf("forget what was deleted: %w", err)
-			}
-			if n < gcBatch {
-				break
-			}
-		}
-	}
-	return forgotten, nil
 }

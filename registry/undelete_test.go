@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/collect"
 )
 
 // undelete restores something, and returns what.
 func (w *world) undelete(repo, tag, d string) string {
 	w.Helper()
-	list, err := w.registry.Undelete(w.Context(), repo, tag, digest.Digest(d))
+	list, err := w.registry.Undelete(w.Context(), repo, tag, d)
 	if err != nil {
 		w.Fatalf("undelete %s %s %s: %v", repo, tag, d, err)
 	}
@@ -29,7 +28,7 @@ func (w *world) undelete(repo, tag, d string) string {
 // cannotUndelete expects a refusal.
 func (w *world) cannotUndelete(repo, tag, d, why string) {
 	w.Helper()
-	_, err := w.registry.Undelete(w.Context(), repo, tag, digest.Digest(d))
+	_, err := w.registry.Undelete(w.Context(), repo, tag, d)
 	var refused *registry.Error
 	if !errors.As(err, &refused) || !strings.Contains(refused.Message, why) {
 		w.Errorf("undelete %s %s %s: %v; want %q", repo, tag, d, err, why)
@@ -140,13 +139,13 @@ func TestUndeleteUntagged(t *testing.T) {
 // TestUndeleteAfterLong: anything that was not collected can be restored after
 // any time: its repository is on hold, or manifests are not collected.
 func TestUndeleteAfterLong(t *testing.T) {
-	for name, o := range map[string]registry.Options{"hold": {}, "switched off": {KeepManifests: true}} {
+	for name, o := range map[string]collect.Options{"hold": {}, "switched off": {KeepManifests: true}} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(w *world) {
 				now := time.Now()
 				options := o
 				options.Now = func() time.Time { return now }
-				c, err := registry.NewCollector(w.db, w.blobs, options)
+				c, err := collect.New(w.db, w.blobs, options)
 				if err != nil {
 					w.Fatal(err)
 				}
@@ -190,7 +189,7 @@ func TestUndeleteAfterLong(t *testing.T) {
 func TestUndeleteCollected(t *testing.T) {
 	each(t, func(w *world) {
 		now := time.Now()
-		c, err := registry.NewCollector(w.db, w.blobs, registry.Options{Now: func() time.Time { return now }})
+		c, err := collect.New(w.db, w.blobs, collect.Options{Now: func() time.Time { return now }})
 		if err != nil {
 			w.Fatal(err)
 		}

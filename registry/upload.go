@@ -51,7 +51,6 @@ type upload struct {
 	writer    blobstore.Writer
 	dirty     bool // written bytes are not synced yet
 	sealed    bool // the blob store has finished it
-	rowless   bool // it begins and ends with this request; until it ends nothing is stored, and repo is not set
 	discarded bool // its row was deleted
 }
 
@@ -66,17 +65,20 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 	if err != nil {
 		return nil, err
 	}
-	u, err := r.prepare(ctx, to, algorithm)
+	w, err := r.blobs.Create(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("begin upload: %w", err)
 	}
-	u.repo = repo
+	u := &upload{
+		r: r, id: to.Upload, name: to.Repository, repo: repo, renewed: r.now(),
+		algorithm: algorithm, hash: algorithm.Hash(), writer: w,
+	}
 	if keep {
 		u.token = r.newToken()
 	}
 	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
 		token, until := u.claim(u.renewed)
-		return exec(ctx, tx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
+		return tx.Exec(ctx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
 	})
 	if err != nil && r.removed(ctx, u.repo) {
 		return nil, withCleanup(errDeletedDuringPush(u.name), u.writer.Close())
@@ -85,18 +87,6 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), u.writer.Close())
 	}
 	return u, nil
-}
-
-// prepare is begin without a row and without a repository.
-func (r *Registry) prepare(ctx context.Context, to Request, algorithm digest.Algorithm) (*upload, error) {
-	w, err := r.blobs.Create(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("begin upload: %w", err)
-	}
-	return &upload{
-		r: r, id: to.Upload, name: to.Repository, renewed: r.now(),
-		algorithm: algorithm, hash: algorithm.Hash(), writer: w,
-	}, nil
 }
 
 // newToken is empty on SQLite, where the blob store alone keeps writers apart.
@@ -196,7 +186,7 @@ func (r *Registry) findUpload(ctx context.Context, to Request) (s uploadState, f
 		return s, false, fmt.Errorf("find upload: %w", err)
 	}
 	s.algorithm = digest.Algorithm(algorithm)
-	if found && !supported(s.algorithm) {
+	if found && !Supported(s.algorithm) {
 		return s, false, fmt.Errorf("upload %s has the unknown hash algorithm %q", to.Upload, algorithm)
 	}
 	return s, found, nil

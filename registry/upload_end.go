@@ -51,7 +51,7 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 		return err
 	}
 	if got != want {
-		return withCleanup(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
+		return withCleanup(errDigest(got, want), u.discard(ctx))
 	}
 	if err := u.seal(ctx); err != nil {
 		return err
@@ -62,25 +62,14 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 // commitBlob makes the blob visible and ends the upload, in one transaction. The
 // bytes are already stored, except those of a small blob, which the transaction
 // stores.
-func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64, small []byte) (err error) {
-	path, now := u.writer.Path(), u.r.now()
-	insert := func(tx *sqldb.Tx, repo repository) error {
-		var b sqldb.Batch
-		b.Exec(insertBlob, want.String(), path, size, now.UnixMilli(), small != nil)
-		if small != nil {
-			b.Exec(insertSmall, want.String(), small, path)
-		}
-		b.Exec(linkBlob, repo.namespace, repo.id, want.String(), now.UnixMilli())
-		if err := tx.Send(ctx, &b); err != nil {
+func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64, small []byte) error {
+	blob, now := newBlob{want, u.writer.Path(), size, small}, u.r.now()
+	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
+		if err := insertContent(ctx, tx, u.repo, blob, now); err != nil {
 			return err
 		}
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
-	}
-	if u.rowless {
-		u.repo, err = u.r.pushTo(ctx, u.name, func() error { return nil }, insert)
-	} else {
-		err = u.r.writer.do(ctx, func(tx *sqldb.Tx) error { return insert(tx, u.repo) })
-	}
+	})
 	if err == nil {
 		u.r.touched(u.repo.id)
 	}
@@ -105,7 +94,7 @@ func (u *upload) digest(ctx context.Context, algorithm digest.Algorithm) (digest
 
 // discard deletes the upload. A trigger queues its bytes for the collector.
 func (u *upload) discard(ctx context.Context) error {
-	if u.rowless || u.discarded {
+	if u.discarded {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -163,11 +152,8 @@ func (u *upload) storeFailed(ctx context.Context, what string, err error) error 
 	return fmt.Errorf("%s upload: %w", what, err)
 }
 
-// settle changes the row, if there is one and this request still holds it.
+// settle changes the row, if this request still holds it.
 func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
-	if u.rowless {
-		return nil
-	}
 	var n int64
 	held, err := queryOne(ctx, tx, statement, args, &n)
 	if err == nil && !held {
@@ -183,7 +169,7 @@ func (u *upload) ended(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errLost) {
 		u.token = ""
 	}
-	if err == nil || u.rowless || !u.r.removed(ctx, u.repo) {
+	if err == nil || !u.r.removed(ctx, u.repo) {
 		return wrapInternal(what+" upload", err)
 	}
 	return errorf(BlobUploadUnknown, "repository %s was deleted, and this upload with it", u.name)
@@ -204,7 +190,7 @@ func (u *upload) release(ctx context.Context) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		return exec(ctx, tx, releaseUpload, u.id, u.token)
+		return tx.Exec(ctx, releaseUpload, u.id, u.token)
 	})
 	if err != nil {
 		u.r.log.Warn("registry: release upload", "upload", u.id, "error", err)

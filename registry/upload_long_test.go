@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -26,7 +27,7 @@ func TestUploadOfDays(t *testing.T) {
 		var ahead atomic.Int64 // of the clock
 		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		w := newWorld(t, db, registry.Config{Now: now})
-		c, err := registry.NewCollector(db, w.blobs, registry.Options{Now: now})
+		c, err := collect.New(db, w.blobs, collect.Options{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,8 +37,9 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	return u.publish(ctx, w, want)
 }
 
-// putFresh is putSmall for an upload that has begun. If the content does not
-// match the digest, the upload ends; after any other error the client may retry.
+// putFresh is putSmall for an upload that has begun and has no row yet. If the
+// content does not match the digest, the upload ends; after any other error the
+// client may retry.
 func (r *Registry) putFresh(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest, f freshUpload) error {
 	err := r.putSmall(w, req, to, want)
 	var refused *Error

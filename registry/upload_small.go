@@ -2,12 +2,17 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // smallBlobs is the default maximum size of a blob in the database.
@@ -25,17 +30,84 @@ func (r *Registry) smallBody(req *http.Request) bool {
 	return req.ContentLength > 0 && req.ContentLength <= r.small && req.Header.Get("Content-Range") == ""
 }
 
-// putSmall is an upload in one request. It needs no row, and finds its
-// repository in the transaction that makes it a blob.
+// putSmall is the whole life of a small blob that arrives in one request: read the
+// body, compare the digest, and write row, bytes and link in one transaction, which
+// also finds or makes the repository. Nothing is stored before it, and nothing has
+// to be cleaned up after a failure.
+//
+// The row gets a path of the blob store, as every blob does, but nothing is stored
+// there. If the content exists already, its row stays, and its bytes stay where they
+// are.
 func (r *Registry) putSmall(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
 	ctx := req.Context()
-	u, err := r.prepare(ctx, to, want.Algorithm())
+	content, done, err := readSmall(req, want)
 	if err != nil {
 		return err
 	}
-	defer u.close(ctx)
-	u.rowless = true
-	return u.publishSmall(ctx, w, req, want)
+	defer done()
+	path, err := r.newPath(ctx)
+	if err != nil {
+		return err
+	}
+	blob, now := newBlob{want, path, int64(len(content)), content}, r.now()
+	repo, err := r.pushTo(ctx, to.Repository, func() error { return nil }, func(tx *sqldb.Tx, repo repository) error {
+		return insertContent(ctx, tx, repo, blob, now)
+	})
+	if err != nil {
+		return wrapInternal("finish upload", err)
+	}
+	r.touched(repo.id)
+	created(w, Request{Kind: BlobGet, Repository: to.Repository, Digest: want}, want)
+	return nil
+}
+
+// readSmall reads a small blob and compares its digest. The content is valid until
+// done is called. A partial body is not kept: sending it again costs less than
+// storing it.
+func readSmall(req *http.Request, want digest.Digest) (content []byte, done func(), err error) {
+	content, done = smallBuffer(req.ContentLength)
+	if _, err = io.ReadFull(req.Body, content); err != nil {
+		err = truncated(fmt.Errorf("%w: %w", errTruncated, err))
+	} else if got := want.Algorithm().FromBytes(content); got != want {
+		err = errDigest(got, want)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return content, done, nil
+}
+
+func errDigest(got, want digest.Digest) *Error {
+	return errorf(DigestInvalid, "the content has digest %s, not %s", got, want)
+}
+
+// newPath returns a path of the blob store at which nothing is stored.
+func (r *Registry) newPath(ctx context.Context) (string, error) {
+	writer, err := r.blobs.Create(ctx)
+	if err != nil {
+		return "", fmt.Errorf("begin upload: %w", err)
+	}
+	return writer.Path(), writer.Close()
+}
+
+// newBlob is a blob to write.
+type newBlob struct {
+	digest digest.Digest
+	path   string
+	size   int64
+	small  []byte // the bytes of a small blob; nil: they are in the blob store, at path
+}
+
+// insertContent writes a blob and links it to a repository.
+func insertContent(ctx context.Context, tx *sqldb.Tx, repo repository, blob newBlob, now time.Time) error {
+	var b sqldb.Batch
+	b.Exec(statement.InsertBlob, blob.digest.String(), blob.path, blob.size, now.UnixMilli(), blob.small != nil)
+	if blob.small != nil {
+		b.Exec(statement.InsertSmall, blob.digest.String(), blob.small, blob.path)
+	}
+	b.Exec(statement.LinkBlob, repo.namespace, repo.id, blob.digest.String(), now.UnixMilli())
+	return tx.Send(ctx, &b)
 }
 
 // smallBuffers pools the buffers of small blobs, which would be two fifths of
@@ -51,21 +123,19 @@ func smallBuffer(size int64) (buffer []byte, done func()) {
 	return b[:size], func() { smallBuffers.Put(b) }
 }
 
-// publishSmall is chunk and publish for a small blob. A partial body is not
-// kept: sending it again costs less than storing it.
-//
-// The blob has the upload's path, where nothing is stored. So the trigger that
-// queues the paths of ended uploads for the unlinker does nothing. If the
-// content exists already, its row stays, and its bytes stay where they are.
+// publishSmall is chunk and publish for a small blob of an upload that has a row.
+// The path of the upload becomes that of the blob, so the trigger that queues the
+// paths of ended uploads for the unlinker does nothing.
 func (u *upload) publishSmall(ctx context.Context, w http.ResponseWriter, req *http.Request, want digest.Digest) error {
-	content, done := smallBuffer(req.ContentLength)
+	content, done, err := readSmall(req, want)
+	var refused *Error
+	if errors.As(err, &refused) && refused.Code == DigestInvalid {
+		return withCleanup(err, u.discard(ctx))
+	}
+	if err != nil {
+		return err
+	}
 	defer done()
-	if _, err := io.ReadFull(req.Body, content); err != nil {
-		return truncated(fmt.Errorf("%w: %w", errTruncated, err))
-	}
-	if got := want.Algorithm().FromBytes(content); got != want {
-		return withCleanup(errorf(DigestInvalid, "the content has digest %s, not %s", got, want), u.discard(ctx))
-	}
 	if err := u.commitBlob(ctx, want, req.ContentLength, content); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 	}
 	algorithm := digest.Canonical
 	if query.Has("digest-algorithm") {
-		if algorithm = digest.Algorithm(query.Get("digest-algorithm")); !supported(algorithm) {
+		if algorithm = digest.Algorithm(query.Get("digest-algorithm")); !Supported(algorithm) {
 			return errorf(DigestInvalid, "digest algorithm %q is not supported: want sha256 or sha512", algorithm)
 		}
 	}

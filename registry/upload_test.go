@@ -75,7 +75,6 @@ func TestPushBlob(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			each(t, func(w *world) {
 				d := push(w, "shop/web")
 				w.blob("shop/web", d, content)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/verify"
 )
 
 // TestRepair: the bytes of a blob are damaged or lost. Once marked, the blob is
@@ -46,16 +47,16 @@ func TestRepair(t *testing.T) {
 				if name == "no bytes" {
 					problem = "blob-missing "
 				}
-				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
+				w.wantFindings(verify.Options{}, problem+sha256(layer))
 				w.blobHead("a", layer, 200) // not marked yet
-				w.wantFindings(registry.VerifyOptions{Repair: true}, problem+sha256(layer))
+				w.wantFindings(verify.Options{Repair: true}, problem+sha256(layer))
 				w.damaged(m, layer)
-				w.wantFindings(registry.VerifyOptions{}, problem+sha256(layer))
+				w.wantFindings(verify.Options{}, problem+sha256(layer))
 				w.push("a", layer)
 				w.blob("a", sha256(layer), layer)
 				w.blob("b", sha256(layer), layer)
 				w.tag("a", "again", ociManifest, m)
-				w.wantFindings(registry.VerifyOptions{})
+				w.wantFindings(verify.Options{})
 			}
 			each(t, test)
 			eachSmall(t, test)
@@ -92,7 +93,7 @@ func TestRepairNamesImages(t *testing.T) {
 		untagged := w.image("b", "", "layer", "")
 		w.exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256("layer"))
 		var got string
-		_, err := registry.Verify(w.Context(), w.db, w.blobs, registry.VerifyOptions{Repair: true, Found: func(f registry.Finding) { got = f.Detail }})
+		_, err := verify.Run(w.Context(), w.db, w.blobs, verify.Options{Repair: true, Found: func(f verify.Finding) { got = f.Detail }})
 		if want := "in a:v1, b@" + sha256(untagged); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "marked") {
 			w.Errorf("%q names not %q: %v", got, want, err)
 		}
@@ -107,10 +108,10 @@ func TestRepairRestored(t *testing.T) {
 		w.image("a", "tag", "layer", "")
 		w.exec(`UPDATE blobs SET damaged = true WHERE digest = $1`, sha256("layer"))
 		for _, quick := range []bool{false, true} {
-			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-damaged "+sha256("layer"))
+			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256("layer"))
 		}
-		w.wantFindings(registry.VerifyOptions{Quick: true, Repair: true}, "blob-damaged "+sha256("layer")) // it has not read it
-		w.wantFindings(registry.VerifyOptions{Repair: true})
+		w.wantFindings(verify.Options{Quick: true, Repair: true}, "blob-damaged "+sha256("layer")) // it has not read it
+		w.wantFindings(verify.Options{Repair: true})
 		w.blob("a", sha256("layer"), "layer")
 	})
 }
@@ -141,12 +142,12 @@ func TestRepairMeetsPush(t *testing.T) {
 		if err := w.blobs.Remove(w.Context(), path); err != nil {
 			w.Fatal(err)
 		}
-		w.wantFindings(registry.VerifyOptions{Repair: true}, "blob-missing "+sha256("layer"))
+		w.wantFindings(verify.Options{Repair: true}, "blob-missing "+sha256("layer"))
 		met := false
 		store := &meeting{blobs: w.blobs, meet: func() { met = true; w.push("a", "layer") }}
 		var found []string
-		_, err := registry.Verify(w.Context(), w.db, store, registry.VerifyOptions{
-			Repair: true, Found: func(f registry.Finding) { found = append(found, f.String()) },
+		_, err := verify.Run(w.Context(), w.db, store, verify.Options{
+			Repair: true, Found: func(f verify.Finding) { found = append(found, f.String()) },
 		})
 		if diff := cmp.Diff([]string(nil), found); err != nil || !met || diff != "" {
 			w.Errorf("met %v: %v, findings: %s", met, err, diff)

@@ -10,15 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/verify"
 )
 
 // verify runs Verify and returns its findings as problem and subject.
-func (w *world) verify(o registry.VerifyOptions) []string {
+func (w *world) verify(o verify.Options) []string {
 	w.Helper()
 	var found []string
-	o.Found = func(f registry.Finding) { found = append(found, string(f.Problem)+" "+f.Subject) }
-	sum, err := registry.Verify(w.Context(), w.db, w.blobs, o)
+	o.Found = func(f verify.Finding) { found = append(found, string(f.Problem)+" "+f.Subject) }
+	sum, err := verify.Run(w.Context(), w.db, w.blobs, o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func (w *world) verify(o registry.VerifyOptions) []string {
 	return found
 }
 
-func (w *world) wantFindings(o registry.VerifyOptions, want ...string) {
+func (w *world) wantFindings(o verify.Options, want ...string) {
 	w.Helper()
 	slices.Sort(want)
 	if diff := cmp.Diff(want, w.verify(o)); diff != "" {
@@ -49,8 +49,8 @@ func TestVerifyClean(t *testing.T) {
 		at := w.begin("a")
 		w.want(202, "PATCH", at, nil, "cancelled")
 		w.want(204, "DELETE", at, nil, nil)
-		w.wantFindings(registry.VerifyOptions{})
-		w.wantFindings(registry.VerifyOptions{Quick: true})
+		w.wantFindings(verify.Options{})
+		w.wantFindings(verify.Options{Quick: true})
 	}
 	each(t, test)
 	eachSmall(t, test)
@@ -68,33 +68,33 @@ func TestVerifyFinds(t *testing.T) {
 		short := w.store("short")
 		move := func(to string) { w.exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
 
-		w.wantFindings(registry.VerifyOptions{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
+		w.wantFindings(verify.Options{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
 		// A trigger queues the former path of a blob for removal.
 		move(damaged)
-		w.wantFindings(registry.VerifyOptions{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short)
-		w.wantFindings(registry.VerifyOptions{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short)
+		w.wantFindings(verify.Options{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short)
+		w.wantFindings(verify.Options{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short)
 		move(short)
 		for _, quick := range []bool{false, true} {
-			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan)
+			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan)
 		}
 		move("00/" + strings.Repeat("0", 32))
 		for _, quick := range []bool{false, true} {
-			w.wantFindings(registry.VerifyOptions{Quick: quick}, "blob-missing "+sha256(layer), "bytes-unknown "+orphan)
+			w.wantFindings(verify.Options{Quick: quick}, "blob-missing "+sha256(layer), "bytes-unknown "+orphan)
 		}
 		move(path)
 		if err := w.blobs.Remove(w.Context(), orphan); err != nil {
 			w.Fatal(err)
 		}
-		w.wantFindings(registry.VerifyOptions{})
+		w.wantFindings(verify.Options{})
 
 		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m+" "), sha256(m))
-		w.wantFindings(registry.VerifyOptions{Quick: true}, "manifest-damaged a@"+sha256(m))
+		w.wantFindings(verify.Options{Quick: true}, "manifest-damaged a@"+sha256(m))
 		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m), sha256(m))
 		w.exec(`DELETE FROM tags`)
 		w.push("a", "unused")
 		w.exec(`DELETE FROM gc_manifest_review_queue WHERE manifest LIKE '%' || $1`, sha256(m))
 		w.exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("unused"))
-		w.wantFindings(registry.VerifyOptions{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("unused"))
+		w.wantFindings(verify.Options{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("unused"))
 		w.push("a", "unused") // which queues it again
 	})
 }
@@ -139,7 +139,7 @@ func TestVerifyOnline(t *testing.T) {
 			}
 		})
 		for range 5 {
-			w.wantFindings(registry.VerifyOptions{})
+			w.wantFindings(verify.Options{})
 		}
 		close(stop)
 		running.Wait()

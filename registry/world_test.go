@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/blobstore/s3test"
+	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -43,8 +43,8 @@ type blobs interface {
 // the invariants afterwards.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		t.Parallel()
+	t.Parallel()
+	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		// Most tests use small blobs. They must test the path of large ones, so
 		// no blob is stored in the database.
 		w := newWorld(t, db, registry.Config{SmallBlobs: -1})
@@ -65,8 +65,7 @@ func each(t *testing.T, test func(w *world)) {
 // eachSmall is each for a registry that stores small blobs in the database.
 func eachSmall(t *testing.T, test func(w *world)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		t.Parallel()
+	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, registry.Config{})
 		test(w)
 		w.check()
@@ -75,7 +74,7 @@ func eachSmall(t *testing.T, test func(w *world)) {
 
 func newWorld(t *testing.T, db *sqldb.DB, c registry.Config) *world {
 	t.Helper()
-	return newWorldAt(t, db, filepath.Join(t.TempDir(), "blobs"), c)
+	return newWorldAt(t, db, registrytest.Dir(t), c)
 }
 
 // newWorldAt has its bytes at a location. The registry may use another store,

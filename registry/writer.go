@@ -164,15 +164,15 @@ func runDirect(_ context.Context, tx *sqldb.Tx, op *write) error {
 
 // runInSavepoint runs a write in a savepoint, and rolls it back if it fails.
 func runInSavepoint(ctx context.Context, tx *sqldb.Tx, op *write) error {
-	if err := exec(ctx, tx, "SAVEPOINT write"); err != nil {
+	if err := tx.Exec(ctx, "SAVEPOINT write"); err != nil {
 		return err
 	}
 	if op.err = op.fn(tx); op.err != nil {
-		if err := exec(ctx, tx, "ROLLBACK TO write"); err != nil {
+		if err := tx.Exec(ctx, "ROLLBACK TO write"); err != nil {
 			return errors.Join(op.err, err)
 		}
 	}
-	return exec(ctx, tx, "RELEASE write")
+	return tx.Exec(ctx, "RELEASE write")
 }
 
 // runAlone runs one transaction, and retries it when it lost a deadlock. All
@@ -190,12 +190,6 @@ func (w *writer) runAlone(ctx context.Context, fn func(tx *sqldb.Tx) error) erro
 func lostDeadlock(err error) bool {
 	var coded *pgconn.PgError
 	return errors.As(err, &coded) && (coded.Code == "40P01" || coded.Code == "40001")
-}
-
-func exec(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	return tx.Send(ctx, &b)
 }
 
 // queryOne reads at most one row, and reports whether there was one.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -33,14 +34,14 @@ func TestWriterTogether(t *testing.T) {
 		for i := range writes {
 			together.Go(func() {
 				errs[i] = w.do(t.Context(), func(tx *sqldb.Tx) error {
-					if err := exec(t.Context(), tx, insertMediaType, fmt.Sprint("test/", i)); err != nil {
+					if err := tx.Exec(t.Context(), insertMediaType, fmt.Sprint("test/", i)); err != nil {
 						return err
 					}
 					switch i % 3 {
 					case 1:
 						return refused
 					case 2:
-						return exec(t.Context(), tx, `INSERT INTO media_types (media_type) VALUES (NULL)`)
+						return tx.Exec(t.Context(), `INSERT INTO media_types (media_type) VALUES (NULL)`)
 					}
 					return nil
 				})
@@ -73,22 +74,22 @@ func TestWriterCommitFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = w.do(ctx, func(tx *sqldb.Tx) error {
-			if err := exec(ctx, tx, insertMediaType, "test/lost"); err != nil {
+			if err := tx.Exec(ctx, insertMediaType, "test/lost"); err != nil {
 				return err
 			}
 			var parent int64
-			_, err := queryOne(ctx, tx, insertManifest, []any{repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &parent)
+			_, err := queryOne(ctx, tx, statement.InsertManifest, []any{repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &parent)
 			if err != nil {
 				return err
 			}
 			// The child does not exist, which the commit finds.
-			return exec(ctx, tx, `INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id) VALUES ($1, $2, $3, 4711)`,
+			return tx.Exec(ctx, `INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id) VALUES ($1, $2, $3, 4711)`,
 				repo.namespace, repo.id, parent)
 		})
 		if err == nil || countTypes(t, db) != 0 {
 			t.Errorf("a commit that cannot be: %v", err)
 		}
-		err = w.do(ctx, func(tx *sqldb.Tx) error { return exec(ctx, tx, insertMediaType, "test/next") })
+		err = w.do(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, insertMediaType, "test/next") })
 		if err != nil || countTypes(t, db) != 1 {
 			t.Errorf("the next one: %v", err)
 		}
@@ -105,7 +106,7 @@ func TestWriterWaitsForTheDisk(t *testing.T) {
 	write := func(n int) {
 		done <- w.do(t.Context(), func(tx *sqldb.Tx) error {
 			ran <- n
-			return exec(t.Context(), tx, insertMediaType, fmt.Sprint("test/", n))
+			return tx.Exec(t.Context(), insertMediaType, fmt.Sprint("test/", n))
 		})
 	}
 	go write(1)
@@ -144,7 +145,7 @@ func TestWriterDiskFails(t *testing.T) {
 	w := newWriter(dbtest.OpenDB(t, sqldb.SQLite), slog.New(slog.DiscardHandler))
 	broken := errors.New("no such sector")
 	w.flush = func() error { return broken }
-	err := w.do(t.Context(), func(tx *sqldb.Tx) error { return exec(t.Context(), tx, insertMediaType, "test/lost") })
+	err := w.do(t.Context(), func(tx *sqldb.Tx) error { return tx.Exec(t.Context(), insertMediaType, "test/lost") })
 	if !errors.Is(err, broken) {
 		t.Errorf("a write that does not last: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
-	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -73,7 +73,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 // extra serves the paths below /exeunt/, which Kubernetes does not have.
 func (p parts) extra(images *registryServer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(registry.ControlPath+"/", images.control())
+	mux.Handle(collect.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)
 	mux.Handle(console.LinkPath, p.sessions.LinkHandler())

@@ -15,6 +15,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -28,7 +29,7 @@ type registryServer struct {
 	plain    bool
 	objects  *repository.Repositories
 	images   *registry.Registry
-	garbage  *registry.Collector
+	garbage  *collect.Collector
 }
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
@@ -52,7 +53,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	garbage, err := registry.NewCollector(p.db, blobs, registry.Options{
+	garbage, err := collect.New(p.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
 		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector,
 		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
@@ -132,7 +133,7 @@ func (s *registryServer) control() http.Handler {
 	if s == nil {
 		return http.NotFoundHandler()
 	}
-	return registry.NewControl(s.images, s.garbage)
+	return collect.NewControl(s.images, s.garbage)
 }
 
 // newRepositories creates the kind Repository. It exists also without the registry,

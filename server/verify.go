@@ -9,12 +9,13 @@ import (
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
 // VerifyRegistry checks the registry in a database and a blob store, with or without a
 // running server. It creates neither of them.
-func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (sum registry.Verified, err error) {
+func VerifyRegistry(ctx context.Context, c Config, o verify.Options) (sum verify.Result, err error) {
 	c = c.withDefaults()
 	for what, place := range map[string]string{"--database": c.Database, "--registry-storage": c.RegistryStorage} {
 		if strings.Contains(place, "://") {
@@ -38,5 +39,5 @@ func VerifyRegistry(ctx context.Context, c Config, o registry.VerifyOptions) (su
 			return sum, fmt.Errorf("--registry-storage %s: %w", c.RegistryStorage, err)
 		}
 	}
-	return registry.Verify(ctx, db, blobs, o)
+	return verify.Run(ctx, db, blobs, o)
 }

@@ -91,6 +91,13 @@ func (t *Tx) Send(ctx context.Context, b *Batch) error {
 	return t.postgres.send(ctx, b)
 }
 
+// Exec runs one statement and ignores its rows.
+func (t *Tx) Exec(ctx context.Context, statement string, args ...any) error {
+	var b Batch
+	b.Exec(statement, args...)
+	return t.Send(ctx, &b)
+}
+
 // Commit makes the transaction durable. After an error it is unknown whether the
 // transaction was committed.
 func (t *Tx) Commit(ctx context.Context) error {

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/server"
 )
 
 func newRegistryVerify() *cobra.Command {
 	var c server.Config
-	var o registry.VerifyOptions
+	var o verify.Options
 	var format output
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -43,7 +43,7 @@ that use it.`,
 			p := &progress{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
 			found := verification{Findings: []finding{}}
 			o.Progress = p.show
-			o.Found = func(f registry.Finding) {
+			o.Found = func(f verify.Finding) {
 				p.clear()
 				if format.format == "" { // a person need not wait for the end
 					fmt.Fprintln(cmd.OutOrStdout(), f)
@@ -92,7 +92,7 @@ type finding struct {
 	Detail  string `json:"detail"`
 }
 
-func describeVerified(v registry.Verified) string {
+func describeVerified(v verify.Result) string {
 	return fmt.Sprintf("%s, %s, %d MiB read, %s", counted(v.Manifests, "manifest"), counted(v.Blobs, "blob"), v.Bytes>>20, counted(v.Paths, "path"))
 }
 
@@ -103,7 +103,7 @@ type progress struct {
 	last   time.Time
 }
 
-func (p *progress) show(v registry.Verified) {
+func (p *progress) show(v verify.Result) {
 	if p.silent || time.Since(p.last) < 200*time.Millisecond {
 		return
 	}

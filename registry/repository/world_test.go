@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +26,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/collect"
+	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -41,7 +42,7 @@ type world struct {
 	store    *store.Store
 	repos    *Repositories
 	registry *registry.Registry
-	garbage  *registry.Collector
+	garbage  *collect.Collector
 	archive  *archive.Archive
 
 	mu    sync.Mutex
@@ -88,12 +89,12 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	}
 	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
 	w.archive = archive.New(st, kinds, archive.Options{Logger: log})
-	blobs, err := blobstore.OpenDir(filepath.Join(t.TempDir(), "blobs"))
+	blobs, err := blobstore.OpenDir(registrytest.Dir(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Refresh: w.repos.Refresh, Logger: log})
-	w.garbage, err = registry.NewCollector(db, blobs, registry.Options{Changed: w.repos.Touch, Now: w.now, Logger: log})
+	w.garbage, err = collect.New(db, blobs, collect.Options{Changed: w.repos.Touch, Now: w.now, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

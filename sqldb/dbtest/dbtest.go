@@ -37,6 +37,10 @@ var (
 func Main(m *testing.M) {
 	inMain.Store(true)
 	code := m.Run()
+	if err := exits.run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	removeTemplates()
 	if running != nil {
 		running.stop()
@@ -52,6 +56,19 @@ func Each(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
 	t.Helper()
 	for _, engine := range Engines() {
 		t.Run(string(engine), func(t *testing.T) { test(t, OpenDB(t, engine)) })
+	}
+}
+
+// EachParallel is Each with both engines at the same time, and beside other tests
+// that are parallel. It returns before they have run, so nothing may follow it in the
+// test.
+func EachParallel(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
+	t.Helper()
+	for _, engine := range Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			t.Parallel()
+			test(t, OpenDB(t, engine))
+		})
 	}
 }
 
@@ -100,7 +117,10 @@ func createDatabase(t testing.TB, template string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := execute(context.Background(), admin, dropDatabase(name)); err != nil {
+		drop := func() error { return execute(context.Background(), admin, dropDatabase(name)) }
+		if inMain.Load() {
+			exits.begin(drop) // the next test need not wait for it
+		} else if err := drop(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,0 +1,161 @@
+// Package collect removes the garbage of the registry while clients push and pull:
+// manifests without tag, list and subject, then the rows of blobs that no manifest
+// uses, then the bytes; content of removed repositories; abandoned uploads. It
+// promises that nothing a client can reach, or was told exists, is removed, and that
+// a row is always deleted before its bytes. It knows requests only by their rows.
+//
+// Triggers fill the queues (gc_track_… in schema/sqlite.sql and postgres.sql), and
+// package review works them off. Begin with review_manifest.go, review_blob.go and
+// unlink.go. docs/spec/registry-tracking.md has every race and its answer.
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// The events that queue a review or a removal, and existence_check, the duration
+// of a promise. SetReviewAfter sets their delays.
+const (
+	EventBlobUpload         = "blob_upload"
+	EventManifestUpload     = "manifest_upload"
+	EventManifestDelete     = "manifest_delete"
+	EventLayerDelete        = "layer_delete"
+	EventManifestListDelete = "manifest_list_delete"
+	EventTagDelete          = "tag_delete"
+	EventTagSwitch          = "tag_switch"
+	EventSubjectDelete      = "subject_delete"
+	EventBlobDelete         = "blob_delete"   // until its bytes are removed
+	EventUploadDelete       = "upload_delete" // until its bytes are removed
+	// EventExistenceCheck is how long a blob or manifest stays after a client
+	// was told that it exists. No event has it reviewed sooner.
+	EventExistenceCheck = "existence_check"
+)
+
+// Options are the settings of a Collector. Zero values have a default.
+type Options struct {
+	// ReviewAfter sets, when Run begins, the delay between an event and the
+	// review. Other events keep the delay in the database, initially one day.
+	ReviewAfter map[string]time.Duration
+	// Off leaves the collection to other processes: Run writes the settings and
+	// waits for the end of its context.
+	Off bool
+	// KeepManifests stops the collection of manifests, KeepBlobs that of blobs.
+	// The queues still fill.
+	KeepManifests, KeepBlobs bool
+	// KeepSignatures keeps the tags that cosign made for an image (sha256-….sig,
+	// .att, .sbom) when the image is collected.
+	KeepSignatures bool
+	// UploadExpiry is how long an upload may be idle before it is abandoned.
+	// Default one day.
+	UploadExpiry time.Duration
+	// SweepEvery is how often Sweep searches the blob store for bytes that the
+	// database does not know. Default one day; negative: never.
+	SweepEvery time.Duration
+	// Changed is called with the id of a repository that lost a manifest or a
+	// blob. It must be quick. May be nil.
+	Changed func(repository int64)
+	// Paused is called before each turn. Default: never paused.
+	Paused func(ctx context.Context) (bool, error)
+	// Now is the clock. The triggers use the database's clock. Default time.Now.
+	Now func() time.Time
+	// Logger logs failures. Default slog.Default.
+	Logger *slog.Logger
+}
+
+const (
+	// Delays until the next review after one without a decision.
+	busyRecheck = time.Second // another transaction has the subject locked
+	holdRecheck = time.Hour   // the repository is on hold
+
+	uploadPoll = time.Minute
+	// firstSweep is short, because processes may restart often.
+	firstSweep = time.Hour
+	// unlinks is how many removals run in parallel: each waits for the disk.
+	unlinks = 16
+)
+
+// Collector removes garbage: manifests, then the rows of their blobs, then the
+// bytes; and abandoned uploads. Any number of collectors, in any number of
+// processes, may share a database.
+type Collector struct {
+	db      *sqldb.DB
+	blobs   blobstore.Store
+	options Options
+	metrics *metrics
+	sql     statements
+	turn    sync.Mutex // held during a review on SQLite
+
+	manifests, blobRows, unlinks, removed *review.Engine
+}
+
+// New makes a Collector. It does no I/O.
+func New(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
+	if db == nil || blobs == nil {
+		return nil, errors.New("registry collector: needs a database and a blob store")
+	}
+	for event, after := range o.ReviewAfter {
+		if err := validReviewAfter(event, after); err != nil {
+			return nil, fmt.Errorf("registry collector: %w", err)
+		}
+	}
+	if o.UploadExpiry < 0 {
+		return nil, fmt.Errorf("registry collector: uploads cannot expire after %v", o.UploadExpiry)
+	}
+	if o.UploadExpiry == 0 {
+		o.UploadExpiry = 24 * time.Hour
+	}
+	if o.SweepEvery == 0 {
+		o.SweepEvery = 24 * time.Hour
+	}
+	if o.Changed == nil {
+		o.Changed = func(int64) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	c := &Collector{db: db, blobs: blobs, options: o, metrics: newMetrics(), sql: newStatements(db.Engine())}
+	var errs [4]error
+	c.manifests, errs[0] = c.engine(manifestQueue, &manifestReviewer{c})
+	c.blobRows, errs[1] = c.engine(blobQueue, &blobReviewer{c})
+	c.unlinks, errs[2] = c.engine(unlinkQueue, &unlinker{c})
+	c.removed, errs[3] = c.engine(repositoryQueue, &repositoryReviewer{c})
+	return c, errors.Join(errs[:]...)
+}
+
+// The queues, and their tables.
+var (
+	manifestQueue = review.Queue{Name: "registry-manifests", Table: "gc_manifest_review_queue", Key: "manifest"}
+	blobQueue     = review.Queue{Name: "registry-blobs", Table: "gc_blob_review_queue", Key: "digest"}
+	unlinkQueue   = review.Queue{Name: "registry-unlinks", Table: "gc_unlink_queue", Key: "path", Effects: unlinks}
+	// One per batch: each removes as much as one transaction may.
+	repositoryQueue = review.Queue{Name: "registry-repositories", Table: "gc_repository_review_queue", Key: "uid", Batch: 1}
+)
+
+// The number of reviews in one transaction. On SQLite pushes wait for it, about
+// 5 ms; on PostgreSQL they share processors with it.
+const (
+	sqliteBatch   = 25
+	postgresBatch = 50
+)
+
+func (c *Collector) engine(q review.Queue, r review.Reviewer[*countingTx]) (*review.Engine, error) {
+	if q.Batch == 0 {
+		q.Batch = sqliteBatch
+		if c.sql.postgres {
+			q.Batch = postgresBatch
+		}
+	}
+	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger})
+}

@@ -1,0 +1,234 @@
+package collect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/review"
+)
+
+// ControlPath is the URL path below which a Control is served.
+const ControlPath = "/exeunt/registry"
+
+// runFor bounds a run on demand, so that the answer comes before the client's
+// timeout.
+const runFor = 20 * time.Second
+
+// Control shows the collection to operators and lets them control it:
+//
+//	GET  /exeunt/registry/gc                              queues, delays, switches
+//	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
+//	POST /exeunt/registry/gc/run                          review now what is due
+//	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
+//	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
+//	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both
+//
+// Answers are JSON, errors a Status. The server has authorized the client before
+// it calls ServeHTTP.
+type Control struct {
+	registry  *registry.Registry
+	collector *Collector
+	log       *slog.Logger
+	verbs     map[string]verb
+}
+
+// verb is one operation.
+type verb struct {
+	method string
+	answer func(ctx context.Context, query map[string]string) (any, error)
+}
+
+// NewControl makes a Control. It does no I/O.
+func NewControl(r *registry.Registry, c *Collector) *Control {
+	k := &Control{registry: r, collector: c, log: c.options.Logger}
+	k.verbs = map[string]verb{
+		"/gc":              {http.MethodGet, k.stats},
+		"/gc/dry-run":      {http.MethodGet, k.dryRun},
+		"/gc/run":          {http.MethodPost, k.run},
+		"/gc/review-after": {http.MethodPost, k.reviewAfter},
+		"/deleted":         {http.MethodGet, k.deleted},
+		"/undelete":        {http.MethodPost, k.undelete},
+	}
+	return k
+}
+
+// ServeHTTP answers one request.
+func (k *Control) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	path, _ := strings.CutPrefix(strings.TrimSuffix(req.URL.Path, "/"), ControlPath)
+	v, known := k.verbs[path]
+	switch {
+	case !known:
+		refuse(w, http.StatusNotFound, "there is no "+req.URL.Path)
+		return
+	case req.Method != v.method:
+		w.Header().Set("Allow", v.method)
+		refuse(w, http.StatusMethodNotAllowed, "use "+v.method)
+		return
+	}
+	query := map[string]string{}
+	for name, values := range req.URL.Query() {
+		query[name] = values[0]
+	}
+	answer, err := v.answer(req.Context(), query)
+	var refused *registry.Error
+	var bad badRequest
+	switch {
+	case errors.As(err, &refused):
+		refuse(w, refused.Status(), refused.Message)
+	case errors.As(err, &bad):
+		refuse(w, http.StatusBadRequest, bad.Error())
+	case err != nil:
+		k.log.Error("registry control: request failed", "path", req.URL.Path, "error", err)
+		refuse(w, http.StatusInternalServerError, "internal error; the server's log says more")
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer) // an error means that the client disconnected
+	}
+}
+
+// refuse answers with a Status: every Kubernetes client shows its text.
+func refuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]any{ // an error means that the client disconnected
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code,
+	})
+}
+
+// badRequest is the error for an invalid request.
+type badRequest struct{ error }
+
+// queueAnswer is the state of a queue.
+type queueAnswer struct {
+	Depth   int        `json:"depth"`
+	Overdue int        `json:"overdue"`
+	Claimed int        `json:"claimed"`
+	Failing int        `json:"failing"`
+	Oldest  *time.Time `json:"oldest,omitempty"`
+	Due     *time.Time `json:"due,omitempty"` // time of the first review
+}
+
+func newQueueAnswer(s review.Stats) queueAnswer {
+	a := queueAnswer{Depth: s.Depth, Overdue: s.Overdue, Claimed: s.Claimed, Failing: s.Failing}
+	if !s.Oldest.IsZero() {
+		a.Oldest = &s.Oldest
+	}
+	if !s.Due.IsZero() {
+		a.Due = &s.Due
+	}
+	return a
+}
+
+type statsAnswer struct {
+	Paused            bool              `json:"paused"`
+	Off               bool              `json:"off"` // this process does not collect
+	CollectManifests  bool              `json:"collectManifests"`
+	CollectBlobs      bool              `json:"collectBlobs"`
+	CollectSignatures bool              `json:"collectSignatures"` // delete them with their image
+	Repositories      queueAnswer       `json:"repositories"`      // removed ones
+	Manifests         queueAnswer       `json:"manifests"`
+	Blobs             queueAnswer       `json:"blobs"`
+	Unlinks           queueAnswer       `json:"unlinks"`
+	UnlinkBytes       int64             `json:"unlinkBytes"`
+	Uploads           int               `json:"uploads"`
+	Abandoned         int               `json:"abandonedUploads"`
+	ReviewAfter       map[string]string `json:"reviewAfter"`
+}
+
+func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
+	s, err := k.collector.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := statsAnswer{
+		Off:              k.collector.options.Off,
+		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
+		CollectSignatures: !k.collector.options.KeepSignatures,
+		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
+		UnlinkBytes: s.UnlinkBytes, Uploads: s.Uploads, Abandoned: s.Abandoned,
+	}
+	if a.Paused, err = k.collector.paused(ctx); err != nil {
+		return nil, err
+	}
+	a.ReviewAfter, err = k.delays(ctx)
+	return a, err
+}
+
+// delays returns the delays of all events, formatted as Go durations.
+func (k *Control) delays(ctx context.Context) (map[string]string, error) {
+	delays, err := k.collector.ReviewAfter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := map[string]string{}
+	for event, after := range delays {
+		text[event] = after.String()
+	}
+	return text, nil
+}
+
+func (k *Control) dryRun(ctx context.Context, _ map[string]string) (any, error) {
+	return k.collector.DryRun(ctx)
+}
+
+type runAnswer struct {
+	Paused    bool `json:"paused"`
+	Complete  bool `json:"complete"`  // nothing else is due
+	Manifests int  `json:"manifests"` // without those of removed repositories
+	Blobs     int  `json:"blobs"`
+	Paths     int  `json:"paths"` // number of paths whose bytes were removed
+	Uploads   int  `json:"uploads"`
+}
+
+// run reviews until nothing is due. The collector's own loops run at the same
+// time and share the work.
+func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
+	var a runAnswer
+	var err error
+	if a.Paused, err = k.collector.paused(ctx); err != nil || a.Paused {
+		return a, err
+	}
+	for end := time.Now().Add(runFor); time.Now().Before(end) && ctx.Err() == nil; {
+		turn, err := k.collector.RunOne(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.Manifests += turn.Manifests.Acted
+		a.Blobs += turn.Blobs.Acted
+		a.Paths += turn.Unlinks.Acted
+		a.Uploads += turn.Uploads
+		if a.Complete = turn.Idle(); a.Complete {
+			break
+		}
+	}
+	return a, nil
+}
+
+func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any, error) {
+	after, err := time.ParseDuration(query["after"])
+	if err != nil {
+		return nil, badRequest{fmt.Errorf("after %q is not a duration: use, for example, 90m or 36h", query["after"])}
+	}
+	if err := validReviewAfter(query["event"], after); err != nil {
+		return nil, badRequest{err}
+	}
+	if err := k.collector.SetReviewAfter(ctx, query["event"], after); err != nil {
+		return nil, err
+	}
+	return k.delays(ctx)
+}
+
+func (k *Control) deleted(ctx context.Context, query map[string]string) (any, error) {
+	return k.registry.Deleted(ctx, query["repository"])
+}
+
+func (k *Control) undelete(ctx context.Context, query map[string]string) (any, error) {
+	return k.registry.Undelete(ctx, query["repository"], query["tag"], query["digest"])
+}

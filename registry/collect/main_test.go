@@ -1,0 +1,9 @@
+package collect
+
+import (
+	"testing"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }

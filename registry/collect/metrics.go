@@ -1,0 +1,129 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// The workers and the outcomes of reviews, as metrics name them.
+const (
+	workerManifest = "manifest"
+	workerBlob     = "blob"
+	workerUnlink   = "unlink"
+
+	outcomeKept      = "kept"
+	outcomeDeleted   = "deleted"
+	outcomePostponed = "postponed"
+	outcomeFailed    = "failed"
+)
+
+// counted is one review, for the metrics.
+type counted struct{ worker, event, outcome string }
+
+// recovered is a number of reclaimed bytes.
+type recovered struct {
+	worker, event string
+	bytes         int64
+}
+
+// countingTx is the transaction of a review. It collects what the collector
+// counts after the commit.
+type countingTx struct {
+	review.Tx
+	worker  string
+	tasks   []review.Task // under review in this transaction
+	reviews []counted
+	bytes   []recovered
+	changed []int64 // ids of the repositories that lost a manifest or a blob
+}
+
+// begin records the reviews that fail if the transaction fails.
+func (t *countingTx) begin(worker string, tasks []review.Task) { t.worker, t.tasks = worker, tasks }
+
+// failures returns the reviews that failed with their transaction. The engine
+// halves a failing batch until one task is left: only that one counts. None
+// counts if the process is stopping.
+func (t *countingTx) failures(ctx context.Context) []counted {
+	if len(t.tasks) != 1 || errors.Is(ctx.Err(), context.Canceled) {
+		return nil
+	}
+	return []counted{{t.worker, t.tasks[0].Event, outcomeFailed}}
+}
+
+// note counts a review after the commit.
+func (t *countingTx) note(worker, event, outcome string) {
+	t.reviews = append(t.reviews, counted{worker, event, outcome})
+}
+
+// giveBack counts reclaimed bytes after the commit.
+func (t *countingTx) giveBack(r recovered) {
+	if r.bytes > 0 {
+		t.bytes = append(t.bytes, r)
+	}
+}
+
+// metrics are the metrics of this process. The engines have their own: depth,
+// overdue and durations of each queue.
+type metrics struct {
+	reviews *prometheus.CounterVec // by worker, event and outcome
+	seconds *prometheus.CounterVec // by worker and event
+	bytes   *prometheus.CounterVec // by worker and event
+	uploads prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_reviews_total",
+			Help: "Reviews of the registry's collector, by worker, by the event that caused them, and by outcome.",
+		}, []string{"worker", "event", "outcome"}),
+		seconds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_review_seconds_total",
+			Help: "Time spent on these reviews, by worker and event. Those of one transaction have equal parts of its time.",
+		}, []string{"worker", "event"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_deleted_bytes_total",
+			Help: "Bytes given back by the registry's collector: by worker unlink those of the blob store, by worker blob those of small blobs in the database.",
+		}, []string{"worker", "event"}),
+		uploads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_abandoned_uploads_total", Help: "Uploads that were abandoned and removed.",
+		}),
+	}
+}
+
+// count counts reviews that took this long together.
+func (m *metrics) count(took time.Duration, reviews ...counted) {
+	for _, r := range reviews {
+		m.reviews.WithLabelValues(r.worker, r.event, r.outcome).Inc()
+		m.seconds.WithLabelValues(r.worker, r.event).Add(took.Seconds() / float64(len(reviews)))
+	}
+}
+
+func (m *metrics) giveBack(list ...recovered) {
+	for _, r := range list {
+		m.bytes.WithLabelValues(r.worker, r.event).Add(float64(r.bytes))
+	}
+}
+
+func (c *Collector) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads}
+}
+
+// Describe makes a Collector a prometheus.Collector of its metrics.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, part := range c.collectors() {
+		part.Describe(out)
+	}
+}
+
+// Collect makes a Collector a prometheus.Collector of its metrics.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	for _, part := range c.collectors() {
+		part.Collect(out)
+	}
+}

@@ -1,0 +1,212 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// manifestReviewer deletes manifests that nothing keeps. A manifest is kept, in
+// its repository, by a tag, by a list, or by its subject. When a deletion
+// removes a keeper, the triggers queue the manifest for review.
+//
+// # Why nothing is lost and nothing is forgotten, on PostgreSQL
+//
+// A transaction that adds a keeper locks the manifest's row: a tag or a list by
+// its foreign key, a push by its upsert. The review locks the row FOR UPDATE
+// before it looks for keepers, and skips a row that is locked. So no keeper can
+// be added while it looks; a transaction that tries to, waits, and then finds no
+// manifest.
+//
+// A transaction that removes a keeper queues the manifest, which clears the
+// claim: a review that saw the keeper then settles nothing, and is repeated. One
+// keeper may have no row of its own, the subject: if a referrer is pushed while
+// its subject is being deleted, the subject's trigger does not see it. So the
+// review locks the subject FOR KEY SHARE, or is postponed when it cannot.
+//
+// A push or an existence check may postpone a review after its claim. The review
+// looks for that in the queue after it has locked the row.
+type manifestReviewer struct{ c *Collector }
+
+// manifestKey names a manifest in its queue.
+func manifestKey(repository int64, digest string) string {
+	return strconv.FormatInt(repository, 10) + "@" + digest
+}
+
+func parseManifestKey(key string) (repository int64, digest string, err error) {
+	number, digest, ok := strings.Cut(key, "@")
+	repository, err = strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || digest == "" {
+		return 0, "", fmt.Errorf("%q is not a repository's id, @ and a digest", key)
+	}
+	return repository, digest, nil
+}
+
+// manifestReview is the state of one manifest.
+type manifestReview struct {
+	repository int64
+	digest     string
+	invalid    error // the key cannot be parsed
+
+	id      int64 // 0: the manifest does not exist
+	subject string
+	onHold  bool
+	taken   bool
+
+	kept, postponed             bool // kept: by a tag or a list
+	subjectExists, subjectTaken bool
+}
+
+// Review is review.Reviewer.
+func (r *manifestReviewer) Review(ctx context.Context, tx *countingTx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	tx.begin(workerManifest, tasks)
+	reviews := make(map[string]*manifestReview, len(tasks))
+	for _, task := range tasks {
+		m := &manifestReview{}
+		m.repository, m.digest, m.invalid = parseManifestKey(task.Key)
+		reviews[task.Key] = m
+	}
+	if err := r.take(ctx, tx, reviews); err != nil {
+		return nil, err
+	}
+	if err := r.verify(ctx, tx, now, reviews); err != nil {
+		return nil, err
+	}
+	verdicts := make([]review.Verdict, len(tasks))
+	var garbage []int64
+	for i, task := range tasks {
+		m := reviews[task.Key]
+		var outcome string
+		verdicts[i], outcome = m.decide()
+		if outcome == outcomeDeleted {
+			garbage = append(garbage, m.id)
+			tx.changed = append(tx.changed, m.repository)
+		}
+		tx.note(workerManifest, task.Event, outcome)
+	}
+	return verdicts, r.delete(ctx, tx, garbage)
+}
+
+// take locks the manifests that no push holds, and then checks which of the
+// others exist.
+func (r *manifestReviewer) take(ctx context.Context, tx *countingTx, reviews map[string]*manifestReview) error {
+	var keys []string
+	for key, m := range reviews {
+		if m.invalid == nil {
+			keys = append(keys, key)
+		}
+	}
+	var take, look sqldb.Batch
+	r.c.sql.begin(&take)
+	r.find(&take, r.c.sql.takeManifests, keys, func(key string, found manifestReview) {
+		m := reviews[key]
+		m.id, m.subject, m.onHold, m.taken = found.id, found.subject, found.onHold, true
+	})
+	if err := tx.Send(ctx, &take); err != nil {
+		return fmt.Errorf("take manifests: %w", err)
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return reviews[key].taken })
+	r.find(&look, r.c.sql.lookManifests, keys, func(key string, found manifestReview) {
+		m := reviews[key]
+		m.id, m.subject, m.onHold = found.id, found.subject, found.onHold
+	})
+	if look.Len() == 0 {
+		return nil
+	}
+	if err := tx.Send(ctx, &look); err != nil {
+		return fmt.Errorf("look for manifests: %w", err)
+	}
+	return nil
+}
+
+// find adds a statement to a batch that finds manifests by their keys.
+func (r *manifestReviewer) find(b *sqldb.Batch, statement string, keys []string, found func(key string, m manifestReview)) {
+	if len(keys) == 0 {
+		return
+	}
+	b.Query(func(row sqldb.Row) error {
+		var key string
+		var m manifestReview
+		err := row.Scan(&key, &m.id, &m.subject, &m.onHold)
+		if err == nil {
+			found(key, m)
+		}
+		return err
+	}, statement, sqldb.List(r.c.db.Engine(), keys))
+}
+
+// verify looks for keepers. It runs after take has returned, because each
+// statement sees what was committed before it began.
+func (r *manifestReviewer) verify(ctx context.Context, tx *countingTx, now time.Time, reviews map[string]*manifestReview) error {
+	var ids []int64
+	var keys, subjects []string
+	for key, m := range reviews {
+		if !m.taken || m.onHold {
+			continue
+		}
+		ids, keys = append(ids, m.id), append(keys, key)
+		if m.subject != "" {
+			subjects = append(subjects, manifestKey(m.repository, m.subject))
+		}
+	}
+	kept, postponed, subjectTaken, subjectExists := map[int64]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var b sqldb.Batch
+	among(&b, r.c.db.Engine(), kept, r.c.sql.manifestsKept, ids)
+	among(&b, r.c.db.Engine(), postponed, r.c.sql.manifestsPostponed, keys, now.UnixMilli())
+	r.find(&b, r.c.sql.keepManifests, subjects, func(key string, _ manifestReview) { subjectTaken[key] = true })
+	r.find(&b, r.c.sql.lookManifests, subjects, func(key string, _ manifestReview) { subjectExists[key] = true })
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("verify manifests: %w", err)
+	}
+	for key, m := range reviews {
+		subject := manifestKey(m.repository, m.subject)
+		m.kept, m.postponed = kept[m.id], postponed[key]
+		m.subjectTaken, m.subjectExists = subjectTaken[subject], subjectExists[subject]
+	}
+	return nil
+}
+
+// decide is pure. The outcome is what the metrics count.
+func (m *manifestReview) decide() (review.Verdict, string) {
+	switch {
+	case m.invalid != nil:
+		return review.Failed(m.invalid), outcomeFailed
+	case m.id == 0:
+		return review.Kept(), outcomeKept
+	case m.onHold:
+		return review.Again(holdRecheck), outcomePostponed
+	case !m.taken, m.postponed:
+		return review.Again(busyRecheck), outcomePostponed
+	case m.kept, m.subjectTaken:
+		return review.Kept(), outcomeKept
+	case m.subjectExists: // another transaction has it locked, perhaps to delete it
+		return review.Again(busyRecheck), outcomePostponed
+	}
+	return review.Acted(), outcomeDeleted
+}
+
+// delete deletes manifests. Their tags, layers and references are deleted by
+// foreign keys; the triggers queue the rest.
+func (r *manifestReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	list := sqldb.List(r.c.db.Engine(), ids)
+	var b sqldb.Batch
+	if r.c.sql.postgres {
+		b.Exec(statement.OrderDeletedManifests, list)
+	}
+	b.Exec(r.c.sql.deleteManifests, list)
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("delete manifests: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package collect
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/exeunt/exeunt/review"
+)
+
+// engines lists the engines that run.
+func (c *Collector) engines() []*review.Engine {
+	running := []*review.Engine{c.unlinks}
+	if !c.options.KeepManifests {
+		running = append(running, c.manifests, c.removed)
+	}
+	if !c.options.KeepBlobs {
+		running = append(running, c.blobRows)
+	}
+	return running
+}
+
+// Run collects until ctx ends, and then returns nil. It fails only when it
+// cannot write the settings.
+func (c *Collector) Run(ctx context.Context) error {
+	if err := c.configure(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if c.options.Off {
+		<-ctx.Done()
+		return nil
+	}
+	var running sync.WaitGroup
+	for _, e := range c.engines() {
+		running.Go(func() { _ = e.Run(ctx) }) // always nil
+	}
+	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
+	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
+	if every := c.options.SweepEvery; every > 0 {
+		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
+	}
+	running.Wait()
+	return nil
+}
+
+// configure writes the settings that the triggers read.
+func (c *Collector) configure(ctx context.Context) error {
+	for _, event := range slices.Sorted(maps.Keys(c.options.ReviewAfter)) {
+		if err := c.SetReviewAfter(ctx, event, c.options.ReviewAfter[event]); err != nil {
+			return err
+		}
+	}
+	return c.write(ctx, "set whether signatures are collected", setSetting, "signatures", !c.options.KeepSignatures)
+}
+
+// repeat runs a step periodically. It logs a failure, and the next run is the
+// retry.
+func (c *Collector) repeat(ctx context.Context, what string, first, every time.Duration, step func(context.Context) (int, error)) {
+	for wait := first; ; wait = every {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		paused, err := c.paused(ctx)
+		if err == nil && !paused {
+			_, err = step(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.options.Logger.Warn("registry collector", "step", what, "error", err)
+		}
+	}
+}
+
+func (c *Collector) paused(ctx context.Context) (bool, error) {
+	if c.options.Paused == nil {
+		return false, nil
+	}
+	return c.options.Paused(ctx)
+}
+
+// Turn is the result of one turn of each worker.
+type Turn struct {
+	Repositories, Manifests, Blobs, Unlinks review.Result
+
+	Uploads int // abandoned uploads that were removed
+}
+
+// Idle reports whether there was nothing to do.
+func (t Turn) Idle() bool {
+	return t.Repositories.Claimed+t.Manifests.Claimed+t.Blobs.Claimed+t.Unlinks.Claimed+t.Uploads == 0
+}
+
+// RunOne lets each worker take one turn, in the order of removal. It is for
+// tests, and for a run on demand.
+func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
+	var t Turn
+	paused, err := c.paused(ctx)
+	if err != nil || paused {
+		return t, err
+	}
+	if !c.options.KeepManifests {
+		if t.Repositories, err = c.removed.RunOne(ctx); err != nil {
+			return t, err
+		}
+		if t.Manifests, err = c.manifests.RunOne(ctx); err != nil {
+			return t, err
+		}
+	}
+	if !c.options.KeepBlobs {
+		if t.Blobs, err = c.blobRows.RunOne(ctx); err != nil {
+			return t, err
+		}
+	}
+	if t.Uploads, err = c.RemoveAbandoned(ctx); err != nil {
+		return t, err
+	}
+	t.Unlinks, err = c.unlinks.RunOne(ctx)
+	return t, err
+}
+
+// Wake tells the engines that a review may be due.
+func (c *Collector) Wake() {
+	for _, e := range c.engines() {
+		e.Wake()
+	}
+}

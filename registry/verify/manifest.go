@@ -1,0 +1,116 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/internal/statement"
+)
+
+// manifestPage is how many manifests are in memory at once.
+const manifestPage = 16
+
+// storedManifest is a row of manifests.
+type storedManifest struct {
+	id, repo  int64
+	name      string // of the repository
+	digest    digest.Digest
+	mediaType string
+	payload   []byte
+	tracked   bool // kept, or queued for review
+}
+
+func (v *verifier) manifests(ctx context.Context) error {
+	last := int64(0)
+	for {
+		page, err := v.manifestPage(ctx, last)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, m := range page {
+			if err := v.manifest(ctx, m); err != nil {
+				return err
+			}
+		}
+		last = page[len(page)-1].id
+	}
+}
+
+func (v *verifier) manifestPage(ctx context.Context, after int64) (page []storedManifest, err error) {
+	rows, err := v.db.Query(ctx, listManifests, after, manifestPage)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var m storedManifest
+		if err := rows.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked); err != nil {
+			return nil, err
+		}
+		page = append(page, m)
+	}
+	return page, rows.Err()
+}
+
+// manifest checks one manifest. If content is missing, it checks whether the
+// manifest still exists: a manifest is deleted before its content.
+func (v *verifier) manifest(ctx context.Context, m storedManifest) error {
+	subject := m.name + "@" + m.digest.String()
+	lacks, err := v.defect(ctx, m)
+	if err != nil {
+		return err
+	}
+	if lacks != "" {
+		var one int64
+		still, err := v.db.Row(ctx, statement.ManifestThere, []any{m.id}, &one)
+		if err != nil {
+			return err
+		}
+		if still {
+			v.found(ManifestDamaged, subject, "%s", lacks)
+		}
+	}
+	if !m.tracked {
+		v.found(NeverReviewed, subject, "nothing keeps the manifest, and it is not in gc_manifest_review_queue")
+	}
+	v.add(Result{Manifests: 1})
+	return nil
+}
+
+// defect describes what is wrong with a manifest; empty: nothing.
+func (v *verifier) defect(ctx context.Context, m storedManifest) (string, error) {
+	if !registry.Supported(m.digest.Algorithm()) {
+		return "its digest is of no known algorithm", nil
+	}
+	if actual := m.digest.Algorithm().FromBytes(m.payload); actual != m.digest {
+		return fmt.Sprintf("its bytes have digest %s", actual), nil
+	}
+	blobs, children, err := registry.References(m.mediaType, m.payload)
+	if err != nil {
+		return err.Error(), nil
+	}
+	var one int64
+	for _, b := range blobs {
+		there, err := v.db.Row(ctx, findDigest, []any{b.String()}, &one)
+		if err != nil {
+			return "", err
+		}
+		if !there {
+			return fmt.Sprintf("there is no blob %s", b), nil
+		}
+	}
+	for _, child := range children {
+		there, err := v.db.Row(ctx, findManifest, []any{m.repo, child.String()}, &one)
+		if err != nil {
+			return "", err
+		}
+		if !there {
+			return fmt.Sprintf("there is no manifest %s", child), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,78 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// report reports a blob that has a problem, or is marked as damaged, and updates
+// the mark if Repair is set. It does not mark unreadable bytes: a later read may
+// succeed.
+func (v *verifier) report(ctx context.Context, b storedBlob, problem Problem, detail string) error {
+	lost := problem == BlobMissing || problem == BlobDamaged
+	whole := problem == "" && !v.options.Quick
+	switch {
+	case v.options.Repair && lost && !b.damaged:
+		if err := v.mark(ctx, b, true); err != nil {
+			return err
+		}
+		detail += "; marked as damaged: the next push of the blob replaces its bytes"
+	case v.options.Repair && whole:
+		return v.mark(ctx, b, false)
+	case b.damaged && whole:
+		problem, detail = BlobDamaged, "its bytes are whole, but it is marked as damaged: --repair removes the mark"
+	case b.damaged && problem == "":
+		problem, detail = BlobDamaged, "it is marked as damaged"
+	case b.damaged:
+		detail += "; it is marked as damaged"
+	}
+	users, err := v.users(ctx, b)
+	if err != nil {
+		return err
+	}
+	v.found(problem, b.digest.String(), "%s (path %s; %s)", detail, b.path, users)
+	return nil
+}
+
+func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
+	err := v.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		return tx.Exec(ctx, markBlob, b.digest.String(), b.path, damaged)
+	})
+	if err != nil {
+		return fmt.Errorf("mark blob: %w", err)
+	}
+	return nil
+}
+
+// users says which images have to be pushed again.
+func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err error) {
+	const most = 5
+	rows, err := v.db.Query(ctx, blobUsers, b.id, most+1)
+	if err != nil {
+		return "", fmt.Errorf("find who uses a blob: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	var users []string
+	for rows.Next() {
+		var repository, tag, manifest string
+		if err := rows.Scan(&repository, &tag, &manifest); err != nil {
+			return "", fmt.Errorf("find who uses a blob: %w", err)
+		}
+		if tag != "" {
+			users = append(users, repository+":"+tag)
+		} else {
+			users = append(users, repository+"@"+manifest)
+		}
+	}
+	switch {
+	case len(users) == 0:
+		return "in no image", rows.Err()
+	case len(users) > most:
+		users[most] = "others"
+	}
+	return "in " + strings.Join(users, ", "), rows.Err()
+}
