@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -69,7 +70,8 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		Actor:   clientName(ctx),
 		Cascade: cascade,
 
-		Guarded: true, MaxCascade: r.api.maxCascade,
+		RequestID: requestID(ctx),
+		Guarded:   true, MaxCascade: r.api.maxCascade,
 	})
 	if err == nil && result.Outcome == lifecycle.Mark {
 		r.warnHeld(ctx, result.Object, options)
@@ -101,6 +103,12 @@ func clientName(ctx context.Context) string {
 		return client.GetName()
 	}
 	return ""
+}
+
+// requestID returns the Audit-Id of the request, for the archive.
+func requestID(ctx context.Context) string {
+	id, _ := audit.AuditIDFrom(ctx)
+	return string(id)
 }
 
 func (r *resource) deletedStatus(o object.Object) *metav1.Status {

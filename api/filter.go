@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
@@ -59,12 +60,15 @@ func (a *API) observed(next http.Handler) http.Handler {
 	})
 }
 
-// auditID returns the client's Audit-Id if it has at most 64 bytes, or a new one.
+// auditID returns the client's Audit-Id, or a new one if the client sent none, or one
+// that is longer than 64 bytes or has other bytes than printable ASCII. The archive
+// stores it, and PostgreSQL refuses text that is not UTF-8.
 func auditID(req *http.Request) string {
-	if id := req.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
-		return id
+	id := req.Header.Get("Audit-Id")
+	if id == "" || len(id) > 64 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return uuid.NewString()
 	}
-	return uuid.NewString()
+	return id
 }
 
 // observedWriter remembers status code, verb and resource for the observer.
@@ -126,8 +130,10 @@ func (a *API) parse(next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 		}
-		if info.Verb == "patch" {
+		switch info.Verb {
+		case "patch", "delete", "deletecollection":
 			ctx = audit.WithAuditContext(ctx) // the library's patch handler requires it
+			audit.WithAuditID(ctx, types.UID(w.Header().Get("Audit-Id")))
 		}
 		next.ServeHTTP(w, req.WithContext(ctx))
 	})

@@ -220,8 +220,10 @@ func TestAuditID(t *testing.T) {
 		t.Errorf("Audit-Id is %q", got)
 	}
 	long := strings.Repeat("x", 65)
-	if got := w.want(http.StatusOK, "GET", configMaps, "", "Audit-Id: "+long).header.Get("Audit-Id"); got == long || got == "" {
-		t.Errorf("Audit-Id is %q", got)
+	for _, bad := range []string{long, "caf\xe9", "two words"} {
+		if got := w.want(http.StatusOK, "GET", configMaps, "", "Audit-Id: "+bad).header.Get("Audit-Id"); got == bad || got == "" {
+			t.Errorf("Audit-Id is %q", got)
+		}
 	}
 }
 

@@ -757,6 +757,7 @@ CREATE TABLE archive (
     size bigint NOT NULL,
     restored_as text COLLATE "C",
     requester text COLLATE "C",
+    request_id text COLLATE "C",
     CONSTRAINT archive_pkey PRIMARY KEY (id)
 );
 
@@ -797,6 +798,8 @@ COMMENT ON COLUMN archive.size IS 'bytes of the body';
 COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was last restored from this row';
 
 COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself';
+
+COMMENT ON COLUMN archive.request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 CREATE VIEW archive_definitions AS
  SELECT a.id,
@@ -1403,6 +1406,7 @@ CREATE TABLE objects (
     deletion_actor text COLLATE "C",
     deletion_cascade text COLLATE "C",
     deletion_requester text COLLATE "C",
+    deletion_request_id text COLLATE "C",
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
@@ -1455,6 +1459,8 @@ COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DEL
 COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object is part of; null: its own, named by its uid';
 
 COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began that cascade; null: the actor itself';
+
+COMMENT ON COLUMN objects.deletion_request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,

@@ -14,7 +14,8 @@ CREATE TABLE archive (
     cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
     size          INTEGER NOT NULL,    -- bytes of the body
     restored_as   TEXT,                -- the uid of the object that was last restored from this row
-    requester     TEXT                 -- the client whose delete began the cascade; null: the actor itself
+    requester     TEXT,                -- the client whose delete began the cascade; null: the actor itself
+    request_id    TEXT                 -- the Audit-Id of that delete; null: it was not a request
 ) STRICT;
 
 CREATE INDEX archive_cascade_idx
@@ -636,6 +637,7 @@ CREATE TABLE objects (
     deletion_actor     TEXT,                -- who asked for the deletion of a DELETING object
     deletion_cascade   TEXT,                -- the cascade that a DELETING object is part of; null: its own, named by its uid
     deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
+    deletion_request_id TEXT,               -- the Audit-Id of that delete; null: it was not a request
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 

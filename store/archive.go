@@ -30,8 +30,8 @@ import (
 // deletion_cascade in its head, set by the first delete; its removal copies
 // them. The id of a cascade is the uid of the object whose deletion began it, so
 // a delete request stores nothing more. The collector, when it deletes the
-// dependents of an owner, passes on the owner's cascade and its requester: the
-// client whose delete began the cascade.
+// dependents of an owner, passes on the owner's cascade with its requester and request:
+// the client whose delete began the cascade, and the Audit-Id of that delete.
 
 // defaultArchiveFor applies to archived objects while the archive is switched off.
 const defaultArchiveFor = 24 * time.Hour
@@ -71,11 +71,11 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 		return 0
 	}
 	keep, size := a.keeps(f), a.size(f)
-	actor, cascade, requester := f.causeOfRemoval()
+	c := f.causeOfRemoval()
 	if f.before.deleting {
-		cascade, requester = nil, nil
+		c.cascade, c.requester, c.request = nil, nil, nil
 	}
-	b.Exec(insertArchived, f.id, f.revision, f.at, actor, cascade, size, keep, requester)
+	b.Exec(insertArchived, f.id, f.revision, f.at, c.actor, c.cascade, size, keep, c.requester, c.request)
 	return size
 }
 
@@ -90,31 +90,39 @@ func (a archivist) size(f *effect) int64 {
 	return int64(f.before.stored)
 }
 
+// cause is who deletes an object, as the columns of a head or of an archive row: each
+// is a string, or nil. A nil cascade is the object's own; a nil requester is the actor;
+// a nil request means that no request of the API began the cascade.
+type cause struct{ actor, cascade, requester, request any }
+
 // cause is what an update writes into the head about the deletion: nil, except
 // for the effect that begins the deletion.
-func (f *effect) cause() (actor, cascade, requester any) {
+func (f *effect) cause() cause {
 	if f.deletionTime == nil || f.before.deleting {
-		return nil, nil, nil
+		return cause{}
 	}
 	return f.causeOfRemoval()
 }
 
-// causeOfRemoval is who deletes the object, in which cascade. A nil cascade is
-// the object's own; a nil requester is the actor.
-func (f *effect) causeOfRemoval() (actor, cascade, requester any) {
-	if actor = f.actor; f.actor == "" {
-		actor = systemActor
+// causeOfRemoval is who deletes the object, in which cascade.
+func (f *effect) causeOfRemoval() cause {
+	c := cause{actor: f.actor}
+	if f.actor == "" {
+		c.actor = systemActor
 	}
 	if f.cascade != "" {
-		cascade = f.cascade
+		c.cascade = f.cascade
 	}
 	if f.requester != "" && f.requester != f.actor {
-		requester = f.requester
+		c.requester = f.requester
 	}
-	return actor, cascade, requester
+	if f.request != "" {
+		c.request = f.request
+	}
+	return c
 }
 
-// sameCause says whether two deletions have the same actor, cascade and requester.
+// sameCause says whether two deletions have the same cause.
 func (f *effect) sameCause(other *effect) bool {
-	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester
+	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester && f.request == other.request
 }

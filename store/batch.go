@@ -85,8 +85,8 @@ type effect struct {
 	awaited, ownerIsBack bool // see Restoration; set by write
 
 	// The cause, of an effect that begins or completes a deletion: see archive.go.
-	actor, cascade, requester string
-	at                        int64 // Unix milliseconds
+	actor, cascade, requester, request string
+	at                                 int64 // Unix milliseconds
 
 	id, revision int64 // set by the batch
 }

@@ -18,7 +18,7 @@ type causes struct {
 }
 
 // cascade is the cascade that a deletion belongs to. Empty: none, or unknown.
-type cascade struct{ id, requester string }
+type cascade struct{ id, requester, request string }
 
 // SetCause records who causes the deletions that follow in the transaction:
 // actor deletes them because of the object with this uid, an owner or a
@@ -36,7 +36,7 @@ func (t *Tx) SetCause(ctx context.Context, actor, uid string) error {
 		return err
 	}
 	c.cascade = cascade{id: uid}
-	read := func(row sqldb.Row) error { return row.Scan(&c.id, &c.requester) }
+	read := func(row sqldb.Row) error { return row.Scan(&c.id, &c.requester, &c.request) }
 	var b sqldb.Batch
 	b.Query(read, cascadeArchived, uid)
 	b.Query(read, cascadeDeleting, uid)
@@ -53,7 +53,7 @@ func (t *Tx) Cascade() string { return t.cause.id }
 // explain sets the cause of an effect. If the effect begins a deletion, explain
 // remembers its cascade: the same transaction usually deletes its dependents.
 func (c *causes) explain(f *effect) {
-	f.actor, f.cascade, f.requester = c.actor, c.id, c.requester
+	f.actor, f.cascade, f.requester, f.request = c.actor, c.id, c.requester, c.request
 	if f.before == nil || f.before.deleting || f.Type == Updated && f.deletionTime == nil {
 		return
 	}
@@ -71,11 +71,15 @@ func (c *causes) remember(uid string, of cascade) {
 	c.known[uid] = of
 }
 
-// CascadeOf is the cascade of an object that is being deleted, and the client
-// whose delete began it. Both are empty if the object does not exist.
-func (s *Store) CascadeOf(ctx context.Context, uid types.UID) (id, requester string, err error) {
-	if _, err := s.db.Row(ctx, cascadeDeleting, []any{string(uid)}, &id, &requester); err != nil {
-		return "", "", fmt.Errorf("look up cascade of %s: %w", uid, err)
+// Origin is how a cascade began: its id, the client whose delete began it, and the
+// Audit-Id of that delete.
+type Origin struct{ Cascade, Requester, RequestID string }
+
+// OriginOf is the origin of the cascade of an object that is being deleted. It is empty
+// if the object does not exist.
+func (s *Store) OriginOf(ctx context.Context, uid types.UID) (o Origin, err error) {
+	if _, err := s.db.Row(ctx, cascadeDeleting, []any{string(uid)}, &o.Cascade, &o.Requester, &o.RequestID); err != nil {
+		return Origin{}, fmt.Errorf("look up cascade of %s: %w", uid, err)
 	}
-	return id, requester, nil
+	return o, nil
 }

@@ -22,6 +22,9 @@ type DeleteRequest struct {
 	Actor, Cascade string
 	// Requester is the client whose delete began the cascade; empty: the actor.
 	Requester string
+	// RequestID is the Audit-Id of that client's delete; empty: no request began the
+	// cascade.
+	RequestID string
 	// Guarded: a client requested the delete, so the guard checks it. MaxCascade is
 	// the guard's limit if the Namespace sets none.
 	Guarded    bool
@@ -81,7 +84,7 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 	if err != nil {
 		return effect{}, d, err
 	}
-	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade, requester: r.Requester}
+	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade, requester: r.Requester, request: r.RequestID}
 	if d.Outcome != lifecycle.Mark {
 		d.Body = before.body
 	}

@@ -20,6 +20,7 @@ type Archived struct {
 	RemovedAt    int64 // in Unix milliseconds
 	Actor        string
 	Requester    string // the client whose delete began the cascade; may be the actor
+	RequestID    string // the Audit-Id of that delete; empty: no request began the cascade
 	Cascade      string
 	Size         int64
 	BodyRevision int64  // 0: not kept
@@ -82,7 +83,7 @@ func (r *Reader) oneArchived(ctx context.Context, statement string, args ...any)
 func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, statement string, args ...any) error {
 	return r.rows(ctx, func(row sqldb.Row) error {
 		a := &Archived{}
-		err := row.Scan(&a.ID, (*string)(&a.UID), &a.Kind, &a.Namespace, &a.Name, &a.RemovedAt, &a.Actor, &a.Requester, &a.Cascade, &a.Size, &a.BodyRevision, &a.Body)
+		err := row.Scan(&a.ID, (*string)(&a.UID), &a.Kind, &a.Namespace, &a.Name, &a.RemovedAt, &a.Actor, &a.Requester, &a.RequestID, &a.Cascade, &a.Size, &a.BodyRevision, &a.Body)
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, stat
 
 // Each statement reads the columns that archived scans.
 const (
-	archivedColumns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), a.cascade, a.size,
+	archivedColumns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), coalesce(a.request_id, ''), a.cascade, a.size,
     coalesce(a.body_revision, 0), c.body`
 	archivedWithBody = archivedColumns + `
 FROM archive a LEFT JOIN changes c ON c.revision = a.body_revision`

@@ -15,6 +15,7 @@ type Cascade struct {
 	ID        string
 	Root      object.Object // its key and uid; of a DeleteCollection: the first that was removed
 	Requester string
+	RequestID string // the Audit-Id of the delete; empty: no request began the cascade
 	StartedAt int64
 	// LastRemovedAt is when the last object was removed; 0: none was.
 	LastRemovedAt int64
@@ -58,7 +59,7 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 			return nil
 		}
 		found = true
-		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.StartedAt)
+		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt)
 	}
 	var b sqldb.Batch
 	b.Query(root, cascadeRootArchived, id)
@@ -102,12 +103,12 @@ WHERE $1 = '' OR namespace = $1 GROUP BY cascade ORDER BY max(id) DESC LIMIT $2`
 	rootCascades = `SELECT uid FROM archive WHERE cascade = uid AND ($1 = '' OR namespace = $1) ORDER BY id DESC LIMIT $2`
 
 	cascadeRootArchived = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), removed_at FROM archive WHERE uid = $1 AND cascade = uid ORDER BY id DESC LIMIT 1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE uid = $1 AND cascade = uid ORDER BY id DESC LIMIT 1`
 	cascadeRootDeleting = `
-SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), deletion_time * 1000 FROM objects
+SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000 FROM objects
 WHERE uid = $1 AND deletion_time IS NOT NULL`
 	cascadeFirst = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id LIMIT 1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id LIMIT 1`
 
 	countCascade = `
 SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(*) FROM archive WHERE uid = $1 AND cascade = uid)`

@@ -29,8 +29,8 @@ func (t *Tx) queueSet(run []*effect) {
 	}
 	ids, first := t.ids(run), run[0]
 	if t.archive.on {
-		actor, cascade, requester := first.causeOfRemoval()
-		t.queued.Exec(archive, ids, first.revision, first.at, actor, cascade, t.archive.secrets, requester)
+		c := first.causeOfRemoval()
+		t.queued.Exec(archive, ids, first.revision, first.at, c.actor, c.cascade, t.archive.secrets, c.requester, c.request)
 		for _, f := range run {
 			t.archived += t.archive.size(f)
 		}

@@ -55,8 +55,8 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 	if first.staysActive() {
 		t.queued.Exec(touchSetSQLite, t.ids(run), first.revision, first.finalizing)
 	} else {
-		actor, cascade, requester := first.cause()
-		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, actor, cascade, requester)
+		c := first.cause()
+		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, c.actor, c.cascade, c.requester, c.request)
 	}
 	if len(disowned) > 0 {
 		t.queued.Exec(disownSetSQLite, t.ids(disowned))
@@ -73,21 +73,21 @@ func (t *Tx) queueRewriteArrays(run []*effect) {
 	n := len(run)
 	ids, revisions, previous, finalizing := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	deletions, graces := make([]*int64, n), make([]*int64, n)
-	actors, cascades, requesters := make([]*string, n), make([]*string, n), make([]*string, n)
+	actors, cascades, requesters, requests := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	bodies := make([][]byte, n)
 	var disowned []int64
 	var references referenceRows
 	for i, f := range run {
 		ids[i], revisions[i], previous[i], finalizing[i], bodies[i] = f.id, f.revision, f.before.revision, f.finalizing, f.stored
 		deletions[i], graces[i] = nullable[int64](f.deletionTime), nullable[int64](f.graceSeconds)
-		actor, cascade, requester := f.cause()
-		actors[i], cascades[i], requesters[i] = nullable[string](actor), nullable[string](cascade), nullable[string](requester)
+		c := f.cause()
+		actors[i], cascades[i], requesters[i], requests[i] = nullable[string](c.actor), nullable[string](c.cascade), nullable[string](c.requester), nullable[string](c.request)
 		if f.ownersChange {
 			disowned = append(disowned, f.id)
 			references.add(f)
 		}
 	}
-	t.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters)
+	t.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters, requests)
 	t.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
 	if len(disowned) > 0 {
 		t.queued.Exec(disownSetPostgres, disowned)

@@ -51,7 +51,8 @@ const updateObject = `
 UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5,
     deletion_actor = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
     deletion_cascade = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END,
-    deletion_requester = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END
+    deletion_requester = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
+    deletion_request_id = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END
 WHERE id = $1`
 
 // deleteObject: the schema also deletes the object's rows in owners.

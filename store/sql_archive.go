@@ -4,12 +4,12 @@ package store
 
 // insertArchived archives the object $1, removed at revision $2; its head must
 // still exist. The head's cause of deletion has precedence over the removal's
-// ($4, $5, $8). Without a cascade, the object's uid is the cascade.
+// ($4, $5, $8, $9). Without a cascade, the object's uid is the cascade.
 const insertArchived = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
 SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $7 THEN o.revision END, $3, coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, $5, o.uid), $6,
-    coalesce(o.deletion_requester, $8)
+    coalesce(o.deletion_requester, $8), coalesce(o.deletion_request_id, $9)
 FROM objects o WHERE o.id = $1`
 
 // archivedNamespaces lists the namespaces with rows in the archive, by skipping
@@ -86,11 +86,11 @@ const (
 )
 
 // cascadeDeleting and cascadeArchived return the cascade of an object that is
-// being deleted or was removed, and the requester. Indexes: unique index on
+// being deleted or was removed, its requester and its request. Indexes: unique index on
 // objects; archive_uid_idx.
 const (
 	cascadeDeleting = `
-SELECT coalesce(deletion_cascade, uid), coalesce(deletion_requester, deletion_actor, '') FROM objects WHERE uid = $1`
+SELECT coalesce(deletion_cascade, uid), coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, '') FROM objects WHERE uid = $1`
 	cascadeArchived = `
-SELECT cascade, coalesce(requester, actor) FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
+SELECT cascade, coalesce(requester, actor), coalesce(request_id, '') FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 )

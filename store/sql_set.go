@@ -9,21 +9,23 @@ package store
 // archiveSet is insertArchived for many.
 const (
 	archiveSetSQLite = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
 SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
     coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
-    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END
+    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END
 FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision
 WHERE o.kind <> 'events'`
 	archiveSetPostgres = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
 SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
     coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
-    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END
+    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END
 FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c
@@ -64,7 +66,8 @@ UPDATE objects SET revision = $2 + j.key, finalizing = $3 FROM json_each($1) j W
 UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4, finalizing = $5,
     deletion_actor = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
     deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END,
-    deletion_requester = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END
+    deletion_requester = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
+    deletion_request_id = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END
 FROM json_each($1) j WHERE objects.id = j.value`
 	disownSetSQLite = `DELETE FROM owners WHERE dependent IN (SELECT value FROM json_each($1))`
 )
@@ -76,9 +79,9 @@ const (
 	rewriteSetPostgres = `
 UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,
     deletion_actor = coalesce(o.deletion_actor, r.actor), deletion_cascade = coalesce(o.deletion_cascade, r.cascade),
-    deletion_requester = coalesce(o.deletion_requester, r.requester)
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[])
-    AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester)
+    deletion_requester = coalesce(o.deletion_requester, r.requester), deletion_request_id = coalesce(o.deletion_request_id, r.request_id)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[])
+    AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester, request_id)
 WHERE o.id = r.id`
 	logSetPostgres = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)

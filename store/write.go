@@ -131,8 +131,8 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 		if f.staysActive() {
 			b.Exec(touchObject, f.id, f.revision, f.finalizing)
 		} else {
-			actor, cascade, requester := f.cause()
-			b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, actor, cascade, requester)
+			c := f.cause()
+			b.Exec(updateObject, f.id, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, c.actor, c.cascade, c.requester, c.request)
 		}
 		if f.ownersChange {
 			b.Exec(deleteOwners, f.id)

@@ -111,7 +111,7 @@ func (s cascades) cascade(ctx context.Context, n *names, id string) (*v1.Cascade
 			Root: v1.ObjectReference{
 				APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: found.Root.Namespace, Name: found.Root.Name, UID: found.Root.UID,
 			},
-			RequestedBy: found.Requester, StartedAt: started,
+			RequestedBy: found.Requester, RequestID: found.RequestID, StartedAt: started,
 		},
 		Status: v1.CascadeStatus{Removed: found.Removed, Remaining: found.Remaining, Restored: found.Restored, Bytes: found.Bytes},
 	}

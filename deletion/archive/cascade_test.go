@@ -21,7 +21,7 @@ func (w *world) cascades(q kind.SourceQuery) string {
 	}
 	var out []string
 	for _, c := range got.(*v1.CascadeList).Items {
-		if c.Spec.RequestedBy != "alice" || c.Spec.StartedAt.IsZero() || c.Status.Removed > 0 && (c.Spec.LastRemovedAt == nil || c.Status.Bytes == 0) {
+		if c.Spec.RequestedBy != "alice" || c.Spec.RequestID == "" || c.Spec.StartedAt.IsZero() || c.Status.Removed > 0 && (c.Spec.LastRemovedAt == nil || c.Status.Bytes == 0) {
 			w.Errorf("cascade %+v", c)
 		}
 		out = append(out, fmt.Sprintf("%s/%s %d+%d %d", c.Spec.Root.Kind, c.Spec.Root.Name, c.Status.Removed, c.Status.Remaining, c.Status.Restored))

@@ -78,8 +78,8 @@ func TestMergeNamespace(t *testing.T) {
 	})
 }
 
-// TestActors: what a cascade takes says who asked and who removed it, also if it
-// lingers, and over several transactions of the collector.
+// TestActors: what a cascade takes says who asked, by which request, and who removed
+// it, also if it lingers, and over several transactions of the collector.
 func TestActors(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
@@ -98,18 +98,18 @@ func TestActors(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.collect()
-		actors := func(o object.Object) [3]string {
+		actors := func(o object.Object) [4]string {
 			got, err := source{w.archive}.Get(w.Context(), "n", string(o.UID))
 			if err != nil {
 				w.Fatal(err)
 			}
 			spec := got.(*v1.ArchivedObject).Spec
-			return [3]string{spec.RequestedBy, spec.Actor, spec.Cascade}
+			return [4]string{spec.RequestedBy, spec.Actor, spec.Cascade, spec.RequestID}
 		}
-		if got, want := actors(owner), [3]string{"alice", "alice", string(owner.UID)}; got != want {
+		if got, want := actors(owner), [4]string{"alice", "alice", string(owner.UID), "delete-owner"}; got != want {
 			w.Errorf("owner: %q, want %q", got, want)
 		}
-		want := [3]string{"alice", "system:garbage-collector", string(owner.UID)}
+		want := [4]string{"alice", "system:garbage-collector", string(owner.UID), "delete-owner"}
 		for _, o := range append(below, child, lingers) {
 			if got := actors(o); got != want {
 				w.Errorf("%s: %q, want %q", o.Name, got, want)

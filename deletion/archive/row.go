@@ -56,7 +56,7 @@ func (n *names) archived(r *row) (*v1.ArchivedObject, error) {
 		},
 		Spec: v1.ArchivedObjectSpec{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: r.Key().Namespace, Name: r.Name, UID: r.UID,
-			RemovedAt: removed, RequestedBy: r.Requester, Actor: r.Actor, Cascade: r.Cascade, Size: r.Size,
+			RemovedAt: removed, RequestedBy: r.Requester, RequestID: r.RequestID, Actor: r.Actor, Cascade: r.Cascade, Size: r.Size,
 		},
 	}
 	if r.Body == nil {

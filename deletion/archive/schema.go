@@ -35,6 +35,7 @@ func archivedSchema() *spec.Schema {
 				"namespace": text("Of the original."), "name": text("Of the original."), "uid": text("Of the original."),
 				"removedAt":   *spec.DateTimeProperty().WithDescription("When it was removed."),
 				"requestedBy": text("The client whose delete began the cascade."),
+				"requestID":   text("The Audit-Id of the delete that began the cascade. Absent: no request of the API began it."),
 				"actor":       text("The user that deleted this object: the same client, or a controller that continued the cascade, such as system:garbage-collector."),
 				"cascade":     text("The id that all objects removed by one delete share: the uid of the object that the client deleted, or a new id for a deleted collection."),
 				"size":        number("The length of the stored object in bytes."),
@@ -51,6 +52,7 @@ func cascadeSchema() *spec.Schema {
 	s := structure("Cascade is one deletion as a unit: the object that a client deleted, and all that left or has to leave with it. It is read-only.", map[string]spec.Schema{
 		"spec": structure("What was deleted, when and by whom.", map[string]spec.Schema{
 			"root": root, "requestedBy": text("The client whose delete began the cascade."),
+			"requestID":     text("The Audit-Id of that delete. Absent: no request of the API began the cascade."),
 			"startedAt":     *spec.DateTimeProperty().WithDescription("When the first object was marked or removed."),
 			"lastRemovedAt": *spec.DateTimeProperty().WithDescription("When the last object was removed. Absent: none was."),
 		}),

@@ -135,7 +135,7 @@ func (w *world) createWith(name string, change func(*metav1.ObjectMeta)) object.
 func (w *world) delete(o object.Object, policy metav1.DeletionPropagation) {
 	w.Helper()
 	k, _ := w.kinds.Snapshot().Stored(o.Kind)
-	r := store.DeleteRequest{Key: o.Key, Options: metav1.DeleteOptions{PropagationPolicy: &policy}, Actor: "alice"}
+	r := store.DeleteRequest{Key: o.Key, Options: metav1.DeleteOptions{PropagationPolicy: &policy}, Actor: "alice", RequestID: "delete-" + o.Name}
 	if k != nil {
 		r.Rules = k.Rules
 	}

@@ -32,6 +32,9 @@ type ArchivedObjectSpec struct {
 	// cascade, such as system:garbage-collector.
 	RequestedBy string `json:"requestedBy"`
 	Actor       string `json:"actor"`
+	// RequestID is the Audit-Id of the delete that began the cascade, under which the
+	// audit log has it. Absent: no request of the API began the cascade.
+	RequestID string `json:"requestID,omitempty"`
 	// Cascade is the id that all objects removed by one delete share: the uid of
 	// the object that the client deleted, or a new id for a DeleteCollection.
 	Cascade string `json:"cascade"`

@@ -25,6 +25,9 @@ type CascadeSpec struct {
 	Root ObjectReference `json:"root"`
 	// RequestedBy is the client whose delete began the cascade.
 	RequestedBy string `json:"requestedBy"`
+	// RequestID is the Audit-Id of that delete, under which the audit log has it. Absent:
+	// no request of the API began the cascade.
+	RequestID string `json:"requestID,omitempty"`
 	// StartedAt is when the first object was marked or removed.
 	StartedAt metav1.Time `json:"startedAt"`
 	// LastRemovedAt is when the last object was removed. Absent: none was.

@@ -69,7 +69,7 @@ func (c *Controller) deleteInstances(ctx context.Context, storage string, defini
 	if err != nil || len(keys) == 0 {
 		return len(keys), err
 	}
-	cascade, requester, err := c.store.CascadeOf(ctx, definition)
+	origin, err := c.store.OriginOf(ctx, definition)
 	background := metav1.DeletePropagationBackground
 	for _, key := range keys {
 		if err != nil {
@@ -77,7 +77,7 @@ func (c *Controller) deleteInstances(ctx context.Context, storage string, defini
 		}
 		_, err = c.store.Delete(ctx, store.DeleteRequest{
 			Key: key, Options: metav1.DeleteOptions{PropagationPolicy: &background},
-			Actor: "system:definition-controller", Cascade: cascade, Requester: requester,
+			Actor: "system:definition-controller", Cascade: origin.Cascade, Requester: origin.Requester, RequestID: origin.RequestID,
 		})
 		if object.Is(err, object.NotFound) {
 			err = nil

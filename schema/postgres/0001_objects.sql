@@ -25,6 +25,7 @@ CREATE TABLE objects (
     deletion_actor     text COLLATE "C",
     deletion_cascade   text COLLATE "C",
     deletion_requester text COLLATE "C",
+    deletion_request_id text COLLATE "C",
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 );
 COMMENT ON TABLE objects IS 'The objects that exist: a narrow head each. The body is in changes, at the head''s revision.';
@@ -36,6 +37,7 @@ COMMENT ON COLUMN objects.finalizing IS 'the collector''s tasks that a DELETING 
 COMMENT ON COLUMN objects.deletion_actor IS 'who asked for the deletion of a DELETING object';
 COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING object is part of; null: its own, named by its uid';
 COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began that cascade; null: the actor itself';
+COMMENT ON COLUMN objects.deletion_request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 CREATE INDEX objects_cascade_idx ON objects ((coalesce(deletion_cascade, uid))) WHERE deletion_time IS NOT NULL;
 

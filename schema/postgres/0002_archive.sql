@@ -12,7 +12,8 @@ CREATE TABLE archive (
     cascade       text COLLATE "C" NOT NULL,
     size          bigint NOT NULL,
     restored_as   text COLLATE "C",
-    requester     text COLLATE "C"
+    requester     text COLLATE "C",
+    request_id    text COLLATE "C"
 );
 COMMENT ON TABLE archive IS 'The objects that were removed, until they expire. The body stays where it was, in changes: compaction keeps it while a row here points at it.';
 COMMENT ON COLUMN archive.id IS 'the revision of the removal';
@@ -24,6 +25,7 @@ COMMENT ON COLUMN archive.cascade IS 'uid of the object whose deletion was the c
 COMMENT ON COLUMN archive.size IS 'bytes of the body';
 COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was last restored from this row';
 COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself';
+COMMENT ON COLUMN archive.request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at);

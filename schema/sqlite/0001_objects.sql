@@ -24,6 +24,7 @@ CREATE TABLE objects (
     deletion_actor     TEXT,                -- who asked for the deletion of a DELETING object
     deletion_cascade   TEXT,                -- the cascade that a DELETING object is part of; null: its own, named by its uid
     deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
+    deletion_request_id TEXT,               -- the Audit-Id of that delete; null: it was not a request
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 

@@ -14,7 +14,8 @@ CREATE TABLE archive (
     cascade       TEXT NOT NULL,       -- uid of the object whose deletion was the cause, or an id of a request's own
     size          INTEGER NOT NULL,    -- bytes of the body
     restored_as   TEXT,                -- the uid of the object that was last restored from this row
-    requester     TEXT                 -- the client whose delete began the cascade; null: the actor itself
+    requester     TEXT,                -- the client whose delete began the cascade; null: the actor itself
+    request_id    TEXT                 -- the Audit-Id of that delete; null: it was not a request
 ) STRICT;
 
 CREATE INDEX archive_uid_idx ON archive (uid);
