@@ -100,18 +100,18 @@ func TestPromiseLasts(t *testing.T) {
 			{10 * time.Minute, 9 * time.Minute, 10 * time.Minute},
 			{10 * time.Minute, 30 * time.Minute, 30 * time.Minute},
 		} {
-			w.exec(`UPDATE gc_review_after_defaults SET value = 0`)
-			w.exec(`UPDATE gc_review_after_defaults SET value = $1 WHERE event = 'existence_check'`, c.promise.Milliseconds())
+			w.Exec(`UPDATE gc_review_after_defaults SET value = 0`)
+			w.Exec(`UPDATE gc_review_after_defaults SET value = $1 WHERE event = 'existence_check'`, c.promise.Milliseconds())
 			due := time.Now().Add(c.due).UnixMilli()
-			w.exec(`UPDATE gc_blob_review_queue SET review_after = $1`, due)
-			w.exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, due)
+			w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1`, due)
+			w.Exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, due)
 			w.want(200, "HEAD", blob, nil, nil)
 			w.want(200, "HEAD", manifest, nil, nil)
 			for _, query := range []string{
 				`SELECT review_after FROM gc_blob_review_queue WHERE digest = '` + sha256("layer") + `'`, `SELECT review_after FROM gc_manifest_review_queue`,
 			} {
 				var after int64
-				if _, err := w.db.Row(w.Context(), query, nil, &after); err != nil {
+				if _, err := w.DB.Row(w.Context(), query, nil, &after); err != nil {
 					w.Fatal(err)
 				}
 				if at := time.Until(time.UnixMilli(after)).Round(5 * time.Minute); at != c.want {
@@ -128,14 +128,14 @@ func TestPromise(t *testing.T) {
 		m := w.image("a", "", "layer", "")
 		d := sha256("layer")
 		overdue := func() {
-			w.exec(`UPDATE gc_blob_review_queue SET review_after = 0, claim_token = 'a review', claim_until = 1`)
-			w.exec(`UPDATE gc_manifest_review_queue SET review_after = 0, claim_token = 'a review', claim_until = 1`)
+			w.Exec(`UPDATE gc_blob_review_queue SET review_after = 0, claim_token = 'a review', claim_until = 1`)
+			w.Exec(`UPDATE gc_manifest_review_queue SET review_after = 0, claim_token = 'a review', claim_until = 1`)
 		}
 		later := func(what, table, key string) {
 			w.Helper()
 			var after int64
 			var claimed bool
-			_, err := w.db.Row(w.Context(), "SELECT review_after, claim_token IS NOT NULL FROM "+table+" WHERE "+key, nil, &after, &claimed)
+			_, err := w.DB.Row(w.Context(), "SELECT review_after, claim_token IS NOT NULL FROM "+table+" WHERE "+key, nil, &after, &claimed)
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestPromise(t *testing.T) {
 		overdue()
 		w.want(200, "GET", "/v2/a/blobs/"+d, nil, nil)
 		w.want(200, "GET", "/v2/a/manifests/"+sha256(m), nil, nil)
-		if n := len(w.strings(`SELECT digest FROM gc_blob_review_queue WHERE review_after > 0 UNION ALL SELECT manifest FROM gc_manifest_review_queue WHERE review_after > 0`)); n != 0 {
+		if n := len(w.Strings(`SELECT digest FROM gc_blob_review_queue WHERE review_after > 0 UNION ALL SELECT manifest FROM gc_manifest_review_queue WHERE review_after > 0`)); n != 0 {
 			w.Errorf("GET put %d reviews off", n)
 		}
 	})

@@ -76,7 +76,7 @@ func TestLockOrder(t *testing.T) {
 // hold locks some rows in a transaction, and returns the function that ends it.
 func (w *world) hold(statement string) (release func()) {
 	w.Helper()
-	tx, err := w.db.Begin(w.Context())
+	tx, err := w.DB.Begin(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func (w *world) waiting(n int) {
 	w.Helper()
 	got := 0
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		_, err := w.db.Row(w.Context(),
+		_, err := w.DB.Row(w.Context(),
 			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, nil, &got)
 		if err != nil {
 			w.Fatal(err)

@@ -92,7 +92,7 @@ func TestManifestMediaTypes(t *testing.T) {
 				ociManifest, descriptor("application/x.config", sha256("{}"), 2), strings.Join(layers, ","))
 		}
 		count := func(prefix string) (n int) {
-			if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE $1`, []any{"application/" + prefix + ".%"}, &n); err != nil {
+			if _, err := w.DB.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE $1`, []any{"application/" + prefix + ".%"}, &n); err != nil {
 				w.Fatal(err)
 			}
 			return n
@@ -134,7 +134,7 @@ func TestManifestMediaTypesAtOnce(t *testing.T) {
 		}
 		done.Wait()
 		var n int
-		if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE 'application/new.%'`, nil, &n); err != nil || n != types {
+		if _, err := w.DB.Row(w.Context(), `SELECT count(*) FROM media_types WHERE media_type LIKE 'application/new.%'`, nil, &n); err != nil || n != types {
 			w.Errorf("%d types are stored, want %d: %v", n, types, err)
 		}
 	})

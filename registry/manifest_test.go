@@ -141,7 +141,7 @@ func TestManifestRefuses(t *testing.T) {
 				}
 			}
 		}
-		if repos := w.strings(`SELECT path FROM repositories ORDER BY path`); len(repos) != 2 {
+		if repos := w.Strings(`SELECT path FROM repositories ORDER BY path`); len(repos) != 2 {
 			w.Errorf("refused pushes made repositories: %v", repos)
 		}
 		// A streamed body has no known length.
@@ -203,7 +203,7 @@ func TestManifestKeeps(t *testing.T) {
 			descriptor(ociManifest, sha256(m), len(m)), descriptor("application/vnd.example", sha256("layer"), 5))
 		w.tag("a", "v1", ociIndex, index)
 		w.tag("a", "", ociManifest, m) // again
-		got := w.strings(`
+		got := w.Strings(`
 			SELECT 'config ' || coalesce(b.digest, 'none') || ' size ' || m.total_size FROM manifests m
 				LEFT JOIN blobs b ON b.id = m.configuration_blob_id
 			UNION ALL SELECT 'layer ' || b.digest || ' of ' || m.digest || ' ' || t.media_type FROM layers l

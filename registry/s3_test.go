@@ -17,7 +17,7 @@ import (
 // chunks end before, at and after the ends of the parts.
 func TestUploadOverReplicas(t *testing.T) {
 	const part = 5 << 20
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		bucket := s3test.Location(t)
 		replicas := []*world{
 			newWorldAt(t, db, bucket, registry.Config{SmallBlobs: -1}),
@@ -45,12 +45,12 @@ func TestUploadOverReplicas(t *testing.T) {
 // TestUploadLost: the parts of an upload are gone, for example by a lifecycle
 // rule of the bucket. The client is told to start again, and nothing is left.
 func TestUploadLost(t *testing.T) {
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorldAt(t, db, s3test.Location(t), registry.Config{SmallBlobs: -1})
 		for _, size := range []int{10, 6 << 20} {
 			at := w.begin("a")
 			w.want(202, "PATCH", at, nil, strings.Repeat("x", size))
-			if err := w.blobs.Remove(t.Context(), w.strings(`SELECT path FROM blob_uploads`)[0]); err != nil {
+			if err := w.blobs.Remove(t.Context(), w.Strings(`SELECT path FROM blob_uploads`)[0]); err != nil {
 				t.Fatal(err)
 			}
 			w.refuses(404, registry.BlobUploadUnknown, "PATCH", at, nil, strings.Repeat("y", 6<<20))

@@ -145,14 +145,14 @@ func TestUndeleteAfterLong(t *testing.T) {
 				now := time.Now()
 				options := o
 				options.Now = func() time.Time { return now }
-				c, err := collect.New(w.db, w.blobs, options)
+				c, err := collect.New(w.DB, w.blobs, options)
 				if err != nil {
 					w.Fatal(err)
 				}
 				m := w.image("shop/web", "v1", "layer", "")
 				want := "shop/web:v1 tag_delete"
 				if name == "hold" {
-					w.exec(`UPDATE repositories SET gc_hold = true`)
+					w.Exec(`UPDATE repositories SET gc_hold = true`)
 					d := w.image("shop/web", "v2", "other", "")
 					w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(d), nil, nil)
 					want += ", shop/web:v2 manifest_delete"
@@ -174,8 +174,8 @@ func TestUndeleteAfterLong(t *testing.T) {
 					w.undelete("shop/web", "v2", "")
 				}
 				w.deleted("")
-				w.exec(`UPDATE repositories SET gc_hold = false`)
-				w.exec(`DELETE FROM gc_manifest_review_queue`) // its reviews have come, and found the tags
+				w.Exec(`UPDATE repositories SET gc_hold = false`)
+				w.Exec(`DELETE FROM gc_manifest_review_queue`) // its reviews have come, and found the tags
 				if n, err := c.ForgetDeleted(w.Context()); n == 0 || err != nil {
 					w.Errorf("forgot %d, error %v", n, err)
 				}
@@ -189,7 +189,7 @@ func TestUndeleteAfterLong(t *testing.T) {
 func TestUndeleteCollected(t *testing.T) {
 	each(t, func(w *world) {
 		now := time.Now()
-		c, err := collect.New(w.db, w.blobs, collect.Options{Now: func() time.Time { return now }})
+		c, err := collect.New(w.DB, w.blobs, collect.Options{Now: func() time.Time { return now }})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func TestUploadsNothingSentYetAreBounded(t *testing.T) {
 // told to start again. On PostgreSQL, where any replica may get the next
 // request, the upload continues.
 func TestUploadNothingSentYetAfterARestart(t *testing.T) {
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		at := newWorld(t, db, registry.Config{}).begin("a")
 		again := newWorld(t, db, registry.Config{})
 		if db.Engine() == sqldb.SQLite {

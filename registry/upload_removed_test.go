@@ -61,7 +61,7 @@ func TestSmallUploadOutlivesItsRepository(t *testing.T) {
 func (w *world) sendAsItGoes(method, path, content string) (status int, body string) {
 	w.Helper()
 	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
-		Reader: strings.NewReader(content), first: func() { w.exec(`DELETE FROM repositories WHERE path = 'a'`) },
+		Reader: strings.NewReader(content), first: func() { w.Exec(`DELETE FROM repositories WHERE path = 'a'`) },
 	})
 	if err != nil {
 		w.Fatal(err)

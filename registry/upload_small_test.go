@@ -14,7 +14,7 @@ const smallLimit = 64 << 10
 // smalls counts the blobs in the database, files those in the blob store.
 func (w *world) smalls() string {
 	w.Helper()
-	return w.strings(`SELECT CAST(count(*) AS text) FROM small_blobs`)[0]
+	return w.Strings(`SELECT CAST(count(*) AS text) FROM small_blobs`)[0]
 }
 
 func (w *world) files() (n int) {
@@ -61,7 +61,7 @@ func TestSmallBlob(t *testing.T) {
 		w.push("a", "")
 		w.blob("a", sha256(""), "")
 		w.wantCounts(w.counts()) // and nothing is left half done: check looks
-		if uploads := w.strings(`SELECT id FROM blob_uploads`); len(uploads) != 0 {
+		if uploads := w.Strings(`SELECT id FROM blob_uploads`); len(uploads) != 0 {
 			w.Errorf("uploads %q are still open", uploads)
 		}
 	})
@@ -122,9 +122,9 @@ func TestSmallBlobMeetsItsFile(t *testing.T) {
 func TestSmallBlobGoesWithItsRow(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		d := w.push("a", "short-lived")
-		w.exec(`DELETE FROM blobs WHERE digest = $1`, d)
+		w.Exec(`DELETE FROM blobs WHERE digest = $1`, d)
 		w.where("0", 0)
-		if queue := w.strings(`SELECT path FROM gc_unlink_queue`); len(queue) != 0 {
+		if queue := w.Strings(`SELECT path FROM gc_unlink_queue`); len(queue) != 0 {
 			w.Errorf("%q are to be unlinked", queue)
 		}
 		w.absent("a", d)
@@ -138,13 +138,13 @@ func TestSmallBlobGoesWithItsRow(t *testing.T) {
 func TestNumberUsedAgain(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		number := func(d string) string {
-			return w.strings(`SELECT CAST(id AS text) FROM blobs WHERE digest = '` + d + `'`)[0]
+			return w.Strings(`SELECT CAST(id AS text) FROM blobs WHERE digest = '` + d + `'`)[0]
 		}
 		first := w.push("a", "first")
 		before := number(first)
-		w.exec(`DELETE FROM blobs WHERE digest = $1`, first)
+		w.Exec(`DELETE FROM blobs WHERE digest = $1`, first)
 		second := w.push("b", "second")
-		if after := number(second); w.db.Engine() == sqldb.SQLite && after != before {
+		if after := number(second); w.DB.Engine() == sqldb.SQLite && after != before {
 			w.Errorf("it has number %s, not %s: this tests nothing", after, before)
 		}
 		w.absent("a", first)

@@ -20,20 +20,20 @@ func TestRepair(t *testing.T) {
 	damages := map[string]func(w *world, path string){
 		"other bytes": func(w *world, _ string) {
 			// A trigger queues the former path of a blob for removal.
-			w.exec(`UPDATE blobs SET path = $1, small = false WHERE digest = $2`, w.store(strings.ToUpper(layer)), sha256(layer))
+			w.Exec(`UPDATE blobs SET path = $1, small = false WHERE digest = $2`, w.store(strings.ToUpper(layer)), sha256(layer))
 		},
 		"no bytes": func(w *world, path string) {
 			if err := w.blobs.Remove(w.Context(), path); err != nil {
 				w.Fatal(err)
 			}
-			w.exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256(layer))
+			w.Exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256(layer))
 		},
 		"other bytes in the database": func(w *world, path string) {
 			if err := w.blobs.Remove(w.Context(), path); err != nil {
 				w.Fatal(err)
 			}
-			w.exec(`UPDATE blobs SET small = true WHERE digest = $1`, sha256(layer))
-			w.exec(`INSERT INTO small_blobs (blob_id, content) VALUES ((SELECT id FROM blobs WHERE digest = $1), $2) ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`,
+			w.Exec(`UPDATE blobs SET small = true WHERE digest = $1`, sha256(layer))
+			w.Exec(`INSERT INTO small_blobs (blob_id, content) VALUES ((SELECT id FROM blobs WHERE digest = $1), $2) ON CONFLICT (blob_id) DO UPDATE SET content = excluded.content`,
 				sha256(layer), []byte(strings.ToUpper(layer)))
 		},
 	}
@@ -42,7 +42,7 @@ func TestRepair(t *testing.T) {
 			test := func(w *world) {
 				m := w.image("a", "tag", layer, "")
 				w.image("b", "", layer, "")
-				damage(w, w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0])
+				damage(w, w.Strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0])
 				problem := "blob-damaged "
 				if name == "no bytes" {
 					problem = "blob-missing "
@@ -91,9 +91,9 @@ func TestRepairNamesImages(t *testing.T) {
 	eachSmall(t, func(w *world) {
 		w.image("a", "v1", "layer", "")
 		untagged := w.image("b", "", "layer", "")
-		w.exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256("layer"))
+		w.Exec(`DELETE FROM small_blobs WHERE blob_id = (SELECT id FROM blobs WHERE digest = $1)`, sha256("layer"))
 		var got string
-		_, err := verify.Run(w.Context(), w.db, w.blobs, verify.Options{Repair: true, Found: func(f verify.Finding) { got = f.Detail }})
+		_, err := verify.Run(w.Context(), w.DB, w.blobs, verify.Options{Repair: true, Found: func(f verify.Finding) { got = f.Detail }})
 		if want := "in a:v1, b@" + sha256(untagged); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "marked") {
 			w.Errorf("%q names not %q: %v", got, want, err)
 		}
@@ -106,7 +106,7 @@ func TestRepairNamesImages(t *testing.T) {
 func TestRepairRestored(t *testing.T) {
 	each(t, func(w *world) {
 		w.image("a", "tag", "layer", "")
-		w.exec(`UPDATE blobs SET damaged = true WHERE digest = $1`, sha256("layer"))
+		w.Exec(`UPDATE blobs SET damaged = true WHERE digest = $1`, sha256("layer"))
 		for _, quick := range []bool{false, true} {
 			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256("layer"))
 		}
@@ -138,7 +138,7 @@ var _ blobstore.Walker = (*meeting)(nil)
 func TestRepairMeetsPush(t *testing.T) {
 	each(t, func(w *world) {
 		w.image("a", "tag", "layer", "")
-		path := w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256("layer") + `'`)[0]
+		path := w.Strings(`SELECT path FROM blobs WHERE digest = '` + sha256("layer") + `'`)[0]
 		if err := w.blobs.Remove(w.Context(), path); err != nil {
 			w.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestRepairMeetsPush(t *testing.T) {
 		met := false
 		store := &meeting{blobs: w.blobs, meet: func() { met = true; w.push("a", "layer") }}
 		var found []string
-		_, err := verify.Run(w.Context(), w.db, store, verify.Options{
+		_, err := verify.Run(w.Context(), w.DB, store, verify.Options{
 			Repair: true, Found: func(f verify.Finding) { found = append(found, f.String()) },
 		})
 		if diff := cmp.Diff([]string(nil), found); err != nil || !met || diff != "" {

@@ -18,7 +18,7 @@ func (w *world) verify(o verify.Options) []string {
 	w.Helper()
 	var found []string
 	o.Found = func(f verify.Finding) { found = append(found, string(f.Problem)+" "+f.Subject) }
-	sum, err := verify.Run(w.Context(), w.db, w.blobs, o)
+	sum, err := verify.Run(w.Context(), w.DB, w.blobs, o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestVerifyFinds(t *testing.T) {
 		layer := "the layer of the image"
 		m := w.image("a", "tag", layer, "")
 		w.image("b", "tag", "another layer", "")
-		path := w.strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0]
+		path := w.Strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0]
 		orphan := w.store("unknown bytes")
 		damaged := w.store("the layer of the imagX")
 		short := w.store("short")
-		move := func(to string) { w.exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
+		move := func(to string) { w.Exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
 
 		w.wantFindings(verify.Options{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
 		// A trigger queues the former path of a blob for removal.
@@ -87,13 +87,13 @@ func TestVerifyFinds(t *testing.T) {
 		}
 		w.wantFindings(verify.Options{})
 
-		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m+" "), sha256(m))
+		w.Exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m+" "), sha256(m))
 		w.wantFindings(verify.Options{Quick: true}, "manifest-damaged a@"+sha256(m))
-		w.exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m), sha256(m))
-		w.exec(`DELETE FROM tags`)
+		w.Exec(`UPDATE manifests SET payload = $1 WHERE digest = $2`, []byte(m), sha256(m))
+		w.Exec(`DELETE FROM tags`)
 		w.push("a", "unused")
-		w.exec(`DELETE FROM gc_manifest_review_queue WHERE manifest LIKE '%' || $1`, sha256(m))
-		w.exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("unused"))
+		w.Exec(`DELETE FROM gc_manifest_review_queue WHERE manifest LIKE '%' || $1`, sha256(m))
+		w.Exec(`DELETE FROM gc_blob_review_queue WHERE digest = $1`, sha256("unused"))
 		w.wantFindings(verify.Options{Quick: true}, "never-reviewed a@"+sha256(m), "never-reviewed "+sha256("unused"))
 		w.push("a", "unused") // which queues it again
 	})
@@ -128,13 +128,13 @@ func TestVerifyOnline(t *testing.T) {
 				w.image("a", "tag", "layer", "")
 				w.want(202, "DELETE", "/v2/a/manifests/tag", nil, nil)
 				// Like the collector, without its delays.
-				w.exec(`DELETE FROM manifests`)
-				w.exec(`DELETE FROM blobs`)
-				for _, path := range w.strings(`SELECT path FROM gc_unlink_queue`) {
+				w.Exec(`DELETE FROM manifests`)
+				w.Exec(`DELETE FROM blobs`)
+				for _, path := range w.Strings(`SELECT path FROM gc_unlink_queue`) {
 					if err := w.blobs.Remove(w.Context(), path); err != nil {
 						w.Error(err)
 					}
-					w.exec(`DELETE FROM gc_unlink_queue WHERE path = $1`, path)
+					w.Exec(`DELETE FROM gc_unlink_queue WHERE path = $1`, path)
 				}
 			}
 		})

@@ -26,7 +26,7 @@ import (
 // world is a registry behind a real listener.
 type world struct {
 	*testing.T
-	db       *sqldb.DB
+	dbtest.SQL
 	blobs    blobs
 	s3       bool // the blobs are in S3
 	registry *registry.Registry
@@ -95,7 +95,7 @@ func newWorldAt(t *testing.T, db *sqldb.DB, location string, c registry.Config) 
 	r := registry.New(c)
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	return &world{T: t, db: db, blobs: store.(blobs), registry: r, url: server.URL}
+	return &world{T: t, SQL: dbtest.NewSQL(t, db), blobs: store.(blobs), registry: r, url: server.URL}
 }
 
 // testWriter writes the registry's log to the test's. A deadlock fails the test,
@@ -224,101 +224,13 @@ func (a answer) code() registry.Code {
 	return body.Errors[0].Code
 }
 
-func sha256(content string) string { return digest.FromString(content).String() }
-
-func sha512(content string) string { return digest.SHA512.FromString(content).String() }
-
-// begin begins an upload and returns its location.
-func (w *world) begin(repo string) string {
-	w.Helper()
-	return w.want(202, "POST", "/v2/"+repo+"/blobs/uploads/", nil, nil).header.Get("Location")
-}
-
-// push pushes a blob and returns its digest.
-func (w *world) push(repo, content string) string {
-	w.Helper()
-	d := sha256(content)
-	w.want(201, "POST", "/v2/"+repo+"/blobs/uploads/?digest="+d, nil, content)
-	return d
-}
-
-// blob expects a blob to exist, with its bytes.
-func (w *world) blob(repo, d, content string) {
-	w.Helper()
-	path := "/v2/" + repo + "/blobs/" + d
-	for _, method := range []string{"GET", "HEAD"} {
-		a := w.want(200, method, path, nil, nil)
-		if method == "GET" && a.body != content {
-			w.Errorf("GET %s: %d bytes, not the %d that were pushed", path, len(a.body), len(content))
-		}
-		if a.header.Get("Docker-Content-Digest") != d || a.header.Get("Content-Length") != fmt.Sprint(len(content)) {
-			w.Errorf("%s %s: headers %v", method, path, a.header)
-		}
-	}
-}
-
-// absent expects a blob not to exist.
-func (w *world) absent(repo, d string) {
-	w.Helper()
-	w.want(404, "HEAD", "/v2/"+repo+"/blobs/"+d, nil, nil)
-}
-
-const (
-	ociManifest    = "application/vnd.oci.image.manifest.v1+json"
-	ociIndex       = "application/vnd.oci.image.index.v1+json"
-	ociConfig      = "application/vnd.oci.image.config.v1+json"
-	ociLayer       = "application/vnd.oci.image.layer.v1.tar+gzip"
-	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
-	dockerList     = "application/vnd.docker.distribution.manifest.list.v2+json"
-)
-
-// descriptor returns a descriptor as JSON.
-func descriptor(mediaType, d string, size int) string {
-	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, mediaType, d, size)
-}
-
-// manifestOf returns a manifest with one layer. more is inserted before its end.
-func manifestOf(config, layer, more string) string {
-	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":%s,"layers":[%s]%s}`, ociManifest,
-		descriptor(ociConfig, sha256(config), len(config)), descriptor(ociLayer, sha256(layer), len(layer)), more)
-}
-
-// indexOf returns a list of manifests.
-func indexOf(more string, manifests ...string) string {
-	var list []string
-	for _, m := range manifests {
-		list = append(list, descriptor(ociManifest, sha256(m), len(m)))
-	}
-	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]%s}`, ociIndex, strings.Join(list, ","), more)
-}
-
-// image pushes a manifest with its blobs, under a tag or, if that is empty, its
-// digest. It returns the manifest.
-func (w *world) image(repo, tag, layer, more string) string {
-	w.Helper()
-	w.push(repo, "{}")
-	w.push(repo, layer)
-	m := manifestOf("{}", layer, more)
-	w.tag(repo, tag, ociManifest, m)
-	return m
-}
-
-// tag pushes a manifest under a tag, or its digest.
-func (w *world) tag(repo, tag, mediaType, manifest string) answer {
-	w.Helper()
-	if tag == "" {
-		tag = sha256(manifest)
-	}
-	return w.want(201, "PUT", "/v2/"+repo+"/manifests/"+tag, headers{"Content-Type": mediaType}, manifest)
-}
-
 // counts returns the number of rows in the database.
 func (w *world) counts() string {
 	w.Helper()
 	var out []string
 	for _, table := range []string{"blobs", "blob_uploads", "manifests", "tags"} {
 		var n int
-		if _, err := w.db.Row(w.Context(), "SELECT count(*) FROM "+table, nil, &n); err != nil {
+		if _, err := w.DB.Row(w.Context(), "SELECT count(*) FROM "+table, nil, &n); err != nil {
 			w.Fatal(err)
 		}
 		out = append(out, fmt.Sprint(table, " ", n))
@@ -333,31 +245,10 @@ func (w *world) wantCounts(want string) {
 	}
 }
 
-// strings reads a column.
-func (w *world) strings(statement string) (list []string) {
-	w.Helper()
-	rows, err := w.db.Query(w.Context(), statement)
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			w.Fatal(err)
-		}
-		list = append(list, s)
-	}
-	if err := rows.Err(); err != nil {
-		w.Fatal(err)
-	}
-	return list
-}
-
 // check checks the promises of the registry.
 func (w *world) check() {
 	w.Helper()
-	for _, line := range w.strings(`
+	for _, line := range w.Strings(`
 		SELECT b.path || ' ' || b.digest || ' ' || b.size || ' ' || CASE WHEN s.blob_id IS NULL THEN '-' ELSE ` + w.hex() + ` END
 		FROM blobs b LEFT JOIN small_blobs s ON s.blob_id = b.id AND b.small`) {
 		var path, want, small string
@@ -380,7 +271,7 @@ func (w *world) check() {
 		}
 	}
 	known := map[string]bool{}
-	for _, path := range w.strings(`SELECT path FROM blobs UNION ALL SELECT path FROM blob_uploads UNION ALL SELECT path FROM gc_unlink_queue`) {
+	for _, path := range w.Strings(`SELECT path FROM blobs UNION ALL SELECT path FROM blob_uploads UNION ALL SELECT path FROM gc_unlink_queue`) {
 		known[path] = true
 	}
 	err := w.blobs.Walk(w.Context(), func(path string, _ int64, _ time.Time) error {
@@ -392,14 +283,14 @@ func (w *world) check() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	for _, id := range w.strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`) {
+	for _, id := range w.Strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`) {
 		w.Errorf("upload %s is still claimed", id)
 	}
 }
 
 // hex selects the bytes of a small blob as text, in SQL.
 func (w *world) hex() string {
-	if w.db.Engine() == sqldb.Postgres {
+	if w.DB.Engine() == sqldb.Postgres {
 		return "encode(s.content, 'hex')"
 	}
 	return "hex(s.content)"
@@ -418,22 +309,4 @@ func (w *world) read(path string) string {
 		w.Fatal(err)
 	}
 	return string(content)
-}
-
-// exec changes the database directly, without the registry.
-func (w *world) exec(statement string, args ...any) {
-	w.Helper()
-	tx, err := w.db.Begin(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	if err := tx.Send(w.Context(), &b); err != nil {
-		w.Fatal(err)
-	}
-	if err := tx.Commit(w.Context()); err != nil {
-		w.Fatal(err)
-	}
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // world is a store, a registry, and the Repositories that connect them.
 type world struct {
 	*testing.T
-	db       *sqldb.DB
+	dbtest.SQL
 	store    *store.Store
 	repos    *Repositories
 	registry *registry.Registry
@@ -77,7 +77,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, db: db, store: st}
+	w := &world{T: t, SQL: dbtest.NewSQL(t, db), store: st}
 	w.run(st)
 	s.options.Logger = log
 	s.options.Every = time.Hour // so that no repository counts as slow
@@ -311,7 +311,7 @@ func (w *world) restore(namespace, name string) v1.RestoreResult {
 // purge empties the archive.
 func (w *world) purge() {
 	w.Helper()
-	rows, err := w.db.Query(w.Context(), `SELECT id FROM archive`)
+	rows, err := w.DB.Query(w.Context(), `SELECT id FROM archive`)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -347,28 +347,4 @@ func (w *world) collect() {
 		}
 	}
 	w.Fatal("the collection does not come to an end")
-}
-
-// count returns the result of a counting statement.
-func (w *world) count(statement string, args ...any) int64 {
-	w.Helper()
-	var n int64
-	if _, err := w.db.Row(w.Context(), statement, args, &n); err != nil {
-		w.Fatalf("%s: %v", statement, err)
-	}
-	return n
-}
-
-func (w *world) exec(statement string, args ...any) {
-	w.Helper()
-	tx, err := w.db.Begin(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	if err := errors.Join(tx.Send(w.Context(), &b), tx.Commit(w.Context())); err != nil {
-		w.Fatal(err)
-	}
 }
