@@ -1,12 +1,17 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // position is the content of a continue token: the list continues after this
@@ -16,6 +21,7 @@ type position struct {
 	Revision  int64  `json:"rv"`
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"name"`
+	Left      int64  `json:"left,omitempty"` // objects after this one; 0: not known
 }
 
 const positionVersion = "exeunt/v1"
@@ -27,7 +33,7 @@ func (p position) String() string {
 }
 
 // parsePosition reads a continue token. A client may send a forged token. That
-// is harmless: a token contains only a revision and a key.
+// is harmless: a token contains only a revision, a key and a number to show.
 func parsePosition(token string) (position, error) {
 	var p position
 	bad := object.BadRequestf("continue key is not valid: it must be a token that an earlier page of this list returned")
@@ -38,10 +44,36 @@ func parsePosition(token string) (position, error) {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return p, bad
 	}
-	if p.Version != positionVersion || p.Revision <= 0 || p.Name == "" || strings.ContainsRune(p.Namespace+p.Name, 0) {
+	if p.Version != positionVersion || p.Revision <= 0 || p.Left < 0 || p.Name == "" || strings.ContainsRune(p.Namespace+p.Name, 0) {
 		return p, bad
 	}
 	return p, nil
+}
+
+// after returns the position behind a page of n objects that ends with last. The first
+// page counts what is left, for metadata.remainingItemCount; later pages subtract. So
+// a long list pays once. As in Kubernetes, a list with selectors has no count.
+func (r *resource) after(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions, revision int64, last object.Key, n int) (position, error) {
+	p := position{Revision: revision, Namespace: last.Namespace, Name: last.Name}
+	if request.Match != nil || request.Name != "" {
+		return p, nil
+	}
+	if options.Continue != "" {
+		if before, err := parsePosition(options.Continue); err == nil && before.Left > 0 {
+			p.Left = max(1, before.Left-int64(n))
+		}
+		return p, nil
+	}
+	total, err := r.count(ctx, request)
+	p.Left = max(1, total-int64(n)) // at least one: the page was cut off
+	return p, err
+}
+
+func (r *resource) count(ctx context.Context, request store.ListRequest) (int64, error) {
+	if request.Namespace == "" {
+		return r.api.store.Reader().CountOf(ctx, request.Kind)
+	}
+	return r.api.store.Reader().CountIn(ctx, request.Kind, request.Namespace, math.MaxInt64)
 }
 
 func tooLargeMessage(asked, current int64) string {

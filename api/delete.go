@@ -147,10 +147,10 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			}
 			collected.items = append(collected.items, obj)
 		}
-		if listed.next == "" || list.Limit > 0 {
+		if listed.next == nil || list.Limit > 0 {
 			return collected.finish(listed)
 		}
-		page.Continue, page.ResourceVersion, page.ResourceVersionMatch = listed.next, "", ""
+		page.Continue, page.ResourceVersion, page.ResourceVersionMatch = listed.next.String(), "", ""
 	}
 }
 

@@ -40,7 +40,7 @@ func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) 
 type listed struct {
 	objects  []object.Object
 	revision int64
-	next     string // continue token; empty on the last page
+	next     *position // nil on the last page
 }
 
 func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) (listed, error) {
@@ -69,7 +69,11 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 	}
 	if listing.More() {
 		last := out.objects[len(out.objects)-1]
-		out.next = position{Revision: out.revision, Namespace: last.Namespace, Name: last.Name}.String()
+		next, err := r.after(ctx, request, options, out.revision, last.Key, len(out.objects))
+		if err != nil {
+			return out, r.statusError(err, object.Key{})
+		}
+		out.next = &next
 	}
 	return out, nil
 }
@@ -151,7 +155,13 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 	out := newStream(w, req)
 	defer out.release()
 	out.header(http.StatusOK)
-	if err := r.streamList(out, listing, options.Limit > 0, inFlight(ctx)); err != nil {
+	var after func(last object.Key, n int) (position, error)
+	if options.Limit > 0 {
+		after = func(last object.Key, n int) (position, error) {
+			return r.after(ctx, request, options, listing.Revision(), last, n)
+		}
+	}
+	if err := r.streamList(out, listing, after, inFlight(ctx)); err != nil {
 		// The answer has begun, so only a broken connection can report the error.
 		// A client whose list is overtaken by compaction sees a broken answer, not
 		// a short list, and lists again.
@@ -163,29 +173,29 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 }
 
 // streamList writes the list. The metadata comes first, except in a limited list,
-// whose continue token is known only at the end.
-func (r *resource) streamList(out *stream, listing *store.Listing, limited bool, holder *inflight.Request) error {
+// whose continue token is known only at the end; after makes it. Nil: no limit.
+func (r *resource) streamList(out *stream, listing *store.Listing, after func(object.Key, int) (position, error), holder *inflight.Request) error {
 	out.buf = append(out.buf, `{"kind":"`...)
 	out.buf = append(out.buf, r.v.Kind.ListName...)
 	out.buf = append(out.buf, `","apiVersion":"`...)
 	out.buf = append(out.buf, r.v.GVK.GroupVersion().String()...)
 	out.buf = append(out.buf, '"')
-	if !limited {
-		out.buf = appendListMeta(out.buf, listing.Revision(), "")
+	if after == nil {
+		out.buf = appendListMeta(out.buf, listing.Revision(), nil)
 	}
 	out.buf = append(out.buf, `,"items":[`...)
 	var last object.Key
-	held := 0
-	for first := true; listing.Next(); first = false {
+	held, n := 0, 0
+	for ; listing.Next(); n++ {
 		o := listing.Object()
-		if !first {
+		if n > 0 {
 			out.buf = append(out.buf, ',')
 		}
 		out.buf = object.AppendWire(out.buf, r.prefix, o.Body, o.Revision)
 		last = o.Key
-		if n := listing.Bytes(); n != held {
-			held = n
-			holder.Hold(int64(n))
+		if bytes := listing.Bytes(); bytes != held {
+			held = bytes
+			holder.Hold(int64(bytes))
 		}
 		if err := out.spill(); err != nil {
 			return err
@@ -195,10 +205,14 @@ func (r *resource) streamList(out *stream, listing *store.Listing, limited bool,
 		return err
 	}
 	out.buf = append(out.buf, ']')
-	if limited {
-		next := ""
+	if after != nil {
+		var next *position
 		if listing.More() {
-			next = position{Revision: listing.Revision(), Namespace: last.Namespace, Name: last.Name}.String()
+			p, err := after(last, n)
+			if err != nil {
+				return err
+			}
+			next = &p
 		}
 		out.buf = appendListMeta(out.buf, listing.Revision(), next)
 	}
@@ -206,14 +220,20 @@ func (r *resource) streamList(out *stream, listing *store.Listing, limited bool,
 	return out.close()
 }
 
-func appendListMeta(buf []byte, revision int64, next string) []byte {
+func appendListMeta(buf []byte, revision int64, next *position) []byte {
 	buf = append(buf, `,"metadata":{"resourceVersion":"`...)
 	buf = strconv.AppendInt(buf, revision, 10)
-	if next != "" {
-		buf = append(buf, `","continue":"`...)
-		buf = append(buf, next...)
+	buf = append(buf, '"')
+	if next != nil {
+		buf = append(buf, `,"continue":"`...)
+		buf = append(buf, next.String()...)
+		buf = append(buf, '"')
+		if next.Left > 0 {
+			buf = append(buf, `,"remainingItemCount":`...)
+			buf = strconv.AppendInt(buf, next.Left, 10)
+		}
 	}
-	return append(buf, '"', '}')
+	return append(buf, '}')
 }
 
 // listBuilder fills a list object of the Kubernetes library.
@@ -231,6 +251,11 @@ func (b *listBuilder) finish(from listed) (runtime.Object, error) {
 		return nil, err
 	}
 	accessor.SetResourceVersion(strconv.FormatInt(from.revision, 10))
-	accessor.SetContinue(from.next)
+	if from.next != nil {
+		accessor.SetContinue(from.next.String())
+		if from.next.Left > 0 {
+			accessor.SetRemainingItemCount(&from.next.Left)
+		}
+	}
 	return b.list, nil
 }

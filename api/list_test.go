@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -101,6 +102,32 @@ func TestListPages(t *testing.T) {
 				t.Errorf("the pages hold %s", got)
 			}
 		})
+	}
+}
+
+// TestRemainingItemCount: every page but the last says how many objects follow it. A list
+// with a selector does not: the server would have to read all of them.
+func TestRemainingItemCount(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for i := range 5 {
+		w.configMap(fmt.Sprintf("c-%d", i), `,"labels":{"a":"b"}`)
+	}
+	for _, path := range paths {
+		token := ""
+		for page, want := range []string{"3", "1", ""} {
+			r := w.want(http.StatusOK, "GET", configMaps+"?limit=2&continue="+token+path, "")
+			if got := r.get("metadata.remainingItemCount"); got != want {
+				t.Errorf("page %d%s: %q are left, want %q", page, path, got, want)
+			}
+			if page == 0 {
+				w.configMap("z-new"+strconv.Itoa(len(path)), "") // after the list's revision: not of it
+			}
+			token = r.get("metadata.continue")
+		}
+		if r := w.want(http.StatusOK, "GET", configMaps+"?limit=2&labelSelector=a%3Db"+path, ""); r.get("metadata.remainingItemCount") != "" {
+			t.Errorf("with a selector: %s", r.body)
+		}
+		w.want(http.StatusOK, "DELETE", configMaps+"/z-new"+strconv.Itoa(len(path)), "")
 	}
 }
 
