@@ -8,7 +8,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo check lint vulnerabilities test race e2e clients spin bench schema generate
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients spin bench schema generate
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,7 +24,11 @@ build: ## build bin/exeunt, a static binary, and its names as kubectl's plugin
 demo: build ## one deletion from beginning to end, told as it happens; its first build takes minutes
 	@echo "Building the demo and kubectl: the first time this takes some minutes, later seconds."
 	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/demo ./cmd/kubectl
-	test/bin/demo/demo -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop
+	test/bin/demo/demo -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop $(if $(filter keep,$(DEMO)),-keep)
+
+screenshots: build ## draw the console's pages during the demo into docs/images; needs Chromium
+	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/screenshots ./cmd/kubectl
+	script/chromium test/bin/demo/screenshots -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop -into docs/images
 
 check: ## the quick gate: format, vet, staticcheck, our own rules
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "run gofmt -w on:"; echo "$$files"; exit 1; fi

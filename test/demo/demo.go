@@ -12,8 +12,10 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -32,6 +34,11 @@ type Config struct {
 	Dir             string // an empty directory for everything that is written
 	Database        string // what --database takes. Default: SQLite in Dir
 	Out             io.Writer
+
+	// Keep leaves the server running after the story, until the context ends.
+	Keep bool
+	// Scene, if set, is called after each act with its name and the kubeconfig.
+	Scene func(ctx context.Context, act, kubeconfig string) error
 
 	// Pace is how long the demo pauses for its readers. Default: no pause.
 	Pace time.Duration
@@ -71,10 +78,9 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 		return nil, err
 	}
 	p := &play{stage: s, record: &Record{Registry: s.registry}, curtain: make(chan struct{})}
-	for _, act := range []func(context.Context) error{p.set, p.foresee, p.leave, p.regret, p.forGood} {
-		if err = act(playing); err != nil {
-			break
-		}
+	err = p.acts(playing)
+	if err == nil && c.Keep {
+		err = p.keep(playing)
 	}
 	if p.recorder != nil {
 		p.record.Events = p.recorder.all()
@@ -83,6 +89,49 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 		err = failed // it is why the story broke off
 	}
 	return p.record, err
+}
+
+// acts tells the story, act by act.
+func (p *play) acts(ctx context.Context) error {
+	for _, act := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"set", p.set}, {"foresee", p.foresee}, {"leave", p.leave}, {"regret", p.regret}, {"forGood", p.forGood}} {
+		if err := act.run(ctx); err != nil {
+			return err
+		}
+		if act.name == "set" {
+			if err := p.invite(ctx); err != nil {
+				return err
+			}
+		}
+		if p.Scene != nil {
+			if err := p.Scene(ctx, act.name, p.kubeconfig); err != nil {
+				return fmt.Errorf("scene after %s: %w", act.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// invite tells where the story can be watched.
+func (p *play) invite(ctx context.Context) error {
+	link, err := p.quiet(ctx, "exeunt console")
+	if err != nil {
+		return err
+	}
+	p.line("watch it in a browser; the link works once, within a minute: %s", strings.TrimSpace(link))
+	return nil
+}
+
+// keep leaves the server running until the context ends.
+func (p *play) keep(ctx context.Context) error {
+	p.section("The server keeps running", "Ctrl-C ends it. To look around:", "", "  export KUBECONFIG="+p.kubeconfig)
+	if err := p.invite(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // play is the state of the story between its acts.

@@ -12,7 +12,7 @@ export function Archive() {
     <${Problem} error=${cascades.error} />
     ${!cascades.data && !cascades.error && html`<${Loading} />`}
     ${cascades.data && items.length === 0 && html`<p class="empty">Nothing was deleted during the last day.</p>`}
-    ${items.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Objects</th><th scope="col">Size</th><th scope="col">State</th></tr></thead>
+    ${items.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col" class="number">Size</th><th scope="col">State</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><a href=${"#/archive/" + encodeURIComponent(c.metadata.name)}><span class="kind">${c.spec.root.kind}</span> ${c.spec.root.name}</a>${c.spec.root.namespace && html`<span class="faint"> in ${c.spec.root.namespace}</span>`}</td>
         <td>${c.spec.requestedBy}</td><td class="number">${c.status.removed.toLocaleString("en")}</td><td class="number">${bytes(c.status.bytes)}</td><td>${stateOf(c)}</td></tr>`)}</tbody></table>`}
   <//>`;
@@ -51,7 +51,7 @@ export function CascadePage({ id }) {
           <tbody>${(shown.results || []).slice(0, 500).map((/** @type {any} */ r) => html`<tr><td><${Ref} object=${r} plain=${!result && r.outcome === "created"} /></td>
             <td><${State} state=${r.outcome === "created" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td><td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}</td></tr>`)}</tbody></table>`}
     <//>
-    ${list.data && html`<${Panel} title=${count(items.length, "archived object")} wide><table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col">Size</th></tr></thead>
+    ${list.data && html`<${Panel} title=${count(items.length, "archived object")} wide><table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col" class="number">Size</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ i) => html`<tr key=${i.metadata.name}><td><${Ref} object=${i.spec} plain /></td><td><${Age} at=${i.spec.removedAt} /></td><td>${i.spec.actor}</td><td class="number">${bytes(i.spec.size)}</td></tr>`)}</tbody></table><//>`}
   <//>`;
 }

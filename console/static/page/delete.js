@@ -79,7 +79,7 @@ function Policy({ policy, plan, chosen, onChoose }) {
 /** @param {{plan: any}} props */
 export function PlanTable({ plan }) {
   const items = plan.items || [];
-  return html`<table class="counts"><thead><tr><th scope="col">Kind</th><th scope="col">Action</th><th scope="col">Objects</th></tr></thead>
+  return html`<table class="counts"><thead><tr><th scope="col">Kind</th><th scope="col">Action</th><th scope="col" class="number">Objects</th></tr></thead>
       <tbody>${(plan.counts || []).map((/** @type {any} */ c) => html`<tr><td>${c.kind}</td><td><${State} state=${actionState(c.action)} text=${c.action} /></td><td class="number">${c.count.toLocaleString("en")}</td></tr>`)}</tbody></table>
     <table class="plan"><thead><tr><th scope="col">Object</th><th scope="col">What happens</th><th scope="col">Because</th></tr></thead>
       <tbody>${items.slice(0, 200).map((/** @type {any} */ i) => html`<tr key=${i.uid} data-action=${i.action} data-name=${i.name}><td><${Ref} object=${i} /></td><td><${State} state=${actionState(i.action)} text=${i.action + (i.uncertain ? "?" : "")} /></td><td>${i.reason}</td></tr>`)}</tbody></table>

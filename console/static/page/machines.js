@@ -12,6 +12,7 @@ export function Machines() {
   const nodes = useAnswer((signal) => get("/apis/mesh.exeunt.dev/v1alpha1/meshnodes?limit=500", { signal }), 2000, []);
   const items = (resources.data && resources.data.items) || [];
   const members = (nodes.data && nodes.data.items) || [];
+  const owner = (/** @type {any} */ n) => (items.find((/** @type {any} */ r) => r.metadata.uid === n.spec.provisionedResource) || { metadata: { name: n.spec.provisionedResource || "–" } }).metadata.name;
   return html`<${Page} title="Machines">
     <${Panel} title="Provisioned resources" wide><${Problem} error=${resources.error} />
       ${!resources.data && !resources.error && html`<${Loading} />`}
@@ -21,7 +22,7 @@ export function Machines() {
       ${nodes.data && members.length === 0 && html`<p class="empty">No node has joined.</p>`}
       ${members.length > 0 && html`<table><thead><tr><th scope="col">Node</th><th scope="col">Project</th><th scope="col">State</th><th scope="col">Last heartbeat noted</th><th scope="col">Drain</th><th scope="col">Belongs to</th></tr></thead>
         <tbody>${members.map((/** @type {any} */ n) => html`<tr key=${n.metadata.uid}><td><a href=${`#/object/mesh.exeunt.dev/meshnodes/${encodeURIComponent(n.metadata.namespace)}/${encodeURIComponent(n.metadata.name)}`}>${n.metadata.name}</a></td><td>${n.metadata.namespace}</td>
-          <td><${State} state=${nodeState(n.status.phase)} text=${n.status.phase} /></td><td><${Age} at=${n.status.lastSeen} /></td><td>${n.status.drainDeadline ? html`until <${Age} at=${n.status.drainDeadline} />` : "–"}</td><td>${n.spec.provisionedResource || "–"}</td></tr>`)}</tbody></table>`}<//>
+          <td><${State} state=${nodeState(n.status.phase)} text=${n.status.phase} /></td><td><${Age} at=${n.status.lastSeen} /></td><td>${n.status.drainDeadline ? html`until <${Age} at=${n.status.drainDeadline} />` : "–"}</td><td>${owner(n)}</td></tr>`)}</tbody></table>`}<//>
   <//>`;
 }
 

@@ -35,7 +35,7 @@ function summary(running, items) {
 /** @param {{cascades: any[]}} props */
 function Running({ cascades }) {
   const rates = useRates(cascades);
-  return html`<table><thead><tr><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Since</th><th scope="col">Gone</th><th scope="col">Left</th><th scope="col">Progress</th><th scope="col">Per second</th><th scope="col">Held by</th></tr></thead>
+  return html`<table><thead><tr><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Since</th><th scope="col" class="number">Gone</th><th scope="col" class="number">Left</th><th scope="col">Progress</th><th scope="col" class="number">Per second</th><th scope="col">Held by</th></tr></thead>
     <tbody>${cascades.map((c) => {
       const { removed, remaining } = c.status;
       return html`<tr key=${c.metadata.name} class="cascade"><td><${Ref} object=${c.spec.root} /></td><td>${c.spec.requestedBy}</td>
@@ -93,7 +93,7 @@ function LastDay({ cascades }) {
   const bars = [...slots].map(([at, n]) => ({ at, n }));
   const latest = cascades.filter((c) => c.status.removed > 0).slice(0, 8);
   return html`<${Timeline} bars=${bars} from=${from} to=${to} />
-    ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Objects</th><th scope="col"></th></tr></thead>
+    ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
         <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${"#/archive/" + encodeURIComponent(c.metadata.name)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
 }
@@ -113,7 +113,7 @@ function Queues() {
   return html`<${Panel} title="Reviews" actions=${actions} wide>
     ${gc && gc.paused && html`<p class="notice" role="status"><${State} state="held" text="The collector is paused" />${gc.reason ? ": " + gc.reason : ""}. Deletes are accepted; nothing follows them until you resume.</p>`}
     <div class="charts">${queues.map(([name, q]) => html`<${Queue} key=${name} name=${name} queue=${q} />`)}</div>
-    ${gc && gc.failures && html`<table><thead><tr><th scope="col">Failing review</th><th scope="col">Tries</th><th scope="col">Next</th><th scope="col">Error</th></tr></thead>
+    ${gc && gc.failures && html`<table><thead><tr><th scope="col">Failing review</th><th scope="col" class="number">Tries</th><th scope="col">Next</th><th scope="col">Error</th></tr></thead>
       <tbody>${gc.failures.map((/** @type {any} */ f) => html`<tr><td>${f.kind} ${f.name}</td><td class="number">${f.attempts}</td><td><${Age} at=${f.next} /></td><td>${f.error}</td></tr>`)}</tbody></table>`}
     ${pausing && html`<${Pause} onClose=${() => { setPausing(false); objects.again(); }} />`}
   <//>`;

@@ -159,8 +159,12 @@ const time = (e) => e.lastTimestamp || e.eventTime || e.metadata.creationTimesta
 function Yaml({ object, kind }) {
   const [fields, setFields] = useState(false);
   const shown = { apiVersion: apiVersion(kind), kind: kind.kind, ...object, metadata: { ...object.metadata } };
-  if (!fields) delete shown.metadata.managedFields;
+  if (!fields) {
+    delete shown.metadata.managedFields;
+    shown.metadata.annotations = Object.fromEntries(Object.entries(shown.metadata.annotations || {}).filter(([k]) => k !== "kubectl.kubernetes.io/last-applied-configuration"));
+    if (!Object.keys(shown.metadata.annotations).length) delete shown.metadata.annotations;
+  }
   if (kind.kind === "Secret" && shown.data) shown.data = Object.fromEntries(Object.keys(shown.data).map((k) => [k, "(hidden)"]));
-  return html`<label class="inline"><input type="checkbox" checked=${fields} onChange=${() => setFields(!fields)} /> managed fields</label>
+  return html`<label class="inline"><input type="checkbox" checked=${fields} onChange=${() => setFields(!fields)} /> everything, managed fields too</label>
     <pre class="yaml" tabindex="0">${yaml(shown)}</pre>`;
 }

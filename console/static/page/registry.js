@@ -19,7 +19,7 @@ export function Registry() {
     <${Problem} error=${list.error} />
     ${!list.data && !list.error && html`<${Loading} />`}
     ${list.data && items.length === 0 && html`<p class="empty">There are no repositories. The first push makes one.</p>`}
-    ${items.length > 0 && html`<table><thead><tr><th scope="col">Repository</th><th scope="col">Tags</th><th scope="col">Manifests</th><th scope="col">Size</th><th scope="col">To be freed</th><th scope="col">Last push</th><th scope="col">State</th></tr></thead>
+    ${items.length > 0 && html`<table><thead><tr><th scope="col">Repository</th><th scope="col" class="number">Tags</th><th scope="col" class="number">Manifests</th><th scope="col" class="number">Size</th><th scope="col" class="number">To be freed</th><th scope="col">Last push</th><th scope="col">State</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ r) => { const s = r.status || {}; return html`<tr key=${r.metadata.uid}><td><a href=${"#/registry/" + r.spec.path}>${r.spec.path}</a></td><td class="number">${s.tags || 0}</td><td class="number">${s.manifests || 0}</td>
         <td class="number">${bytes(s.size || 0)}</td><td class="number">${bytes(s.reclaimable || 0)}</td><td><${Age} at=${s.lastPush} /></td><td>${r.metadata.deletionTimestamp ? html`<${State} state="leaving" />` : r.spec.hold ? html`<${State} state="stays" text="on hold" />` : html`<${State} state="live" />`}</td></tr>`; })}</tbody></table>`}
     <${Collection} />
@@ -98,9 +98,9 @@ function Image({ path, image, users, again }) {
   const own = layers.filter((l) => /** @type {Set<string>} */ (users.get(l.digest)).size === 1);
   const size = (/** @type {any[]} */ ls) => ls.reduce((n, l) => n + l.size, 0);
   const attached = (referrers.data && referrers.data.manifests) || [];
-  return html`<${Panel} title=${path + ":" + image.tag} wide actions=${html`<button type="button" class="danger" onClick=${() => setDeleting(true)}>Delete tag…</button>`}>
+  return html`<${Panel} title=${path + ":" + image.tag} wide actions=${html`<button type="button" class="small danger" onClick=${() => setDeleting(true)}>Delete tag…</button>`}>
     <p><code title=${image.digest}>${image.digest.slice(0, 19)}</code> · ${count(image.platforms.length, "platform")}${image.platforms[0].name ? ": " + image.platforms.map((/** @type {any} */ p) => p.name).join(", ") : ""} · ${bytes(size(layers))}, of which ${bytes(size(own))} no other tag of this repository uses</p>
-    <details><summary>${count(layers.length, "blob")}</summary><table><thead><tr><th scope="col">Blob</th><th scope="col">What</th><th scope="col">Size</th><th scope="col">Used by</th></tr></thead><tbody>${layers.map((l) => {
+    <details><summary>${count(layers.length, "blob")}</summary><table><thead><tr><th scope="col">Blob</th><th scope="col">What</th><th scope="col" class="number">Size</th><th scope="col">Used by</th></tr></thead><tbody>${layers.map((l) => {
       const n = /** @type {Set<string>} */ (users.get(l.digest)).size;
       return html`<tr><td><code title=${l.digest}>${l.digest.slice(0, 19)}</code></td><td>${l.what}</td><td class="number">${bytes(l.size)}</td><td>${n === 1 ? html`<${State} state="leaving" text="only this image" />` : html`<${State} state="stays" text=${count(n, "image")} />`}</td></tr>`;
     })}</tbody></table></details>

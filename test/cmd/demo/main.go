@@ -25,10 +25,11 @@ func main() {
 	examples := flag.String("examples", "examples/shop", "directory of the shop")
 	database := flag.String("database", "", "what serve --database takes, an empty database (default: SQLite in a temporary directory)")
 	pace := flag.Duration("pace", 2*time.Second, "how long to pause where there is something to read")
+	keep := flag.Bool("keep", false, "leave the server running after the story, until Ctrl-C")
 	flag.Parse()
 	klog.SetLogger(logr.Discard()) // what matters of it is an error of ours
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Database: *database, Pace: *pace, Out: os.Stdout})
+	err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Database: *database, Pace: *pace, Keep: *keep, Out: os.Stdout})
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
