@@ -118,9 +118,10 @@ func TestRenewal(t *testing.T) {
 	if err := identity.WriteKubeconfig(path, r.url, now); err != nil {
 		t.Fatal(err)
 	}
-	before := fileOf(t, path)
+	serving := func() string { return fileOf(t, filepath.Join(data, "pki", "serving.crt")) }
+	before, certificate := fileOf(t, path), serving()
 	now = now.Add(300 * 24 * time.Hour)
-	if err := r.renewOnce(); err != nil || fileOf(t, path) != before {
+	if err := r.renewOnce(); err != nil || fileOf(t, path) != before || serving() != certificate {
 		t.Errorf("renewed two months before the end: %v", err)
 	}
 	now = now.Add(40 * 24 * time.Hour)
@@ -135,6 +136,9 @@ func TestRenewal(t *testing.T) {
 	}
 	if err := r.renewOnce(); err != nil || fileOf(t, path) == before {
 		t.Errorf("the kubeconfig was not made up for: %v", err)
+	}
+	if serving() == certificate {
+		t.Error("the serving certificate was not renewed")
 	}
 	again := fileOf(t, path)
 	if err := r.renewOnce(); err != nil || fileOf(t, path) != again {
