@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -227,12 +226,8 @@ func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digest
 	if len(digests) == 0 {
 		return nil
 	}
-	list, err := json.Marshal(digests)
-	if err != nil {
-		return err
-	}
 	var b sqldb.Batch
-	b.Query(found, statement, p.repo.id, string(list))
+	b.Query(found, statement, p.repo.id, sqldb.JSON(digests))
 	return tx.Send(ctx, &b)
 }
 
@@ -313,22 +308,14 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	}
 	b = sqldb.Batch{}
 	if len(has.layers) > 0 {
-		list, err := json.Marshal(has.layers)
-		if err != nil {
-			return err
-		}
-		b.Exec(insertLayers, p.repo.namespace, p.repo.id, id, string(list))
+		b.Exec(insertLayers, p.repo.namespace, p.repo.id, id, sqldb.JSON(has.layers))
 	}
 	if len(has.children) > 0 {
 		ids := make([]int64, 0, len(has.children))
 		for _, child := range has.children {
 			ids = append(ids, child)
 		}
-		list, err := json.Marshal(ids)
-		if err != nil {
-			return err
-		}
-		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, string(list))
+		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, sqldb.JSON(ids))
 	}
 	for _, tag := range p.tags {
 		b.Exec(statement.PutTag, p.repo.namespace, p.repo.id, tag, id, now)

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,10 +40,7 @@ func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[s
 	if len(unknown) == 0 {
 		return ids, nil
 	}
-	list, err := json.Marshal(unknown)
-	if err != nil {
-		return nil, err
-	}
+	list := sqldb.JSON(unknown)
 	found := map[string]int64{}
 	take := func(row sqldb.Row) error {
 		var name string
@@ -53,11 +49,11 @@ func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[s
 		found[name] = id
 		return err
 	}
-	if err := m.read(ctx, string(list), take); err != nil {
+	if err := m.read(ctx, list, take); err != nil {
 		return nil, fmt.Errorf("find media types: %w", err)
 	}
 	if len(found) < len(unknown) {
-		err := w.do(ctx, func(tx *sqldb.Tx) error { return m.insert(ctx, tx, string(list), take) })
+		err := w.do(ctx, func(tx *sqldb.Tx) error { return m.insert(ctx, tx, list, take) })
 		if err != nil {
 			return nil, fmt.Errorf("store media types: %w", err)
 		}
