@@ -1,7 +1,6 @@
 package schema_test
 
 import (
-	"database/sql"
 	"strings"
 	"testing"
 
@@ -12,54 +11,24 @@ import (
 // content is a migrated database with rows.
 type content struct {
 	*testing.T
-	db *sqldb.DB
+	dbtest.SQL
 }
 
 // fill runs statements on a migrated database.
 func fill(t *testing.T, db *sqldb.DB, statements ...string) *content {
 	t.Helper()
-	c := &content{t, db}
+	c := &content{t, dbtest.NewSQL(t, db)}
 	for _, s := range statements {
-		if err := c.try(s); err != nil {
-			t.Fatalf("%v\n%s", err, s)
-		}
+		c.Exec(s)
 	}
 	return c
-}
-
-// try runs a statement in a transaction of its own.
-func (c *content) try(statement string) error {
-	return c.db.Write(c.Context(), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(c.Context(), statement)
-		return err
-	})
-}
-
-func (c *content) exec(statement string) {
-	c.Helper()
-	if err := c.try(statement); err != nil {
-		c.Fatalf("%v\n%s", err, statement)
-	}
 }
 
 // want expects the rows of one text column, in order.
 func (c *content) want(want, statement string) {
 	c.Helper()
-	rows, err := c.db.Reader().QueryContext(c.Context(), statement)
-	if err != nil {
-		c.Fatalf("%v\n%s", err, statement)
-	}
-	defer func() { _ = rows.Close() }()
-	var got []string
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			c.Fatal(err)
-		}
-		got = append(got, text)
-	}
-	if text := strings.Join(got, "; "); text != want || rows.Err() != nil {
-		c.Errorf("got %q, not %q: %v\n%s", text, want, rows.Err(), statement)
+	if text := strings.Join(c.Strings(statement), "; "); text != want {
+		c.Errorf("got %q, not %q\n%s", text, want, statement)
 	}
 }
 
@@ -72,7 +41,7 @@ func TestReferencesOfARemovedObject(t *testing.T) {
 		const list = `SELECT owner_uid || CASE WHEN blocking THEN ' blocks' ELSE '' END || CASE WHEN controller THEN ' controls' ELSE '' END
 			FROM owners WHERE dependent = 2 ORDER BY owner_uid`
 		c.want("gone controls; o blocks", list)
-		c.exec(`DELETE FROM objects WHERE id = 2`)
+		c.Exec(`DELETE FROM objects WHERE id = 2`)
 		c.want("", list)
 	})
 }
@@ -121,14 +90,14 @@ func testContent(t *testing.T, db *sqldb.DB) {
 	c.want("seen; seen", `SELECT event FROM gc_manifest_review_queue`)
 
 	for _, used := range []string{"x", "y", "z"} {
-		if err := c.try(`DELETE FROM blobs WHERE digest = '` + used + `'`); err == nil {
+		if err := c.Try(func(b *sqldb.Batch) { b.Exec(`DELETE FROM blobs WHERE digest = $1`, used) }); err == nil {
 			t.Errorf("%s is used, and was deleted", used)
 		}
 	}
-	c.exec(`DELETE FROM manifests WHERE digest = 'list'`)
-	c.exec(`DELETE FROM manifests`)
+	c.Exec(`DELETE FROM manifests WHERE digest = 'list'`)
+	c.Exec(`DELETE FROM manifests`)
 	c.want("unused seen; x layer_delete; y layer_delete; z manifest_delete", queue)
-	c.exec(`DELETE FROM blobs`)
+	c.Exec(`DELETE FROM blobs`)
 	for _, table := range []string{"small_blobs", "repository_blobs", "layers", "gc_blobs_layers", "gc_blobs_configurations", "tags"} {
 		c.want("0", `SELECT CAST(count(*) AS text) FROM `+table)
 	}
