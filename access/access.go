@@ -87,7 +87,7 @@ func (d *Door) Roles() *rbac.Index { return d.directory.Roles() }
 
 // Authorize says whether the client of the request in ctx may do what the request
 // asks: its user and parsed RequestInfo are in the context. A denial comes with its
-// attributes and reason.
+// attributes. The reason is Kubernetes', for a denial and for an allowance.
 func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, reason string, err error) {
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, rea
 	}
 	decision, reason, err := d.authz.Authorize(ctx, attributes)
 	if decision == authorizer.DecisionAllow {
-		return nil, "", nil
+		return nil, reason, nil
 	}
 	return attributes, reason, err
 }

@@ -25,6 +25,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -36,11 +37,12 @@ type Config struct {
 	Store    *store.Store
 	Kinds    *kind.Registry
 	Access   *access.Door
-	OpenAPI  http.Handler // serves /openapi/
-	Metrics  http.Handler // serves /metrics
-	Extra    http.Handler // serves /exeunt/, which Kubernetes does not have; nil: 404
-	Open     http.Handler // serves OpenPath and authenticates its clients itself; nil: the path is not served
-	Observer Observer     // is called after every request
+	OpenAPI  http.Handler  // serves /openapi/
+	Metrics  http.Handler  // serves /metrics
+	Extra    http.Handler  // serves /exeunt/, which Kubernetes does not have; nil: 404
+	Open     http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
+	Observer Observer      // is called after every request
+	Audit    *auditlog.Log // records requests; nil: none
 	Logger   *slog.Logger
 	Version  string           // version of this program, for /version
 	Ready    func() error     // returns why the server is not ready, or nil
@@ -78,6 +80,7 @@ type API struct {
 	extra   http.Handler
 	open    http.Handler
 	observe Observer
+	audit   *auditlog.Log
 	log     *slog.Logger
 	version string
 	ready   func() error
@@ -108,7 +111,7 @@ func New(c Config) *API {
 	limitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
-		observe: c.Observer, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		observe: c.Observer, audit: c.Audit, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
 		maxCascade: c.MaxCascade, guardWarning: c.GuardWarning,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{

@@ -21,6 +21,7 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || len(s.meta.GetManagedFields()) > 0 {
 		return false
 	}
+	j.r.recordObject(ctx, s.obj)
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
 	err := j.r.recovering(func() error {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/audit"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -32,6 +31,7 @@ func (r *resource) Delete(ctx context.Context, name string, validate rest.Valida
 	if err != nil {
 		return nil, false, err
 	}
+	r.recordDeletion(ctx, result, options)
 	gone := result.Outcome == lifecycle.Remove
 	if gone && !r.v.Kind.ReturnsDeleted {
 		return r.deletedStatus(result.Object), true, nil
@@ -105,12 +105,6 @@ func clientName(ctx context.Context) string {
 	return ""
 }
 
-// requestID returns the Audit-Id of the request, for the archive.
-func requestID(ctx context.Context) string {
-	id, _ := audit.AuditIDFrom(ctx)
-	return string(id)
-}
-
 func (r *resource) deletedStatus(o object.Object) *metav1.Status {
 	gr := r.v.Resource().GroupResource()
 	return &metav1.Status{
@@ -129,6 +123,8 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	}
 	collected := listBuilder{list: r.v.NewList()}
 	cascade := uuid.NewString()
+	var done deletions
+	defer func() { r.recordDeletions(ctx, cascade, done) }()
 	for {
 		listed, err := r.list(ctx, &page)
 		if err != nil {
@@ -138,7 +134,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			if err := ctx.Err(); err != nil {
 				return nil, r.internalError(err)
 			}
-			if err := r.deleteListed(ctx, o, options, cascade); err != nil {
+			if err := r.deleteListed(ctx, o, options, cascade, &done); err != nil {
 				return nil, err
 			}
 			obj, err := r.decode(o)
@@ -156,10 +152,13 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 
 // deleteListed deletes one object of a collection. It ignores an object that is
 // already gone. The preconditions of the options apply to each object.
-func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string) error {
-	_, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
+func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string, done *deletions) error {
+	result, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
 	if apierrors.IsNotFound(err) {
 		return nil
+	}
+	if err == nil {
+		done.add(result, options)
 	}
 	return err
 }

@@ -26,6 +26,7 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 		j.r.fail(w, req, err)
 		return true
 	}
+	j.r.recordDeletion(ctx, result, options)
 	gone := result.Outcome == lifecycle.Remove
 	if gone && !j.r.v.Kind.ReturnsDeleted {
 		status := j.r.deletedStatus(result.Object)

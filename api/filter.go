@@ -12,8 +12,6 @@ import (
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -28,6 +26,7 @@ func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
 	next = a.authorize(next)
 	next = a.impersonate(next)
+	next = a.recorded(next)
 	next = a.authenticate(next)
 	next = a.refuseWebPages(next)
 	next = a.parse(next)
@@ -130,12 +129,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 		}
-		switch info.Verb {
-		case "patch", "delete", "deletecollection":
-			ctx = audit.WithAuditContext(ctx) // the library's patch handler requires it
-			audit.WithAuditID(ctx, types.UID(w.Header().Get("Audit-Id")))
-		}
-		next.ServeHTTP(w, req.WithContext(ctx))
+		next.ServeHTTP(w, req.WithContext(a.withAudit(ctx, info, w.Header().Get("Audit-Id"))))
 	})
 }
 
@@ -164,19 +158,22 @@ func (a *API) refuseWebPages(next http.Handler) http.Handler {
 
 // authenticate identifies the client. Nodes of the mesh authenticate behind OpenPath.
 func (a *API) authenticate(next http.Handler) http.Handler {
+	refuse := a.recordedRefusal(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
+		a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
+	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
 			if impersonates, _ := access.Impersonates(req.Header); impersonates {
 				a.fail(w, req, errImpersonation("a node of the mesh acts as itself"))
 				return
 			}
-			a.open.ServeHTTP(w, req) // this client reaches no other handler
+			a.recorded(a.open).ServeHTTP(w, req) // this client reaches no other handler
 			return
 		}
 		client, known := a.access.Authenticate(req)
 		if !known {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
-			a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
+			refuse.ServeHTTP(w, req)
 			return
 		}
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
@@ -214,6 +211,7 @@ func (a *API) authorize(next http.Handler) http.Handler {
 			return
 		}
 		denied, reason, err := a.access.Authorize(req.Context())
+		a.recordDecision(req.Context(), denied == nil, reason, err)
 		switch {
 		case err != nil:
 			a.log.Error("request could not be authorized", "path", req.URL.Path, "error", err)

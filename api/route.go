@@ -216,10 +216,10 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 
 // serveFast answers plain JSON reads and writes. It returns false, and has written
 // nothing, if the request needs the library: another format, a Table, pretty
-// printing, or options that it cannot read.
+// printing, options that it cannot read, or bodies for the audit log.
 func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.RequestInfo, e *endpoint) bool {
 	req := r.Request
-	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || !wantsJSON(req) {
+	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || !wantsJSON(req) || a.recordsBodies(req.Context(), info) {
 		return false
 	}
 	if req.Method != http.MethodGet {

@@ -20,6 +20,7 @@ func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || s.meta.GetName() != info.Name {
 		return false
 	}
+	j.r.recordObject(ctx, s.obj)
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
 		return j.owners.updated(live, obj, opts.manager, j.r.api.now()), nil
 	}

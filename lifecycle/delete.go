@@ -54,6 +54,7 @@ type Decision struct {
 	Outcome Outcome
 	Meta    metav1.ObjectMeta
 	Body    []byte
+	Policy  metav1.DeletionPropagation // the one that applies; empty: Background
 }
 
 // BeforeDelete decides what a delete request does. It changes none of its
@@ -77,7 +78,7 @@ func BeforeDelete(d Deletion) (Decision, error) {
 	if err := checkPreconditions(d); err != nil {
 		return Decision{}, err
 	}
-	asStored := Decision{Outcome: Unchanged, Meta: d.Meta, Body: d.Body}
+	asStored := Decision{Outcome: Unchanged, Meta: d.Meta, Body: d.Body, Policy: d.Policy()}
 	first := d.Meta.DeletionTimestamp == nil
 	m := d.Meta
 	manner := applyGrace(&m, d)
@@ -114,7 +115,7 @@ func BeforeDelete(d Deletion) (Decision, error) {
 	if err != nil {
 		return Decision{}, fmt.Errorf("mark as deleting: %w", err)
 	}
-	return Decision{Outcome: Mark, Meta: m, Body: body}, nil
+	return Decision{Outcome: Mark, Meta: m, Body: body, Policy: asStored.Policy}, nil
 }
 
 // with is the deletion of an object with these annotations.

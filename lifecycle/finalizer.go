@@ -18,7 +18,7 @@ func finalizersOnDelete(d Deletion) []string {
 	if d.Meta.DeletionTimestamp == nil {
 		added = d.Rules.DeleteFinalizers
 	}
-	wanted := policyFinalizer(policy(d))
+	wanted := policyFinalizer(d.Policy())
 	if _, ok := PropagatedGrace(&d.Meta); ok && wanted == "" {
 		wanted = PropagateGrace
 	}
@@ -39,9 +39,9 @@ func finalizersOnDelete(d Deletion) []string {
 	return out
 }
 
-// policy is the propagation policy: that of the request, else that of a finalizer
+// Policy is the propagation policy: that of the request, else that of a finalizer
 // on the object, else the kind's default.
-func policy(d Deletion) metav1.DeletionPropagation {
+func (d Deletion) Policy() metav1.DeletionPropagation {
 	//nolint:staticcheck // old clients still send orphanDependents
 	if orphan := d.Options.OrphanDependents; orphan != nil {
 		if *orphan {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"time"
+
+	"github.com/exeunt/exeunt/access/auditlog"
 )
 
 // Config configures a server. The zero value of a field is its default.
@@ -96,6 +98,8 @@ type Config struct {
 	// StallTimeout is how long a client may read nothing of its answer before the
 	// server closes the connection. Default 30 seconds.
 	StallTimeout time.Duration
+	// Audit configures the audit log of the API. Default: none.
+	Audit auditlog.Options
 	// Version is the version of this program.
 	Version string
 	// Started is called once, when the server accepts connections. Default: print the

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/api"
@@ -36,6 +37,9 @@ const shutdownGrace = 10 * time.Second
 func Run(ctx context.Context, c Config) error {
 	c = c.withDefaults()
 	if err := checkAddresses(c); err != nil {
+		return err
+	}
+	if err := c.Audit.Check(); err != nil {
 		return err
 	}
 	redirectKlog(ctx, c.Logger)
@@ -73,12 +77,16 @@ func Run(ctx context.Context, c Config) error {
 
 // serve opens and runs everything that needs a running store. It ends when ctx ends
 // or the store fails.
-func serve(ctx, storeCtx context.Context, c Config, p parts) error {
+func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 	f, err := open(ctx, c, p)
 	if err != nil {
 		return err
 	}
 	defer f.images.close()
+	if f.audit, err = auditlog.Open(c.Audit, c.Logger); err != nil {
+		return errors.Join(err, f.listener.Close())
+	}
+	defer func() { err = errors.Join(err, f.audit.Close()) }() // after the last request
 	f.api = f.newAPI(storeCtx)
 	return f.run(ctx, storeCtx)
 }
@@ -96,6 +104,7 @@ type frontend struct {
 	aggregator  *policy.Aggregator
 	door        *access.Door
 	listener    net.Listener
+	audit       *auditlog.Log // nil: none
 	api         *api.API
 }
 
@@ -131,7 +140,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
+		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
 		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {

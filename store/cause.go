@@ -75,11 +75,17 @@ func (c *causes) remember(uid string, of cascade) {
 // Audit-Id of that delete.
 type Origin struct{ Cascade, Requester, RequestID string }
 
-// OriginOf is the origin of the cascade of an object that is being deleted. It is empty
-// if the object does not exist.
+// OriginOf is the origin of the cascade of an object that is being deleted, or that is
+// in the archive. It is empty if there is neither.
 func (s *Store) OriginOf(ctx context.Context, uid types.UID) (o Origin, err error) {
-	if _, err := s.db.Row(ctx, cascadeDeleting, []any{string(uid)}, &o.Cascade, &o.Requester, &o.RequestID); err != nil {
-		return Origin{}, fmt.Errorf("look up cascade of %s: %w", uid, err)
+	for _, statement := range []string{cascadeDeleting, cascadeArchived} {
+		found, err := s.db.Row(ctx, statement, []any{string(uid)}, &o.Cascade, &o.Requester, &o.RequestID)
+		if err != nil {
+			return Origin{}, fmt.Errorf("look up cascade of %s: %w", uid, err)
+		}
+		if found {
+			break
+		}
 	}
 	return o, nil
 }

@@ -36,6 +36,8 @@ type DeleteRequest struct {
 type DeleteResult struct {
 	Object  object.Object
 	Outcome lifecycle.Outcome
+	Policy  metav1.DeletionPropagation // the one that applies; empty: Background
+	Again   bool                       // the object was being deleted already
 }
 
 // Delete calls lifecycle.BeforeDelete inside the write transaction and applies its
@@ -55,6 +57,7 @@ func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, erro
 		if err != nil {
 			return effect{}, err
 		}
+		result.Policy, result.Again = decision.Policy, f.before.deleting
 		result.Outcome = decision.Outcome
 		result.Object = object.Object{Key: r.Key, UID: f.objectUID(), Revision: f.before.revision, Body: decision.Body}
 		return f, nil

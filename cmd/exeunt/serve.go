@@ -98,6 +98,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster in which the broker creates resources (default: this server)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that receives the broker's events, as CloudEvents in JSON")
 	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker creates reach this server (default: the address in its kubeconfig)")
+	addAuditFlags(cmd, &c)
 	addLogLevel(cmd, &level)
 	o.addFlag(cmd)
 	f.Lookup("output").Usage = "`format` of the start message (version, addresses, kubeconfig): json, yaml (default: text); json is one line"
