@@ -61,10 +61,11 @@ var layers = map[string][]string{
 	"broker/provisioning":              {"deletion/v1", "event", "broker", "broker/reconcile", "broker/publish", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"api/openapi":                      {"kind"},
 	"access/rbac":                      {},
-	"access/directory":                 {"access/rbac", "store", "object"},
+	"access/v1":                        {},
+	"access/directory":                 {"access/rbac", "access/v1", "store", "object"},
 	"access/objects":                   {"store", "kind", "lifecycle", "object"},
 	"access/policy":                    {"access/directory", "access/objects", "access/rbac", "object"},
-	"access":                           {"access/*", "object"},
+	"access":                           {"access/*", "kind", "kind/custom", "object"},
 	"access/auditlog":                  {},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},
 	"console":                          {"access", "sqldb"},
@@ -72,7 +73,7 @@ var layers = map[string][]string{
 	"inflight":                         {},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
+	"cmd/exeunt":                       {"access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 

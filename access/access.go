@@ -18,7 +18,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -33,14 +36,27 @@ import (
 type Door struct {
 	directory *directory.Directory
 	requests  authenticator.Request
-	tokens    authenticator.Token // nil: none are accepted
+	tokens    authenticator.Token
 	authz     authorizer.Authorizer
 }
 
+// Config has the settings of a Door. The zero value is certificates and the tokens of
+// Users.
+type Config struct {
+	// Audiences are this server's own: what its tokens are for.
+	Audiences authenticator.Audiences
+	// Tokens are further authenticators.
+	Tokens []authenticator.Token
+}
+
 // NewDoor returns a front door. It does no I/O.
-func NewDoor(d *directory.Directory) *Door {
+func NewDoor(d *directory.Directory, c Config) *Door {
 	door := &Door{directory: d}
-	door.requests = union.NewFailOnError(sessions{}, certificates{}, anonymous{})
+	// The first that knows a token decides; an error of one is reported only if no other
+	// knows it.
+	own := authenticator.WrapAudienceAgnosticToken(c.Audiences, userTokens{d})
+	door.tokens = group.NewTokenGroupAdder(tokenunion.New(append([]authenticator.Token{own}, c.Tokens...)...), []string{user.AllAuthenticated})
+	door.requests = union.NewFailOnError(sessions{}, certificates{d}, bearertoken.New(door.tokens), anonymous{})
 	roles := func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		return d.Roles().Authorize(ctx, a)
 	}
@@ -70,9 +86,6 @@ func (d *Door) Authenticate(req *http.Request) (user.Info, bool) {
 // AuthenticateToken identifies the owner of a bearer token, for the audiences in the
 // context, or for this server.
 func (d *Door) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if d.tokens == nil {
-		return nil, false, nil
-	}
 	return d.tokens.AuthenticateToken(ctx, token)
 }
 

@@ -25,7 +25,7 @@ import (
 )
 
 // door is a front door without roles.
-func door() *Door { return NewDoor(directory.Of(rbac.Objects{})) }
+func door() *Door { return NewDoor(directory.Of(rbac.Objects{}), Config{}) }
 
 // serve listens with the identity, and answers with the client's name and groups.
 func serve(t *testing.T, id *Identity) *httptest.Server {

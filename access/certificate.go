@@ -2,28 +2,30 @@ package access
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
-
-	"crypto/x509"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/exeunt/exeunt/access/directory"
 )
 
 // certificates authenticates by the client certificate. The TLS handshake verified it
 // against our authority, once for the connection (Identity.TLSConfig); the library's
 // authenticator would verify the chain with every request. The expiry is checked with
 // every request, because a connection may stay open for longer.
-type certificates struct{}
+type certificates struct{ directory *directory.Directory }
 
 var errExpired = errors.New("the client certificate has expired")
 
-func (certificates) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+func (c certificates) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
 		return nil, false, nil
 	}
@@ -34,15 +36,39 @@ func (certificates) AuthenticateRequest(req *http.Request) (*authenticator.Respo
 	known, _ := req.Context().Value(connectionKey{}).(*connection)
 	if known != nil {
 		if response := known.response.Load(); response != nil {
-			return response, true, nil
+			return c.current(response)
 		}
 	}
 	response, ok, err := identify(chain)
-	if known != nil && ok && err == nil {
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if known != nil {
 		known.response.Store(response)
 	}
-	return response, ok, err
+	return c.current(response)
 }
+
+// current checks a certificate that was issued to a User: it carries the User's uid, is
+// valid while that User exists, and has the groups that the User has now. Other
+// certificates have no uid, or one that is not ours.
+func (c certificates) current(response *authenticator.Response) (*authenticator.Response, bool, error) {
+	uid, ours := strings.CutPrefix(response.User.GetUID(), UserUIDPrefix)
+	if !ours {
+		return response, true, nil
+	}
+	found := c.directory.User(response.User.GetName())
+	if found == nil || string(found.UID) != uid {
+		return nil, false, errRevoked
+	}
+	groups := append(append([]string{}, found.Spec.Groups...), user.AllAuthenticated)
+	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Name, UID: uid, Groups: groups, Extra: response.User.GetExtra()}}, true, nil
+}
+
+// UserUIDPrefix begins the uid in the certificate of a User.
+const UserUIDPrefix = "access.exeunt.dev/"
+
+var errRevoked = errors.New("the certificate's user was removed")
 
 // identify reads name, groups and uid from a certificate's subject.
 func identify(chain []*x509.Certificate) (*authenticator.Response, bool, error) {

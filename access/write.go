@@ -35,11 +35,15 @@ type Write struct {
 //   - setting blockOwnerDeletion needs update on the owner's finalizers, because it may
 //     keep the owner alive;
 //   - changing finalizers needs update on the object's own finalizers;
+//   - a User's tokens are only for clients that may impersonate the user and its groups;
 //   - confirming a guarded cascade needs confirm-cascade on the object.
 //
 // A create may set ownerReferences and finalizers: the object is the client's own.
 func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 	if err := d.CheckGrant(ctx, w.Client, w.Object, w.Old); err != nil {
+		return err
+	}
+	if err := d.checkUser(ctx, w); err != nil {
 		return err
 	}
 	var owners []metav1.OwnerReference

@@ -25,6 +25,6 @@ func (f *frontend) openAccess(ctx context.Context) error {
 		return err
 	}
 	f.aggregator = &policy.Aggregator{Directory: f.directory, Writer: writer, Logger: log}
-	f.door = access.NewDoor(f.directory)
+	f.door = access.NewDoor(f.directory, access.Config{})
 	return nil
 }

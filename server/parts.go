@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/deletion/archive"
 	"github.com/exeunt/exeunt/deletion/finalizer"
@@ -67,6 +68,11 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	kinds.Put(p.previews.Kind(), reports.Kind())
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())
+	people, err := access.UserKind()
+	if err != nil {
+		return p, err
+	}
+	kinds.Put(people)
 	return p, nil
 }
 

@@ -35,7 +35,7 @@ func Door(grants ...string) *access.Door {
 		key := types.NamespacedName{Namespace: fields[2], Name: grant}
 		o.RoleBindings[key] = &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, RoleRef: ref, Subjects: subjects}
 	}
-	return access.NewDoor(directory.Of(o))
+	return access.NewDoor(directory.Of(o), access.Config{})
 }
 
 // Objects are the default roles and bindings.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/access/rbac"
+	v1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -35,10 +36,23 @@ type Directory struct {
 	kinds []*followed // constant after New
 
 	mu      sync.Mutex
-	objects rbac.Objects  // guarded by mu; the index holds copies of the maps
-	changed chan struct{} // guarded by mu; closed when the index changes
+	people  map[string]*v1.User // guarded by mu
+	objects rbac.Objects        // guarded by mu; the index holds copies of the maps
+	changed chan struct{}       // guarded by mu; closed when the index changes
 
 	index atomic.Pointer[rbac.Index]
+	users atomic.Pointer[users]
+}
+
+// users finds Users by credential. It is immutable.
+type users struct {
+	byName  map[string]*v1.User
+	byToken map[string]userToken // by hash
+}
+
+type userToken struct {
+	user    *v1.User
+	expires time.Time // zero: never
 }
 
 // followed is one kind of objects that the directory holds.
@@ -65,7 +79,11 @@ func New(st *store.Store, log *slog.Logger) *Directory {
 		f.storage, f.changed = storage, d.rebuild
 		d.kinds = append(d.kinds, f)
 	}
+	people := follow(&d.people, v1.GroupVersion.WithKind("User"), unscoped)
+	people.storage, people.changed = "users.access.exeunt.dev", d.rebuildUsers
+	d.kinds = append(d.kinds, people)
 	d.rebuild()
+	d.rebuildUsers()
 	return d
 }
 
@@ -73,6 +91,7 @@ func New(st *store.Store, log *slog.Logger) *Directory {
 func Of(o rbac.Objects) *Directory {
 	d := &Directory{objects: o, changed: make(chan struct{})}
 	d.rebuild()
+	d.rebuildUsers()
 	return d
 }
 
@@ -108,6 +127,35 @@ func follow[K comparable, T any, P typed[T]](to *map[K]P, gvk schema.GroupVersio
 
 // Roles returns the current roles and bindings.
 func (d *Directory) Roles() *rbac.Index { return d.index.Load() }
+
+// UserByToken returns the User with a token of this hash, and when the token ends (zero:
+// never). Nil: there is none.
+func (d *Directory) UserByToken(hash string) (*v1.User, time.Time) {
+	t := d.users.Load().byToken[hash]
+	return t.user, t.expires
+}
+
+// User returns the User of this name, or nil.
+func (d *Directory) User(name string) *v1.User { return d.users.Load().byName[name] }
+
+// rebuildUsers indexes the users. The caller holds d.mu, or is New. A hash that two users
+// have identifies neither: one of them has copied it.
+func (d *Directory) rebuildUsers() {
+	next := &users{byName: maps.Clone(d.people), byToken: map[string]userToken{}}
+	for _, u := range d.people {
+		for _, t := range u.Spec.Tokens {
+			found := userToken{user: u}
+			if t.Expires != nil {
+				found.expires = t.Expires.Time
+			}
+			if other, taken := next.byToken[t.SHA256]; taken && other.user != u {
+				found.user = nil
+			}
+			next.byToken[t.SHA256] = found
+		}
+	}
+	d.users.Store(next)
+}
 
 // Changed returns the current roles and a channel that is closed when they change.
 func (d *Directory) Changed() (*rbac.Index, <-chan struct{}) {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	v1 "github.com/exeunt/exeunt/access/v1"
+)
+
+const usersPath = "/apis/access.exeunt.dev/v1/users"
+
+func newUser() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Add, list and remove users",
+		Long: `Add, list and remove users.
+
+A user authenticates with a token, which is in the kubeconfig that "user add" prints,
+and nowhere else: the server stores a hash. A new user may do nothing but ask who it
+is; bind it, or one of its groups, to a role:
+
+  kubectl create rolebinding jane-edits --clusterrole=edit --user=jane --namespace shop`,
+	}
+	cmd.AddCommand(newUserAdd(), newUserList(), newUserRemove())
+	return cmd
+}
+
+func newUserAdd() *cobra.Command {
+	var t target
+	var groups []string
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use: "add NAME", Short: "Add a user, and print its kubeconfig", Args: exactly(1, "NAME of the user"),
+		Example: `  exeunt user add jane --group developers >jane.kubeconfig
+  exeunt user add ci --ttl 720h >ci.kubeconfig`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config, err := t.restConfig()
+			if err != nil {
+				return err
+			}
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			secret := v1.NewToken()
+			user := v1.User{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Spec: v1.UserSpec{Groups: groups, Tokens: []v1.Token{{Name: "first", SHA256: v1.Hash(secret)}}}}
+			user.APIVersion, user.Kind = v1.GroupVersion.String(), "User"
+			if ttl > 0 {
+				ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
+				user.Spec.Tokens[0].Expires = &ends
+			}
+			body, err := json.Marshal(user)
+			if err != nil {
+				return err
+			}
+			if err := answer(server.Verb(http.MethodPost).AbsPath(usersPath).SetHeader("Content-Type", "application/json").Body(body).Do(cmd.Context()), &user); err != nil {
+				return err
+			}
+			return writeUserConfig(cmd.OutOrStdout(), config, args[0], secret)
+		},
+	}
+	t.addServerFlags(cmd)
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "`GROUP` of the user, repeatable")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token is valid; 0: until the user is removed")
+	return cmd
+}
+
+// writeUserConfig writes a kubeconfig for the same server with the user's token.
+func writeUserConfig(out io.Writer, server *rest.Config, name, token string) error {
+	ca := server.CAData
+	if len(ca) == 0 && server.CAFile != "" {
+		ca, _ = os.ReadFile(server.CAFile) // it was just used to connect
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["exeunt"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: ca, TLSServerName: server.ServerName}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["exeunt"] = &clientcmdapi.Context{Cluster: "exeunt", AuthInfo: name}
+	config.CurrentContext = "exeunt"
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+func newUserList() *cobra.Command {
+	var t target
+	var o output
+	cmd := &cobra.Command{
+		Use: "list", Short: "List users, with their groups and tokens", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			var list v1.UserList
+			if err := answer(server.Verb(http.MethodGet).AbsPath(usersPath).Do(cmd.Context()), &list); err != nil {
+				return err
+			}
+			d := document{value: list, text: func(w io.Writer) error { return printUsers(w, list, time.Now()) }}
+			for _, u := range list.Items {
+				d.names = append(d.names, u.Name)
+			}
+			return o.print(cmd.OutOrStdout(), d)
+		},
+	}
+	t.addServerFlags(cmd)
+	o.addFlag(cmd, "name")
+	return cmd
+}
+
+func printUsers(out io.Writer, list v1.UserList, now time.Time) error {
+	if len(list.Items) == 0 {
+		_, err := fmt.Fprintln(out, "no users; add one with: exeunt user add NAME")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "NAME\tGROUPS\tTOKENS\tADDED")
+	for _, u := range list.Items {
+		var tokens []string
+		for _, t := range u.Spec.Tokens {
+			text := t.Name
+			switch {
+			case t.Expires != nil && t.Expires.Time.Before(now):
+				text += " (ended)"
+			case t.Expires != nil:
+				text += " (until " + t.Expires.Local().Format(time.DateOnly) + ")"
+			}
+			tokens = append(tokens, text)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Name, dash(strings.Join(u.Spec.Groups, ",")), dash(strings.Join(tokens, ", ")), u.CreationTimestamp.Local().Format(time.DateOnly))
+	}
+	return w.Flush()
+}
+
+func newUserRemove() *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "remove NAME", Short: "Remove a user: its tokens and certificates end at once", Args: exactly(1, `NAME, as "exeunt user list" shows it`),
+		Long: `Remove a user. Its tokens, and the certificates that were issued to it, end within a
+second on every replica. Bindings that name the user stay: a new user of the same name
+would have their rights.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := t.connect()
+			if err != nil {
+				return err
+			}
+			if err := answer(server.Verb(http.MethodDelete).AbsPath(usersPath, args[0]).Do(cmd.Context()), &map[string]any{}); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "user %s is removed\n", args[0])
+			return err
+		},
+	}
+	t.addServerFlags(cmd)
+	return cmd
+}
