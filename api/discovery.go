@@ -199,6 +199,9 @@ func subresourcesOf(v *kind.Version) []subresourceInfo {
 	if v.Status != nil {
 		parts = append(parts, subresourceInfo{"status", v.GVK, subresourceVerbs})
 	}
+	if isServiceAccount(v) {
+		parts = append(parts, subresourceInfo{"token", tokenKind, metav1.Verbs{"create"}})
+	}
 	return parts
 }
 

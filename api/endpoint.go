@@ -130,6 +130,11 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 			return nil, err
 		}
 	}
+	if isServiceAccount(v) {
+		if err := a.addToken(e, v); err != nil {
+			return nil, err
+		}
+	}
 	if v.Kind.IsNamespace() {
 		if err := a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil); err != nil {
 			return nil, err

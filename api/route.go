@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
@@ -46,6 +47,8 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		a.metrics.ServeHTTP(w, req)
 	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
 		a.extra.ServeHTTP(w, req)
+	case path == serviceaccount.DiscoveryPath, path == serviceaccount.JWKSPath:
+		a.serveIssuer(w, req)
 	case path == "/version":
 		a.serveVersion(w, req)
 	case strings.HasPrefix(path, "/debug/pprof"):
@@ -85,7 +88,7 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 
 func (a *API) servePaths(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{
-		"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+		serviceaccount.DiscoveryPath, "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", serviceaccount.JWKSPath, "/readyz", "/version",
 	}})
 }
 

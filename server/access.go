@@ -2,19 +2,24 @@ package server
 
 import (
 	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/policy"
+	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/object"
 )
 
 // openAccess creates the default roles and reads all roles and bindings, so that the
 // first request meets the same rules as every later one.
-func (f *frontend) openAccess(ctx context.Context) error {
+func (f *frontend) openAccess(ctx context.Context) (err error) {
 	log := f.config.Logger
 	f.directory = directory.New(f.store, log)
-	writer := objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:access"}
+	writer := f.writer()
 	if err := f.directory.Load(ctx); err != nil {
 		return err
 	}
@@ -25,6 +30,28 @@ func (f *frontend) openAccess(ctx context.Context) error {
 		return err
 	}
 	f.aggregator = &policy.Aggregator{Directory: f.directory, Writer: writer, Logger: log}
-	f.door = access.NewDoor(f.directory, access.Config{})
+	if f.tokenKeys, err = serviceaccount.OpenKeys(ctx, writer, log, time.Now); err != nil {
+		return err
+	}
+	f.door = access.NewDoor(f.directory, access.Config{ServiceAccounts: &serviceaccount.Authority{
+		Keys: f.tokenKeys, Issuer: f.config.ServiceAccountIssuer, Account: f.directory.Account, Now: time.Now,
+		UID: func(ctx context.Context, key object.Key) (types.UID, error) {
+			o, err := f.store.Get(ctx, key)
+			if object.Is(err, object.NotFound) {
+				return "", nil
+			}
+			return o.UID, err
+		},
+	}})
 	return nil
+}
+
+// writer writes objects of the access package.
+func (f *frontend) writer() objects.Writer {
+	return objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:access"}
+}
+
+// defaults keeps what every namespace has.
+func (f *frontend) defaults() *serviceaccount.Defaults {
+	return &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Logger: f.config.Logger}
 }

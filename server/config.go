@@ -17,6 +17,9 @@ type Config struct {
 	// Listen is the API's address, HOST:PORT; port 0 picks one. Default
 	// 127.0.0.1:6443.
 	Listen string
+	// ServiceAccountIssuer is the issuer of service account tokens, and their default
+	// audience: the same on all replicas. Default https://kubernetes.default.svc.
+	ServiceAccountIssuer string
 	// TLSNames are additional host names and addresses for the serving certificate,
 	// which always has localhost and the machine's own name.
 	TLSNames []string
@@ -110,6 +113,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	if c.ServiceAccountIssuer == "" {
+		c.ServiceAccountIssuer = "https://kubernetes.default.svc"
+	}
 	if c.Data == "" {
 		c.Data = "data"
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/access/policy"
+	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind/definition"
@@ -102,6 +103,7 @@ type frontend struct {
 	identity    *access.Identity
 	directory   *directory.Directory
 	aggregator  *policy.Aggregator
+	tokenKeys   *serviceaccount.Keys
 	door        *access.Door
 	listener    net.Listener
 	audit       *auditlog.Log // nil: none
@@ -186,6 +188,8 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.directory.Run,
 		f.aggregator.Run,
 		f.sessions.Run,
+		f.tokenKeys.Run,
+		f.defaults().Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },

@@ -42,6 +42,8 @@ type Directory struct {
 
 	index atomic.Pointer[rbac.Index]
 	users atomic.Pointer[users]
+
+	accounts sync.Map // types.NamespacedName of a ServiceAccount to its types.UID
 }
 
 // users finds Users by credential. It is immutable.
@@ -81,7 +83,7 @@ func New(st *store.Store, log *slog.Logger) *Directory {
 	}
 	people := follow(&d.people, v1.GroupVersion.WithKind("User"), unscoped)
 	people.storage, people.changed = "users.access.exeunt.dev", d.rebuildUsers
-	d.kinds = append(d.kinds, people)
+	d.kinds = append(d.kinds, people, d.followAccounts())
 	d.rebuild()
 	d.rebuildUsers()
 	return d
@@ -127,6 +129,27 @@ func follow[K comparable, T any, P typed[T]](to *map[K]P, gvk schema.GroupVersio
 
 // Roles returns the current roles and bindings.
 func (d *Directory) Roles() *rbac.Index { return d.index.Load() }
+
+// followAccounts keeps the uids of ServiceAccounts.
+func (d *Directory) followAccounts() *followed {
+	return &followed{
+		storage: "serviceaccounts",
+		put: func(o object.Object) error {
+			d.accounts.Store(named(o.Key), o.UID)
+			return nil
+		},
+		remove:  func(k object.Key) { d.accounts.Delete(named(k)) },
+		clear:   d.accounts.Clear,
+		changed: func() {},
+	}
+}
+
+// Account returns the uid of a ServiceAccount, or "".
+func (d *Directory) Account(namespace, name string) types.UID {
+	uid, _ := d.accounts.Load(types.NamespacedName{Namespace: namespace, Name: name})
+	found, _ := uid.(types.UID)
+	return found
+}
 
 // UserByToken returns the User with a token of this hash, and when the token ends (zero:
 // never). Nil: there is none.

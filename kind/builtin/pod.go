@@ -37,6 +37,8 @@ func podDef() def[corev1.Pod, *corev1.Pod] {
 }
 
 func preparePod(pod *corev1.Pod) {
+	fill(&pod.Spec.ServiceAccountName, "default") // every namespace has it
+	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&pod.Spec)}
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{

@@ -1,0 +1,228 @@
+package serviceaccount
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	// secretNamespace and secretName name the Secret with the signing keys. All replicas
+	// read it, and it is sealed in the database as every Secret. Deleting it revokes all
+	// tokens: the next one is signed by a new key.
+	secretNamespace, secretName = metav1.NamespaceSystem, "exeunt-service-account-keys"
+
+	// rotateEvery is the age at which a key is followed by a new one. The old one
+	// verifies until the last token that it may have signed has expired.
+	rotateEvery = 30 * 24 * time.Hour
+	keepFor     = rotateEvery + MaxLife + 24*time.Hour
+	// settle is how old a key must be before it signs, if there is an older one: by then
+	// every replica knows it.
+	settle = time.Minute
+)
+
+var secrets = corev1.SchemeGroupVersion.WithResource("secrets")
+
+// Keys are the keys that sign tokens.
+type Keys struct {
+	writer objects.Writer
+	log    *slog.Logger
+	now    func() time.Time
+	set    atomic.Pointer[[]key] // the newest last
+}
+
+type key struct {
+	id      string
+	made    time.Time
+	private *ecdsa.PrivateKey
+}
+
+// OpenKeys reads the keys, and makes the first one.
+func OpenKeys(ctx context.Context, w objects.Writer, log *slog.Logger, now func() time.Time) (*Keys, error) {
+	k := &Keys{writer: w, log: log, now: now}
+	return k, k.refresh(ctx)
+}
+
+// refresh reads the Secret, and adds a key if the newest is old. Replicas that do it at
+// once: one write wins, the others read what it wrote.
+func (k *Keys) refresh(ctx context.Context) error {
+	for {
+		err := k.refreshOnce(ctx)
+		if object.Is(err, object.Conflict) || object.Is(err, object.AlreadyExists) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("keys of service account tokens: %w", err)
+		}
+		return nil
+	}
+}
+
+func (k *Keys) refreshOnce(ctx context.Context) error {
+	stored, err := k.writer.Get(ctx, secrets, secretNamespace, secretName)
+	missing := object.Is(err, object.NotFound)
+	if err != nil && !missing {
+		return err
+	}
+	data := map[string][]byte{}
+	old, _ := stored.(*corev1.Secret)
+	if old != nil {
+		data = old.Data
+	}
+	keys, err := parseKeys(data)
+	if err != nil {
+		return err
+	}
+	if n := len(keys); n > 0 && k.now().Sub(keys[n-1].made) < rotateEvery {
+		k.set.Store(&keys)
+		return nil
+	}
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secretNamespace, Name: secretName}}
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	next.Data = map[string][]byte{}
+	for name, value := range data {
+		if made, _ := madeAt(name); k.now().Sub(made) < keepFor {
+			next.Data[name] = value
+		}
+	}
+	if next.Data[strconv.FormatInt(k.now().Unix(), 10)], err = newKey(); err != nil {
+		return err
+	}
+	if missing {
+		err = k.writer.Create(ctx, secrets, next)
+	} else {
+		err = k.writer.Update(ctx, secrets, next, old)
+	}
+	if err != nil {
+		return err
+	}
+	if keys, err = parseKeys(next.Data); err == nil {
+		k.set.Store(&keys)
+		k.log.Info("made a key that signs service account tokens", "keys", len(keys))
+	}
+	return err
+}
+
+// Run follows the Secret and rotates until the context ends.
+func (k *Keys) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		from := k.writer.Store.Revision()
+		err := k.refresh(ctx)
+		if err == nil {
+			err = k.await(ctx, from)
+		}
+		if err != nil && ctx.Err() == nil && !object.Is(err, object.Expired) {
+			k.log.Warn("keys of service account tokens could not be read; the next try is in a second", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	return nil
+}
+
+// await returns after a change of the Secret, or after an hour.
+func (k *Keys) await(ctx context.Context, from int64) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Hour, errRotate)
+	defer cancel()
+	w, err := k.writer.Store.Watch(ctx, store.WatchRequest{Kind: object.Secrets, Namespace: secretNamespace, Name: secretName, From: from})
+	for err == nil {
+		var events []*store.Event
+		if events, _, err = w.Next(ctx); len(events) > 0 {
+			return nil
+		}
+	}
+	if context.Cause(ctx) == errRotate {
+		return nil
+	}
+	return err
+}
+
+var errRotate = fmt.Errorf("time to look at the age of the keys")
+
+// signing returns the key that signs: the newest that every replica knows.
+func (k *Keys) signing() key {
+	all := *k.set.Load()
+	for i := len(all) - 1; i > 0; i-- {
+		if k.now().Sub(all[i].made) >= settle {
+			return all[i]
+		}
+	}
+	return all[0]
+}
+
+// find returns the key with this id.
+func (k *Keys) find(id string) (key, bool) {
+	all := *k.set.Load()
+	i := slices.IndexFunc(all, func(c key) bool { return c.id == id })
+	if i < 0 {
+		return key{}, false
+	}
+	return all[i], true
+}
+
+func newKey() ([]byte, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// madeAt reads the name of a key: the Unix time at which it was made.
+func madeAt(name string) (time.Time, error) {
+	seconds, err := strconv.ParseInt(name, 10, 64)
+	return time.Unix(seconds, 0), err
+}
+
+func parseKeys(data map[string][]byte) (keys []key, err error) {
+	for name, value := range data {
+		k := key{}
+		if k.made, err = madeAt(name); err != nil {
+			return nil, fmt.Errorf("Secret %s: %q is not a time", secretName, name)
+		}
+		block, _ := pem.Decode(value)
+		if block == nil {
+			return nil, fmt.Errorf("Secret %s: %s is not PEM", secretName, name)
+		}
+		parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+		private, ok := parsed.(*ecdsa.PrivateKey)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("Secret %s: %s is not an ECDSA key", secretName, name)
+		}
+		public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(public)
+		k.id, k.private = base64.RawURLEncoding.EncodeToString(sum[:]), private
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b key) int { return a.made.Compare(b.made) })
+	return keys, nil
+}

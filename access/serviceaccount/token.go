@@ -1,0 +1,220 @@
+// Package serviceaccount issues and verifies the tokens of ServiceAccounts: JWTs as
+// Kubernetes has them, signed by keys that all replicas share (keys.go). It does not
+// decide what their holders may do.
+//
+// A token is for its audiences, ends at its expiry, and dies with the ServiceAccount and
+// with the Pod, Secret or Node that it is bound to: their uids are compared at every use,
+// from memory or at most a second old.
+package serviceaccount
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	apiserver "k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"github.com/exeunt/exeunt/object"
+)
+
+const (
+	// MinLife, DefaultLife and MaxLife bound the life of a token. A request for more
+	// than MaxLife gets MaxLife.
+	MinLife     = 10 * time.Minute
+	DefaultLife = time.Hour
+	MaxLife     = 30 * 24 * time.Hour
+)
+
+// Authority issues and verifies tokens. It is safe for concurrent use.
+type Authority struct {
+	Keys   *Keys
+	Issuer string
+	// Account returns the uid of a ServiceAccount, or "", from memory.
+	Account func(namespace, name string) types.UID
+	// UID returns the uid of an object, or "".
+	UID func(ctx context.Context, key object.Key) (types.UID, error)
+	Now func() time.Time
+}
+
+// Bound is the object that a token dies with.
+type Bound struct {
+	Kind string // "Pod", "Secret" or "Node"
+	Name string
+	UID  types.UID
+}
+
+// private are the claims that Kubernetes adds.
+type private struct {
+	Kubernetes claims `json:"kubernetes.io"`
+}
+
+type claims struct {
+	Namespace      string `json:"namespace,omitempty"`
+	ServiceAccount ref    `json:"serviceaccount"`
+	Pod            *ref   `json:"pod,omitempty"`
+	Secret         *ref   `json:"secret,omitempty"`
+	Node           *ref   `json:"node,omitempty"`
+}
+
+type ref struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+}
+
+// Issue signs a token for a ServiceAccount.
+func (a *Authority) Issue(namespace string, account Bound, audiences []string, life time.Duration, bound *Bound) (token string, expires time.Time, err error) {
+	k := a.Keys.signing()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}}, nil)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("sign a token: %w", err)
+	}
+	now := a.Now().Truncate(time.Second)
+	expires = now.Add(min(life, MaxLife))
+	public := jwt.Claims{
+		Issuer: a.Issuer, Subject: apiserver.MakeUsername(namespace, account.Name), Audience: audiences, ID: uuid.NewString(),
+		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(expires),
+	}
+	own := private{Kubernetes: claims{Namespace: namespace, ServiceAccount: ref{account.Name, account.UID}}}
+	if bound != nil {
+		to := &ref{bound.Name, bound.UID}
+		switch bound.Kind {
+		case "Pod":
+			own.Kubernetes.Pod = to
+		case "Secret":
+			own.Kubernetes.Secret = to
+		case "Node":
+			own.Kubernetes.Node = to
+		}
+	}
+	token, err = jwt.Signed(signer).Claims(public).Claims(own).CompactSerialize()
+	return token, expires, err
+}
+
+// The errors of a token that this authority signed. They tell the client nothing that it
+// does not have.
+var (
+	errExpired  = errors.New("the token has expired")
+	errAudience = errors.New("the token is for another audience")
+	errRevoked  = errors.New("the token's ServiceAccount, or the object that it is bound to, is gone")
+)
+
+// AuthenticateToken verifies a token. Tokens of other issuers and keys are not known.
+func (a *Authority) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	parsed, err := jwt.ParseSigned(token)
+	if err != nil || len(parsed.Headers) != 1 || parsed.Headers[0].Algorithm != string(jose.ES256) {
+		return nil, false, nil
+	}
+	k, ok := a.Keys.find(parsed.Headers[0].KeyID)
+	if !ok {
+		return nil, false, nil
+	}
+	var public jwt.Claims
+	var own private
+	if err := parsed.Claims(&k.private.PublicKey, &public, &own); err != nil || public.Issuer != a.Issuer {
+		return nil, false, nil
+	}
+	if now := a.Now(); public.Expiry == nil || now.After(public.Expiry.Time()) || public.NotBefore != nil && now.Before(public.NotBefore.Time().Add(-10*time.Second)) {
+		return nil, false, errExpired
+	}
+	wanted, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		wanted = authenticator.Audiences{a.Issuer}
+	}
+	common := wanted.Intersect(authenticator.Audiences(public.Audience))
+	if len(common) == 0 {
+		return nil, false, errAudience
+	}
+	if err := a.alive(ctx, own.Kubernetes); err != nil {
+		return nil, false, err
+	}
+	c := own.Kubernetes
+	info := apiserver.ServiceAccountInfo{
+		Namespace: c.Namespace, Name: c.ServiceAccount.Name, UID: string(c.ServiceAccount.UID), CredentialID: "JTI=" + public.ID,
+	}
+	if c.Pod != nil {
+		info.PodName, info.PodUID = c.Pod.Name, string(c.Pod.UID)
+	}
+	if c.Node != nil {
+		info.NodeName, info.NodeUID = c.Node.Name, string(c.Node.UID)
+	}
+	return &authenticator.Response{User: info.UserInfo(), Audiences: common}, true, nil
+}
+
+// alive checks that the token's objects exist, with the same uids.
+func (a *Authority) alive(ctx context.Context, c claims) error {
+	if c.ServiceAccount.UID == "" || a.Account(c.Namespace, c.ServiceAccount.Name) != c.ServiceAccount.UID {
+		return errRevoked
+	}
+	for _, b := range []struct {
+		to  *ref
+		key object.Key
+	}{
+		{c.Pod, object.Key{Kind: object.Pods, Namespace: c.Namespace}},
+		{c.Secret, object.Key{Kind: object.Secrets, Namespace: c.Namespace}},
+		{c.Node, object.Key{Kind: "nodes"}},
+	} {
+		if b.to == nil {
+			continue
+		}
+		b.key.Name = b.to.Name
+		uid, err := a.UID(ctx, b.key)
+		if err != nil {
+			return err
+		}
+		if uid == "" || uid != b.to.UID {
+			return errRevoked
+		}
+	}
+	return nil
+}
+
+// JWKS returns the public keys.
+func (a *Authority) JWKS() jose.JSONWebKeySet {
+	var set jose.JSONWebKeySet
+	for _, k := range *a.Keys.set.Load() {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: &k.private.PublicKey, KeyID: k.id, Algorithm: string(jose.ES256), Use: "sig"})
+	}
+	return set
+}
+
+// The paths of the OpenID discovery.
+const (
+	DiscoveryPath = "/.well-known/openid-configuration"
+	JWKSPath      = "/openid/v1/jwks"
+)
+
+// ServeHTTP serves the discovery document and the keys, for other servers that verify
+// tokens of this one.
+func (a *Authority) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var answer any
+	switch {
+	case !slices.Contains([]string{http.MethodGet, http.MethodHead}, req.Method):
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
+		return
+	case req.URL.Path == JWKSPath:
+		w.Header().Set("Content-Type", "application/jwk-set+json")
+		answer = a.JWKS()
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		answer = map[string]any{
+			"issuer": a.Issuer, "jwks_uri": "https://" + req.Host + JWKSPath,
+			"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"},
+			"id_token_signing_alg_values_supported": []string{string(jose.ES256)},
+		}
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, "encode keys", http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(data)
+}
