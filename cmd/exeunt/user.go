@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	v1 "github.com/exeunt/exeunt/access/v1"
 )
@@ -39,6 +40,7 @@ is; bind it, or one of its groups, to a role:
 
 func newUserAdd() *cobra.Command {
 	var t target
+	var o output
 	var groups []string
 	var ttl time.Duration
 	cmd := &cobra.Command{
@@ -46,6 +48,9 @@ func newUserAdd() *cobra.Command {
 		Example: `  exeunt user add jane --group developers >jane.kubeconfig
   exeunt user add ci --ttl 720h >ci.kubeconfig`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			config, err := t.restConfig()
 			if err != nil {
 				return err
@@ -68,17 +73,18 @@ func newUserAdd() *cobra.Command {
 			if err := answer(server.Verb(http.MethodPost).AbsPath(usersPath).SetHeader("Content-Type", "application/json").Body(body).Do(cmd.Context()), &user); err != nil {
 				return err
 			}
-			return writeUserConfig(cmd.OutOrStdout(), config, args[0], secret)
+			return printUserConfig(cmd.OutOrStdout(), &o, config, args[0], secret)
 		},
 	}
 	t.addServerFlags(cmd)
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "`GROUP` of the user, repeatable")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token is valid; 0: until the user is removed")
+	o.addFlag(cmd)
 	return cmd
 }
 
-// writeUserConfig writes a kubeconfig for the same server with the user's token.
-func writeUserConfig(out io.Writer, server *rest.Config, name, token string) error {
+// printUserConfig prints a kubeconfig for the same server with the user's token.
+func printUserConfig(out io.Writer, o *output, server *rest.Config, name, token string) error {
 	ca := server.CAData
 	if len(ca) == 0 && server.CAFile != "" {
 		ca, _ = os.ReadFile(server.CAFile) // it was just used to connect
@@ -92,8 +98,14 @@ func writeUserConfig(out io.Writer, server *rest.Config, name, token string) err
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(data)
-	return err
+	var value map[string]any
+	if err := yaml.Unmarshal(data, &value); err != nil {
+		return err
+	}
+	return o.print(out, document{value: value, text: func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}})
 }
 
 func newUserList() *cobra.Command {
@@ -151,23 +163,31 @@ func printUsers(out io.Writer, list v1.UserList, now time.Time) error {
 
 func newUserRemove() *cobra.Command {
 	var t target
+	var o output
 	cmd := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a user: its tokens and certificates end at once", Args: exactly(1, `NAME, as "exeunt user list" shows it`),
 		Long: `Remove a user. Its tokens, and the certificates that were issued to it, end within a
 second on every replica. Bindings that name the user stay: a new user of the same name
 would have their rights.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			server, err := t.connect()
 			if err != nil {
 				return err
 			}
-			if err := answer(server.Verb(http.MethodDelete).AbsPath(usersPath, args[0]).Do(cmd.Context()), &map[string]any{}); err != nil {
+			removed := map[string]any{}
+			if err := answer(server.Verb(http.MethodDelete).AbsPath(usersPath, args[0]).Do(cmd.Context()), &removed); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "user %s is removed\n", args[0])
-			return err
+			return o.print(cmd.OutOrStdout(), document{value: removed, names: []string{args[0]}, text: func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "user %s is removed\n", args[0])
+				return err
+			}})
 		},
 	}
 	t.addServerFlags(cmd)
+	o.addFlag(cmd, "name")
 	return cmd
 }
