@@ -74,7 +74,7 @@ var layers = map[string][]string{
 	"inflight":                         {},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
+	"cmd/exeunt":                       {"access", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 

@@ -30,10 +30,14 @@ func (id *Identity) RenewKubeconfig(path, server string, now time.Time) (renewed
 	return true, id.writeKubeconfig(path, server, admin)
 }
 
-// AdminFiles returns the paths of the administrator's certificate and key. The files
-// are replaced before the certificate expires.
-func (id *Identity) AdminFiles() (cert, key string) {
-	return filepath.Join(id.dir, "admin.crt"), filepath.Join(id.dir, "admin.key")
+// BrokerFiles returns the paths of the certificate and key with which the broker acts in
+// its own name, and issues them if they are missing or expire soon.
+func (id *Identity) BrokerFiles(now time.Time) (cert, key string, err error) {
+	_, _, err = id.readOrIssue("broker", &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "system:exeunt:broker"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, nil, now)
+	return filepath.Join(id.dir, "broker.crt"), filepath.Join(id.dir, "broker.key"), err
 }
 
 func (id *Identity) administrator(now time.Time) (admin pair, renewed bool, err error) {

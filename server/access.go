@@ -33,7 +33,11 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 	if f.tokenKeys, err = serviceaccount.OpenKeys(ctx, writer, log, time.Now); err != nil {
 		return err
 	}
-	f.door = access.NewDoor(f.directory, access.Config{ServiceAccounts: &serviceaccount.Authority{
+	further, err := access.OpenTokens(ctx, f.config.Tokens, log)
+	if err != nil {
+		return err
+	}
+	f.door = access.NewDoor(f.directory, access.Config{Tokens: further, ServiceAccounts: &serviceaccount.Authority{
 		Keys: f.tokenKeys, Issuer: f.config.ServiceAccountIssuer, Account: f.directory.Account, Now: time.Now,
 		UID: func(ctx context.Context, key object.Key) (types.UID, error) {
 			o, err := f.store.Get(ctx, key)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -93,7 +94,7 @@ func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*
 }
 
 // connect creates the client of the management cluster. The default is this server
-// itself, as its administrator.
+// itself, in the broker's own name.
 func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.Cluster, error) {
 	if u, err := url.Parse(c.EventsWebhook); c.EventsWebhook != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("--events-webhook %q: want an http or https URL", c.EventsWebhook)
@@ -109,7 +110,9 @@ func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.C
 	// A certificate in memory would expire while the server runs. The files are
 	// renewed, and the client reads them again. The loopback address works even if
 	// the address in the kubeconfig does not.
-	own.CertFile, own.KeyFile = identity.AdminFiles()
+	if own.CertFile, own.KeyFile, err = identity.BrokerFiles(time.Now()); err != nil {
+		return nil, err
+	}
 	own.CertData, own.KeyData = nil, nil
 	own.Host = localURL(c.Listen, l)
 	management := own

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 )
 
@@ -17,6 +18,8 @@ type Config struct {
 	// Listen is the API's address, HOST:PORT; port 0 picks one. Default
 	// 127.0.0.1:6443.
 	Listen string
+	// Tokens are further sources of tokens: a file, an OpenID Connect provider.
+	Tokens access.TokenOptions
 	// ServiceAccountIssuer is the issuer of service account tokens, and their default
 	// audience: the same on all replicas. Default https://kubernetes.default.svc.
 	ServiceAccountIssuer string

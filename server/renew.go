@@ -62,5 +62,6 @@ func (r *renewal) renewOnce() error {
 	if admin && err == nil {
 		r.log.Info("the administrator's certificate was renewed; copies of the kubeconfig end with the old one", "kubeconfig", r.kubeconfig)
 	}
-	return errors.Join(servingErr, err)
+	_, _, brokerErr := r.identity.BrokerFiles(r.now())
+	return errors.Join(servingErr, err, brokerErr)
 }

@@ -90,6 +90,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive; the oldest objects leave first")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
+	addTokenFlags(f, &c.Tokens)
 	f.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", "https://kubernetes.default.svc", "issuer of service account tokens and their default audience, a `URL` that is the same on all replicas")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as for kube-apiserver (default encryption.yaml in the data directory, created at the first start)")
 	f.StringVar(&c.GiveUpKey, "encryption-give-up-key", "", "`NAME` of a key that is lost for good: everything that is sealed with it loses its content, and keeps its name; for the first start without the key, with all other replicas stopped")
