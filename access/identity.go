@@ -95,9 +95,6 @@ func (id *Identity) TLSConfig() *tls.Config {
 	}
 }
 
-// AuthorityPEM returns the authority's certificate, for clients.
-func (id *Identity) AuthorityPEM() []byte { return id.authority.cert }
-
 // openAuthority reads the authority, or creates it if both files are missing. It
 // never replaces an invalid authority: that would lock out all clients, so the
 // operator must decide.

@@ -54,8 +54,3 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 func (f *frontend) writer() objects.Writer {
 	return objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:access"}
 }
-
-// defaults keeps what every namespace has.
-func (f *frontend) defaults() *serviceaccount.Defaults {
-	return &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Logger: f.config.Logger}
-}

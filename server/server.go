@@ -189,7 +189,6 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.aggregator.Run,
 		f.sessions.Run,
 		f.tokenKeys.Run,
-		f.defaults().Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
