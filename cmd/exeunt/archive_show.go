@@ -19,13 +19,19 @@ import (
 func newArchiveShow() *cobra.Command {
 	var t target
 	var o output
+	var request bool
+	var log string
 	cmd := &cobra.Command{
 		Use:   "show UID | KIND/NAME",
 		Short: "Show a removed object: who deleted it, with what, and its last state",
 		Long: `Show a removed object: the one that had a uid, or the newest removed one of a
-name. The kind may be one whose definition was deleted.`,
+name. The kind may be one whose definition was deleted.
+
+With --request, show the request that removed it instead: its Audit-Id, its user and,
+with the server's audit log at hand, the event.`,
 		Example: `  exeunt archive show configmap/settings -n shop
-  exeunt archive show 5f1f4c1e-… -o yaml`,
+  exeunt archive show 5f1f4c1e-… -o yaml
+  exeunt archive show configmap/settings -n shop --request --audit-log /var/log/exeunt/audit.log`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -39,6 +45,13 @@ name. The kind may be one whose definition was deleted.`,
 			if err != nil {
 				return err
 			}
+			if request || log != "" {
+				r, err := findRequest(a, log)
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), document{value: r, names: []string{r.RequestID}, text: r.write})
+			}
 			return o.print(cmd.OutOrStdout(), document{
 				value: a, names: []string{objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name)},
 				text: func(w io.Writer) error { return writeArchived(w, a) },
@@ -47,6 +60,8 @@ name. The kind may be one whose definition was deleted.`,
 	}
 	t.addFlags(cmd)
 	cmd.ValidArgsFunction = t.completeArchived
+	cmd.Flags().BoolVar(&request, "request", false, "show the request that removed the object")
+	cmd.Flags().StringVar(&log, "audit-log", "", "audit log `FILE` in which to find the request, with the files rotated from it")
 	o.addFlag(cmd, "name")
 	return cmd
 }

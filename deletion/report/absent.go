@@ -13,16 +13,20 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// byWhom says who removed the object and on whose request: " by jo", or
-// " by system:garbage-collector, at the request of jo".
+// byWhom says who removed the object and on whose request: " by jo (request 5f1f…)", or
+// " by system:garbage-collector, at the request of jo (request 5f1f…)".
 func byWhom(a *store.Archived) string {
+	who := " by " + a.Actor
 	switch {
 	case a.Actor == "":
 		return ""
-	case a.Requester == a.Actor:
-		return " by " + a.Actor
+	case a.Requester != a.Actor:
+		who += ", at the request of " + a.Requester
 	}
-	return " by " + a.Actor + ", at the request of " + a.Requester
+	if a.RequestID != "" {
+		who += " (request " + a.RequestID + ")"
+	}
+	return who
 }
 
 // absent reports on an object that does not exist. An object that was deleted in
