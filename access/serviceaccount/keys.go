@@ -204,16 +204,16 @@ func parseKeys(data map[string][]byte) (keys []key, err error) {
 	for name, value := range data {
 		k := key{}
 		if k.made, err = madeAt(name); err != nil {
-			return nil, fmt.Errorf("Secret %s: %q is not a time", secretName, name)
+			return nil, fmt.Errorf("secret %s: %q is not a time", secretName, name)
 		}
 		block, _ := pem.Decode(value)
 		if block == nil {
-			return nil, fmt.Errorf("Secret %s: %s is not PEM", secretName, name)
+			return nil, fmt.Errorf("secret %s: %s is not PEM", secretName, name)
 		}
 		parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 		private, ok := parsed.(*ecdsa.PrivateKey)
 		if err != nil || !ok {
-			return nil, fmt.Errorf("Secret %s: %s is not an ECDSA key", secretName, name)
+			return nil, fmt.Errorf("secret %s: %s is not an ECDSA key", secretName, name)
 		}
 		public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
 		if err != nil {

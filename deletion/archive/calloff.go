@@ -92,8 +92,8 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
 		h, _, err = reader.HeadByUID(ctx, types.UID(spec.Cascade)) // the id is the uid of the root
 	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
-		storage, err := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
-		if err != nil {
+		storage, unknown := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
+		if unknown != nil {
 			return "", nil // Restore reports the error
 		}
 		namespace := spec.Object.Namespace
