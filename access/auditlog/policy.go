@@ -1,8 +1,6 @@
 package auditlog
 
 import (
-	"slices"
-
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
@@ -18,13 +16,12 @@ func rulesOf(p *auditinternal.Policy) rules { return rules{policy.NewPolicyRuleE
 func (r rules) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditConfig {
 	c := r.PolicyRuleEvaluator.EvaluatePolicyRule(a)
 	if deletes(a) {
+		// No stage is omitted: the first event is written before the transaction, so a
+		// server that is killed after its commit leaves a record of the deletion.
+		c.OmitStages = nil
 		if c.Level.Less(auditinternal.LevelMetadata) {
 			c.Level = auditinternal.LevelMetadata
-			c.OmitStages = []auditinternal.Stage{auditinternal.StageRequestReceived}
 		}
-		c.OmitStages = slices.DeleteFunc(slices.Clone(c.OmitStages), func(s auditinternal.Stage) bool {
-			return s == auditinternal.StageResponseComplete || s == auditinternal.StagePanic
-		})
 	}
 	if a.IsResourceRequest() && isSecret(a.GetAPIGroup(), a.GetResource(), a.GetSubresource()) && auditinternal.LevelMetadata.Less(c.Level) {
 		c.Level = auditinternal.LevelMetadata
