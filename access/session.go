@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
@@ -20,6 +21,30 @@ func WithClient(ctx context.Context, client user.Info) context.Context {
 func ClientFrom(ctx context.Context) (user.Info, bool) {
 	client, ok := ctx.Value(clientKey{}).(user.Info)
 	return client, ok
+}
+
+// Remember returns a user as a session keeps it: a User of this server with a mark, so
+// that Current finds it.
+func (d *Door) Remember(u user.Info) user.Info {
+	found := d.directory.User(u.GetName())
+	if found == nil || string(found.UID) != u.GetUID() {
+		return u
+	}
+	return &user.DefaultInfo{Name: u.GetName(), UID: UserUIDPrefix + u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+}
+
+// Current returns the user of a session as it is now, or false if it was removed: a User
+// with the groups that it has now, a ServiceAccount while it exists. Of others the server
+// knows no more than what they signed in with.
+func (d *Door) Current(u user.Info) (user.Info, bool) {
+	if namespace, name, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		return u, string(d.directory.Account(namespace, name)) == u.GetUID() && u.GetUID() != ""
+	}
+	response, ok, err := certificates{d.directory}.current(&authenticator.Response{User: u})
+	if err != nil || !ok {
+		return nil, false
+	}
+	return response.User, true
 }
 
 // sessions authenticates by WithClient. A request from outside cannot have it.

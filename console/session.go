@@ -36,15 +36,23 @@ var ErrNoSession = errors.New("no such session")
 // are stored. It is safe for concurrent use.
 type Sessions struct {
 	db    *sqldb.DB
-	valid func(user.Info) bool
+	users Users
 	now   func() time.Time
 	log   *slog.Logger
 }
 
-// NewSessions returns the sessions of a database. Valid says whether a user may still
-// sign in: a session of one that may not has ended. It does no I/O.
-func NewSessions(db *sqldb.DB, valid func(user.Info) bool, log *slog.Logger) *Sessions {
-	return &Sessions{db: db, valid: valid, now: time.Now, log: log}
+// Users is who may have a session (access.Door).
+type Users interface {
+	// Remember returns a user as a session keeps it.
+	Remember(user.Info) user.Info
+	// Current returns a remembered user as it is now; false: it was removed, and its
+	// sessions have ended.
+	Current(user.Info) (user.Info, bool)
+}
+
+// NewSessions returns the sessions of a database. It does no I/O.
+func NewSessions(db *sqldb.DB, users Users, log *slog.Logger) *Sessions {
+	return &Sessions{db: db, users: users, now: time.Now, log: log}
 }
 
 const (
@@ -71,12 +79,12 @@ func (c client) info() user.Info {
 
 // Link makes a one-time code for a user. Begin takes it within a minute.
 func (s *Sessions) Link(ctx context.Context, u user.Info) (string, error) {
-	return s.add(ctx, u, true, linkFor)
+	return s.add(ctx, s.users.Remember(u), true, linkFor)
 }
 
 // New begins a session of a user and returns its secret.
 func (s *Sessions) New(ctx context.Context, u user.Info) (string, error) {
-	return s.add(ctx, u, false, sessionFor)
+	return s.add(ctx, s.users.Remember(u), false, sessionFor)
 }
 
 func (s *Sessions) add(ctx context.Context, u user.Info, link bool, lasts time.Duration) (string, error) {
@@ -132,10 +140,14 @@ func (s *Sessions) User(ctx context.Context, secret string) (user.Info, error) {
 		return nil, ErrNoSession
 	}
 	u, err := parse(data)
-	if err == nil && !s.valid(u) {
+	if err != nil {
+		return nil, err
+	}
+	current, ok := s.users.Current(u)
+	if !ok {
 		return nil, ErrNoSession
 	}
-	return u, err
+	return current, nil
 }
 
 // End ends a session. To end one that does not exist is no error.

@@ -27,9 +27,15 @@ var alice = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"shop"},
 
 // newSessions returns sessions whose time and valid users the test sets.
 func newSessions(db *sqldb.DB) *Sessions {
-	s := NewSessions(db, func(user.Info) bool { return true }, slog.New(slog.DiscardHandler))
-	return s
+	return NewSessions(db, &everybody{}, slog.New(slog.DiscardHandler))
 }
+
+// everybody is all users but one.
+type everybody struct{ removed string }
+
+func (*everybody) Remember(u user.Info) user.Info { return u }
+
+func (e *everybody) Current(u user.Info) (user.Info, bool) { return u, u.GetName() != e.removed }
 
 // TestLinkIsUsedOnce: of many browsers with one code, one gets a session.
 func TestLinkIsUsedOnce(t *testing.T) {
@@ -74,8 +80,8 @@ func TestSessionsEnd(t *testing.T) {
 		s, ctx := newSessions(db), t.Context()
 		now := time.Now()
 		s.now = func() time.Time { return now }
-		revoked := ""
-		s.valid = func(u user.Info) bool { return u.GetName() != revoked }
+		users := &everybody{}
+		s.users = users
 		begin := func() string {
 			t.Helper()
 			secret, err := s.New(ctx, alice)
@@ -100,9 +106,9 @@ func TestSessionsEnd(t *testing.T) {
 		gone("after the sign-out", one)
 
 		two := begin()
-		revoked = "alice"
+		users.removed = "alice"
 		gone("after the user was removed", two)
-		revoked = ""
+		users.removed = ""
 
 		three := begin()
 		code, err := s.Link(ctx, alice)

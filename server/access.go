@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -47,6 +48,7 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 			return o.UID, err
 		},
 	}})
+	f.sessions = console.NewSessions(f.db, f.door, log)
 	return nil
 }
 

@@ -157,5 +157,10 @@ export function pathOf(k, namespace, name) {
   return root + place + "/" + k.resource + (name ? "/" + encodeURIComponent(name) : "");
 }
 
+/** Where the cascades are, of one namespace or of all. @param {string} [namespace] */
+export function cascadesPath(namespace) {
+  return "/apis/lifecycle.exeunt.dev/v1" + (namespace ? "/namespaces/" + encodeURIComponent(namespace) : "") + "/cascades";
+}
+
 /** apiVersion as objects write it. @param {Pick<Kind, "group"|"version">} k */
 export function apiVersion(k) { return k.group ? k.group + "/" + k.version : k.version; }

@@ -99,12 +99,12 @@ function Route({ hash, namespace, user }) {
   const [page, a, b, c, d] = hash;
   const ns = c === "-" ? "" : c;
   switch (page) {
-    case "": case "now": return html`<${Now} />`;
+    case "": case "now": return html`<${Now} namespace=${namespace} />`;
     case "objects": return a ? html`<${Objects} key=${a + b + namespace} group=${a} resource=${b} namespace=${namespace} />` : html`<${Kinds} namespace=${namespace} />`;
     case "object": return html`<${ObjectPage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
     case "delete": return html`<${DeletePage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
     case "why": return html`<${Why} key=${a} uid=${a} />`;
-    case "archive": return a ? html`<${CascadePage} key=${a} id=${a} />` : html`<${Archive} />`;
+    case "archive": return a ? html`<${CascadePage} key=${a} id=${a} />` : html`<${Archive} namespace=${namespace} />`;
     case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} />`;
     case "machines": return html`<${Machines} />`;
     case "access": return html`<${Access} namespace=${namespace} user=${user} />`;
@@ -116,6 +116,9 @@ function Route({ hash, namespace, user }) {
 function Namespaces({ value, onChange }) {
   const list = useAnswer((signal) => get("/api/v1/namespaces?limit=500", { signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" }), 10000, []);
   const names = ((list.data && list.data.items) || []).map((/** @type {any} */ n) => n.metadata.name);
+  if (list.error && /** @type {any} */ (list.error).code === 403) { // who may not list them can still name one
+    return html`<input class="namespace" aria-label="Namespace" placeholder="Namespace" value=${value} onChange=${(/** @type {any} */ e) => onChange(e.target.value.trim())} />`;
+  }
   if (value && !names.includes(value)) names.unshift(value);
   return html`<select class="namespace" aria-label="Namespace" value=${value} onChange=${(/** @type {any} */ e) => onChange(e.target.value)}>
     <option value="">All namespaces</option>${names.map((/** @type {string} */ n) => html`<option value=${n}>${n}</option>`)}</select>`;

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
@@ -303,6 +304,63 @@ func TestHostileNames(t *testing.T) {
 	if hacked {
 		t.Error("the page ran what another person wrote")
 	}
+}
+
+// TestSecondPerson: a user with the role view in one namespace sees that and no more, may
+// change nothing, and is out when it is removed.
+func TestSecondPerson(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	run := func(args ...string) string {
+		t.Helper()
+		var r harness.Result
+		if args[0] == "exeunt" {
+			r = s.Exeunt(t, args[1:]...)
+		} else {
+			r = s.Kubectl(t, args...)
+		}
+		if r.Code != 0 {
+			t.Fatalf("%v: %s%s", args, r.Stdout, r.Stderr)
+		}
+		return r.Stdout
+	}
+	run("create", "namespace", "shop")
+	run("create", "configmap", "prices", "-n", "shop")
+	run("create", "configmap", "hidden", "-n", "default")
+	run("create", "rolebinding", "jane", "--clusterrole=view", "--user=jane", "-n", "shop")
+	kubeconfig, err := clientcmd.Load([]byte(run("exeunt", "user", "add", "jane")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var token string
+	for _, u := range kubeconfig.AuthInfos {
+		token = u.Token
+	}
+	p := openTab(t, s)
+	p.expect("status of 403") // what this story is about
+	p.expect("status of 401")
+	page, _, _ := strings.Cut(p.link(), "#")
+	p.run(navigate(page))
+	p.write("#token", token)
+	p.press("Sign in")
+	p.see("Sign out")
+	p.see("You may not do this.")
+	p.write("input.namespace", "shop\r")
+	p.see("Nothing is being deleted.")
+	p.open("#/object/core/configmaps/shop/prices")
+	p.see("Ownership")
+	p.open("#/object/core/configmaps/default/hidden")
+	p.see("cannot get resource \"configmaps\"")
+	p.open("#/delete/core/configmaps/shop/prices")
+	p.click("#delete-now")
+	p.see("cannot delete resource \"configmaps\"")
+	p.open("#/access")
+	p.see("You are jane")
+	p.accessible("access")
+	run("get", "configmap", "prices", "-n", "shop")
+
+	run("exeunt", "user", "remove", "jane")
+	p.open("#/objects/core/configmaps")
+	p.see("Your session has ended.")
 }
 
 // TestKeyboard: / searches, j and k choose, Enter opens, ? helps.

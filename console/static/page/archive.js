@@ -2,10 +2,11 @@
 // Archive: cascades of the last day as units, and restoring them by a plan.
 
 import { html, useState, useAnswer, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, bytes, count } from "../view.js";
-import { get, ask, query } from "../api.js";
+import { get, ask, query, cascadesPath } from "../api.js";
 
-export function Archive() {
-  const cascades = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/cascades?limit=500", { signal }), 3000, []);
+/** @param {{namespace: string}} props */
+export function Archive({ namespace }) {
+  const cascades = useAnswer((signal) => get(cascadesPath(namespace) + "?limit=500", { signal }), 3000, [namespace]);
   const [text, setText] = useState("");
   const items = ((cascades.data && cascades.data.items) || []).filter((/** @type {any} */ c) => c.status.removed > 0 && JSON.stringify([c.spec.root, c.spec.requestedBy]).includes(text));
   return html`<${Page} title="Archive" sub="What was deleted, until it expires" actions=${html`<input type="search" aria-label="Filter" placeholder="Filter" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />`}>

@@ -2,7 +2,7 @@
 // Delete, with a plan: what goes under each policy, then the progress to the end.
 
 import { html, useState, useEffect, useAnswer, Page, Panel, Problem, Loading, Ref, State, Act, Command, actionState, count, objectLink } from "../view.js";
-import { get, send, ask, pathOf, apiVersion, query } from "../api.js";
+import { get, send, ask, pathOf, apiVersion, query, cascadesPath } from "../api.js";
 import { useKind, useObject, Ownership } from "./object.js";
 
 const policies = ["Background", "Foreground", "Orphan"];
@@ -91,7 +91,7 @@ function Progress({ object, kind, gone, policy }) {
   const m = object.metadata;
   const reference = { uid: m.uid };
   const place = m.namespace || (kind.kind === "Namespace" ? m.name : "");
-  const cascade = useAnswer(async (signal) => (await get("/apis/lifecycle.exeunt.dev/v1" + (place ? "/namespaces/" + encodeURIComponent(place) : "") + "/cascades" + query({ fieldSelector: "metadata.name=" + m.uid }), { signal })).items[0], 1000, [m.uid]);
+  const cascade = useAnswer(async (signal) => (await get(cascadesPath(place) + query({ fieldSelector: "metadata.name=" + m.uid }), { signal })).items[0], 1000, [m.uid]);
   const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: reference }, signal), 1500, [m.uid]);
   const status = cascade.data && cascade.data.status;
   const done = gone && status && status.remaining === 0;

@@ -2,14 +2,15 @@
 // Now: what is leaving, what holds it, and what left during the last day.
 
 import { html, useState, useRef, useEffect, useAnswer, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
-import { get, post, ask, query } from "../api.js";
+import { get, post, ask, query, cascadesPath } from "../api.js";
 import { Line, Timeline } from "../chart.js";
 import { createShop } from "../shop.js";
 
 const day = 24 * 3600 * 1000;
 
-export function Now() {
-  const cascades = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/cascades?limit=200", { signal }), 1000, []);
+/** @param {{namespace: string}} props */
+export function Now({ namespace }) {
+  const cascades = useAnswer((signal) => get(cascadesPath(namespace) + "?limit=200", { signal }), 1000, [namespace]);
   const items = (cascades.data && cascades.data.items) || [];
   const running = items.filter((/** @type {any} */ c) => c.status.remaining > 0);
   return html`<${Page} title="Now" sub=${cascades.data ? summary(running, items) : ""}>
