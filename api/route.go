@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"runtime"
 	"strings"
 	"unicode"
@@ -87,9 +88,12 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 }
 
 func (a *API) servePaths(w http.ResponseWriter) {
-	writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: []string{
-		serviceaccount.DiscoveryPath, "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", serviceaccount.JWKSPath, "/readyz", "/version",
-	}})
+	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+	if a.access.ServiceAccounts() != nil {
+		paths = append(paths, serviceaccount.DiscoveryPath, serviceaccount.JWKSPath)
+		slices.Sort(paths)
+	}
+	writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: paths})
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {
