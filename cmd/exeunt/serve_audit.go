@@ -24,7 +24,7 @@ func addAuditFlags(cmd *cobra.Command, c *server.Config) {
 	f.DurationVar(&a.WebhookInitialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "how long to wait before the first retry of the webhook")
 	b := &a.WebhookBatch
 	b.AsyncDelegate = true
-	f.IntVar(&b.BufferSize, "audit-webhook-batch-buffer-size", 10_000, "how many events wait for the webhook; further ones are dropped, and the log says so")
+	f.IntVar(&b.BufferSize, "audit-webhook-batch-buffer-size", 10_000, "how many events wait for the webhook; further ones are dropped, and only the debug log says so")
 	f.IntVar(&b.MaxBatchSize, "audit-webhook-batch-max-size", 400, "the most events in one call of the webhook")
 	f.DurationVar(&b.MaxBatchWait, "audit-webhook-batch-max-wait", 30*time.Second, "the longest time that an event waits for a full batch")
 	f.BoolVar(&b.ThrottleEnable, "audit-webhook-batch-throttle-enable", true, "limit the rate of batches")
