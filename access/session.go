@@ -3,10 +3,14 @@ package access
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	jwtaccount "github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/access/v1"
 )
 
 type clientKey struct{}
@@ -45,6 +49,15 @@ func (d *Door) Current(u user.Info) (user.Info, bool) {
 		return nil, false
 	}
 	return response.User, true
+}
+
+// Expires returns when a token that was authenticated ends; zero: never, or not known. A
+// session that began with it must not last longer.
+func (d *Door) Expires(token string) time.Time {
+	if found, expires := d.directory.UserByToken(v1.Hash(token)); found != nil {
+		return expires
+	}
+	return jwtaccount.Expires(token)
 }
 
 // sessions authenticates by WithClient. A request from outside cannot have it.

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -46,8 +47,9 @@ type Config struct {
 	API      http.Handler // serves the Kubernetes API to the user in the context
 	Registry http.Handler // serves the registry likewise; nil: there is none
 	Sessions *Sessions
-	// Token identifies the owner of a bearer token.
-	Token  func(ctx context.Context, token string) (user.Info, bool, error)
+	// Token identifies the owner of a bearer token, and says when the token ends (zero:
+	// never).
+	Token  func(ctx context.Context, token string) (u user.Info, expires time.Time, ok bool, err error)
 	Logger *slog.Logger
 }
 

@@ -82,9 +82,14 @@ func (s *Sessions) Link(ctx context.Context, u user.Info) (string, error) {
 	return s.add(ctx, s.users.Remember(u), true, linkFor)
 }
 
-// New begins a session of a user and returns its secret.
-func (s *Sessions) New(ctx context.Context, u user.Info) (string, error) {
-	return s.add(ctx, s.users.Remember(u), false, sessionFor)
+// New begins a session of a user and returns its secret. It ends when the credential ends
+// that the user signed in with (zero: never), or earlier.
+func (s *Sessions) New(ctx context.Context, u user.Info, expires time.Time) (string, error) {
+	lasts := sessionFor
+	if left := expires.Sub(s.now()); !expires.IsZero() && left < lasts {
+		lasts = left
+	}
+	return s.add(ctx, s.users.Remember(u), false, lasts)
 }
 
 func (s *Sessions) add(ctx context.Context, u user.Info, link bool, lasts time.Duration) (string, error) {

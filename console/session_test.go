@@ -84,7 +84,7 @@ func TestSessionsEnd(t *testing.T) {
 		s.users = users
 		begin := func() string {
 			t.Helper()
-			secret, err := s.New(ctx, alice)
+			secret, err := s.New(ctx, alice, time.Time{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,6 +110,13 @@ func TestSessionsEnd(t *testing.T) {
 		gone("after the user was removed", two)
 		users.removed = ""
 
+		short, err := s.New(ctx, alice, now.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+		gone("after its token ended", short)
+
 		three := begin()
 		code, err := s.Link(ctx, alice)
 		if err != nil {
@@ -134,16 +141,16 @@ func TestSessionsAreBounded(t *testing.T) {
 		s, ctx := newSessions(db), t.Context()
 		now := time.Now()
 		s.now = func() time.Time { now = now.Add(time.Millisecond); return now }
-		first, err := s.New(ctx, alice)
+		first, err := s.New(ctx, alice, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := s.New(ctx, &user.DefaultInfo{Name: "bob"})
+		other, err := s.New(ctx, &user.DefaultInfo{Name: "bob"}, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range mostSessions {
-			if _, err := s.New(ctx, alice); err != nil {
+			if _, err := s.New(ctx, alice, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -191,7 +198,9 @@ func newWorld(t *testing.T, db *sqldb.DB) world {
 	}
 	return world{New(Config{
 		API: says("api"), Registry: says("registry"), Sessions: newSessions(db), Logger: slog.New(slog.DiscardHandler),
-		Token: func(_ context.Context, token string) (user.Info, bool, error) { return alice, token == "right", nil },
+		Token: func(_ context.Context, token string) (user.Info, time.Time, bool, error) {
+			return alice, time.Time{}, token == "right", nil
+		},
 	}), t}
 }
 

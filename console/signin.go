@@ -61,11 +61,11 @@ func (k *Console) begin(req *http.Request, token, code string) (string, user.Inf
 	if code != "" {
 		return k.Sessions.Begin(req.Context(), code)
 	}
-	u, ok, err := k.Token(req.Context(), token)
+	u, expires, ok, err := k.Token(req.Context(), token)
 	if err != nil || !ok {
 		return "", nil, ErrNoSession // a token that cannot be read is not a token
 	}
-	secret, err := k.Sessions.New(req.Context(), u)
+	secret, err := k.Sessions.New(req.Context(), u, expires)
 	return secret, u, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -19,12 +20,12 @@ func (f *frontend) withConsole(api http.Handler) http.Handler {
 	}
 	page := console.New(console.Config{
 		API: api, Registry: images, Sessions: f.sessions, Logger: f.config.Logger,
-		Token: func(ctx context.Context, token string) (user.Info, bool, error) {
+		Token: func(ctx context.Context, token string) (user.Info, time.Time, bool, error) {
 			response, ok, err := f.door.AuthenticateToken(ctx, token)
 			if err != nil || !ok {
-				return nil, false, err
+				return nil, time.Time{}, false, err
 			}
-			return response.User, true, nil
+			return response.User, f.door.Expires(token), true, nil
 		},
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

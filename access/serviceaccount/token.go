@@ -149,6 +149,16 @@ func (a *Authority) AuthenticateToken(ctx context.Context, token string) (*authe
 	return &authenticator.Response{User: info.UserInfo(), Audiences: common}, true, nil
 }
 
+// Expires reads the expiry of a signed token that was verified before. Zero: it has none, or is not such a token.
+func Expires(token string) time.Time {
+	var claims jwt.Claims
+	parsed, err := jwt.ParseSigned(token)
+	if err != nil || parsed.UnsafeClaimsWithoutVerification(&claims) != nil || claims.Expiry == nil {
+		return time.Time{}
+	}
+	return claims.Expiry.Time()
+}
+
 // alive checks that the token's objects exist, with the same uids.
 func (a *Authority) alive(ctx context.Context, c claims) error {
 	if c.ServiceAccount.UID == "" || a.Account(c.Namespace, c.ServiceAccount.Name) != c.ServiceAccount.UID {
