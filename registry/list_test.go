@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -238,7 +239,12 @@ func TestPushTogether(t *testing.T) {
 // TestKnown: unknown clients get 401 on every path.
 func TestKnown(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{
-		Known: func(req *http.Request) bool { return req.Header.Get("Authorization") == "me" },
+		Admit: func(req *http.Request) (registry.Client, error) {
+			if req.Header.Get("Authorization") != "me" {
+				return nil, errors.New("who are you?")
+			}
+			return nil, nil
+		},
 	})
 	w.want(200, "GET", "/v2/", headers{"Authorization": "me"}, nil)
 	for _, path := range []string{"/v2/", "/v2/_catalog", "/v2/a/tags/list", "/nowhere"} {

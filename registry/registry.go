@@ -37,9 +37,9 @@ type Config struct {
 	// Refuse returns the reason to refuse a request, before anything else is
 	// checked; empty: accept. Default: accept all.
 	Refuse func(*http.Request) string
-	// Known says whether the registry may serve a client at all. Default: serve
-	// all.
-	Known func(*http.Request) bool
+	// Admit identifies the client of a request. An error refuses it: 401. Default:
+	// every client may do everything.
+	Admit func(*http.Request) (Client, error)
 	// Declare creates a missing repository on the first push: it creates the
 	// object, and triggers create the row. An *Error is for the client. Nil:
 	// there is no API, and the registry creates the row itself.
@@ -74,7 +74,7 @@ type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
 	refuse   func(*http.Request) string
-	known    func(*http.Request) bool
+	admit    func(*http.Request) (Client, error)
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
 	refresh  func(ctx context.Context, repository int64) error
@@ -98,8 +98,8 @@ func New(c Config) *Registry {
 	if c.Refuse == nil {
 		c.Refuse = func(*http.Request) string { return "" }
 	}
-	if c.Known == nil {
-		c.Known = func(*http.Request) bool { return true }
+	if c.Admit == nil {
+		c.Admit = func(*http.Request) (Client, error) { return nil, nil }
 	}
 	if c.Touched == nil {
 		c.Touched = func(int64) {}
@@ -117,7 +117,7 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, known: c.Known, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
@@ -159,11 +159,16 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 	if why := r.refuse(req); why != "" {
 		return errorf(Denied, "%s", why)
 	}
-	if !r.known(req) {
-		return errorf(Unauthorized, "a client certificate of this server's authority is needed")
+	client, err := r.admit(req)
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", `Basic realm="exeunt", charset="UTF-8"`)
+		return errorf(Unauthorized, "%v", err)
 	}
 	to, err := Parse(req.Method, req.URL)
 	if err != nil {
+		return err
+	}
+	if req, err = permit(client, req, to); err != nil {
 		return err
 	}
 	if err := checkContentType(to.Kind, req); err != nil {

@@ -69,12 +69,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
 	}
-	if !s.plain {
-		settings.Known = func(req *http.Request) bool {
-			_, known := door.Authenticate(req)
-			return known
-		}
-	}
+	settings.Admit = s.admit(door)
 	if !loopback(host) && s.plain {
 		c.Logger.Warn("the registry serves plain HTTP: every client that reaches it can push and delete", "listen", c.RegistryListen)
 	}
