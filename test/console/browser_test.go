@@ -42,6 +42,7 @@ func openTab(t *testing.T, s *harness.Server) *tab {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("ignore-certificate-errors", true), // the server's authority is its own
+		chromedp.WSURLReadTimeout(2*time.Minute),         // a first start on a busy machine
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // it reports events that it does not know
