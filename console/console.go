@@ -71,12 +71,6 @@ func New(c Config) *Console {
 	return k
 }
 
-// Routes is what a Console serves besides its files, for tests that ask each without
-// a session.
-func Routes() []string {
-	return []string{"GET /console/session", "DELETE /console/session", "GET " + apiPrefix + "/api", "POST " + LinkPath}
-}
-
 // ServeHTTP answers one request.
 func (k *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	header := w.Header()

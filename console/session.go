@@ -24,6 +24,9 @@ const (
 	sessionFor = 12 * time.Hour
 	// sweepEvery is how often ended sessions are removed.
 	sweepEvery = 10 * time.Minute
+	// databaseWait bounds what a request waits for the database. Requests of the page
+	// may be watches, which have no deadline.
+	databaseWait = 10 * time.Second
 	// mostSessions bounds the sessions and links of one user: the oldest end first.
 	mostSessions = 50
 )
@@ -57,6 +60,7 @@ func NewSessions(db *sqldb.DB, users Users, log *slog.Logger) *Sessions {
 
 const (
 	insertSession = `INSERT INTO console_sessions (id, link, user_name, client, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)`
+	readLink      = `SELECT client FROM console_sessions WHERE id = $1 AND link AND expires_at > $2`
 	readSession   = `SELECT client FROM console_sessions WHERE id = $1 AND NOT link AND expires_at > $2`
 	useLink       = `DELETE FROM console_sessions WHERE id = $1 AND link AND expires_at > $2 RETURNING client`
 	endSession    = `DELETE FROM console_sessions WHERE id = $1`
@@ -115,8 +119,19 @@ func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, u user
 }
 
 // Begin exchanges a one-time code for a session. The code's row goes in the same
-// transaction: of two browsers with one code, one gets ErrNoSession.
+// transaction: of two browsers with one code, one gets ErrNoSession. Clients are not
+// known here, so a wrong code costs a read and not the write lock.
 func (s *Sessions) Begin(ctx context.Context, code string) (secret string, u user.Info, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseWait)
+	defer cancel()
+	var link string
+	found, err := s.db.Row(ctx, readLink, []any{hash(code), s.now().UnixMilli()}, &link)
+	if err != nil {
+		return "", nil, fmt.Errorf("read a link: %w", err)
+	}
+	if !found {
+		return "", nil, ErrNoSession
+	}
 	secret = rand.Text()
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
 		var data string
@@ -136,6 +151,8 @@ func (s *Sessions) Begin(ctx context.Context, code string) (secret string, u use
 
 // User returns the user of a session.
 func (s *Sessions) User(ctx context.Context, secret string) (user.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseWait)
+	defer cancel()
 	var data string
 	found, err := s.db.Row(ctx, readSession, []any{hash(secret), s.now().UnixMilli()}, &data)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestLongestWaitIsCutOff(t *testing.T) {
 			t.Errorf("the first ended with %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("too much is held and nobody is cut off")
+		t.Fatal("too much is held and no client is cut off")
 	}
 	waits(t, l, 3)
 	for i, c := range clients[1:] {

@@ -67,7 +67,7 @@ type followed struct {
 	from    int64  // revision up to which changes are known; owned by Load, then by Run
 }
 
-// New returns an empty directory: nobody holds a right by it.
+// New returns an empty directory: it gives no client a right.
 func New(st *store.Store, log *slog.Logger) *Directory {
 	d := &Directory{store: st, log: log, changed: make(chan struct{})}
 	roles := follow(&d.objects.Roles, rbacv1.SchemeGroupVersion.WithKind("Role"), named)

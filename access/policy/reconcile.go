@@ -116,7 +116,7 @@ func (r *reconciler) fail(gvr schema.GroupVersionResource, name string, err erro
 }
 
 // write performs what the library decided. A binding to another role under a default
-// name stays: a binding's role cannot be changed, and somebody made it on purpose.
+// name stays: a binding's role cannot be changed, and a person may have made it on purpose.
 func (r *reconciler) write(gvr schema.GroupVersionResource, what reconciliation.ReconcileOperation, obj runtime.Object, old func() (runtime.Object, error)) {
 	if what == reconciliation.ReconcileNone {
 		return

@@ -149,7 +149,7 @@ func TestAuthorizePaths(t *testing.T) {
 	}
 }
 
-// TestCheckGrant: nobody gives rights that they do not hold, except by escalate and bind.
+// TestCheckGrant: a client gives only rights that it holds, except by escalate and bind.
 func TestCheckGrant(t *testing.T) {
 	x := index()
 	authz := authorizer.AuthorizerFunc(x.Authorize)

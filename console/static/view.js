@@ -2,10 +2,10 @@
 // What every page uses: the view library, small components, and hooks that keep a
 // page up to date.
 
-import { html, render, useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect } from "./vendor/htm-preact.js";
+import { html, render, useState, useEffect, useRef, useLayoutEffect } from "./vendor/htm-preact.js";
 import { kindOf, kinds } from "./api.js";
 
-export { html, render, useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect };
+export { html, render, useState, useEffect, useRef, useLayoutEffect };
 
 /** Run a question now and then every so often, while the page is visible. The last
  * answer stays while the next one is on its way.

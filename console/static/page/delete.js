@@ -1,7 +1,7 @@
 // @ts-check
 // Delete, with a plan: what goes under each policy, then the progress to the end.
 
-import { html, useState, useEffect, useAnswer, Page, Panel, Problem, Loading, Ref, State, Act, Command, actionState, count, objectLink } from "../view.js";
+import { html, useState, useAnswer, Page, Panel, Problem, Loading, Ref, State, Act, Command, actionState, count, objectLink } from "../view.js";
 import { get, send, ask, pathOf, apiVersion, query, cascadesPath } from "../api.js";
 import { useKind, useObject, Ownership } from "./object.js";
 

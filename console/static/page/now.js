@@ -10,7 +10,7 @@ const day = 24 * 3600 * 1000;
 
 /** @param {{namespace: string}} props */
 export function Now({ namespace }) {
-  const cascades = useAnswer((signal) => get(cascadesPath(namespace) + "?limit=200", { signal }), 1000, [namespace]);
+  const cascades = useAnswer((signal) => get(cascadesPath(namespace) + "?limit=100", { signal }), 2000, [namespace]);
   const items = (cascades.data && cascades.data.items) || [];
   const running = items.filter((/** @type {any} */ c) => c.status.remaining > 0);
   return html`<${Page} title="Now" sub=${cascades.data ? summary(running, items) : ""}>

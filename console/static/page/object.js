@@ -1,7 +1,7 @@
 // @ts-check
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
-import { html, useState, useEffect, useAnswer, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, actionState, count } from "../view.js";
+import { html, useState, useEffect, useAnswer, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
 import { get, ask, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { yaml } from "../yaml.js";

@@ -1,8 +1,8 @@
 // @ts-check
 // Objects: every kind, its table with the server's columns, kept up to date by a watch.
 
-import { html, useState, useEffect, useRef, useAnswer, useKinds, useSelection, Page, Problem, Loading, VirtualTable, State, Age, objectLink, count } from "../view.js";
-import { get, watch, pause, pathOf, query, Failure } from "../api.js";
+import { html, useState, useEffect, useRef, useKinds, useSelection, Page, Problem, Loading, VirtualTable, State, Age, objectLink, count } from "../view.js";
+import { get, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const pageSize = 250;
@@ -51,7 +51,7 @@ function useCounts(kinds, namespace) {
 
 /**
  * Rows by namespace and name, as the server lists them.
- * @typedef {{columns: any[], rows: any[], more: string, error?: Error, version: string, loading: boolean, hidden: number}} Rows
+ * @typedef {{columns: any[], rows: any[], more: string, error?: Error, version: string, loading: boolean}} Rows
  */
 
 /** @param {any} row */
@@ -74,14 +74,14 @@ export function apply(s, type, changed) {
 
 /** @param {any} kind @param {string} namespace @param {string} labelSelector */
 function useRows(kind, namespace, labelSelector) {
-  const [state, setState] = useState(/** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true, hidden: 0 }));
+  const [state, setState] = useState(/** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true }));
   const loadMore = useRef(() => {});
   useEffect(() => {
     if (!kind) return;
     const stop = new AbortController();
     const { signal } = stop;
     const base = pathOf(kind, namespace);
-    let current = /** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true, hidden: 0 });
+    let current = /** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true });
     let frame = 0;
     // Many events may come in one frame: the page draws once.
     const set = (/** @type {Rows} */ next) => {
@@ -92,7 +92,7 @@ function useRows(kind, namespace, labelSelector) {
       const list = await get(base + query({ limit: pageSize, continue: more, labelSelector, includeObject: "Metadata" }), { signal, accept: asTable });
       const columns = list.columnDefinitions && list.columnDefinitions.length ? list.columnDefinitions : current.columns;
       const rows = more ? [...current.rows, ...(list.rows || [])] : list.rows || [];
-      set({ columns, rows, more: list.metadata.continue || "", version: current.version || list.metadata.resourceVersion, loading: false, hidden: 0 });
+      set({ columns, rows, more: list.metadata.continue || "", version: current.version || list.metadata.resourceVersion, loading: false });
     };
     let busy = false;
     loadMore.current = async () => {
@@ -204,7 +204,6 @@ function useDangling(rows, on) {
 
 /** @param {any} owner @param {string} namespace @param {AbortSignal} signal */
 async function absent(owner, namespace, signal) {
-  const { kindOf } = await import("../api.js");
   const kind = await kindOf(owner.apiVersion, owner.kind);
   if (!kind) return true;
   try {

@@ -5,5 +5,3 @@ export function useState<T>(initial: T): [T, (next: T | ((old: T) => T)) => void
 export function useEffect(run: () => void | (() => void), deps?: any[]): void;
 export function useLayoutEffect(run: () => void | (() => void), deps?: any[]): void;
 export function useRef<T>(initial: T): { current: T };
-export function useMemo<T>(make: () => T, deps: any[]): T;
-export function useCallback<T>(fn: T, deps: any[]): T;
