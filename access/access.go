@@ -42,6 +42,7 @@ type Door struct {
 	requests  authenticator.Request
 	tokens    authenticator.Token
 	authz     authorizer.Authorizer
+	throttle  *Throttle
 }
 
 // Config has the settings of a Door. The zero value is certificates and the tokens of
@@ -55,7 +56,7 @@ type Config struct {
 
 // NewDoor returns a front door. It does no I/O.
 func NewDoor(d *directory.Directory, c Config) *Door {
-	door := &Door{directory: d}
+	door := &Door{directory: d, throttle: NewThrottle(time.Now)}
 	// The first that knows a token decides; an error of one is reported only if no other
 	// knows it.
 	var audiences authenticator.Audiences
@@ -86,11 +87,19 @@ func NewDoor(d *directory.Directory, c Config) *Door {
 
 // Authenticate identifies the client of a request, and removes the credentials from
 // it. It returns false for a client without valid credentials; on the public paths
-// that is the anonymous user, unless it sent invalid ones.
+// that is the anonymous user, unless it sent invalid ones. It counts failures; a listener
+// asks Slow first.
 func (d *Door) Authenticate(req *http.Request) (user.Info, bool) {
+	credential := secretOf(req)
 	response, ok, err := d.requests.AuthenticateRequest(req)
 	if err != nil || !ok {
+		if credential != "" {
+			d.throttle.Failed(req.RemoteAddr, credential)
+		}
 		return nil, false
+	}
+	if credential != "" {
+		d.throttle.Succeeded(credential)
 	}
 	req.Header.Del("Authorization")
 	return response.User, true

@@ -171,12 +171,24 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			a.recorded(a.open).ServeHTTP(w, req) // this client reaches no other handler
 			return
 		}
+		if wait := a.access.Slow(req); wait > 0 {
+			a.recordedRefusal(a.refuseGuesses(wait)).ServeHTTP(w, req)
+			return
+		}
 		client, known := a.access.Authenticate(req)
 		if !known {
 			refuse.ServeHTTP(w, req)
 			return
 		}
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
+	})
+}
+
+// refuseGuesses answers a client whose address presented too many wrong credentials.
+func (a *API) refuseGuesses(wait time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		seconds := int(wait/time.Second) + 1
+		a.fail(w, req, apierrors.NewTooManyRequests("too many wrong credentials from your address; please try again", seconds))
 	})
 }
 

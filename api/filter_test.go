@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -26,11 +27,14 @@ func TestAuthentication(t *testing.T) {
 		"/", "/api", "/apis", "/apis/apps/v1", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nowhere", "/version/x",
 		"/healthzz", "/api/v1/namespaces", configMaps, configMaps + "?watch=true", "/exeunt/x", "//healthz",
 	}
+	i := 0
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"} {
 		for _, path := range append(slices.Clone(public), private...) {
 			allowed := slices.Contains(public, path) && (method == "GET" || method == "HEAD")
+			i++
 			for _, credentials := range []string{"", "Bearer abc", "Basic YTpi"} {
 				req := httptest.NewRequest(method, path, strings.NewReader(""))
+				req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i%256) // failures are slowed per address
 				if credentials != "" {
 					req.Header.Set("Authorization", credentials)
 				}
@@ -50,6 +54,29 @@ func TestAuthentication(t *testing.T) {
 	}
 	// The certificate decides, whatever other credentials are sent.
 	w.want(http.StatusOK, "GET", configMaps, "", "Authorization: Bearer abc")
+}
+
+// TestGuessesAreSlowed: many wrong tokens of one address are answered 429, those of others
+// and certificates of the same address are not.
+func TestGuessesAreSlowed(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	guess := func(i int, address string) reply {
+		req := httptest.NewRequest("GET", configMaps, nil)
+		req.RemoteAddr = address
+		req.Header.Set("Authorization", fmt.Sprintf("Bearer guess-%d", i))
+		return w.answer(req)
+	}
+	last := guess(0, "192.0.2.1:1")
+	for i := 1; i < 1000 && last.code == http.StatusUnauthorized; i++ {
+		last = guess(i, fmt.Sprintf("192.0.2.1:%d", i))
+	}
+	if last.code != http.StatusTooManyRequests || last.header.Get("Retry-After") != "1" || last.get("reason") != "TooManyRequests" {
+		t.Errorf("after many guesses: %d %v %s", last.code, last.header, last.body)
+	}
+	if other := guess(0, "192.0.2.2:1"); other.code != http.StatusUnauthorized {
+		t.Errorf("another address: %d", other.code)
+	}
+	w.want(http.StatusOK, "GET", configMaps, "", "Authorization: Bearer guess-1")
 }
 
 // TestOpenPath: below OpenPath, and only there, every client reaches the handler that

@@ -49,8 +49,10 @@ type Config struct {
 	Sessions *Sessions
 	// Token identifies the owner of a bearer token, and says when the token ends (zero:
 	// never).
-	Token  func(ctx context.Context, token string) (u user.Info, expires time.Time, ok bool, err error)
-	Logger *slog.Logger
+	Token func(ctx context.Context, token string) (u user.Info, expires time.Time, ok bool, err error)
+	// Throttle slows clients that sign in with wrong tokens or codes.
+	Throttle *access.Throttle
+	Logger   *slog.Logger
 }
 
 // Console serves the page. It is safe for concurrent use.

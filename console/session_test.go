@@ -197,7 +197,7 @@ func newWorld(t *testing.T, db *sqldb.DB) world {
 		})
 	}
 	return world{New(Config{
-		API: says("api"), Registry: says("registry"), Sessions: newSessions(db), Logger: slog.New(slog.DiscardHandler),
+		API: says("api"), Registry: says("registry"), Sessions: newSessions(db), Throttle: access.NewThrottle(time.Now), Logger: slog.New(slog.DiscardHandler),
 		Token: func(_ context.Context, token string) (user.Info, time.Time, bool, error) {
 			return alice, time.Time{}, token == "right", nil
 		},
@@ -344,4 +344,19 @@ func TestLinkHandler(t *testing.T) {
 	if out.Code != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", out.Code)
 	}
+}
+
+// TestGuessesAreSlowed: an address that signs in with many wrong tokens must wait, and a
+// person behind it who signed in before need not.
+func TestGuessesAreSlowed(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite))
+	w.signIn("")
+	var last *httptest.ResponseRecorder
+	for i := 0; i < 1000 && (last == nil || last.Code == http.StatusUnauthorized); i++ {
+		last = w.ask("POST", "/console/session", fmt.Sprintf(`{"token":"guess %d"}`, i), "")
+	}
+	if last.Code != http.StatusTooManyRequests || last.Header().Get("Retry-After") != "1" {
+		t.Errorf("after many guesses: %d %v %s", last.Code, last.Header(), last.Body)
+	}
+	w.signIn("")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -34,6 +35,11 @@ func (k *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusBadRequest, "the request cannot be read: want {\"token\": …} or {\"code\": …}")
 		return
 	}
+	if wait := k.Throttle.Wait(req.RemoteAddr, body.Token+body.Code); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		refuse(w, http.StatusTooManyRequests, "Too many wrong tokens came from your address. Try again in a moment.")
+		return
+	}
 	secret, u, err := k.begin(req, body.Token, body.Code)
 	switch {
 	case errors.Is(err, ErrNoSession) && body.Code != "":
@@ -57,7 +63,19 @@ func (k *Console) signIn(w http.ResponseWriter, req *http.Request) {
 	answer(w, http.StatusOK, shown(u))
 }
 
-func (k *Console) begin(req *http.Request, token, code string) (string, user.Info, error) {
+// begin begins a session, and counts wrong tokens and codes.
+func (k *Console) begin(req *http.Request, token, code string) (secret string, u user.Info, err error) {
+	secret, u, err = k.exchange(req, token, code)
+	switch {
+	case err == nil:
+		k.Throttle.Succeeded(token + code)
+	case errors.Is(err, ErrNoSession):
+		k.Throttle.Failed(req.RemoteAddr, token+code)
+	}
+	return secret, u, err
+}
+
+func (k *Console) exchange(req *http.Request, token, code string) (string, user.Info, error) {
 	if code != "" {
 		return k.Sessions.Begin(req.Context(), code)
 	}
