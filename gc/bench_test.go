@@ -122,16 +122,21 @@ func (w *world) populate(s shape) {
 	w.Helper()
 	*w.made++ // no uid is ever used twice
 	uid := func(i int) types.UID { return types.UID(fmt.Sprintf("%08d-0000-4000-8000-%012d", *w.made, i)) }
+	name := func(i int) string {
+		if i == 0 {
+			return "root"
+		}
+		return fmt.Sprintf("object-%06d", i)
+	}
 	filler := strings.Repeat("x", 600)
 	for next := 0; next <= s.size; {
 		err := w.store.Transact(context.Background(), func(tx *store.Tx) error {
 			for range min(1000, s.size+1-next) {
-				m := metav1.ObjectMeta{Name: "root", Namespace: "n", UID: uid(next), CreationTimestamp: metav1.Unix(1000, 0)}
+				m := metav1.ObjectMeta{Name: name(next), Namespace: "n", UID: uid(next), CreationTimestamp: metav1.Unix(1000, 0)}
 				if next > 0 {
 					yes := true
-					m.Name = fmt.Sprintf("object-%06d", next)
 					m.OwnerReferences = []metav1.OwnerReference{{
-						APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: uid(s.parent(next)), BlockOwnerDeletion: &yes, Controller: &yes,
+						APIVersion: "v1", Kind: "ConfigMap", Name: name(s.parent(next)), UID: uid(s.parent(next)), BlockOwnerDeletion: &yes, Controller: &yes,
 					}}
 					m.ManagedFields = []metav1.ManagedFieldsEntry{{
 						Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
