@@ -1,14 +1,14 @@
-// Package attack_test attacks the real server over loopback, as one client with
-// valid credentials or none could: watches that the client never reads, bodies
-// that never end, documents that grow when they are read.
+// Package attack_test attacks the real server over loopback, as a single client with or
+// without valid credentials can: watches that the client never reads, bodies that never
+// end, documents that grow when the server reads them.
 //
-// Every attack has the same frame. begin starts a server and probe asks it, once
-// every 50 ms until the attack is over, for /readyz, for an object and for a
-// list of tags: each must answer within tolerable. afterwards waits until the
-// process has given back the memory that the attack took.
+// Every attack has the same frame. startTarget starts a server. probe sends harmless
+// requests every 50 ms until the attack is over: /readyz, an object and a list of tags.
+// Each must answer within tolerable. awaitMemory waits until the process has released the
+// memory that the attack used.
 //
-// The attacks are small enough for every run of the tests; the defects that they
-// were written for made the server silent for more than a minute.
+// The attacks are small enough for every run of the tests. Each reproduces a defect that
+// made the server silent for more than a minute.
 package attack_test
 
 import (
@@ -38,8 +38,8 @@ const (
 	// runs. The server answers in milliseconds; the bound leaves room for busy
 	// test machines and is far below what the defects cost.
 	tolerable = 5 * time.Second
-	// memorySlack is what a process may keep after an attack, on top of a fifth
-	// more than it had before: stacks, pools, caches of what the attack read.
+	// memorySlack is the memory that a process may keep after an attack, in addition to
+	// 1.2 times what it had before: stacks, pools, caches of what the attack read.
 	memorySlack = 48 << 20
 )
 
@@ -49,13 +49,13 @@ const configMaps = "/api/v1/namespaces/default/configmaps"
 type target struct {
 	*harness.Server
 	http *harness.HTTP
-	tls  *tls.Config // with the administrator's client certificate
+	tls  *tls.Config // has the administrator's client certificate
 	host string      // of the API, HOST:PORT
 }
 
-// begin starts a server that has what the probes ask for: an object and a
-// repository with a tag.
-func begin(t *testing.T, engine string, flags ...string) *target {
+// startTarget starts a server that has what the probes ask for: an object and a repository
+// with a tag.
+func startTarget(t *testing.T, engine string, flags ...string) *target {
 	t.Helper()
 	a := newTarget(t, harness.Start(t, engine, flags...))
 	a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
@@ -108,7 +108,7 @@ func (a *target) dial(t testing.TB, protocol string) *tls.Conn {
 	return a.dialTo(t, a.host, protocol)
 }
 
-// dialTo is dial to another of the server's addresses.
+// dialTo is like dial, to another address of the server.
 func (a *target) dialTo(t testing.TB, address, protocol string) *tls.Conn {
 	t.Helper()
 	settings := a.tls.Clone()
@@ -128,7 +128,7 @@ func (a *target) dialTo(t testing.TB, address, protocol string) *tls.Conn {
 	return conn
 }
 
-// dialPlain is dial without TLS, to any of the server's addresses.
+// dialPlain is like dial, without TLS, to any address of the server.
 func (a *target) dialPlain(t testing.TB, address string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{Timeout: harness.Patience, Control: func(_, _ string, c syscall.RawConn) error {
@@ -157,9 +157,10 @@ func send(t testing.TB, conn net.Conn, text string) {
 	}
 }
 
-// ended returns when the server has closed the connection: what it had sent
-// before is read and dropped. After the limit it is an error.
-func ended(conn net.Conn, limit time.Duration) error {
+// awaitClose returns nil when the server has closed the connection. It reads and drops
+// what the server sent before. If the connection is still open after the limit, it returns
+// an error.
+func awaitClose(conn net.Conn, limit time.Duration) error {
 	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func ended(conn net.Conn, limit time.Duration) error {
 	return nil
 }
 
-// probes is what clients that do no harm see during an attack.
+// probes records what harmless clients see during an attack.
 type probes struct {
 	t    *testing.T
 	stop context.CancelFunc
@@ -217,7 +218,7 @@ func (a *target) probe(t *testing.T) *probes {
 	return p
 }
 
-// ask sends one probe. It gives up long after tolerable, so that the log shows
+// ask sends one probe. Its timeout is much longer than tolerable, so that the log shows
 // how long the server was silent.
 func (p *probes) ask(client *http.Client, name, url string) {
 	limited, cancel := context.WithTimeout(context.Background(), 4*tolerable)
@@ -248,8 +249,8 @@ func fetch(ctx context.Context, client *http.Client, url string) (int, error) {
 	return answer.StatusCode, err
 }
 
-// end stops the probes, after the answers that they wait for. Each must have been
-// answered, with 200, within tolerable.
+// end stops the probes and waits for the answers that are still open. Every probe must be
+// answered with 200 within tolerable.
 func (p *probes) end() {
 	p.t.Helper()
 	p.stop()
@@ -295,9 +296,9 @@ func (a *target) memory(t testing.TB) int64 {
 	return 0
 }
 
-// afterwards waits until the server has given back what the attack took. The
-// requests in between make the runtime collect.
-func (a *target) afterwards(t testing.TB, before int64) {
+// awaitMemory waits until the server has released the memory that the attack used. Its
+// requests make the Go runtime collect garbage.
+func (a *target) awaitMemory(t testing.TB, before int64) {
 	t.Helper()
 	peak := a.memory(t)
 	limit := before + before/5 + memorySlack

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// refusedWithin is how soon a request is answered that is refused by its
+	// refusedWithin limits how long the server takes to refuse a request because of its
 	// headers, with room for a busy machine. The defect was no answer at all.
 	refusedWithin = 15 * time.Second
-	// bodyWithin is how soon a body is given up that the server waits for.
+	// bodyWithin limits how long the server waits for the rest of a body.
 	bodyWithin = 60 * time.Second
 )
 
@@ -42,15 +42,15 @@ func (a *target) anonymous(t testing.TB) net.Conn {
 	return conn
 }
 
-// unfinished begins a request whose body is one byte of a hundred.
+// unfinished begins a request that declares a body of 100 bytes and sends one.
 func unfinished(t testing.TB, conn net.Conn, method, path string, headers ...string) {
 	t.Helper()
 	send(t, conn, method+" "+path+" HTTP/1.1\r\nHost: "+conn.RemoteAddr().String()+"\r\nContent-Length: 100\r\n"+strings.Join(append(headers, ""), "\r\n")+"\r\n{")
 }
 
-// answered reads the answer of each connection, all at once, and waits until the
-// server has closed them. It returns how many answers there were of each code.
-func answered(t *testing.T, conns []net.Conn, limit time.Duration) map[int]int {
+// countAnswers reads the answers of all connections concurrently and waits until the
+// server has closed them. It returns the number of answers by status code.
+func countAnswers(t *testing.T, conns []net.Conn, limit time.Duration) map[int]int {
 	t.Helper()
 	start := time.Now()
 	var mu sync.Mutex
@@ -75,8 +75,8 @@ func answered(t *testing.T, conns []net.Conn, limit time.Duration) map[int]int {
 	return codes
 }
 
-// readAnswer reads one answer, and everything after it. Its error is nil when the
-// server has closed the connection.
+// readAnswer reads one answer, then until the end of the connection. It returns a nil
+// error if the server closed the connection.
 func readAnswer(conn net.Conn, deadline time.Time) (int, error) {
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return 0, err
@@ -91,11 +91,11 @@ func readAnswer(conn net.Conn, deadline time.Time) (int, error) {
 	return answer.StatusCode, err
 }
 
-// TestSlowBodiesOfStrangers: 300 requests without credentials whose bodies never
-// end. Each is refused at once and its connection closed.
-func TestSlowBodiesOfStrangers(t *testing.T) {
+// TestSlowBodiesWithoutCredentials: 300 requests without credentials whose bodies never
+// end. The server refuses each at once and closes its connection.
+func TestSlowBodiesWithoutCredentials(t *testing.T) {
 	t.Parallel()
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
 	conns := make([]net.Conn, 300)
@@ -103,18 +103,18 @@ func TestSlowBodiesOfStrangers(t *testing.T) {
 		conns[i] = a.anonymous(t)
 		unfinished(t, conns[i], "POST", configMaps, "Content-Type: application/json")
 	}
-	if codes := answered(t, conns, refusedWithin); codes[http.StatusUnauthorized] != len(conns) {
-		t.Errorf("want 401 for all")
+	if codes := countAnswers(t, conns, refusedWithin); codes[http.StatusUnauthorized] != len(conns) {
+		t.Errorf("want 401 for all requests")
 	}
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
-// TestSlowBodiesOnOpenDoors: the same where clients need no certificate: nodes
-// that enrol, and the registry. Those bodies are waited for, for a while.
-func TestSlowBodiesOnOpenDoors(t *testing.T) {
+// TestSlowBodiesOnOpenEndpoints: the same for endpoints that need no certificate
+// (enrolment of nodes, the registry). There the server waits for the body, up to a limit.
+func TestSlowBodiesOnOpenEndpoints(t *testing.T) {
 	t.Parallel()
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
 	var enrols, manifests []net.Conn
@@ -128,21 +128,21 @@ func TestSlowBodiesOnOpenDoors(t *testing.T) {
 		unfinished(t, conn, "PUT", "/v2/default/probe/manifests/v2", "Content-Type: application/vnd.oci.image.index.v1+json")
 		manifests = append(manifests, conn)
 	}
-	if codes := answered(t, enrols, bodyWithin); codes[http.StatusOK] != 0 {
+	if codes := countAnswers(t, enrols, bodyWithin); codes[http.StatusOK] != 0 {
 		t.Error("half a request is answered with 200")
 	}
-	if codes := answered(t, manifests, 2*bodyWithin); codes[http.StatusCreated] != 0 {
+	if codes := countAnswers(t, manifests, 2*bodyWithin); codes[http.StatusCreated] != 0 {
 		t.Error("half a manifest is stored")
 	}
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
-// TestSlowBodiesOfClients: 700 requests with credentials whose bodies never end,
-// more than are served at once. Others are served meanwhile, and write.
+// TestSlowBodiesOfClients: 700 requests with credentials whose bodies never end, more than
+// the server serves at once. Other clients can read and write meanwhile.
 func TestSlowBodiesOfClients(t *testing.T) {
 	t.Parallel()
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	conns := make([]net.Conn, 700)
 	for i := range conns {
@@ -155,17 +155,17 @@ func TestSlowBodiesOfClients(t *testing.T) {
 	for i := range 20 {
 		a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"meanwhile-%d"}}`, i))
 	}
-	if codes := answered(t, conns, bodyWithin); codes[http.StatusRequestTimeout] != len(conns) {
-		t.Error("want 408 for all")
+	if codes := countAnswers(t, conns, bodyWithin); codes[http.StatusRequestTimeout] != len(conns) {
+		t.Error("want 408 for all requests")
 	}
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
 // TestSlowBodiesOverHTTP2: 700 such requests on three connections.
 func TestSlowBodiesOverHTTP2(t *testing.T) {
 	t.Parallel()
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
 	var clients []*http.Client
@@ -208,15 +208,16 @@ func TestSlowBodiesOverHTTP2(t *testing.T) {
 	}
 	t.Logf("answers by code: %v", count)
 	if count[http.StatusRequestTimeout] != streams {
-		t.Error("want 408 for all")
+		t.Error("want 408 for all requests")
 	}
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
-// TestRefusedUnread: what the headers say is refused before the body has come.
+// TestRefusedUnread: the server refuses a request because of its headers, before it reads
+// the body.
 func TestRefusedUnread(t *testing.T) {
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	for _, c := range []struct {
 		name, method, path, contentType, length string
 		code                                    int
@@ -234,13 +235,13 @@ func TestRefusedUnread(t *testing.T) {
 			send(t, conn, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: %s\r\n\r\n{", c.method, c.path, a.host, c.contentType, c.length))
 			code, err := readAnswer(conn, time.Now().Add(refusedWithin))
 			if code != c.code || err != nil {
-				t.Errorf("answered %d, then %v; want %d and the end", code, err, c.code)
+				t.Errorf("answered %d, then %v; want %d and a closed connection", code, err, c.code)
 			}
 		})
 	}
 	conn := a.dialPlain(t, a.Registry())
 	send(t, conn, "PUT /v2/default/probe/manifests/v2 HTTP/1.1\r\nHost: "+a.Registry()+"\r\nContent-Type: application/vnd.oci.image.index.v1+json\r\nContent-Length: 9223372036854775807\r\n\r\n{")
 	if code, err := readAnswer(conn, time.Now().Add(refusedWithin)); code != 413 || err != nil {
-		t.Errorf("a huge manifest: answered %d, then %v; want 413 and the end", code, err)
+		t.Errorf("a huge manifest: answered %d, then %v; want 413 and a closed connection", code, err)
 	}
 }

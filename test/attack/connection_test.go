@@ -24,8 +24,8 @@ const (
 	protobuf      = "application/vnd.kubernetes.protobuf"
 )
 
-// stalled is a request whose client stalls: it allows no byte of the answer, or sends
-// no more than one byte of the body.
+// stalled is a request whose client stalls: it accepts no byte of the answer, or sends
+// only one byte of the body.
 type stalled struct {
 	name         string
 	registry     bool // sent to the registry; else to the API
@@ -47,7 +47,7 @@ func write(method, path, contentType, body string) stalled {
 	return stalled{name: method + " " + path, method: method, path: path, headers: []string{"content-type", contentType}, body: body}
 }
 
-// connections is a server whose registry speaks HTTP/2, too.
+// connections is a server whose registry speaks HTTP/2 too.
 type connections struct {
 	*target
 	images string // HOST:PORT
@@ -133,7 +133,7 @@ func (a *connections) fill(t *testing.T) {
 	a.node = "exn_" + strings.Trim(enrolled.Field("uid"), `"`) + "_" + secret
 }
 
-// unread are requests of every kind of answer.
+// unread returns requests for every kind of answer.
 func (a *connections) unread() []stalled {
 	many := "/api/v1/namespaces/many/configmaps"
 	list := get("/api/v1/configmaps")
@@ -173,7 +173,7 @@ func (a *connections) unread() []stalled {
 	return requests
 }
 
-// unsent are requests of every kind of body.
+// unsent returns requests with every kind of body.
 func (a *connections) unsent(t *testing.T) []stalled {
 	t.Helper()
 	const repository = "/v2/default/image"
@@ -196,7 +196,7 @@ func (a *connections) unsent(t *testing.T) []stalled {
 	return requests
 }
 
-// address is where a request is sent.
+// address returns the address to which a request is sent.
 func (a *connections) address(r stalled) string {
 	if r.registry {
 		return a.images
@@ -204,8 +204,8 @@ func (a *connections) address(r stalled) string {
 	return a.host
 }
 
-// TestStalledClientsHoldNoConnection: no request holds a connection of the database
-// while it waits for its client.
+// TestStalledClientsHoldNoConnection: no request holds a database connection while it
+// waits for its client.
 func TestStalledClientsHoldNoConnection(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestStalledClientsHoldNoConnection(t *testing.T) {
 			for _, length := range []string{"100", "1000000"} {
 				for _, r := range a.unsent(t) { // begins uploads: an upload takes one body at a time
 					if length != "100" && !r.registry {
-						continue // the API reads bodies of any length alike
+						continue // the API reads bodies of all lengths in the same way
 					}
 					conn := a.dialTo(t, a.address(r), "http/1.1")
 					send(t, conn, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %s\r\n\r\n{", r.method, r.path, r.headers[1], length))
@@ -228,12 +228,13 @@ func TestStalledClientsHoldNoConnection(t *testing.T) {
 			}
 			for _, r := range a.unread() {
 				s := a.request(t, a.dialTo(t, a.address(r), "h2"), 0, r.body, append([]string{":method", r.method, ":path", r.path}, r.headers...)...)
-				status, err := s.answered()
+				status, err := s.readStatus()
 				if err != nil || status[0] != '2' && !strings.HasSuffix(r.path, "/nothing") {
 					t.Errorf("%s: answered %s, %v", r.name, status, err)
 				}
 			}
-			// The bodies are given up after 20 seconds: by then it must have happened.
+			// The server gives up the bodies after 20 seconds; the connections must be
+			// free before.
 			harness.Within(t, 10*time.Second, "no connection in use", func() error {
 				metrics := string(a.http.Get(t, "/metrics").Body)
 				_, value, _ := strings.Cut(metrics, "\nexeunt_database_connections_in_use ")

@@ -16,11 +16,11 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestIdleWatches opens 2,000 watches that wait, 100 on a connection. All of
-// them see the next change.
+// TestIdleWatches opens 2,000 idle watches, 100 on each connection. All of them receive
+// the next change.
 func TestIdleWatches(t *testing.T) {
 	const connections, each = 20, 100
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
 	from := a.http.Get(t, configMaps).Field("metadata.resourceVersion")
@@ -60,7 +60,7 @@ func TestIdleWatches(t *testing.T) {
 	cancel()
 	watches.Wait()
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
 // separate gives a client a connection of its own: clients with equal settings
@@ -104,11 +104,11 @@ func watchOne(ctx context.Context, client *http.Client, url string, open, seen f
 	return nil
 }
 
-// TestManyClients lets 200 clients, each on a connection of its own, create,
-// read, list and delete without a pause.
+// TestManyClients runs 200 clients, each on its own connection, that create, read, list
+// and delete without a pause.
 func TestManyClients(t *testing.T) {
 	const clients, rounds = 200, 5
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	before := a.memory(t)
 	p := a.probe(t)
 	var work sync.WaitGroup
@@ -130,7 +130,7 @@ func TestManyClients(t *testing.T) {
 		t.Error(err)
 	}
 	p.end()
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
 func oneRound(client *harness.HTTP, name string) error {

@@ -10,10 +10,10 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// cheap is how soon a document is refused, or served, that cost a minute before.
+// cheap limits the time to refuse or serve a document that took a minute before the fix.
 const cheap = 15 * time.Second
 
-// document is a request that is small and was expensive.
+// document is a small request that was expensive before the fix.
 type document struct {
 	name, method, path, contentType, body string
 	code                                  int
@@ -37,10 +37,10 @@ func documents() []document {
 	}
 }
 
-// TestExpensiveDocuments: a document costs about what its size says. The server
-// answers others meanwhile, and goes on with nothing after its answer.
+// TestExpensiveDocuments: the cost of a document is proportional to its size. The server
+// answers other clients meanwhile, and stops working on the document once it has answered.
 func TestExpensiveDocuments(t *testing.T) {
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	for _, d := range documents() {
 		t.Run(d.name, func(t *testing.T) {
 			before := a.memory(t)
@@ -56,12 +56,12 @@ func TestExpensiveDocuments(t *testing.T) {
 			if took > cheap {
 				t.Errorf("answered after %v, want %v at most", took, cheap)
 			}
-			a.afterwards(t, before)
+			a.awaitMemory(t, before)
 		})
 	}
 }
 
-// TestManyMediaTypes: a manifest of 5,000 new media types is refused at once.
+// TestManyMediaTypes: the server refuses a manifest with 5,000 new media types at once.
 func TestManyMediaTypes(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		const digest = "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // of "x"

@@ -24,14 +24,14 @@ type stream struct {
 	framer *http2.Framer
 }
 
-// stream sends a GET for JSON. window is how many bytes of the answer the client
-// allows; nothing is read.
+// stream sends a GET for JSON and reads nothing. window is how many bytes of the answer
+// the client allows.
 func (a *target) stream(t testing.TB, path string, window uint32) *stream {
 	t.Helper()
 	return a.request(t, a.dial(t, "h2"), window, "", ":method", "GET", ":path", path, "accept", "application/json")
 }
 
-// request sends any request with the given headers, names and values in turn.
+// request sends any request; fields are the names and values of the headers, alternating.
 func (a *target) request(t testing.TB, conn net.Conn, window uint32, body string, fields ...string) *stream {
 	t.Helper()
 	var block, out bytes.Buffer
@@ -61,9 +61,9 @@ func (a *target) request(t testing.TB, conn net.Conn, window uint32, body string
 	return &stream{conn: conn, framer: http2.NewFramer(conn, conn)}
 }
 
-// answered reads frames until the answer begins, and returns its status. The rest of
-// the answer waits for the client to open the window.
-func (s *stream) answered() (status string, err error) {
+// readStatus reads frames until the answer begins, and returns its status. The rest of the
+// answer waits until the client opens the window.
+func (s *stream) readStatus() (status string, err error) {
 	if err := s.conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		return "", err
 	}
@@ -97,8 +97,8 @@ func (s *stream) answered() (status string, err error) {
 	}
 }
 
-// reset reads the connection's frames, but never opens the stream's window. It
-// says nil when the server resets the stream.
+// reset reads the connection's frames but never opens the stream's window. The channel
+// receives nil when the server resets the stream.
 func (s *stream) reset(t testing.TB) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)

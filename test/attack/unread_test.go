@@ -17,8 +17,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// The state that unread watches and lists are stalled in: 40 MB, far more than
-// sockets buffer.
+// What unread watches and lists return: 40 MB, far more than the sockets buffer.
 const (
 	largeObjects = 200
 	largeSize    = 200_000
@@ -44,7 +43,7 @@ func (a *target) fill(t testing.TB) {
 	group.Wait()
 }
 
-// get sends a GET by HTTP/1.1 on a connection that nothing reads.
+// get sends a GET over HTTP/1.1 on a connection that the client does not read.
 func (a *target) get(t testing.TB, path, accept string) net.Conn {
 	t.Helper()
 	conn := a.dial(t, "http/1.1")
@@ -52,9 +51,8 @@ func (a *target) get(t testing.TB, path, accept string) net.Conn {
 	return conn
 }
 
-// held counts the connections whose other end the server's process still has. A
-// connection that it closed has no owner in the kernel's table, even while its
-// data is unread.
+// held counts the connections that the server's process still has open. In the kernel's
+// table a connection that it closed has no owner, even while its data is unread.
 func held(t testing.TB, conns []net.Conn) (n int) {
 	t.Helper()
 	attackers := map[string]bool{}
@@ -83,8 +81,8 @@ func held(t testing.TB, conns []net.Conn) (n int) {
 	return n
 }
 
-// awaitCutOff waits until the server has closed all of the attackers'
-// connections, which it still had when this was called.
+// awaitCutOff waits until the server has closed all connections of the attackers. They
+// must be open when it is called.
 func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -100,13 +98,13 @@ func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
 	t.Logf("cut off after %v", time.Since(start).Round(100*time.Millisecond))
 }
 
-// TestUnreadAnswers opens watches and lists, eight of each kind at a time, whose
-// clients never read. Everybody else is served meanwhile, and the server cuts
-// them off when they have taken nothing for the stall timeout.
+// TestUnreadAnswers opens watches and lists, eight of each kind at a time, whose clients
+// never read. The server serves all other clients meanwhile, and cuts off a client that
+// has read nothing for the stall timeout.
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	const stall = 2 * time.Second
-	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
+	a := startTarget(t, harness.SQLite, "--stall-timeout", stall.String())
 	a.fill(t)
 	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} { // fills the caches
 		a.http.Do(t, harness.Request{Method: "GET", Path: unreadList, Accept: accept})
@@ -160,14 +158,14 @@ func TestUnreadAnswers(t *testing.T) {
 		}
 		p.end()
 	})
-	a.afterwards(t, before)
+	a.awaitMemory(t, before)
 }
 
-// TestUnreadWatchesEnd opens watches that their clients never read and that time
-// out long before the stall timeout.
+// TestUnreadWatchesEnd opens watches whose clients never read and that time out long
+// before the stall timeout.
 func TestUnreadWatchesEnd(t *testing.T) {
 	t.Parallel()
-	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
+	a := startTarget(t, harness.SQLite, "--stall-timeout", "1h")
 	a.fill(t)
 	p := a.probe(t)
 	var conns []net.Conn
@@ -180,13 +178,13 @@ func TestUnreadWatchesEnd(t *testing.T) {
 	p.end()
 }
 
-// TestStopDuringUnreadAnswers stops a server that 500 unread watches hold, and
-// some unread lists and streams: it ends by its grace of ten seconds, without an
-// error.
+// TestStopDuringUnreadAnswers stops a server while 500 unread watches and some unread
+// lists and streams are open. It ends without an error, within its grace period of ten
+// seconds.
 func TestStopDuringUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	const grace = 10 * time.Second
-	a := begin(t, harness.SQLite, "--stall-timeout", "1h")
+	a := startTarget(t, harness.SQLite, "--stall-timeout", "1h")
 	a.fill(t)
 	before := a.memory(t)
 	p := a.probe(t)
@@ -219,7 +217,7 @@ func TestStopDuringUnreadAnswers(t *testing.T) {
 	}
 }
 
-// pushBlob puts 16 MiB into the registry, which lie in a file.
+// pushBlob pushes a blob of 16 MiB, which the registry stores in a file.
 func (a *target) pushBlob(t testing.TB) (path string) {
 	t.Helper()
 	content := bytes.Repeat([]byte("blob"), 4<<20)
@@ -242,12 +240,12 @@ func (a *target) getBlob(t testing.TB, path string) net.Conn {
 	return conn
 }
 
-// TestUnreadBlobs pulls blobs without reading them: those clients are cut off.
-// One that reads slowly, and takes several times the stall timeout, gets all.
+// TestUnreadBlobs pulls blobs without reading them: the server cuts those clients off. A
+// client that reads slowly, for several stall timeouts, receives the whole blob.
 func TestUnreadBlobs(t *testing.T) {
 	t.Parallel()
 	const stall = 2 * time.Second
-	a := begin(t, harness.SQLite, "--stall-timeout", stall.String())
+	a := startTarget(t, harness.SQLite, "--stall-timeout", stall.String())
 	path := a.pushBlob(t)
 	p := a.probe(t)
 	var conns []net.Conn
@@ -270,18 +268,18 @@ func TestUnreadBlobs(t *testing.T) {
 		time.Sleep(4 * stall / 16) // the attack itself: four stall timeouts for the whole
 	}
 	if took := time.Since(start); read < 16<<20 || took < 2*stall {
-		t.Errorf("the slow client got %d bytes in %v", read, took)
+		t.Errorf("the slow client received %d bytes in %v", read, took)
 	}
 	p.end()
 }
 
-// TestUnreadAnswersTakeNoSlots opens more unread answers than requests are served at
-// once. Others are served meanwhile, and the memory of those answers is bounded:
-// the server cuts off the ones that have waited longest.
+// TestUnreadAnswersTakeNoSlots opens more unread answers than the server serves requests
+// at once. It serves other clients meanwhile, and bounds the memory of those answers: it
+// cuts off the ones that have waited longest.
 func TestUnreadAnswersTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	const unread, batch, memory = 700, 50, 600 << 20
-	a := begin(t, harness.SQLite)
+	a := startTarget(t, harness.SQLite)
 	a.fill(t)
 	p := a.probe(t)
 	var conns []net.Conn
@@ -292,7 +290,7 @@ func TestUnreadAnswersTakeNoSlots(t *testing.T) {
 			accept = "application/vnd.kubernetes.protobuf"
 		}
 		conns = append(conns, a.get(t, unreadList, accept))
-		if len(conns)%batch == 0 { // more at once would be much work at once
+		if len(conns)%batch == 0 { // limits how many the server encodes at the same time
 			awaitBegin(t, conns[len(conns)-batch:])
 			peak = max(peak, a.memory(t))
 		}
@@ -305,7 +303,7 @@ func TestUnreadAnswersTakeNoSlots(t *testing.T) {
 	}
 }
 
-// awaitBegin reads the beginning of each answer. It ignores the answers that were cut
+// awaitBegin reads the beginning of each answer. It ignores answers that the server cut
 // off before.
 func awaitBegin(t testing.TB, conns []net.Conn) {
 	t.Helper()

@@ -21,24 +21,25 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// What stands around the server: the gate before its management cluster, and the
-// webhook that it tells.
+// The surroundings of the server: a proxy in front of its management cluster, and the
+// webhook that receives its events.
 
-// gate is a proxy before the management cluster: it can be shut, or refuse.
+// gate is a proxy in front of the management cluster. It can drop connections, refuse
+// requests, or let them hang.
 type gate struct {
 	kubeconfig string
 	mu         sync.Mutex
 	forward    http.Handler
-	refuse     func(*http.Request) (int, string) // 0: let through; -1: hang up
+	refuse     func(*http.Request) (int, string) // 0: forward; -1: drop the connection
 
-	hangAt func(*http.Request) bool // nil: at none
-	after  bool                     // hang when it is done
+	hangAt func(*http.Request) bool // nil: never
+	after  bool                     // hang after the request was forwarded
 	hangs  chan struct{}            // closed when a request hangs
 
 	watched []string // the resources that were watched
 }
 
-// watches are the resources that the server has watched, each once.
+// watches returns the resources that the server has watched, each once.
 func (g *gate) watches() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +59,7 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// open forwards to a server as its administrator.
+// open forwards requests to a server, as its administrator.
 func (g *gate) open(config *rest.Config) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +83,9 @@ func (g *gate) set(refuse func(*http.Request) (int, string)) {
 	g.refuse = refuse
 }
 
-// hang lets the first request that matches hang until its caller has gone: not
-// done yet, or done but not answered. The channel is closed when it hangs.
+// hang makes the first request that matches hang until its client disconnects: before it
+// is forwarded, or with after, before it is answered. The channel is closed when the
+// request hangs.
 func (g *gate) hang(match func(*http.Request) bool, after bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +93,7 @@ func (g *gate) hang(match func(*http.Request) bool, after bool) <-chan struct{} 
 	return g.hangs
 }
 
-// hung says whether a request is to hang, and then no other is.
+// hung says whether this request hangs. Only one request does.
 func (g *gate) hung(r *http.Request) (hang, after bool, hangs chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,10 +104,10 @@ func (g *gate) hung(r *http.Request) (hang, after bool, hangs chan struct{}) {
 	return true, g.after, g.hangs
 }
 
-// down hangs up on everybody.
+// down drops every connection.
 func down(*http.Request) (int, string) { return -1, "" }
 
-// deny answers as an API server does, to one verb on one resource.
+// deny refuses one verb on one resource, as an API server does.
 func deny(method, resource string, code int, reason, message string) func(*http.Request) (int, string) {
 	return func(r *http.Request) (int, string) {
 		if r.Method != method || !strings.Contains(r.URL.Path+"/", "/"+resource+"/") {
@@ -126,7 +128,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if after {
 			forward.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // or the end of the caller would not be noticed
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the proxy does not notice that the client disconnects
 		close(hangs)
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
@@ -147,7 +149,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// webhook keeps what it was told.
+// webhook records the events that it receives.
 type webhook struct {
 	url    string
 	mu     sync.Mutex
@@ -192,7 +194,7 @@ func (h *webhook) refuses() bool {
 	return h.refuse
 }
 
-// counts is how often each event of a resource was told.
+// counts returns how often the webhook received each event of a resource.
 func (h *webhook) counts(uid string) map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,8 +207,8 @@ func (h *webhook) counts(uid string) map[string]int {
 	return counts
 }
 
-// of lists the events of a resource, by their first arrival.
-func (h *webhook) of(uid string) (types []string) {
+// typesOf lists the event types of a resource, by first arrival.
+func (h *webhook) typesOf(uid string) (types []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, token := range h.tokens {
@@ -219,12 +221,12 @@ func (h *webhook) of(uid string) (types []string) {
 	return types
 }
 
-// told waits until the webhook has been told of all events, in order.
-func (w *world) told(uid string, want ...string) {
+// awaitEvents waits until the webhook has received exactly these events, in this order.
+func (w *world) awaitEvents(uid string, want ...string) {
 	w.Helper()
-	harness.Until(w, "the webhook is told", func() error {
-		if got := w.webhook.of(uid); !slices.Equal(got, want) {
-			return fmt.Errorf("it was told %q, want %q", got, want)
+	harness.Until(w, "the events at the webhook", func() error {
+		if got := w.webhook.typesOf(uid); !slices.Equal(got, want) {
+			return fmt.Errorf("it received %q, want %q", got, want)
 		}
 		return nil
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestLife: apply provisions, wait waits, delete tears down, in order, and
-// everybody is told.
+// TestLife: apply provisions, wait waits, delete tears down in order, and the webhook
+// receives every event.
 func TestLife(t *testing.T) {
 	each(t, func(w *world) {
 		since := w.now()
@@ -20,10 +20,10 @@ func TestLife(t *testing.T) {
 			w.Errorf("kubectl get:\n%s", out)
 		}
 		uid, xr := w.uid("web"), w.status("web", "xr.name")
-		w.told(uid, "Requested", "Ready")
+		w.awaitEvents(uid, "Requested", "Ready")
 		w.kubectl("delete", "pr", "web", "--wait=false")
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
-		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 		w.checkOrder(since, xr)
 		harness.Until(w, "Kubernetes Events", func() error {
 			out := w.kubectl("get", "events", "-o", "custom-columns=R:.reason", "--field-selector", "involvedObject.uid="+uid, "--no-headers")
@@ -38,8 +38,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestRefused: what cannot be provisioned is refused by its field, and nothing is
-// stored.
+// TestRefused: a declaration that cannot be provisioned is refused with the name of its
+// field, and nothing is stored.
 func TestRefused(t *testing.T) {
 	each(t, func(w *world) {
 		w.kubectl("create", "ns", "leaving")
@@ -73,7 +73,7 @@ func TestRefused(t *testing.T) {
 			w.Errorf("a body of 4 MiB: code %d, %.300s", big.Code, big.Stderr)
 		}
 		if out := w.kubectl("get", "pr", "-A", "-o", "name"); out != "" {
-			w.Errorf("stored all the same: %s", out)
+			w.Errorf("a refused declaration was stored: %s", out)
 		}
 		w.gate.set(down)
 		if r := w.try(resource("web")); r.Code == 0 || !strings.Contains(r.Stderr, "the management cluster cannot be asked") {
@@ -84,8 +84,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestBlueprint: a version never changes, and a Blueprint stays for what was
-// built by it.
+// TestBlueprint: a version of a Blueprint never changes, and a Blueprint stays as long as
+// resources built from it exist.
 func TestBlueprint(t *testing.T) {
 	each(t, func(w *world) {
 		for _, test := range []struct{ name, old, new, want string }{
@@ -103,34 +103,33 @@ func TestBlueprint(t *testing.T) {
 		w.up("web")
 		w.apply(strings.Replace(blueprint, "- name: 1.0.0", "- withdrawn: true\n    name: 1.0.0", 1))
 		if r := w.try(resource("late")); r.Code == 0 || !strings.Contains(r.Stderr, "spec.blueprintRef: Not found") {
-			w.Errorf("of a version that is withdrawn: %s%s", r.Stdout, r.Stderr)
+			w.Errorf("a resource of a withdrawn version: %s%s", r.Stdout, r.Stderr)
 		}
 		w.kubectl("delete", "blueprint", "node", "--wait=false")
 		if !w.exists("/apis/provisioning.exeunt.dev/v1alpha1/blueprints/node") {
-			w.Error("the Blueprint has left before what was built by it")
+			w.Error("the Blueprint is gone before the resource that was built from it")
 		}
 		w.kubectl("delete", "pr", "web", "--timeout=60s")
 		w.kubectl("wait", "blueprint/node", "--for=delete", "--timeout=60s")
 	})
 }
 
-// TestFailed: a failure that the composition calls final is shown, told, and can
-// be deleted.
+// TestFailed: a failure that the composition reports as final is shown and sent to the
+// webhook, and the resource can be deleted.
 func TestFailed(t *testing.T) {
 	each(t, func(w *world) {
 		w.double.Set(crossplane.Behaviour{Fail: true})
 		w.apply(resource("web"))
 		w.holds("web", "Failed", "the XR has failed", "condition Failed on XNode/", "QuotaExceeded: no machines left")
 		uid := w.uid("web")
-		w.told(uid, "Requested", "Failed")
+		w.awaitEvents(uid, "Requested", "Failed")
 		w.double.Set(crossplane.Behaviour{})
 		w.kubectl("delete", "pr", "web", "--timeout=60s")
-		w.told(uid, "Requested", "Failed", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Failed", "Deleting", "Deleted")
 	})
 }
 
-// TestLateBoot: a machine that boots after its deletion was asked for is not let
-// in.
+// TestLateBoot: a machine that boots after its deletion was requested cannot enrol.
 func TestLateBoot(t *testing.T) {
 	each(t, func(w *world) {
 		w.double.Set(crossplane.Behaviour{NoBoot: true, HoldMachines: true})
@@ -147,13 +146,13 @@ func TestLateBoot(t *testing.T) {
 	})
 }
 
-// TestWatched: a change of the substrate brings the loop, long before it would
-// look by itself at a resource that is ready.
+// TestWatched: a change of the substrate triggers a round at once. Without the watch the
+// next round of a ready resource is much later.
 func TestWatched(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")
 		for _, kind := range []string{"xnode", "providerconfig"} {
-			// The watch begins a moment after the kind has come into use.
+			// The watch begins shortly after the kind is first used.
 			n := 0
 			harness.Until(w, "a change of a "+kind+" to be noticed", func() error {
 				n++
@@ -166,7 +165,7 @@ func TestWatched(t *testing.T) {
 			if phase := w.status("web", "phase"); phase != "Ready" {
 				w.Errorf("it is %s", phase)
 			}
-			// The next kind has to be noticed by itself.
+			// The server must notice a second kind too.
 			w.server.Execute("UPDATE provisioned_resource_reviews SET event = 'test'")
 		}
 		if got := w.gate.watches(); !slices.Contains(got, "xnodes") || !slices.Contains(got, "providerconfigs") || len(got) != 2 {
@@ -175,8 +174,8 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestNamespace: a namespace is deleted with all that is in it. Its resources are
-// torn down first, with the credentials and composite resources that they need.
+// TestNamespace: a namespace is deleted with its content. Its resources are torn down
+// first, while the credentials and composite resources that they need exist.
 func TestNamespace(t *testing.T) {
 	each(t, func(w *world) {
 		in := func(text string) string { return strings.Replace(text, "namespace: default", "namespace: shop", 1) }
@@ -186,6 +185,6 @@ func TestNamespace(t *testing.T) {
 		w.kubectl("wait", "pr/web", "-n", "shop", "--for=condition=Ready", "--timeout=60s")
 		uid := w.kubectl("get", "pr", "web", "-n", "shop", "-o", "jsonpath={.metadata.uid}")
 		w.kubectl("delete", "ns", "shop", "--timeout=100s")
-		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 	})
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// kills is how often the server is killed in each half of the lives.
+// kills is how often the server is killed on the way up, and again on the way down.
 const kills = 3
 
-// TestKill kills the server at random moments while resources come up, and again
-// while they go down. No event is lost, none comes out of order, and no machine
-// is destroyed under its node.
+// TestKill kills the server at random moments while resources come up, and again while
+// they go down. No event is lost or out of order, and no machine is destroyed while its
+// node is in the mesh.
 func TestKill(t *testing.T) {
 	each(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(7, 11))
@@ -43,22 +43,22 @@ func TestKill(t *testing.T) {
 		w.killing(rng)
 		for _, name := range names {
 			w.within(name, "gone")
-			w.told(uids[name], "Requested", "Ready", "Deleting", "Deleted")
+			w.awaitEvents(uids[name], "Requested", "Ready", "Deleting", "Deleted")
 			w.checkOrder(since, xrs[name])
 			for token, n := range w.webhook.counts(uids[name]) {
 				if n > 1+2*kills {
-					w.Errorf("%s was told %d times in %d lives of the server", token, n, 1+2*kills)
+					w.Errorf("the webhook received %s %d times from %d processes", token, n, 1+2*kills)
 				}
 			}
 		}
 	})
 }
 
-// killing kills and starts the server a few times.
+// killing kills the server and starts it again, a few times.
 func (w *world) killing(rng *rand.Rand) {
 	w.Helper()
 	for range kills {
-		// The moment is the test's choice, not a wait for something.
+		// The random moment of the kill, not a wait for a condition.
 		time.Sleep(time.Duration(50+rng.IntN(700)) * time.Millisecond)
 		w.server.Kill()
 		w.server.Start()
@@ -77,18 +77,18 @@ func (w *world) within(name, phase string) {
 	})
 }
 
-// stop is a step in the life of a resource that the server does not survive.
-// Either a write hangs in its database, with the transaction open, or a request
-// to the management cluster hangs, before it is done or, with after, when it is.
+// stop is a step in the life of a resource at which the test kills the server. Either a
+// write hangs in the server's database, with its transaction open, or a request to the
+// management cluster hangs: before it is forwarded or, with after, before it is answered.
 type stop struct {
 	name    string
 	fault   harness.Fault
 	request func(*http.Request) bool
 	after   bool
-	prepare func(w *world) // once it is armed and the server runs
+	prepare func(w *world) // runs when the step is armed and the server is up
 }
 
-// writing matches requests that change a kind.
+// writing matches requests that write a resource.
 func writing(resource string, deletes bool) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		write := r.Method == http.MethodPost || r.Method == http.MethodPatch || r.Method == http.MethodPut
@@ -99,7 +99,7 @@ func writing(resource string, deletes bool) func(*http.Request) bool {
 	}
 }
 
-// both stops at a request twice: before it is done, and after.
+// both returns two stops at a request: before it is forwarded, and after.
 func both(name string, request func(*http.Request) bool) []stop {
 	return []stop{{name: name, request: request}, {name: name + ", done", request: request, after: true}}
 }
@@ -113,9 +113,9 @@ const (
 	aNode     = "'meshnodes.mesh.exeunt.dev'"
 )
 
-// wayUp and wayDown are the steps of a life, in order. Machines do not boot and
-// are not destroyed, and the webhook refuses, until a stop says so: what others
-// do at their own time would else pass a stop before it is armed.
+// wayUp and wayDown are the steps of a life, in order. Machines do not boot, machines are
+// not destroyed and the webhook refuses until a step allows it: otherwise they could pass
+// a step before it is armed.
 var wayUp = slices.Concat(
 	[]stop{
 		write("take up", "INSERT", "provisioned_resources", "NEW.id <> ''"),
@@ -130,7 +130,7 @@ var wayUp = slices.Concat(
 		boots(write("enrol", "INSERT", "mesh_nodes", "NEW.uid <> ''")),
 		write("emit Ready", "INSERT", "provisioned_resource_outbox", "NEW.event_type LIKE '%Ready'"),
 		write("persist Ready", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Ready'"),
-		told(write("mark as told", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook'")),
+		delivers(write("mark as sent", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook'")),
 	})
 
 var wayDown = slices.Concat(
@@ -147,53 +147,54 @@ var wayDown = slices.Concat(
 		write("emit Deleted", "INSERT", "provisioned_resource_outbox", "NEW.event_type LIKE '%Deleted'"),
 		write("persist Deleted", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Deleted'"),
 		write("release", "DELETE", "objects", "OLD.kind = "+aResource),
-		told(write("mark Deleted as told", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook' AND NEW.token LIKE '%Deleted/%'")),
+		delivers(write("mark Deleted as sent", "INSERT", "provisioned_resource_published", "NEW.sink = 'webhook' AND NEW.token LIKE '%Deleted/%'")),
 	})
 
-// destroys lets machines be destroyed from a stop on: before, the XR stays, and
-// with it the resource in its phase.
+// destroys allows machines to be destroyed from these steps on. Before, the XR stays, and
+// the resource stays in its phase.
 func destroys(s []stop) []stop {
 	s[0].prepare = func(w *world) { w.double.Set(crossplane.Behaviour{}) }
 	return s
 }
 
-// boots lets machines boot at a stop, and told the webhook be told.
+// boots allows machines to boot from this step on; delivers allows the webhook to accept
+// events.
 func boots(s stop) stop {
 	s.prepare = func(w *world) { w.double.Set(crossplane.Behaviour{}) }
 	return s
 }
 
-func told(s stop) stop {
+func delivers(s stop) stop {
 	s.prepare = func(w *world) { w.webhook.set(false) }
 	return s
 }
 
-// TestKillBetween kills the server between every two steps of a life. No event is
-// lost, none is told more often than a death between telling and marking allows,
-// the node leaves before its machine, and nothing is left behind.
+// TestKillBetween kills the server between every two steps of a life. No event is lost; an
+// event is sent twice only if a kill fell between sending it and marking it as sent; the
+// node leaves before its machine; nothing is left behind.
 func TestKillBetween(t *testing.T) {
 	each(t, func(w *world) {
 		since := w.now()
 		w.double.Set(crossplane.Behaviour{NoBoot: true})
-		allowed := map[string]int{} // how often an event may be told, besides once
+		allowed := map[string]int{} // how often an event may be repeated
 		w.webhook.set(true)
 		w.stops(wayUp, allowed, func() { w.apply(resource("web")) })
 		w.within("web", "Ready")
 		uid, xr := w.uid("web"), w.status("web", "xr.name")
-		w.told(uid, "Requested", "Ready")
+		w.awaitEvents(uid, "Requested", "Ready")
 		w.webhook.set(true)
 		w.double.Set(crossplane.Behaviour{HoldMachines: true})
 		w.stops(wayDown, allowed, func() { w.kubectl("delete", "pr", "web", "--wait=false") })
 		w.within("web", "gone")
-		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 		w.checkOrder(since, xr)
 		w.checkRepeats(uid, allowed)
 		w.checkEmpty(uid)
 	})
 }
 
-// stops lives through some steps, and dies in each. begin is called when the
-// first is armed.
+// stops goes through the steps and kills the server at each. It calls begin when the first
+// step is armed.
 func (w *world) stops(steps []stop, allowed map[string]int, begin func()) {
 	w.Helper()
 	disarm, await := w.arm(steps[0])
@@ -220,7 +221,7 @@ func (w *world) stops(steps []stop, allowed map[string]int, begin func()) {
 	}
 }
 
-// arm makes the server hang at a step. await returns when it does.
+// arm makes the server hang at a step. await returns when it hangs.
 func (w *world) arm(s stop) (disarm, await func()) {
 	w.Helper()
 	if s.request == nil {
@@ -239,20 +240,20 @@ func (w *world) arm(s stop) (disarm, await func()) {
 	return func() { w.gate.hang(nil, false) }, await
 }
 
-// checkRepeats expects each event once, and again only where it was allowed; and
-// one Kubernetes Event for each.
+// checkRepeats expects each event once, and again only where a kill allows it, and one
+// Kubernetes Event for each.
 func (w *world) checkRepeats(uid string, allowed map[string]int) {
 	w.Helper()
 	counts := w.webhook.counts(uid)
 	repeats := 0
 	for token, n := range counts {
 		if n > 1+allowed[token] {
-			w.Errorf("%s was told %d times; the deaths allow %d", token, n, 1+allowed[token])
+			w.Errorf("the webhook received %s %d times; the kills allow %d", token, n, 1+allowed[token])
 		}
 		repeats += n - 1
 	}
 	if repeats == 0 {
-		w.Errorf("no event was told twice (%v): the server was not killed between telling and marking", slices.Sorted(maps.Keys(counts)))
+		w.Errorf("no event was sent twice (%v): no kill fell between sending an event and marking it as sent", slices.Sorted(maps.Keys(counts)))
 	}
 	for _, reason := range []string{"Requested", "Ready", "Deleting", "Deleted"} {
 		out := w.kubectl("get", "events", "-o", "name", "--field-selector", "reason="+reason+",involvedObject.uid="+uid)
@@ -262,8 +263,7 @@ func (w *world) checkRepeats(uid string, allowed map[string]int) {
 	}
 }
 
-// checkEmpty expects that nothing of a resource is left, and no token that could
-// be used.
+// checkEmpty expects that nothing of a resource is left, and no usable token.
 func (w *world) checkEmpty(uid string) {
 	w.Helper()
 	for _, kind := range []string{"xnodes", "machines", "providerconfigs", "meshnodes"} {

@@ -12,11 +12,11 @@ import (
 
 var errorf = fmt.Errorf
 
-// The four cases of the runbook in docs/operating.md, and the faults around them.
+// The four cases of the runbook in docs/operating.md, and related faults.
 
-// TestDeregistrationFails is case 1: the drain cannot even be asked for, because
-// the mesh's part of the database refuses it. Status, Event, report and log say
-// so, the XR is not touched, and all goes on once the cause is gone.
+// TestDeregistrationFails is case 1: the database refuses the write that requests the
+// drain. Status, Event, report and log say so, the XR is not touched, and the teardown
+// continues once the cause is fixed.
 func TestDeregistrationFails(t *testing.T) {
 	each(t, func(w *world) {
 		since := w.now()
@@ -38,21 +38,21 @@ func TestDeregistrationFails(t *testing.T) {
 		w.says("log", w.server.Said(), `msg="review failed" queue=provisioned-resources key=`+uid, "the mesh takes no drains")
 		mend()
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
-		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 		w.checkOrder(since, xr)
 	})
 }
 
-// untouched fails if a client has deleted a resource's XR.
+// untouched fails the test if the XR of a resource is being deleted.
 func (w *world) untouched(name string) {
 	w.Helper()
 	xr, found := w.get(w.xr(name))
 	if at := xr.Field("metadata.deletionTimestamp"); !found || at != "" {
-		w.Errorf("the XR is being deleted since %s, under its node", at)
+		w.Errorf("the XR is being deleted since %s, while its node is in the mesh", at)
 	}
 }
 
-// why is what a person is told who asks why something is still here.
+// why returns the output of exeunt why.
 func (w *world) why(what string) string {
 	w.Helper()
 	r := w.server.Exeunt(w, "why", what)
@@ -62,7 +62,7 @@ func (w *world) why(what string) string {
 	return r.Stdout
 }
 
-// says expects texts in a text.
+// says expects each part in a text.
 func (w *world) says(what, text string, parts ...string) {
 	w.Helper()
 	for _, part := range parts {
@@ -72,8 +72,8 @@ func (w *world) says(what, text string, parts ...string) {
 	}
 }
 
-// TestDrainHangs is case 1 without an error: the node was asked, and does not
-// leave. The XR is not touched meanwhile.
+// TestDrainHangs is case 1 without an error: the node was asked to leave and does not. The
+// XR is not touched meanwhile.
 func TestDrainHangs(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")
@@ -90,8 +90,8 @@ func TestDrainHangs(t *testing.T) {
 	})
 }
 
-// TestSubstrateDeleteFails is case 2: the cluster refuses the deletion, or cannot
-// be reached. The message says why, and all goes on once it is mended.
+// TestSubstrateDeleteFails is case 2: the cluster refuses the deletion or cannot be
+// reached. The message says why, and the teardown continues once the cause is fixed.
 func TestSubstrateDeleteFails(t *testing.T) {
 	each(t, func(w *world) {
 		for i, test := range []struct {
@@ -118,18 +118,18 @@ func TestSubstrateDeleteFails(t *testing.T) {
 				return nil
 			})
 			if phase := w.status(name, "phase"); phase == "Deleted" || phase == "gone" {
-				w.Errorf("%s: it is %s all the same", test.name, phase)
+				w.Errorf("%s: it is %s although the cluster did not delete it", test.name, phase)
 			}
 			w.gate.set(nil)
 			w.kubectl("wait", "pr/"+name, "--for=delete", "--timeout=120s")
-			w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+			w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 		}
 	})
 }
 
-// TestBuildFails: the cluster or the mesh refuses a step on the way up, or cannot
-// be reached. The status says so, and the resource becomes ready once the cause
-// is gone: nothing has to be declared again, and nothing is told twice.
+// TestBuildFails: the cluster or the mesh refuses a step on the way up, or cannot be
+// reached. The status says so, and the resource becomes ready once the cause is fixed,
+// without a new declaration and without a repeated event.
 func TestBuildFails(t *testing.T) {
 	each(t, func(w *world) {
 		for i, test := range []struct {
@@ -150,7 +150,8 @@ func TestBuildFails(t *testing.T) {
 			if test.fault.Table != "" {
 				mend = w.server.Break(test.fault)
 			}
-			// A declaration is checked with the cluster: first it is taken up.
+			// The server checks a declaration with the cluster, so it must accept this one
+			// before the fault.
 			w.gate.set(deny("PATCH", "secrets", 503, "ServiceUnavailable", "not yet"))
 			w.apply(resource(name))
 			harness.Until(w, name+" to be taken up", func() error {
@@ -168,14 +169,14 @@ func TestBuildFails(t *testing.T) {
 			})
 			mend()
 			w.within(name, "Ready")
-			w.told(w.uid(name), "Requested", "Ready")
+			w.awaitEvents(w.uid(name), "Requested", "Ready")
 		}
 		w.kubectl("delete", "pr", "--all", "--timeout=100s")
 	})
 }
 
-// TestRevokeFails: a token that might still be used cannot be revoked. The XR is
-// not touched until it is.
+// TestRevokeFails: the server cannot revoke a usable token. It does not touch the XR until
+// the token is revoked.
 func TestRevokeFails(t *testing.T) {
 	each(t, func(w *world) {
 		w.double.Set(crossplane.Behaviour{NoBoot: true})
@@ -190,8 +191,8 @@ func TestRevokeFails(t *testing.T) {
 	})
 }
 
-// TestStuck is case 3: no error, and nothing moves. The status names the
-// finalizer that holds it.
+// TestStuck is case 3: no error, and no progress. The status names the finalizer that
+// holds the resource.
 func TestStuck(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")
@@ -202,7 +203,8 @@ func TestStuck(t *testing.T) {
 		if !strings.HasPrefix(out, "True ") || !strings.Contains(out, "finalizer") {
 			w.Errorf("status: %s", out)
 		}
-		// The management cluster is this server: the report goes down to what holds.
+		// The management cluster is this server, so the report descends to the object that
+		// holds the deletion.
 		w.says("report", w.why("pr/web"), "is the broker's: Deprovisioning: waiting for the XR to be gone",
 			"WaitsFor: XNode ", "Dependent: Machine ", "finalizer finalizer.managedresource.crossplane.io has not been removed")
 		w.double.Set(crossplane.Behaviour{})
@@ -210,8 +212,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestDeletedOutOfBand is case 4: an operator deletes the XR. A registered node is
-// drained first all the same.
+// TestDeletedOutOfBand is case 4: an operator deletes the XR. The server still drains a
+// registered node first.
 func TestDeletedOutOfBand(t *testing.T) {
 	each(t, func(w *world) {
 		w.up("web")
@@ -228,17 +230,17 @@ func TestDeletedOutOfBand(t *testing.T) {
 	})
 }
 
-// TestWebhookDown: events wait for their sink, and come in order.
+// TestWebhookDown: events wait until the webhook accepts them, and arrive in order.
 func TestWebhookDown(t *testing.T) {
 	each(t, func(w *world) {
 		w.webhook.set(true)
 		w.up("web")
 		uid := w.uid("web")
 		w.kubectl("delete", "pr", "web", "--timeout=60s")
-		if got := w.webhook.of(uid); len(got) != 0 {
-			w.Errorf("a sink that refuses was told %v", got)
+		if got := w.webhook.typesOf(uid); len(got) != 0 {
+			w.Errorf("a webhook that refuses received %v", got)
 		}
 		w.webhook.set(false)
-		w.told(uid, "Requested", "Ready", "Deleting", "Deleted")
+		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 	})
 }

@@ -1,5 +1,6 @@
-// Package broker_test provisions and tears down with the real server, on both
-// engines: a double of Crossplane builds, machines enrol, kubectl asks.
+// Package broker_test provisions and tears down resources with the real server, on both
+// engines: a double of Crossplane builds machines, machines enrol, kubectl reads and
+// writes.
 package broker_test
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestMain lets more worlds be at once than there are processors: they wait for
-// most of their time.
+// TestMain runs more tests in parallel than there are processors: they spend most of their
+// time waiting.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
@@ -27,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a server that is its own management cluster, reached through a gate
-// that can be shut, a double of Crossplane on it, and a webhook that is told.
+// world is a server that is its own management cluster, reached through a gate, with a
+// double of Crossplane on it and a webhook that receives its events.
 type world struct {
 	*testing.T
 	server  *harness.Server
@@ -37,8 +38,8 @@ type world struct {
 	webhook *webhook
 }
 
-// each runs a test on a world of each engine, and expects that no machine was
-// destroyed under a live node.
+// each runs a test with a world on each engine, and expects that no machine was destroyed
+// while its node was in the mesh.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -113,7 +114,7 @@ spec:
 `, name)
 }
 
-// kubectl runs a command that has to succeed.
+// kubectl runs a command that must succeed.
 func (w *world) kubectl(args ...string) string {
 	w.Helper()
 	r := w.server.Kubectl(w, args...)
@@ -144,7 +145,7 @@ func (w *world) up(name string) {
 
 const resources = "/apis/provisioning.exeunt.dev/v1alpha1/namespaces/default/provisionedresources/"
 
-// get reads an object, or finds that there is none.
+// get reads an object; found is false if it does not exist.
 func (w *world) get(path string) (answer harness.Answer, found bool) {
 	w.Helper()
 	answer = w.server.HTTP().Do(w, harness.Request{Method: "GET", Path: path})
@@ -154,7 +155,7 @@ func (w *world) get(path string) (answer harness.Answer, found bool) {
 	return answer, answer.Code == http.StatusOK
 }
 
-// text is a JSON text without its quotes; anything else stays as it is.
+// text unquotes a JSON string; other values stay as they are.
 func text(value string) string {
 	if unquoted, err := strconv.Unquote(value); err == nil {
 		return unquoted
@@ -162,7 +163,8 @@ func text(value string) string {
 	return value
 }
 
-// status reads a field of a resource's status: "gone" if there is no resource.
+// status reads a field of a resource's status. It returns "gone" if the resource does not
+// exist.
 func (w *world) status(name, field string) string {
 	w.Helper()
 	answer, found := w.get(resources + name)
@@ -172,13 +174,13 @@ func (w *world) status(name, field string) string {
 	return text(answer.Field("status." + field))
 }
 
-// now is the server's newest revision.
+// now returns the server's newest revision.
 func (w *world) now() string {
 	w.Helper()
 	return text(w.server.HTTP().Get(w, "/api/v1/namespaces").Field("metadata.resourceVersion"))
 }
 
-// holds waits until a resource is in a phase, with a message.
+// holds waits until a resource is in a phase, with a message that contains the parts.
 func (w *world) holds(name, phase string, message ...string) {
 	w.Helper()
 	harness.Until(w, fmt.Sprintf("%s is %s", name, phase), func() error {
@@ -206,8 +208,8 @@ func (w *world) xr(name string) string {
 	return "/apis/infra.example.org/v1/namespaces/default/xnodes/" + w.status(name, "xr.name")
 }
 
-// checkOrder looks up, in the server's own log, when things happened to the
-// objects of a resource: the revisions have to go up.
+// checkOrder reads from the server's log when the objects of a resource changed: the
+// revisions must increase.
 func (w *world) checkOrder(since string, xr string) {
 	w.Helper()
 	changes := []struct{ what, path, kind string }{
@@ -234,7 +236,7 @@ func (w *world) checkOrder(since string, xr string) {
 	}
 }
 
-// revision finds the first change of a sort in the server's log.
+// revision finds the first event of a type in the server's log.
 func (w *world) revision(path, name, since, kind string) int {
 	w.Helper()
 	stream := w.server.HTTP().Watch(w, path+"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name="+name+"&resourceVersion="+since)

@@ -44,7 +44,7 @@ func configMap(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 }
 
-// check ends the test on an error; it is for steps that simply must work.
+// check ends the test on an error.
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -52,7 +52,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// event is the watch's next; it must come.
+// event returns the next event of the watch; the test fails if none comes.
 func event(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	select {
@@ -67,8 +67,8 @@ func event(t *testing.T, w watch.Interface) watch.Event {
 	return watch.Event{}
 }
 
-// TestTyped runs one object through the typed client, in JSON and in protobuf,
-// the form that controllers speak.
+// TestTyped takes one object through the typed client, in JSON and in protobuf, which
+// controllers use.
 func TestTyped(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		for name, contentType := range map[string]string{"json": runtime.ContentTypeJSON, "protobuf": runtime.ContentTypeProtobuf} {
@@ -124,8 +124,8 @@ func exerciseTyped(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// TestDynamicAndMetadata: the same objects through the clients that know no
-// types, and through the one that wants only metadata.
+// TestDynamicAndMetadata reads and writes the same objects with the dynamic client and
+// with the metadata client.
 func TestDynamicAndMetadata(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		ctx := t.Context()
@@ -162,8 +162,8 @@ func TestDynamicAndMetadata(t *testing.T) {
 	})
 }
 
-// TestNoLostUpdates: many writers add one to the same number; conflicts are
-// told, so every addition counts.
+// TestNoLostUpdates: many clients increment the same number. The server reports every
+// conflict, so every increment counts.
 func TestNoLostUpdates(t *testing.T) {
 	const writers, each = 6, 15
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
@@ -171,7 +171,7 @@ func TestNoLostUpdates(t *testing.T) {
 		maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
 		_, err := maps.Create(ctx, configMap("counter", map[string]string{"n": "0"}), metav1.CreateOptions{})
 		check(t, err)
-		// As often as it takes, and at once: the more conflicts the better.
+		// Retries without limit and without a pause: the more conflicts, the better.
 		backoff := wait.Backoff{Steps: 10000, Duration: time.Millisecond, Jitter: 1}
 		var group sync.WaitGroup
 		for range writers {
@@ -208,7 +208,7 @@ func increment(ctx context.Context, maps corev1client.ConfigMapInterface) error 
 	return err
 }
 
-// TestOneNameOneObject: of many who create the same name, one wins.
+// TestOneNameOneObject: of many clients that create the same name, one succeeds.
 func TestOneNameOneObject(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
@@ -230,7 +230,7 @@ func TestOneNameOneObject(t *testing.T) {
 			}
 			group.Wait()
 			if won.Load() != 1 || lost.Load() != 7 {
-				t.Fatalf("%d won and %d lost, want 1 and 7", won.Load(), lost.Load())
+				t.Fatalf("%d succeeded and %d failed, want 1 and 7", won.Load(), lost.Load())
 			}
 		}
 	})

@@ -23,8 +23,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// Greeting is a kind as an operator's author writes it: say something, and a
-// ConfigMap of the same name holds it.
+// Greeting is a custom kind: the operator copies its text to a ConfigMap of the same name.
 type Greeting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -37,7 +36,7 @@ type GreetingSpec struct {
 	Text string `json:"text,omitempty"`
 }
 
-// GreetingStatus is what is.
+// GreetingStatus is the observed state.
 type GreetingStatus struct {
 	Said               string `json:"said,omitempty"`
 	ObservedGeneration int64  `json:"observedGeneration,omitempty"`
@@ -56,7 +55,7 @@ func (g *Greeting) DeepCopyObject() runtime.Object { return deepCopy(g) }
 // DeepCopyObject makes GreetingList a runtime.Object.
 func (l *GreetingList) DeepCopyObject() runtime.Object { return deepCopy(l) }
 
-// deepCopy copies by way of JSON: slow, and enough for a test.
+// deepCopy copies through JSON: slow, but enough for a test.
 func deepCopy[T any](from *T) *T {
 	data, err := json.Marshal(from)
 	if err != nil {
@@ -92,7 +91,7 @@ spec:
 
 const farewell = "test.exeunt.dev/farewell"
 
-// greeter is the operator under test, written as its users write theirs.
+// greeter is the operator under test, written as a user of controller-runtime writes one.
 type greeter struct {
 	client.Client
 	farewells chan string // names of Greetings whose finalizer ran

@@ -18,7 +18,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// journal records what an informer was told.
+// journal records the events that an informer delivers.
 type journal struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -48,9 +48,9 @@ func state(obj any) string {
 	return cm.Name + "=" + cm.Data["n"]
 }
 
-// TestInformerSurvivesRestarts: an informer, with its defaults (a streaming
-// initial list), goes on where it was after the server was restarted and after
-// it crashed: each change is told once, in order, none is left out.
+// TestInformerSurvivesRestarts: an informer with its defaults (a streaming initial list)
+// continues after the server restarts and after it crashes: it delivers each change once,
+// in order.
 func TestInformerSurvivesRestarts(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		client := typed(t, s.Config())
@@ -83,7 +83,7 @@ func TestInformerSurvivesRestarts(t *testing.T) {
 			t.Helper()
 			harness.Until(t, "the informer "+when, func() error {
 				if lines := got.read(); fmt.Sprint(lines) != fmt.Sprint(want) {
-					return fmt.Errorf("told\n%q, want\n%q", lines, want)
+					return fmt.Errorf("got\n%q, want\n%q", lines, want)
 				}
 				return nil
 			})
@@ -94,15 +94,15 @@ func TestInformerSurvivesRestarts(t *testing.T) {
 		write(1)
 		agree("after a restart")
 		write(2)
-		s.Kill() // perhaps before the informer was told of the last writes
+		s.Kill() // perhaps before the informer received the last writes
 		s.Start()
 		write(3)
 		agree("after a crash")
 	})
 }
 
-// TestLeaderElection: of two candidates one leads; when it steps down the
-// other does.
+// TestLeaderElection: of two candidates one leads; when it steps down, the other one
+// leads.
 func TestLeaderElection(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		client := typed(t, s.Config())

@@ -19,8 +19,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestPagingWhileWritesGoOn: all pages of a list show the state at the first
-// page's version, whatever is written meanwhile.
+// TestPagingWhileWritesGoOn: all pages of a list show the state at the revision of the
+// first page, although clients write meanwhile.
 func TestPagingWhileWritesGoOn(t *testing.T) {
 	const objects = 200
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
@@ -58,7 +58,7 @@ func TestPagingWhileWritesGoOn(t *testing.T) {
 	})
 }
 
-// describe names each object with its version, which says what is in it.
+// describe names each object with its resourceVersion, which identifies its content.
 func describe(items []corev1.ConfigMap) []string {
 	all := make([]string, len(items))
 	for i := range items {
@@ -67,8 +67,8 @@ func describe(items []corev1.ConfigMap) []string {
 	return all
 }
 
-// disturb creates, changes and deletes objects until the test ends. The
-// returned function waits for one whole round of that.
+// disturb creates, changes and deletes objects until the test ends. The returned function
+// waits for one whole round of those writes.
 func disturb(t *testing.T, client kubernetes.Interface, objects int) (round func()) {
 	t.Helper()
 	maps := client.CoreV1().ConfigMaps("default")
@@ -98,13 +98,13 @@ func disturb(t *testing.T, client kubernetes.Interface, objects int) (round func
 		group.Wait()
 	})
 	return func() {
-		<-rounds // the end of a round that may have begun before
+		<-rounds // may be the end of a round that began before
 		<-rounds
 	}
 }
 
-// TestInitialEvents: a watch that asks for the state first gets it, then the
-// bookmark that says so, then what happens.
+// TestInitialEvents: a watch with sendInitialEvents receives the state, then the bookmark
+// that ends it, then the changes.
 func TestInitialEvents(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
@@ -144,8 +144,8 @@ func TestInitialEvents(t *testing.T) {
 	})
 }
 
-// TestGone: a version from before the server's memory is told to be gone, as
-// an event of the watch and as the answer to a list.
+// TestGone: the server answers a compacted resourceVersion with 410, as an event of the
+// watch and as the answer to a list.
 func TestGone(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		client := typed(t, s.Config())

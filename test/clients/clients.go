@@ -1,10 +1,9 @@
-// Package clients has the programs that people have, not their libraries, push
-// to the real server and do everything else that they do: docker, skopeo,
-// podman, helm and cosign. Each script in testdata is one program, in the language of
-// test/kubectl; $AT is a repository path that no other script uses, with an
-// image at $AT/app:v1 whose digest is $DIGEST. The command "engine" starts
-// docker's.
+// Package clients runs the real client programs (docker, skopeo, podman, helm and cosign)
+// against the real server. Each script in testdata exercises one program, in the script
+// language of test/kubectl. $AT is a repository path that no other script uses, with an
+// image at $AT/app:v1 whose digest is $DIGEST. The command "engine" starts the Docker
+// daemon.
 //
-// Building them takes many times as long as all other tests, so they are not
-// part of those: make clients runs them.
+// Building the programs takes many times as long as all other tests, so they run
+// separately: make clients.
 package clients

@@ -66,7 +66,7 @@ func setup(env *testscript.Env, engine string) error {
 	return crane.Push(img, at+"/app:v1")
 }
 
-// image is one that every client takes for its own machine's.
+// image makes an image for the platform of this machine, so that every client accepts it.
 func image() (v1.Image, error) {
 	layer, err := random.Layer(16<<10, types.OCILayer)
 	if err != nil {
@@ -80,8 +80,8 @@ func image() (v1.Image, error) {
 	return mutate.AppendLayers(img, layer)
 }
 
-// podmanStorage has podman keep images where the script works, in a way that
-// needs nothing of the kernel.
+// podmanStorage configures podman to store images in the script's directory, with a driver
+// that needs no kernel support.
 func podmanStorage(env *testscript.Env) error {
 	env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
 	config := filepath.Join(env.WorkDir, "storage.conf")
@@ -90,8 +90,8 @@ func podmanStorage(env *testscript.Env) error {
 		filepath.Join(env.WorkDir, "podman"), filepath.Join(env.WorkDir, "podman-run")), 0o600)
 }
 
-// dockerEngine starts the daemon that docker talks to, for the time of a script
-// and with everything of its own. It needs to be root.
+// dockerEngine starts a Docker daemon with its own directories for the duration of a
+// script. It needs root.
 func dockerEngine(ts *testscript.TestScript, _ bool, _ []string) {
 	in := func(name string) string { return ts.MkAbs("docker-engine/" + name) }
 	ts.Check(os.MkdirAll(in(""), 0o700))
@@ -104,7 +104,7 @@ func dockerEngine(ts *testscript.TestScript, _ bool, _ []string) {
 	cmd.SysProcAttr = leash.Leash()
 	ts.Check(cmd.Start())
 	ts.Defer(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it takes its containerd along
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it ends its containerd too
 		_ = cmd.Wait()
 		_ = log.Close()
 	})

@@ -41,11 +41,11 @@ func openTab(t *testing.T, s *harness.Server) *tab {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.UserDataDir(t.TempDir()),
-		chromedp.Flag("ignore-certificate-errors", true), // the server's authority is its own
+		chromedp.Flag("ignore-certificate-errors", true), // the browser does not know the server's CA
 		chromedp.WSURLReadTimeout(2*time.Minute),         // a first start on a busy machine
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // it reports events that it does not know
+	ctx, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // it logs events that it does not know
 	p := &tab{t: t, ctx: ctx, server: s}
 	chromedp.ListenTarget(ctx, p.listen)
 	t.Cleanup(func() {
@@ -91,8 +91,8 @@ func (p *tab) listen(event any) {
 	p.errors = append(p.errors, text)
 }
 
-// expect says that the browser may report errors with this text: those of a request
-// that the story makes the server refuse.
+// expect says that the browser may report errors with this text: those of a request that
+// the server refuses on purpose.
 func (p *tab) expect(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *tab) run(actions ...chromedp.Action) {
 	ctx, cancel := context.WithTimeout(p.ctx, harness.Patience)
 	defer cancel()
 	if p.ctx.Err() == nil && chromedp.FromContext(p.ctx).Target == nil {
-		ctx = p.ctx // the first run starts the browser, which must outlive a deadline
+		ctx = p.ctx // the first run starts the browser, which must not end at a deadline
 	}
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		p.shoot("failed")
@@ -189,7 +189,7 @@ func (p *tab) write(selector, text string) {
 	p.run(chromedp.SendKeys(selector, text, chromedp.ByQuery))
 }
 
-// shoot saves a picture where EXEUNT_TEST_PICTURES says.
+// shoot saves a picture to the directory in EXEUNT_TEST_PICTURES.
 func (p *tab) shoot(name string) {
 	dir := os.Getenv("EXEUNT_TEST_PICTURES")
 	if dir == "" {
@@ -221,7 +221,7 @@ func (p *tab) accessible(name string) {
 	var loaded bool
 	p.eval("typeof window.axe === 'object'", &loaded)
 	if !loaded {
-		p.eval(axe+"; 0", nil) // by the debugger, which the Content-Security-Policy does not bind
+		p.eval(axe+"; 0", nil) // the debugger is exempt from the Content-Security-Policy
 	}
 	var found []string
 	p.run(evaluateAsync(`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 150)).join(" ")))`, &found))
@@ -233,18 +233,18 @@ func (p *tab) accessible(name string) {
 // navigate opens an address.
 func navigate(url string) chromedp.Action { return chromedp.Navigate(url) }
 
-// evaluateAsync waits for the promise that an expression is.
+// evaluateAsync evaluates an expression and waits for the promise that it returns.
 func evaluateAsync(expression string, into any) chromedp.Action {
 	return chromedp.Evaluate(expression, into, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
 }
 
-// key presses a key that is a command: no character follows if the page takes it.
+// key presses a key without typing a character.
 func (p *tab) key(name string) {
 	p.t.Helper()
 	p.run(input.DispatchKeyEvent(input.KeyRawDown).WithKey(name), input.DispatchKeyEvent(input.KeyUp).WithKey(name))
 }
 
-// keys types into whatever has the focus.
+// keys types into the element that has the focus.
 func (p *tab) keys(text string) {
 	p.t.Helper()
 	p.run(chromedp.KeyEvent(text))

@@ -1,5 +1,5 @@
-// Package console tests the web page in a real browser, against the real server, as
-// stories that a person could live through.
+// Package console tests the web page in a real browser against the real server. Each test
+// is one task of a user.
 package console
 
 import (
@@ -23,7 +23,7 @@ import (
 func TestSignIn(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)
-	p.expect("status of 401") // what this story is about
+	p.expect("status of 401") // the subject of this test
 	link := p.link()
 	page, _, _ := strings.Cut(link, "#")
 	p.run(navigate(page))
@@ -61,8 +61,9 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// TestShopLeaves: the example shop is made, previewed, deleted, found held, released,
-// and brought back, all from the page; the API agrees at each step.
+// TestShopLeaves: a user creates the example shop, previews its deletion, deletes it,
+// finds what holds it, releases that, and restores it, all from the page; the API agrees
+// at each step.
 func TestShopLeaves(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)
@@ -121,7 +122,7 @@ func TestShopLeaves(t *testing.T) {
 	p.until("the graph again", `document.querySelectorAll(".node").length >= 6`)
 }
 
-// field reads a string of an answer.
+// field reads a string field of an answer.
 func field(t *testing.T, a harness.Answer, path string) string {
 	t.Helper()
 	text := strings.Trim(a.Field(path), `"`)
@@ -154,8 +155,8 @@ func (p *tab) samePlan(s *harness.Server) {
 	}
 }
 
-// TestPauseAndGuard: the collector is paused with a reason and resumed; a cascade that
-// the guard holds is confirmed from Why.
+// TestPauseAndGuard: a user pauses the collector with a reason and resumes it, and
+// confirms a cascade that the guard holds on the page Why.
 func TestPauseAndGuard(t *testing.T) {
 	s := harness.Start(t, harness.SQLite, "--max-cascade", "3")
 	p := openTab(t, s)
@@ -227,7 +228,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestMachines: a resource walks the rail of its phases, up and down.
+// TestMachines: the page shows each phase of a resource, on the way up and down.
 func TestMachines(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -274,7 +275,8 @@ spec: {blueprintRef: {name: machine, version: 1.0.0}, credentialRef: {name: clou
 
 const hostile = `<img src=x onerror="window.hacked=1">`
 
-// TestHostileNames: what other people wrote is text, never code.
+// TestHostileNames: the page shows names and messages of other users as text and never
+// runs them as code.
 func TestHostileNames(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
@@ -302,12 +304,12 @@ func TestHostileNames(t *testing.T) {
 	var hacked bool
 	p.eval("window.hacked === 1 || document.querySelectorAll('img').length > 0", &hacked)
 	if hacked {
-		t.Error("the page ran what another person wrote")
+		t.Error("the page ran code from an object")
 	}
 }
 
-// TestSecondPerson: a user with the role view in one namespace sees that and no more, may
-// change nothing, and is out when it is removed.
+// TestSecondPerson: a user with the role view in one namespace sees only that namespace,
+// can change nothing, and is signed out when the user is removed.
 func TestSecondPerson(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	run := func(args ...string) string {
@@ -336,7 +338,7 @@ func TestSecondPerson(t *testing.T) {
 		token = u.Token
 	}
 	p := openTab(t, s)
-	p.expect("status of 403") // what this story is about
+	p.expect("status of 403") // the subject of this test
 	p.expect("status of 401")
 	page, _, _ := strings.Cut(p.link(), "#")
 	p.run(navigate(page))
@@ -363,7 +365,7 @@ func TestSecondPerson(t *testing.T) {
 	p.see("Your session has ended.")
 }
 
-// TestKeyboard: / searches, j and k choose, Enter opens, ? helps.
+// TestKeyboard: / searches, j and k move the selection, Enter opens, ? shows help.
 func TestKeyboard(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)

@@ -18,8 +18,8 @@ import (
 
 var objects = flag.Int("objects", 20_000, "how many ConfigMaps TestManyObjects makes; half of them leave in one cascade")
 
-// TestManyObjects: the page stays responsive beside many objects and a large cascade. How
-// long the longest task was and how large the heap is are logged, not asserted.
+// TestManyObjects: the page stays responsive with many objects and a large cascade. The
+// test logs the longest task and the heap size, and does not assert them.
 func TestManyObjects(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	client := fast(t, s.Config())
@@ -39,7 +39,7 @@ func TestManyObjects(t *testing.T) {
 	p.until("four pages, by scrolling", `(b => { b.scrollTop = b.scrollHeight; return Number(b.querySelector("table").getAttribute("aria-rowcount")) >= 1000; })(document.querySelector(".virtual"))`)
 	p.eval(`document.querySelectorAll(".virtual tbody tr").length`, &rows)
 	if rows > 200 {
-		t.Fatalf("%d rows are in the page: it is not virtual", rows)
+		t.Fatalf("%d rows are in the page: the list is not virtual", rows)
 	}
 
 	p.open("#/object/core/configmaps/default/parent")

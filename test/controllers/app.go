@@ -21,11 +21,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Apps are what examples/shop defines: lists of objects that belong together.
+// Apps are the kind that examples/shop defines: lists of objects that belong together.
 var Apps = schema.GroupVersionResource{Group: "example.dev", Version: "v1", Resource: "apps"}
 
-// again is how often everything is looked at, changed or not: what could not be
-// done is tried again then.
+// again is the interval at which every App is reconciled, changed or not: it retries what
+// failed.
 const again = time.Second
 
 type apps struct {
@@ -33,8 +33,8 @@ type apps struct {
 	mapper meta.RESTMapper
 }
 
-// RunApps makes the parts of every App, with the App as their owner, until ctx
-// ends. It makes what is missing and changes nothing that is there.
+// RunApps creates the parts of every App, with the App as their owner, until ctx ends. It
+// creates missing parts and does not change existing ones.
 func RunApps(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -50,7 +50,7 @@ func RunApps(ctx context.Context, config *rest.Config) error {
 	look := func(obj any) {
 		app, ok := obj.(*unstructured.Unstructured)
 		if !ok || app.GetDeletionTimestamp() != nil {
-			return // nothing is made for what goes
+			return // an App that is being deleted gets no parts
 		}
 		if err := a.complete(ctx, app); err != nil && ctx.Err() == nil {
 			slog.Warn("the app is not complete", "name", app.GetName(), "error", err)
@@ -66,7 +66,7 @@ func RunApps(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// complete makes the parts that are missing.
+// complete creates the missing parts.
 func (a *apps) complete(ctx context.Context, app *unstructured.Unstructured) error {
 	parts, _, err := unstructured.NestedSlice(app.Object, "spec", "parts")
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *apps) complete(ctx context.Context, app *unstructured.Unstructured) err
 	for i, p := range parts {
 		fields, ok := p.(map[string]any)
 		if !ok {
-			errs = append(errs, fmt.Errorf("part %d is no object", i))
+			errs = append(errs, fmt.Errorf("part %d is not an object", i))
 			continue
 		}
 		errs = append(errs, a.create(ctx, app, &unstructured.Unstructured{Object: fields}))

@@ -1,11 +1,10 @@
-// Package controllers has a Deployment and a ReplicaSet controller that are as
-// small as they can be and still do what matters to a garbage collector: they
-// own what they make, adopt what matches and has no owner, and report the
-// generation that they have seen, also of an object that is being deleted.
+// Package controllers has a minimal Deployment and ReplicaSet controller. They do what
+// matters to a garbage collector: they own what they create, adopt what matches and has no
+// owner, and report observedGeneration, also for an object that is being deleted.
 //
-// There are no rollouts: a Deployment has one ReplicaSet. Nor are there pods to
-// run; RunKubelet is for those who want to see pods end with their grace, and
-// RunApps for the kind that examples/shop defines.
+// There are no rollouts: a Deployment has one ReplicaSet. Pods run nothing; RunKubelet
+// ends pods with their grace period, and RunApps implements the kind that examples/shop
+// defines.
 package controllers
 
 import (
@@ -26,7 +25,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// key names something to look at.
+// key names an object to reconcile.
 type key struct{ kind, namespace, name string }
 
 const (
@@ -34,14 +33,14 @@ const (
 	replicaSets = "replicasets"
 )
 
-// Controllers are the two, sharing one queue and one worker.
+// Controllers are both controllers, with one queue and one worker.
 type Controllers struct {
 	client  kubernetes.Interface
 	queue   workqueue.TypedRateLimitingInterface[key]
 	factory informers.SharedInformerFactory
 }
 
-// New makes controllers that have not started.
+// New returns controllers that have not started.
 func New(client kubernetes.Interface) *Controllers {
 	return &Controllers{
 		client:  client,
@@ -82,8 +81,8 @@ func (c *Controllers) Run(ctx context.Context) error {
 	return nil
 }
 
-// look queues what an event can matter to: the object, its controller, and
-// everything that could adopt it.
+// look queues the objects that an event can affect: the object, its controller, and every
+// object that could adopt it.
 func (c *Controllers) look(kind string, obj any) {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
@@ -143,7 +142,7 @@ func (c *Controllers) syncDeployment(ctx context.Context, namespace, name string
 		return err
 	}
 	owned := int32(0)
-	if d.DeletionTimestamp == nil { // nothing is made or adopted for what goes
+	if d.DeletionTimestamp == nil { // an object that is being deleted creates and adopts nothing
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 		if err != nil {
 			return err
@@ -182,16 +181,16 @@ func (c *Controllers) syncDeployment(ctx context.Context, namespace, name string
 	return err
 }
 
-// stays says whether an owner, read again after something of its was found
-// missing, is still to have it. What goes in a cascade goes after its owner was
-// deleted or marked: who looks at the owner first and at the parts afterwards
-// takes them for lost, and makes them for an owner that is gone.
+// stays says whether an owner, read again after a part of it was found missing, should
+// still have that part. A cascade removes the parts after the owner was deleted or marked.
+// A controller that reads the owner first and the parts later finds them missing, and
+// would create them for an owner that is gone.
 func stays(owner, now metav1.Object) bool {
 	return now.GetUID() == owner.GetUID() && now.GetDeletionTimestamp() == nil
 }
 
-// claims says whether an object belongs to an owner; one without a controller
-// is given to it, and has to be written.
+// claims says whether an object belongs to an owner. An object without a controller gets
+// this one as its controller (adopt), and must be written.
 func claims(owner metav1.Object, kind schema.GroupVersionKind, obj metav1.Object) (mine, adopt bool) {
 	if obj.GetDeletionTimestamp() != nil {
 		return false, false
@@ -234,7 +233,7 @@ func (c *Controllers) syncReplicaSet(ctx context.Context, namespace, name string
 	return err
 }
 
-// fillReplicaSet adopts pods that match and makes those that are missing.
+// fillReplicaSet adopts matching pods and creates the missing ones.
 func (c *Controllers) fillReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) (owned int32, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// kubelet stands for the kubelets of all nodes. It runs nothing.
+// kubelet acts for the kubelets of all nodes. It runs nothing.
 type kubelet struct {
 	client  kubernetes.Interface
 	end     func(context.Context, *corev1.Pod)
@@ -22,9 +22,9 @@ type kubelet struct {
 	running sync.WaitGroup
 }
 
-// RunKubelet says of every pod that has a node that it runs, and lets those end
-// that are asked to, until ctx ends. end returns when a pod has ended; its
-// context ends with the pod's grace, and then the pod is gone in any case.
+// RunKubelet reports every pod that has a node as running, and ends the pods that are
+// being deleted, until ctx ends. end returns when a pod has ended; its context ends with
+// the pod's grace period, and then the pod is removed in any case.
 func RunKubelet(ctx context.Context, client kubernetes.Interface, end func(context.Context, *corev1.Pod)) error {
 	k := &kubelet{client: client, end: end, ending: map[types.UID]bool{}}
 	factory := informers.NewSharedInformerFactory(client, again)
@@ -60,13 +60,13 @@ func (k *kubelet) look(ctx context.Context, pod *corev1.Pod) {
 				Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			})
 		}
-		// If this fails, the pod is looked at again.
+		// If this fails, the next event for the pod retries it.
 		_, _ = k.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, up, metav1.UpdateOptions{})
 	}
 }
 
-// finish lets a pod end within its grace, and says that it has: that is what a
-// delete without grace means.
+// finish ends a pod within its grace period and deletes it with grace period 0, which
+// reports that it has ended.
 func (k *kubelet) finish(ctx context.Context, pod *corev1.Pod) {
 	bounded, cancel := context.WithDeadline(ctx, pod.DeletionTimestamp.Time)
 	k.end(bounded, pod)

@@ -22,8 +22,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// The numbers are those of the garbage collection proposal, "Life of a Deployment and its descendants".
-// One thing is as Kubernetes has it today and not as the proposal has it: the
+// The numbers are those of the garbage collection proposal, "Life of a Deployment and its
+// descendants". One step follows today's Kubernetes instead of the proposal: the
 // ReplicaSet gets no orphan finalizer, which would orphan its pods.
 
 const (
@@ -31,7 +31,7 @@ const (
 	replicas  = 3
 )
 
-// life is a server with the two controllers and everything that they do.
+// life is a server with the two controllers, and the events of all their objects.
 type life struct {
 	*testing.T
 	server *harness.Server
@@ -42,7 +42,7 @@ type life struct {
 	events []event // guarded by mu
 }
 
-// event is what a watch delivered, of whatever kind.
+// event is what a watch delivered for any kind.
 type event struct {
 	kind, verb string
 	version    int64
@@ -99,7 +99,7 @@ func (l *life) record(kind string, w watch.Interface) {
 	}
 }
 
-// find waits for the first event that matches, and for n of them.
+// find waits for n events that match, and returns them.
 func (l *life) find(step, kind, verb string, n int, match func(event) bool) []event {
 	l.Helper()
 	var found []event
@@ -194,7 +194,7 @@ func TestCascade(t *testing.T) {
 		}
 		d := l.find("step 9", "Deployment", "DELETED", 1, nil)[0]
 		if f := d.object.GetFinalizers(); len(f) != 0 {
-			l.Errorf("step 8: it had finalizers %v", f)
+			l.Errorf("step 8: the deployment had finalizers %v", f)
 		}
 		rs := l.find("steps 10 and 11", "ReplicaSet", "DELETED", 1, nil)[0]
 		pods := l.find("steps 12 to 14", "Pod", "DELETED", replicas, nil)
@@ -249,8 +249,8 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// wantSame checks that the replica set and its pods are the ones that were
-// there, and no others, and who owns the replica set.
+// wantSame checks that the replica set and its pods are the same objects as before,
+// without others, and who owns the replica set.
 func (l *life) wantSame(step string, rs metav1.Object, pods []event, owner metav1.Object) {
 	l.Helper()
 	sets, err := l.client.AppsV1().ReplicaSets(namespace).List(context.Background(), metav1.ListOptions{})

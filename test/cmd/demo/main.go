@@ -1,5 +1,5 @@
-// Command demo shows one deletion from beginning to end: see package demo. It
-// needs nothing but the two programs, and leaves nothing behind.
+// Command demo shows one deletion from beginning to end; see package demo. It needs only
+// the two programs, and leaves nothing behind.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	pace := flag.Duration("pace", 2*time.Second, "how long to pause where there is something to read")
 	keep := flag.Bool("keep", false, "leave the server running after the story, until Ctrl-C")
 	flag.Parse()
-	klog.SetLogger(logr.Discard()) // what matters of it is an error of ours
+	klog.SetLogger(logr.Discard()) // the demo reports what matters as its own error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, demo.Config{Exeunt: *exeunt, Kubectl: *kubectl, Examples: *examples, Database: *database, Pace: *pace, Keep: *keep, Out: os.Stdout})
 	interrupted := ctx.Err() != nil
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// run gives the demo a directory, and takes it away.
+// run gives the demo a temporary directory and removes it afterwards.
 func run(ctx context.Context, c demo.Config) (err error) {
 	for _, path := range []*string{&c.Exeunt, &c.Kubectl, &c.Examples} {
 		if *path, err = filepath.Abs(*path); err != nil {

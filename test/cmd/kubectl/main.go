@@ -1,6 +1,5 @@
-// Command kubectl is the real kubectl, built from its own module, so that the
-// tests need nothing installed and always run the version they were written
-// for.
+// Command kubectl is the real kubectl, built from its own module, so that the tests need
+// no installed kubectl and always run the same version.
 package main
 
 import (

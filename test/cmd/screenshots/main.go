@@ -1,5 +1,5 @@
-// Command screenshots runs the demo and draws the pages of the console while it happens,
-// in both colour schemes.
+// Command screenshots runs the demo and takes pictures of the console during it, in both
+// colour schemes.
 package main
 
 import (
@@ -58,12 +58,12 @@ func run(ctx context.Context, c demo.Config, into string) (err error) {
 	return errors.Join(err, os.RemoveAll(c.Dir))
 }
 
-// artist draws.
+// artist takes the pictures.
 type artist struct {
 	exeunt, into string
 }
 
-// scenes are the pages that are drawn after each act: a name, and where the page is.
+// scenes are the pages to draw after each act: name and address of each.
 var scenes = map[string][][2]string{
 	"set": {
 		{"object", "#/object/example.dev/apps/shop/shop"}, {"delete", "#/delete/example.dev/apps/shop/shop"},
@@ -85,7 +85,7 @@ func (a *artist) scene(ctx context.Context, act, kubeconfig string) error {
 	return nil
 }
 
-// draw signs in and draws the pages in one colour scheme.
+// draw signs in and takes pictures of the pages in one colour scheme.
 func (a *artist) draw(ctx context.Context, pages [][2]string, kubeconfig string, dark bool) error {
 	cmd := exec.CommandContext(ctx, a.exeunt, "console")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
