@@ -27,17 +27,17 @@ var (
 )
 
 const (
-	families  = 8   // graphs of a round, made side by side
+	families  = 8   // graphs in a round, created concurrently
 	size      = 60  // objects in a graph; a fan has more
 	killsEach = 4   // kills in a round
-	doomed    = 100 // objects of the namespace that is deleted
+	doomed    = 100 // objects in the namespace that is deleted
 )
 
-// TestKillCascades kills servers in the middle of cascades, again and again:
-// one on SQLite, two replicas in turn, or both, on PostgreSQL. In the end
-// every object that should stay exists, every object that should go is gone, the
-// queue is empty, no reference dangles, and a watcher that resumed after each
-// crash got every deletion exactly once.
+// TestKillCascades kills servers in the middle of cascades, repeatedly: one server on
+// SQLite; two replicas in turn, or both, on PostgreSQL. At the end every object that
+// should stay exists, every object that should go is gone, the queue is empty, no owner
+// reference dangles, and a watch that was resumed after each crash received every deletion
+// exactly once.
 func TestKillCascades(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		servers := []*harness.Server{s}
@@ -53,7 +53,7 @@ func TestKillCascades(t *testing.T) {
 	})
 }
 
-// killing is the test of one engine.
+// killing is the state of the test for one engine.
 type killing struct {
 	*testing.T
 	servers  []*harness.Server
@@ -62,7 +62,7 @@ type killing struct {
 	rng      *rand.Rand
 	families []*family
 	kills    int
-	midway   int // of them, in the middle of a cascade
+	midway   int // those in the middle of a cascade
 }
 
 func newKilling(t *testing.T, servers []*harness.Server, seed uint64) *killing {
@@ -84,7 +84,7 @@ func (k *killing) run() {
 		k.round(ctx, round)
 	}
 	if k.midway == 0 {
-		k.Errorf("none of %d kills was in the middle of a cascade: this tests nothing", k.kills)
+		k.Errorf("none of %d kills was in the middle of a cascade: the test is void", k.kills)
 	}
 	k.check()
 	k.tail.mu.Lock()
@@ -93,7 +93,7 @@ func (k *killing) run() {
 		k.kills, k.midway, len(k.tail.deleted), len(k.tail.alive), k.tail.resumed)
 }
 
-// round makes graphs, deletes in them, and kills while the cascades run.
+// round creates graphs, deletes objects in them, and kills servers while the cascades run.
 func (k *killing) round(ctx context.Context, round int) {
 	stays, goes := fmt.Sprintf("stays-%d", round), fmt.Sprintf("goes-%d", round)
 	for _, name := range []string{stays, goes} {
@@ -130,8 +130,8 @@ func (k *killing) round(ctx context.Context, round int) {
 	<-ended
 }
 
-// kill waits until something more has gone, a random number of objects, and
-// kills then. What the watcher saw afterwards tells whether that was midway.
+// kill waits until a random number of further objects is gone, then kills. The events that
+// the watch receives afterwards show whether the kill was in the middle of a cascade.
 func (k *killing) kill(before int) {
 	aim := k.tail.gone() + 1 + k.rng.IntN(200)
 	for deadline := time.Now().Add(500 * time.Millisecond); k.tail.gone() < aim && time.Now().Before(deadline); {
@@ -154,13 +154,13 @@ func (k *killing) kill(before int) {
 	}
 }
 
-// status is the length of the collector's queue.
+// status returns the length of the collector's queue.
 func (k *killing) status() (depth string, failing string) {
 	a := k.servers[0].HTTP().Get(k, "/exeunt/gc")
 	return a.Field("depth"), a.Field("failing")
 }
 
-// check waits for the end, and compares.
+// check waits until all cascades are complete and compares the result with the prediction.
 func (k *killing) check() {
 	want := map[string]bool{}
 	for _, f := range k.families {
@@ -186,7 +186,7 @@ func (k *killing) check() {
 	found := k.list()
 	for name := range want {
 		if _, ok := found[name]; !ok {
-			k.Errorf("%s is gone and should live", name)
+			k.Errorf("%s is gone and should exist", name)
 		}
 	}
 	alive := map[types.UID]bool{}
@@ -203,7 +203,7 @@ func (k *killing) check() {
 	k.checkTail(alive)
 }
 
-// namespacesGone: those that were deleted are gone, and no others.
+// namespacesGone checks that the deleted namespaces are gone, and no others.
 func (k *killing) namespacesGone() error {
 	var all corev1.NamespaceList
 	decode(k.T, k.servers[0].HTTP().Get(k, "/api/v1/namespaces").Body, &all)
@@ -222,7 +222,7 @@ func (k *killing) namespacesGone() error {
 	return nil
 }
 
-// checkTail compares what the watcher was told with what there is.
+// checkTail compares what the watch received with the stored objects.
 func (k *killing) checkTail(alive map[types.UID]bool) {
 	last := number(k.T, newest(k.T, k.servers[0].HTTP()))
 	k.until("the watcher", func() error {
@@ -230,7 +230,7 @@ func (k *killing) checkTail(alive map[types.UID]bool) {
 		defer k.tail.mu.Unlock()
 		for uid, name := range k.tail.alive {
 			if !alive[uid] && name != "kube-root-ca.crt" {
-				return fmt.Errorf("at version %d of %d it was not told that %s went", k.tail.version, last, name)
+				return fmt.Errorf("at version %d of %d the watch did not receive the deletion of %s", k.tail.version, last, name)
 			}
 		}
 		return nil
@@ -239,7 +239,7 @@ func (k *killing) checkTail(alive map[types.UID]bool) {
 	defer k.tail.mu.Unlock()
 	for uid := range alive {
 		if _, ok := k.tail.alive[uid]; !ok {
-			k.Errorf("the watcher was not told that %s was made, or was told that it went", uid)
+			k.Errorf("the watch did not receive that %s was created, or received that it was deleted", uid)
 		}
 	}
 	for _, problem := range k.tail.problems {
@@ -247,7 +247,7 @@ func (k *killing) checkTail(alive map[types.UID]bool) {
 	}
 }
 
-// list is the test's objects by namespace and name.
+// list returns the test's objects by namespace and name.
 func (k *killing) list() map[string]corev1.ConfigMap {
 	var all corev1.ConfigMapList
 	decode(k.T, k.servers[0].HTTP().Get(k, "/api/v1/configmaps").Body, &all)
@@ -260,8 +260,8 @@ func (k *killing) list() map[string]corev1.ConfigMap {
 	return found
 }
 
-// until is harness.Until with more patience: a killed replica's lease has to
-// end, for each link of a chain of owners at worst.
+// until is harness.Until with a longer deadline: the lease of a killed replica must
+// expire, in the worst case once for each link of a chain of owners.
 func (k *killing) until(what string, condition func() error) {
 	var err error
 	for range 4 {
@@ -272,8 +272,8 @@ func (k *killing) until(what string, condition func() error) {
 	k.Fatalf("waiting for %s: %v", what, err)
 }
 
-// must sends a request; that it exists already, or no more, is an echo of a
-// request whose answer was lost.
+// must sends a request. AlreadyExists and NotFound count as success: the answer to an
+// earlier attempt was lost.
 func (k *killing) must(ctx context.Context, request func(kubernetes.Interface) error) {
 	err := k.fleet.try(ctx, request)
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -293,7 +293,7 @@ func (k *killing) each(all []*family, do func(*family) error) {
 	group.Wait()
 }
 
-// create makes the members, and then the owners that were still to come.
+// create creates the members, then adds the owners that did not exist yet.
 func (f *family) create(ctx context.Context, c fleet) error {
 	for i := range f.members {
 		m := &f.members[i]
@@ -325,7 +325,7 @@ func (f *family) create(ctx context.Context, c fleet) error {
 	return nil
 }
 
-// delete deletes those that are to be deleted.
+// delete deletes the members that have a policy.
 func (f *family) delete(ctx context.Context, c fleet) error {
 	var problems []error
 	for _, m := range slices.Backward(f.members) {

@@ -1,6 +1,5 @@
-// Package crash_test kills the real server while clients write, and checks
-// afterwards that what it acknowledged is there, that nothing is there by
-// halves, and that its log has no gap.
+// Package crash_test kills the real server while clients write. Afterwards every
+// acknowledged write is there, nothing is half-written, and the log has no gap.
 package crash_test
 
 import (
@@ -25,8 +24,8 @@ const (
 	workers = 8
 )
 
-// TestKill loops: write from many sides, kill the process at some moment,
-// start it again, compare.
+// TestKill loops: many clients write, the test kills the process at a random moment,
+// starts it again, and compares.
 func TestKill(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		first := newest(t, s.HTTP())
@@ -42,7 +41,7 @@ func TestKill(t *testing.T) {
 			for _, b := range books {
 				group.Go(func() { b.write(t, maps, stop) })
 			}
-			// The moment is the test's choice, not a wait for something.
+			// The random moment of the kill, not a wait for a condition.
 			time.Sleep(time.Duration(150+100*round) * time.Millisecond)
 			s.Kill()
 			close(stop)
@@ -56,16 +55,16 @@ func TestKill(t *testing.T) {
 			}
 		}
 		if acknowledged < rounds*workers {
-			t.Fatalf("only %d writes were acknowledged: this tests nothing", acknowledged)
+			t.Fatalf("only %d writes were acknowledged: the test is void", acknowledged)
 		}
 		t.Logf("%d acknowledged writes over %d crashes", acknowledged, rounds)
 		checkLog(t, s.HTTP(), first, books)
 	})
 }
 
-// belief is what a worker knows of one of its objects: the value it had
-// acknowledged last ("" is none), and, after an answer that never came, the
-// value it may have instead.
+// belief is what a worker knows about one of its objects: the value that was acknowledged
+// last ("" if the object does not exist) and, if an answer was lost, the value that it may
+// have instead.
 type belief struct {
 	value   string
 	maybe   string
@@ -73,7 +72,7 @@ type belief struct {
 	version string // of the acknowledged value
 }
 
-// book is one worker: it alone writes its objects, so it knows what they are.
+// book is one worker. It alone writes its objects, so it knows their state.
 type book struct {
 	worker       int
 	believed     map[string]belief
@@ -93,7 +92,7 @@ func (b *book) write(t *testing.T, maps corev1client.ConfigMapInterface, stop <-
 		}
 		name := fmt.Sprintf("w%d-%d", b.worker, b.rng.IntN(10))
 		if err := b.writeOne(t, maps, name); err != nil {
-			return // the server is gone, and the belief says so
+			return // the server is gone; the belief records the lost answer
 		}
 	}
 }
@@ -101,7 +100,7 @@ func (b *book) write(t *testing.T, maps corev1client.ConfigMapInterface, stop <-
 func (b *book) writeOne(t *testing.T, maps corev1client.ConfigMapInterface, name string) error {
 	b.counter++
 	value := fmt.Sprintf("%d-%d", b.worker, b.counter)
-	// Two fields and a large one: half an object would show.
+	// Two fields and a large one, so that a half-written object shows.
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": value, "z": value, "bulk": fmt.Sprintf("%2000s", value)}}
 	now := b.believed[name]
 	var got *corev1.ConfigMap
@@ -139,7 +138,7 @@ func asStatus(err error, status *apierrors.APIStatus) bool {
 	return ok
 }
 
-// compare checks every belief against the server, and settles the unsure ones.
+// compare checks every belief against the server and resolves the uncertain ones.
 func compare(t *testing.T, h *harness.HTTP, books []*book) {
 	t.Helper()
 	found := list(t, h)
@@ -168,8 +167,9 @@ func compare(t *testing.T, h *harness.HTTP, books []*book) {
 	}
 }
 
-// checkLog reads the whole log since a version: every version once, in order,
-// without a gap, every acknowledged write among them, and its sum is the list.
+// checkLog reads the whole log since a version: every version appears once, in order,
+// without a gap; it contains every acknowledged write, and the final state equals the
+// list.
 func checkLog(t *testing.T, h *harness.HTTP, first string, books []*book) {
 	t.Helper()
 	last := newest(t, h)
@@ -193,8 +193,8 @@ func checkLog(t *testing.T, h *harness.HTTP, first string, books []*book) {
 	}
 }
 
-// readLog watches from a version up to another and returns the versions it saw
-// and the objects that are left, by name.
+// readLog watches from one version to another. It returns the versions that it received
+// and the objects that remain, by name.
 func readLog(t *testing.T, h *harness.HTTP, first, last string) (seen map[string]bool, state map[string]string) {
 	t.Helper()
 	stream := h.Watch(t, "/api/v1/configmaps?watch=1&resourceVersion="+first)
@@ -203,7 +203,7 @@ func readLog(t *testing.T, h *harness.HTTP, first, last string) (seen map[string
 		e := stream.Next(t)
 		version := unquote(e.Field("metadata.resourceVersion"))
 		if number(t, version) != due {
-			t.Fatalf("the log goes on with version %s, %d is due: %v", version, due, e)
+			t.Fatalf("the next version in the log is %s, want %d: %v", version, due, e)
 		}
 		seen[version] = true
 		name := unquote(e.Field("metadata.name"))
@@ -242,7 +242,7 @@ func client(t *testing.T, s *harness.Server) kubernetes.Interface {
 	return c
 }
 
-// newest is the server's newest revision: every list carries it.
+// newest returns the server's newest revision, which every list carries.
 func newest(t *testing.T, h *harness.HTTP) string {
 	t.Helper()
 	return unquote(h.Get(t, "/api/v1/configmaps?limit=1").Field("metadata.resourceVersion"))

@@ -15,24 +15,24 @@ const held = "crash.exeunt.dev/held"
 // member is an object of a family.
 type member struct {
 	name   string
-	owners []int // places in the family
-	blocks bool  // it blocks its owners' deletion
+	owners []int // indexes in the family
+	blocks bool  // blockOwnerDeletion
 	held   bool
-	policy metav1.DeletionPropagation // it will be deleted so; empty: it will not
-	late   int                        // an owner that it gets after all are made; -1: none
-	uid    types.UID                  // once it exists
+	policy metav1.DeletionPropagation // how the test deletes it; empty: not at all
+	late   int                        // an owner that is added when all members exist; -1: none
+	uid    types.UID                  // set when it exists
 }
 
-// family is a random graph in one namespace. What becomes of it does not
-// depend on the order in which its deletions are worked off: an owner that
-// orphans shares its dependents only with owners that stay. (Where the other
-// owners go too, the last deletion decides, and which is the last is chance.)
+// family is a random graph in one namespace. Its final state does not depend on the order
+// in which the server works off the deletions: an owner that orphans shares its dependents
+// only with owners that stay. (If the other owners go too, the last deletion decides, and
+// which is last is random.)
 type family struct {
 	namespace string
 	members   []member
 }
 
-// newFamily makes one of the shapes.
+// newFamily makes a family of a random shape.
 func newFamily(namespace, name string, size int, rng *rand.Rand) *family {
 	f := &family{namespace: namespace}
 	background, foreground := metav1.DeletePropagationBackground, metav1.DeletePropagationForeground
@@ -51,7 +51,7 @@ func newFamily(namespace, name string, size int, rng *rand.Rand) *family {
 	return f
 }
 
-// fan is one owner of everybody.
+// fan is one owner of all other members.
 func (f *family) fan(size int, policy metav1.DeletionPropagation, rng *rand.Rand) {
 	f.members = []member{{policy: policy, late: -1}}
 	for range size {
@@ -59,8 +59,8 @@ func (f *family) fan(size int, policy metav1.DeletionPropagation, rng *rand.Rand
 	}
 }
 
-// graph has a few roots, and others with one to three owners among those
-// before them; without orphaning there are circles too.
+// graph has a few roots; every other member has one to three owners among those before it.
+// Without orphaning there are cycles too.
 func (f *family) graph(size int, policies []metav1.DeletionPropagation, orphaning bool, rng *rand.Rand) {
 	roots := 2 + rng.IntN(3)
 	for i := range size {
@@ -69,7 +69,7 @@ func (f *family) graph(size int, policies []metav1.DeletionPropagation, orphanin
 			m.policy = policies[rng.IntN(len(policies))]
 		} else {
 			first, last := 0, i
-			if orphaning { // the children of the roots, then theirs
+			if orphaning { // children of the roots, then grandchildren
 				middle := roots + (size-roots)/2
 				if first, last = 0, roots; i > middle {
 					first, last = roots, middle
@@ -88,8 +88,8 @@ func (f *family) graph(size int, policies []metav1.DeletionPropagation, orphanin
 	}
 }
 
-// survivors are those who have an owner that stays, had none, or are let go of.
-// It is the greatest such set: a circle keeps itself alive.
+// survivors are the members that have an owner that stays, had no owner, or are orphaned.
+// It is the greatest such set: a cycle keeps itself alive.
 func (f *family) survivors() []bool {
 	alive := make([]bool, len(f.members))
 	for i, m := range f.members {
@@ -113,7 +113,7 @@ func (f *family) survivors() []bool {
 	return alive
 }
 
-// references are a member's owners, as the API has them.
+// references returns the ownerReferences of a member.
 func (f *family) references(owners []int, blocks bool) []metav1.OwnerReference {
 	var all []metav1.OwnerReference
 	for _, o := range owners {

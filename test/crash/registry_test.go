@@ -19,15 +19,15 @@ import (
 
 var everyStore = flag.Bool("every-store", false, "kill registries on every pair of engine and store, not on two of them")
 
-// reviewAtOnce has the registry collect all the time. What was promised to a
-// client stays for a while: a push on a slow machine takes that long.
+// reviewAtOnce makes the registry review at once. Promises still hold for a while, because
+// a push on a slow machine takes that long.
 const reviewAtOnce = "blob_upload=0s,manifest_upload=0s,manifest_delete=0s,layer_delete=0s,manifest_list_delete=0s," +
 	"tag_delete=0s,tag_switch=0s,subject_delete=0s,blob_delete=0s,upload_delete=0s,existence_check=5s"
 
-// TestKillRegistry loops: push, delete tags, Repositories and namespaces, and
-// collect; kill the process at some moment, start it again. Every tag that was
-// acknowledged has its manifest and all its bytes, what was deleted goes on
-// being deleted, and the registry finds nothing wrong with itself.
+// TestKillRegistry loops: push, delete tags, Repositories and namespaces, and collect;
+// kill the process at a random moment, start it again. Every acknowledged tag has its
+// manifest and all its bytes, interrupted deletions continue, and registry verify finds no
+// error.
 func TestKillRegistry(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		for _, s3 := range []bool{false, true} {
@@ -44,7 +44,7 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	if s3 {
 		storage = []string{"--registry-storage", harness.S3(t)}
 	}
-	// Nothing is archived: what is removed loses its content at once.
+	// Nothing is archived: a removed repository loses its content at once.
 	s := harness.Start(t, engine, append([]string{"--registry-review-after", reviewAtOnce, "--archive-for", "0"}, storage...)...)
 	pushers := make([]*pusher, 4)
 	for i := range pushers {
@@ -59,14 +59,14 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 		stop := make(chan struct{})
 		var group sync.WaitGroup
 		for i, p := range pushers {
-			removes := i == round%len(pushers) // on a slow machine chance may not come to it
+			removes := i == round%len(pushers) // every round has one, even if a slow machine pushes little
 			group.Go(func() {
 				if !removes || p.remove(round%2 == 0) == nil {
 					p.run(stop)
 				}
 			})
 		}
-		// The moment is the test's choice, not a wait for something.
+		// The random moment of the kill, not a wait for a condition.
 		time.Sleep(time.Duration(300+200*round) * time.Millisecond)
 		s.Kill()
 		close(stop)
@@ -77,7 +77,7 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 		}
 	}
 	if acknowledged < rounds {
-		t.Errorf("only %d pushes were acknowledged: this tests nothing", acknowledged)
+		t.Errorf("only %d pushes were acknowledged: the test is void", acknowledged)
 	}
 	s.VerifyRegistry(t, storage...)
 	removed := 0
@@ -86,8 +86,8 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 		p.empty()
 	}
 	t.Logf("%d tags checked over %d crashes; %d Repositories and namespaces were deleted", acknowledged, rounds, removed)
-	// All that is left is what the last uploads were when the server died. What
-	// it had claimed for review is taken over, or waits for the lease to end.
+	// Only blobs of the uploads that the last kill interrupted remain. Other replicas take
+	// over the claimed reviews, or the lease must expire first.
 	harness.Within(t, time.Minute+harness.Patience, "all content to go", func() error {
 		if left := s.VerifyRegistry(t, storage...); !strings.HasPrefix(left, "0 manifests, 0 blobs,") {
 			return fmt.Errorf("there are %s", left)
@@ -96,16 +96,15 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	})
 }
 
-// tag is what a pusher knows of one of its tags: the manifest that was
-// acknowledged last ("" is none), and after an answer that never came, the one
-// that it may have instead.
+// tag is what a pusher knows about one of its tags: the manifest that was acknowledged
+// last ("" if the tag does not exist) and, if an answer was lost, the manifest that it may
+// have instead.
 type tag struct {
 	manifest, maybe string
 	unsure          bool
 }
 
-// pusher pushes to a repository of its own, in a namespace of its own, and
-// deletes from it.
+// pusher pushes to its own repository in its own namespace, and deletes from it.
 type pusher struct {
 	t         *testing.T
 	url       string
@@ -115,7 +114,7 @@ type pusher struct {
 	rng       *rand.Rand
 	tags      map[string]tag
 	n         int
-	removed   int // Repositories and namespaces, this often
+	removed   int // Repositories and namespaces
 }
 
 // run pushes and deletes until stop or until the server is gone.
@@ -148,8 +147,8 @@ func (p *pusher) run(stop <-chan struct{}) {
 	}
 }
 
-// push pushes an image whose layers are of all sizes, in one request or in
-// several. It returns the manifest also when it failed.
+// push pushes an image with layers of all sizes, in one request or in several. It returns
+// the manifest even if the push failed.
 func (p *pusher) push(name string) (string, error) {
 	p.n++
 	config := fmt.Appendf(nil, `{"n":%d}`, p.n)
@@ -181,8 +180,8 @@ func (p *pusher) pushChunks(layer []byte) error {
 	return p.expect(201, "PUT", at+"?digest="+digest(layer), "", nil)
 }
 
-// remove deletes the Repository, or its namespace, and with it all tags. A
-// Repository is gone with its answer; a namespace when it is.
+// remove deletes the Repository or its namespace, and with it all tags. A Repository is
+// gone when the delete is answered; a namespace is gone later.
 func (p *pusher) remove(namespace bool) error {
 	path := p.repository()
 	if namespace {
@@ -223,7 +222,7 @@ func (p *pusher) settled() {
 	})
 }
 
-// empty deletes the namespace, for good.
+// empty deletes the namespace for good.
 func (p *pusher) empty() {
 	p.t.Helper()
 	if _, err := p.api.Try(harness.Request{Method: "DELETE", Path: "/api/v1/namespaces/" + p.namespace}); err != nil {
@@ -232,8 +231,8 @@ func (p *pusher) empty() {
 	p.settled()
 }
 
-// compare checks every belief against the registry, settles the unsure ones,
-// and returns how many tags it found whole.
+// compare checks every belief against the registry, resolves the uncertain ones, and
+// returns how many tags are complete.
 func (p *pusher) compare() (whole int) {
 	p.settled()
 	for name, believed := range p.tags {
@@ -272,7 +271,7 @@ func (p *pusher) get(path string) (content string, status int) {
 	return string(body), answer.StatusCode
 }
 
-// expect sends a request that must be answered with a status, if it is.
+// expect sends a request. If the server answers, the status must be this one.
 func (p *pusher) expect(status int, method, url, contentType string, body []byte) error {
 	answer, err := p.do(method, url, contentType, body)
 	if err != nil || answer.StatusCode != status {
@@ -281,8 +280,8 @@ func (p *pusher) expect(status int, method, url, contentType string, body []byte
 	return nil
 }
 
-// refused fails the test when it was the registry's will: only a server that is
-// gone may leave a request without success.
+// refused fails the test if the registry refused the request: a request may fail only
+// because the server is gone.
 func (p *pusher) refused(answer *http.Response, err error) error {
 	if err != nil {
 		return err
@@ -291,7 +290,7 @@ func (p *pusher) refused(answer *http.Response, err error) error {
 	return fmt.Errorf("status %s", answer.Status)
 }
 
-// do sends a request and reads the answer away.
+// do sends a request, and reads and drops the answer.
 func (p *pusher) do(method, url, contentType string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequest(method, url, bytes.NewReader(body))
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestReplicas: two servers on one PostgreSQL database. Both are written to,
-// both are watched, and both tell the same story in the same order; one is
-// killed, and the other goes on.
+// TestReplicas: two servers on one PostgreSQL database. Clients write to both and watch
+// both; both deliver the same events in the same order. One is killed, and the other one
+// continues.
 func TestReplicas(t *testing.T) {
 	const writers, each = 4, 25
 	one := harness.Start(t, harness.Postgres)
@@ -50,7 +50,7 @@ func TestReplicas(t *testing.T) {
 		for i, stream := range streams {
 			e := stream.Next(t)
 			if version := unquote(e.Field("metadata.resourceVersion")); number(t, version) != due || e.Type != "ADDED" {
-				t.Fatalf("replica %d tells %s at version %s, ADDED at %d is due", i+1, e.Type, version, due)
+				t.Fatalf("replica %d sends %s at version %s, want ADDED at %d", i+1, e.Type, version, due)
 			}
 			names[e.Field("metadata.name")] = true
 		}
@@ -58,7 +58,7 @@ func TestReplicas(t *testing.T) {
 			t.Fatalf("version %d is two objects: %v", due, names)
 		}
 	}
-	// A write through one is read through the other at once.
+	// A write through one replica is visible through the other one at once.
 	for n := range 20 {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("now-%d", n)}}
 		if _, err := client(t, one).CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
@@ -75,7 +75,7 @@ func TestReplicas(t *testing.T) {
 	}
 	one.Start()
 	if a := one.HTTP().Get(t, "/api/v1/namespaces/default/configmaps/survivor"); a.Field("metadata.name") != `"survivor"` {
-		t.Fatalf("the killed replica came back and shows %s", a.Body)
+		t.Fatalf("the killed replica was started again and shows %s", a.Body)
 	}
 }
 

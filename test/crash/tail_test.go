@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// fleet has a client for each replica. It sends a request that one replica does
-// not answer to the next, so a request may be executed twice.
+// fleet has a client for each replica. If one replica does not answer, it sends the
+// request to the next, so a request may be executed twice.
 type fleet []kubernetes.Interface
 
-// pause is between two requests while servers are down.
+// pause is the time between two requests while servers are down.
 const pause = 10 * time.Millisecond
 
-// try sends a request until it is answered by success or by a refusal.
+// try sends a request until a replica accepts or refuses it.
 func (f fleet) try(ctx context.Context, request func(kubernetes.Interface) error) error {
 	for i := rand.IntN(len(f)); ; i++ {
 		err := request(f[i%len(f)])
@@ -38,22 +38,22 @@ func (f fleet) try(ctx context.Context, request func(kubernetes.Interface) error
 	}
 }
 
-// isRefusal says whether the server has answered that it will not.
+// isRefusal says whether the server answered with a refusal.
 func isRefusal(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
 	return ok && status.Status().Code >= 400 && status.Status().Code < 500 && status.Status().Code != 429
 }
 
-// tail follows all ConfigMaps, from replica to replica, always from the version
-// that it saw last. It remembers what it was told, and takes the test's
-// finalizer off what is being deleted, as a controller does.
+// tail watches all ConfigMaps, from replica to replica, always from the last version that
+// it received. It records the events, and removes the test's finalizer from objects that
+// are being deleted, as a controller does.
 type tail struct {
 	fleet fleet
 	work  chan *corev1.ConfigMap
 
 	mu       sync.Mutex           // guards all below
 	version  int64                // of the last event
-	alive    map[types.UID]string // names of those added and not deleted
+	alive    map[types.UID]string // names of objects added and not deleted
 	deleted  map[types.UID]bool
 	resumed  int
 	problems []string
@@ -121,8 +121,8 @@ func (l *tail) follow(ctx context.Context, w watch.Interface) {
 	}
 }
 
-// note is told of one event: versions rise, and each object is added once and
-// deleted once.
+// note records one event: versions increase, and each object is added once and deleted
+// once.
 func (l *tail) note(event watch.EventType, cm *corev1.ConfigMap) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +148,7 @@ func (l *tail) note(event watch.EventType, cm *corev1.ConfigMap) {
 	}
 }
 
-// release removes the finalizer, and repeats that until no replica has it.
+// release removes the finalizer, and retries until no replica shows it.
 func (l *tail) release(ctx context.Context, seen *corev1.ConfigMap) {
 	err := l.fleet.try(ctx, func(c kubernetes.Interface) error {
 		maps := c.CoreV1().ConfigMaps(seen.Namespace)
@@ -165,7 +165,7 @@ func (l *tail) release(ctx context.Context, seen *corev1.ConfigMap) {
 			return nil
 		}
 		if apierrors.IsConflict(err) {
-			return fmt.Errorf("once more: %v", err)
+			return fmt.Errorf("retry: %v", err)
 		}
 		return err
 	})

@@ -1,12 +1,12 @@
-// Package crossplane is a test double of Crossplane, as far as the broker can
-// tell the two apart: composite resources (XNode) whose own finalizer goes at
-// once, composed resources (Machine) that are owned, ready after a while and
-// gone after a while, ProviderConfigs that stay while they are in use, and the
-// conditions Ready and Synced. It fails, delays and holds on demand.
+// Package crossplane is a test double of Crossplane with everything that the broker can
+// observe: composite resources (XNode) whose own finalizer goes at once, composed
+// resources (Machine) that are owned and take a while to become ready and to go,
+// ProviderConfigs that stay while they are in use, and the conditions Ready and Synced. It
+// fails, delays and holds on demand.
 //
-// Its machines enrol in the mesh with the token in their Secret, send heartbeats,
-// and acknowledge a drain. The double records each machine that is destroyed while
-// its node is in the mesh: the broker must never let that happen.
+// Its machines enrol in the mesh with the token in their Secret, send heartbeats, and
+// acknowledge a drain. The double records each machine that is destroyed while its node is
+// in the mesh: the broker must never let that happen.
 package crossplane
 
 import (
@@ -39,16 +39,16 @@ const (
 	inUse     = "in-use.crossplane.io"
 )
 
-// Behaviour is what can be asked of it. The zero value is a healthy cloud.
+// Behaviour changes what the double does. The zero value is a healthy cloud.
 type Behaviour struct {
-	ReadyAfter   time.Duration // how long a machine takes
+	ReadyAfter   time.Duration // time until a machine is ready
 	HoldMachines bool          // machines are not destroyed: the cloud hangs
-	Fail         bool          // new XRs are said to have failed for good
+	Fail         bool          // new XRs report a final failure
 	MuteNodes    bool          // nodes do not acknowledge a drain
 	NoBoot       bool          // machines are up but do not enrol
 }
 
-// Double is the double. Make it with Start.
+// Double is the double. Start makes it.
 type Double struct {
 	config *rest.Config
 	client dynamic.Interface
@@ -61,7 +61,7 @@ type Double struct {
 	done       chan struct{}
 }
 
-// Start runs a double until ctx ends. The server may be away at times.
+// Start runs a double until ctx ends. It tolerates that the server is down at times.
 func Start(ctx context.Context, config *rest.Config) (*Double, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -82,14 +82,14 @@ func Start(ctx context.Context, config *rest.Config) (*Double, error) {
 // Wait returns when the double has ended.
 func (d *Double) Wait() { <-d.done }
 
-// Set changes its behaviour from now on.
+// Set changes the behaviour from now on.
 func (d *Double) Set(b Behaviour) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.behaviour = b
 }
 
-// Violations are the machines that were destroyed under a live node.
+// Violations returns the machines that were destroyed while their node was in the mesh.
 func (d *Double) Violations() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,7 +127,7 @@ func (d *Double) run(ctx context.Context) {
 	}
 }
 
-// round looks at everything once. An error is for the next round to mend.
+// round reconciles everything once. The next round retries what failed.
 func (d *Double) round(ctx context.Context, b Behaviour) {
 	machines, err := d.client.Resource(Machines).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -146,10 +146,10 @@ func (d *Double) round(ctx context.Context, b Behaviour) {
 			_ = d.providerConfig(ctx, &configs.Items[i], machines.Items)
 		}
 	}
-	d.hearNodes(ctx, b)
+	d.heartbeats(ctx, b)
 }
 
-// xr is Crossplane's composite reconciler.
+// xr does what Crossplane's composite reconciler does.
 func (d *Double) xr(ctx context.Context, b Behaviour, xr *unstructured.Unstructured, machines []unstructured.Unstructured) error {
 	if xr.GetDeletionTimestamp() != nil {
 		return d.finalizer(ctx, XNodes, xr, composite, false)
@@ -179,7 +179,7 @@ func (d *Double) xr(ctx context.Context, b Behaviour, xr *unstructured.Unstructu
 	return d.conditions(ctx, XNodes, xr, condition("Synced", "True", "ReconcileSuccess", ""), ready)
 }
 
-// compose makes the machine.
+// compose creates the machine of an XR.
 func (d *Double) compose(ctx context.Context, xr *unstructured.Unstructured) error {
 	spec, _, _ := unstructured.NestedMap(xr.Object, "spec")
 	machine := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -196,7 +196,8 @@ func (d *Double) compose(ctx context.Context, xr *unstructured.Unstructured) err
 	return err
 }
 
-// machine is a provider's managed reconciler, and the machine itself.
+// machine does what a provider's managed reconciler does, and what the machine itself
+// does.
 func (d *Double) machine(ctx context.Context, b Behaviour, m *unstructured.Unstructured) error {
 	if m.GetDeletionTimestamp() != nil {
 		if b.HoldMachines {
@@ -216,7 +217,8 @@ func (d *Double) machine(ctx context.Context, b Behaviour, m *unstructured.Unstr
 	return d.conditions(ctx, Machines, m, condition("Ready", "True", "Available", ""))
 }
 
-// providerConfig is a provider's config reconciler: it holds what is in use.
+// providerConfig does what a provider's config reconciler does: it holds a config that is
+// in use.
 func (d *Double) providerConfig(ctx context.Context, c *unstructured.Unstructured, machines []unstructured.Unstructured) error {
 	used := false
 	for i := range machines {
@@ -226,7 +228,7 @@ func (d *Double) providerConfig(ctx context.Context, c *unstructured.Unstructure
 	return d.finalizer(ctx, ProviderConfigs, c, inUse, used)
 }
 
-// finalizer puts a finalizer on, or takes it off.
+// finalizer adds or removes a finalizer.
 func (d *Double) finalizer(ctx context.Context, resource schema.GroupVersionResource, o *unstructured.Unstructured, name string, want bool) error {
 	var kept []string
 	has := false
@@ -265,7 +267,7 @@ func isReady(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// conditions writes the status if it differs.
+// conditions writes the status if it changes.
 func (d *Double) conditions(ctx context.Context, resource schema.GroupVersionResource, o *unstructured.Unstructured, want ...map[string]any) error {
 	list := make([]any, len(want))
 	for i := range want {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Definitions are the CustomResourceDefinitions of its kinds, as YAML.
+// Definitions returns the CustomResourceDefinitions of the double's kinds, as YAML.
 func Definitions() string {
 	var b strings.Builder
 	for _, k := range []struct{ group, plural, kind string }{

@@ -17,7 +17,7 @@ import (
 
 // node is the agent on a machine.
 type node struct {
-	request map[string]any // word for word, so that a lost answer costs nothing
+	request map[string]any // repeated unchanged if the answer is lost
 	uid     string         // empty: not enrolled yet
 	left    bool
 	secret  string
@@ -49,7 +49,7 @@ func (d *Double) boot(ctx context.Context, m *unstructured.Unstructured) error {
 			"drainTimeoutSeconds": 600,
 		}
 		d.mu.Lock()
-		d.nodes[key] = n // before it asks: an answer that is lost is asked for again
+		d.nodes[key] = n // before the request: if the answer is lost, the same request is repeated
 		d.mu.Unlock()
 	}
 	var answer struct {
@@ -64,14 +64,14 @@ func (d *Double) boot(ctx context.Context, m *unstructured.Unstructured) error {
 	return nil
 }
 
-// newSecret is 32 bytes of chance, in base64url.
+// newSecret returns 32 random bytes in base64url.
 func newSecret() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// destroy ends a machine. A node that has not left is lost to the mesh.
+// destroy ends a machine. It records a violation if the node has not left the mesh.
 func (d *Double) destroy(m *unstructured.Unstructured) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,8 +82,9 @@ func (d *Double) destroy(m *unstructured.Unstructured) {
 	}
 }
 
-// hearNodes sends a heartbeat for every node, and drains those that are asked to.
-func (d *Double) hearNodes(ctx context.Context, b Behaviour) {
+// heartbeats sends a heartbeat for every node, and drains the nodes that the server asks
+// to drain.
+func (d *Double) heartbeats(ctx context.Context, b Behaviour) {
 	d.mu.Lock()
 	var all []*node
 	for _, n := range d.nodes {

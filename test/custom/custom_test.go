@@ -1,6 +1,5 @@
-// Package custom_test follows CustomResourceDefinitions through their life:
-// what they promise about the objects they declare, and how quickly the server
-// keeps it.
+// Package custom_test follows CustomResourceDefinitions through their life: what they
+// declare about their objects, and how soon the server applies it.
 package custom_test
 
 import (
@@ -22,7 +21,7 @@ const (
 	mergePatch  = "application/merge-patch+json"
 )
 
-// definition is a CRD with one of everything.
+// definition is a CRD that uses every feature once.
 const definition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -93,14 +92,14 @@ func engine(name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"test.exeunt.dev/v1","kind":"Engine","metadata":{"name":%q},"spec":%s}`, name, spec)
 }
 
-// rig is a server with a client that fails the test on a wrong answer.
+// rig is a server with a client that fails the test on an unexpected answer.
 type rig struct {
 	*testing.T
 	s *harness.Server
 	h *harness.HTTP
 }
 
-// do sends a request, which must be answered with this code.
+// do sends a request that must be answered with this code.
 func (r rig) do(code int, method, path, body string) harness.Answer {
 	r.Helper()
 	request := harness.Request{Method: method, Path: path, Body: body}
@@ -114,7 +113,7 @@ func (r rig) do(code int, method, path, body string) harness.Answer {
 	return a
 }
 
-// has checks fields of an answer: dotted path, compact JSON ("" is none).
+// has checks fields of an answer: dotted path to compact JSON ("": absent).
 func (r rig) has(a harness.Answer, fields map[string]string) {
 	r.Helper()
 	for path, want := range fields {
@@ -131,8 +130,7 @@ func (r rig) define() {
 	r.served(200)
 }
 
-// served waits until the kind's path answers with a code; the promise is one
-// second.
+// served waits until the kind's path answers with a code. The limit is one second.
 func (r rig) served(code int) {
 	r.Helper()
 	harness.Within(r, time.Second, "serving follows the definition", func() error {
@@ -149,8 +147,8 @@ func each(t *testing.T, test func(r rig)) {
 	})
 }
 
-// TestEstablish: a definition is accepted, established, served, discovered and
-// explained within a second; a second one that wants its names is not.
+// TestEstablish: the server accepts, establishes, serves, discovers and explains a
+// definition within a second. It does not accept a second definition with the same names.
 func TestEstablish(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -185,7 +183,7 @@ func TestEstablish(t *testing.T) {
 			return nil
 		})
 		r.do(404, "GET", "/apis/test.exeunt.dev/v1/namespaces/default/motors", "")
-		// Once the first is gone its names are free.
+		// When the first definition is gone, its names are free.
 		r.do(200, "DELETE", definitions+"/engines.test.exeunt.dev", "")
 		harness.Until(r, "the rival to be served", func() error {
 			if a := r.h.Do(r, harness.Request{Method: "GET", Path: "/apis/test.exeunt.dev/v1/namespaces/default/motors"}); a.Code != 200 {
@@ -221,7 +219,7 @@ func conditionsOf(a harness.Answer) map[string]string {
 	return all
 }
 
-// TestSchema: defaults are filled in, unknown fields dropped, rules enforced.
+// TestSchema: the server fills in defaults, drops unknown fields, enforces rules.
 func TestSchema(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -256,7 +254,7 @@ func TestSchema(t *testing.T) {
 	})
 }
 
-// TestSubresources: status and scale are doors of their own.
+// TestSubresources: status and scale are written through their own endpoints only.
 func TestSubresources(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -277,7 +275,7 @@ func TestSubresources(t *testing.T) {
 	})
 }
 
-// TestVersions: both versions show the same object; the old one warns.
+// TestVersions: both versions serve the same object; the deprecated one sends a warning.
 func TestVersions(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -299,8 +297,8 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// TestSchemaChanges: a new field is known within a second; what was stored
-// before gets the new defaults when it is read.
+// TestSchemaChanges: the server knows a new field within a second; objects that were
+// stored before get the new defaults when they are read.
 func TestSchemaChanges(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -322,8 +320,8 @@ func TestSchemaChanges(t *testing.T) {
 	})
 }
 
-// TestDelete: a deleted definition takes its objects along, waits for their
-// finalizers, and leaves nothing for its successor to find.
+// TestDelete: a deleted definition takes its objects along, waits for their finalizers,
+// and leaves nothing that a new definition of the same kind would find.
 func TestDelete(t *testing.T) {
 	each(t, func(r rig) {
 		r.define()
@@ -364,8 +362,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// TestHeld: the guard holds a definition with all objects of its kind, which
-// stay in use, until the deletion of that many is confirmed.
+// TestHeld: the guard holds a definition with all objects of its kind, which stay usable,
+// until a client confirms the number of objects.
 func TestHeld(t *testing.T) {
 	for _, name := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Item is an object in an answer of the server's.
+// Item is an object in an answer of the server.
 type Item struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
@@ -22,8 +22,8 @@ type Item struct {
 	Action string `json:"action"`
 }
 
-// foresee is the second act: what would a delete take with it?
-func (p *play) foresee(ctx context.Context) error {
+// previewShop is the second act: the preview lists what a delete would remove.
+func (p *play) previewShop(ctx context.Context) error {
 	p.section("2. Before", "What would go, in which way, and what would hold it up? Asking changes nothing.")
 	if _, err := p.command(ctx, "exeunt preview app/shop"); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (p *play) foresee(ctx context.Context) error {
 	return errors.Join(err, p.pause(ctx))
 }
 
-// leave is the third act: they leave the stage, in order.
-func (p *play) leave(ctx context.Context) error {
+// deleteShop is the third act: the shop is deleted, in order.
+func (p *play) deleteShop(ctx context.Context) error {
 	p.section("3. Exeunt", "The app goes at once, and what it owned follows: pods have their grace, the node leaves before its", "machine goes, and it waits for a customer.")
 	app, err := p.app(ctx)
 	if err != nil {
@@ -49,11 +49,11 @@ func (p *play) leave(ctx context.Context) error {
 	if _, err := p.command(ctx, "kubectl delete app shop"); err != nil {
 		return err
 	}
-	if err := p.holdUp(ctx); err != nil {
+	if err := p.awaitHeld(ctx); err != nil {
 		return err
 	}
 	p.line("the customer hangs up, and the pods may end")
-	close(p.curtain)
+	close(p.podsMayEnd)
 	if err := p.customer.Close(); err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (p *play) leave(ctx context.Context) error {
 	return p.pause(ctx)
 }
 
-// built are the kinds of what has gone and was not listed: what a
-// ProvisionedResource stands for.
+// built returns the kinds of removed objects that the preview did not list: a
+// ProvisionedResource stands for them.
 func (p *play) built() (kinds []string) {
 	for _, e := range p.recorder.all() {
 		listed := slices.ContainsFunc(p.record.Preview, func(i Item) bool { return i.UID == string(e.Object.GetUID()) })
@@ -87,8 +87,8 @@ func (p *play) built() (kinds []string) {
 	return kinds
 }
 
-// holdUp waits until the deletion stands still, and asks why.
-func (p *play) holdUp(ctx context.Context) error {
+// awaitHeld waits until a finalizer holds the deletion, and asks why.
+func (p *play) awaitHeld(ctx context.Context) error {
 	asked := p.record.Asked
 	for _, await := range []struct {
 		what  string
@@ -114,10 +114,10 @@ func (p *play) holdUp(ctx context.Context) error {
 	return errors.Join(talk(p.customer), p.pause(ctx)) // the customer is still served
 }
 
-// regret is the fourth act: everything comes back.
-func (p *play) regret(ctx context.Context) error {
+// restoreShop is the fourth act: everything is restored.
+func (p *play) restoreShop(ctx context.Context) error {
 	p.section("4. Second thoughts", "The controllers are sent away, so that all that comes back comes from the archive.")
-	for _, end := range p.dismiss {
+	for _, end := range p.endControllers {
 		end()
 	}
 	cascade := p.record.Archived[slices.IndexFunc(p.record.Archived, func(i Item) bool { return i.Kind == "App" })].UID
@@ -150,8 +150,8 @@ func (p *play) regret(ctx context.Context) error {
 	return errors.Join(err, p.pause(ctx))
 }
 
-// forGood is the last act.
-func (p *play) forGood(ctx context.Context) error {
+// deleteForGood is the last act.
+func (p *play) deleteForGood(ctx context.Context) error {
 	p.section("5. For good", "The same again in the foreground: the app is the last to go. Then the archive forgets.")
 	app, err := p.app(ctx)
 	if err != nil {
@@ -175,8 +175,7 @@ func (p *play) forGood(ctx context.Context) error {
 	return nil
 }
 
-// awaitReturn waits until the registry has given everything back, and tells how
-// far it is.
+// awaitReturn waits until the registry has restored everything, and prints its progress.
 func (p *play) awaitReturn(ctx context.Context) error {
 	told, at := "", time.Time{}
 	return until(ctx, "the registry's bytes", func() (err error) {
@@ -207,10 +206,9 @@ func (p *play) awaitReturn(ctx context.Context) error {
 	})
 }
 
-// awaitEmpty waits until nothing of the shop is left: what was there before it
-// is a Secret.
+// awaitEmpty waits until only the Secret that existed before the shop is left.
 func (p *play) awaitEmpty(ctx context.Context) error {
-	return until(ctx, "an empty stage", func() error {
+	return until(ctx, "an empty namespace", func() error {
 		left, err := p.list(ctx)
 		if err != nil {
 			return err
@@ -228,7 +226,7 @@ func (p *play) awaitEmpty(ctx context.Context) error {
 	})
 }
 
-// pause lets people read.
+// pause gives readers time to read.
 func (p *play) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -250,7 +248,7 @@ func (p *play) ask(ctx context.Context, line string, answer any) error {
 	return nil
 }
 
-// archived lists what went in a cascade.
+// archived lists the objects of a cascade in the archive.
 func (p *play) archived(ctx context.Context, cascade string) ([]Item, error) {
 	var list struct{ Items []struct{ Spec Item } }
 	err := p.ask(ctx, "exeunt archive list -o json --cascade "+cascade, &list)
@@ -261,12 +259,12 @@ func (p *play) archived(ctx context.Context, cascade string) ([]Item, error) {
 	return items, err
 }
 
-// app is the uid of the App.
+// app returns the uid of the App.
 func (p *play) app(ctx context.Context) (string, error) {
 	return p.quiet(ctx, "kubectl get app shop -o jsonpath={.metadata.uid}")
 }
 
-// list is everything that has a part, as it is now.
+// list returns all objects of the watched kinds.
 func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err error) {
 	for _, resource := range watched {
 		page, err := p.objects.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
@@ -278,8 +276,8 @@ func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err e
 	return all, nil
 }
 
-// snapshot describes the App and every object of it: the declared fields and the
-// owner. It names owners by name, because a restored object has a new uid.
+// snapshot describes the App and each of its objects: the declared fields and the owner.
+// It identifies owners by name, because a restored object has a new uid.
 func (p *play) snapshot(ctx context.Context) (map[string]string, error) {
 	all, err := p.list(ctx)
 	if err != nil {
@@ -310,7 +308,7 @@ func (p *play) snapshot(ctx context.Context) (map[string]string, error) {
 	return like, nil
 }
 
-// field is a text in an object, or "".
+// field returns a string field of an object, or "".
 func field(o *unstructured.Unstructured, path ...string) string {
 	text, _, _ := unstructured.NestedString(o.Object, path...)
 	return text

@@ -1,11 +1,10 @@
-// Package demo is one deletion, end to end: a shop (examples/shop) is deleted,
-// regretted, brought back, and deleted for good, on a real server with real
-// commands and real agents, and the story is told as it happens. `make demo`
-// shows it to people; the test of this package checks every claim that it makes.
+// Package demo shows one deletion end to end: a shop (examples/shop) is deleted, restored,
+// and deleted for good, on a real server with real commands and real agents, and the demo
+// prints each step as it happens. `make demo` shows it to people; the test of this package
+// checks every claim that it prints.
 //
-// What is played: the controllers (test/controllers), which make pods that run
-// nothing, and the cloud (test/crossplane), whose machines are agents on this
-// machine. Nothing else is.
+// Two parts are simulated: the controllers (test/controllers), whose pods run nothing, and
+// the cloud (test/crossplane), whose machines are agents on this machine.
 //
 // Begin with Run; set.go is the first act, act.go has the others.
 package demo
@@ -23,19 +22,20 @@ import (
 
 const (
 	namespace = "shop"
-	// patience bounds every wait. A healthy server needs little of it.
+	// patience bounds every wait. A healthy server is much faster.
 	patience = 60 * time.Second
 )
 
-// Config is what a demo needs. All of it has to be set but Database.
+// Config is what a demo needs. Every field is required, except Database, Keep, Scene and
+// Pace.
 type Config struct {
 	Exeunt, Kubectl string // the programs
 	Examples        string // directory with definition.yaml, blueprint.yaml, shop.yaml
-	Dir             string // an empty directory for everything that is written
-	Database        string // what --database takes. Default: SQLite in Dir
+	Dir             string // an empty directory for everything that the demo writes
+	Database        string // value of --database. Default: SQLite in Dir
 	Out             io.Writer
 
-	// Keep leaves the server running after the story, until the context ends.
+	// Keep leaves the server running after the last act, until the context ends.
 	Keep bool
 	// Scene, if set, is called after each act with its name and the kubeconfig.
 	Scene func(ctx context.Context, act, kubeconfig string) error
@@ -44,40 +44,40 @@ type Config struct {
 	Pace time.Duration
 }
 
-// Record is what happened, for those who check it.
+// Record is what happened, for the test.
 type Record struct {
-	Events []Event // all, in order
+	Events []Event // all events, in order
 
 	Preview  []Item // what the preview listed
-	Why      string // what `exeunt why` said in the middle
+	Why      string // what `exeunt why` said while the deletion was held
 	Asked    int64  // the revision before the first deletion
-	Archived []Item // what went in its cascade
+	Archived []Item // the objects of its cascade
 
-	Before, After, Settled map[string]string // the objects, before they went, restored, and with the controllers back
-	Restored               int64             // the revision before they came back
+	Before, After, Settled map[string]string // the objects before the deletion, after the restore, and with the controllers running again
+	Restored               int64             // the revision before the restore
 	Again                  int64             // the revision before the second deletion
 
-	Registry          string  // HOST:PORT, where it was
+	Registry          string  // HOST:PORT of the registry
 	Content           Content // of the repository
 	Full, Kept, Empty Disk    // before, after the first deletion, after the last
 }
 
-// Content is what the server says is in a repository.
+// Content is what the server reports about a repository.
 type Content struct {
 	Tags      int   `json:"tags"`
 	Manifests int   `json:"manifests"`
 	Size      int64 `json:"size"`
 }
 
-// Run tells the story. It ends everything that it has started, and returns what
-// was recorded, also of a story that broke off.
+// Run runs the demo. It ends every process that it has started, and returns what it
+// recorded, even if the demo failed.
 func Run(ctx context.Context, c Config) (*Record, error) {
-	t := newTeller(c.Out)
+	t := newPrinter(c.Out)
 	s, playing, err := openStage(ctx, c, t)
 	if err != nil {
 		return nil, err
 	}
-	p := &play{stage: s, record: &Record{Registry: s.registry}, curtain: make(chan struct{})}
+	p := &play{stage: s, record: &Record{Registry: s.registry}, podsMayEnd: make(chan struct{})}
 	err = p.acts(playing)
 	if err == nil && c.Keep {
 		err = p.keep(playing)
@@ -86,21 +86,21 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 		p.record.Events = p.recorder.all()
 	}
 	if failed := s.close(); failed != nil {
-		err = failed // it is why the story broke off
+		err = failed // the failed part is the cause
 	}
 	return p.record, err
 }
 
-// acts tells the story, act by act.
+// acts runs the acts in order.
 func (p *play) acts(ctx context.Context) error {
 	for _, act := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"set", p.set}, {"foresee", p.foresee}, {"leave", p.leave}, {"regret", p.regret}, {"forGood", p.forGood}} {
+	}{{"create", p.createShop}, {"preview", p.previewShop}, {"delete", p.deleteShop}, {"restore", p.restoreShop}, {"deleteForGood", p.deleteForGood}} {
 		if err := act.run(ctx); err != nil {
 			return err
 		}
-		if act.name == "set" {
+		if act.name == "create" {
 			if err := p.invite(ctx); err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (p *play) acts(ctx context.Context) error {
 	return nil
 }
 
-// invite tells where the story can be watched.
+// invite prints where the console shows the demo.
 func (p *play) invite(ctx context.Context) error {
 	link, err := p.quiet(ctx, "exeunt console")
 	if err != nil {
@@ -134,14 +134,14 @@ func (p *play) keep(ctx context.Context) error {
 	return nil
 }
 
-// play is the state of the story between its acts.
+// play is the state of the demo between its acts.
 type play struct {
 	*stage
 	recorder *recorder
 	record   *Record
 
-	images   map[string]v1.Image
-	customer net.Conn
-	curtain  chan struct{} // closed when pods may end
-	dismiss  []func()      // end the controllers
+	images         map[string]v1.Image
+	customer       net.Conn
+	podsMayEnd     chan struct{} // closed when the pods may end
+	endControllers []func()
 }

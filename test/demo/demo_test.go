@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestDemo runs the demo on both engines, and checks all that it claims.
+// TestDemo runs the demo on both engines and checks everything that it claims.
 func TestDemo(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
@@ -55,7 +55,7 @@ func run(t *testing.T, engine string) (r *Record, database string) {
 	return r, database
 }
 
-// between are the events after one revision and up to another.
+// between returns the events after one revision and up to another.
 func (r *Record) between(from, to int64) (events []Event) {
 	for _, e := range r.Events {
 		if e.Revision > from && e.Revision <= to {
@@ -65,8 +65,8 @@ func (r *Record) between(from, to int64) (events []Event) {
 	return events
 }
 
-// checkPreview: what was listed went, and nothing else but what the listed
-// ProvisionedResource had built, which its finalizer stands for.
+// checkPreview: exactly the listed objects went, and the objects that the listed
+// ProvisionedResource had built, for which its finalizer stands.
 func checkPreview(t *testing.T, r *Record) {
 	listed, archived, gone := map[string]string{}, map[string]string{}, map[string]string{}
 	for _, i := range r.Preview {
@@ -89,7 +89,7 @@ func checkPreview(t *testing.T, r *Record) {
 		}
 	}
 	if len(listed) != 8 {
-		t.Errorf("the preview listed %v", listed)
+		t.Errorf("the preview listed %v, want 8 objects", listed)
 	}
 	if diff := cmp.Diff(listed, archived); diff != "" {
 		t.Errorf("what the preview listed (-) and what the archive has (+):\n%s", diff)
@@ -103,7 +103,7 @@ func checkPreview(t *testing.T, r *Record) {
 	}
 }
 
-// checkOrder: the node, then the substrate, then the declaration.
+// checkOrder: the node goes first, then the substrate, then the declaration.
 func checkOrder(t *testing.T, events []Event) {
 	t.Helper()
 	at := func(kind string, match func(Event) bool) int64 {
@@ -137,8 +137,8 @@ func checkOrder(t *testing.T, events []Event) {
 	}
 }
 
-// checkGrace: pods were asked, had their grace, and went; in the background each
-// owner went before what it owned, in the foreground after it.
+// checkGrace: pods were marked, had their grace period, and went. In the background each
+// owner goes before its dependents, in the foreground after them.
 func checkGrace(t *testing.T, r *Record) {
 	background := []string{"App", "Deployment", "ReplicaSet", "Pod", "Pod", "Pod"}
 	checkLeaving(t, r.between(r.Asked, r.Restored), background)
@@ -156,7 +156,7 @@ func checkLeaving(t *testing.T, events []Event, want []string) {
 			asked[e.Name()] = true
 		case kind == "Pod" && e.Verb == watch.Deleted:
 			if !asked[e.Name()] {
-				t.Errorf("%s went without having been asked", e.Name())
+				t.Errorf("%s was removed without a deletionTimestamp before", e.Name())
 			}
 			gone++
 			order = append(order, kind)
@@ -172,7 +172,7 @@ func checkLeaving(t *testing.T, events []Event, want []string) {
 	}
 }
 
-// checkWhy: in the middle, the report named all that was waited for.
+// checkWhy: while the deletion was held, the report named everything that it waited for.
 func checkWhy(t *testing.T, r *Record) {
 	for _, want := range []string{
 		"App shop in namespace shop does not exist.", "4 objects to follow it.", "Gone: it was deleted by ", "Dependent: Pod web-1-",
@@ -181,19 +181,19 @@ func checkWhy(t *testing.T, r *Record) {
 		"WaitsFor: MeshNode edge-", "finalizer mesh.exeunt.dev/drain is the mesh's: Draining: asked to finish its connections and leave",
 	} {
 		if !strings.Contains(r.Why, want) {
-			t.Errorf("it does not say %q:\n%s", want, r.Why)
+			t.Errorf("the report does not say %q:\n%s", want, r.Why)
 		}
 	}
 	if strings.Contains(r.Why, "Repository") {
-		t.Errorf("it names what was gone:\n%s", r.Why)
+		t.Errorf("the report names objects that were gone:\n%s", r.Why)
 	}
 }
 
-// checkRestore: the same objects are back, with other uids, and controllers find
-// them as they want them.
+// checkRestore: the same objects are back with new uids, and the controllers do not change
+// them.
 func checkRestore(t *testing.T, r *Record) {
 	if len(r.Before) != len(r.Preview) {
-		t.Errorf("there were %v", slices.Sorted(maps.Keys(r.Before)))
+		t.Errorf("before the deletion there were %v, want as many as the preview listed", slices.Sorted(maps.Keys(r.Before)))
 	}
 	if diff := cmp.Diff(r.Before, r.After); diff != "" {
 		t.Errorf("before (-) and restored (+):\n%s", diff)
@@ -212,7 +212,7 @@ func checkRestore(t *testing.T, r *Record) {
 	}
 }
 
-// checkGone: when the story is over, neither the server nor an agent listens.
+// checkGone: after the demo, neither the server nor an agent listens.
 func checkGone(t *testing.T, r *Record) {
 	listened := map[string]bool{r.Registry: true}
 	for _, e := range r.Events {
@@ -221,7 +221,7 @@ func checkGone(t *testing.T, r *Record) {
 		}
 	}
 	if len(listened) != 3 {
-		t.Errorf("a registry and two agents listened, it was said: %v", listened)
+		t.Errorf("want the addresses of a registry and two agents, got %v", listened)
 	}
 	for address := range listened {
 		if conn, err := net.Dial("tcp", address); err == nil {
@@ -231,8 +231,8 @@ func checkGone(t *testing.T, r *Record) {
 	}
 }
 
-// checkBytes: nothing was removed while it could be restored, and everything
-// afterwards: rows and files.
+// checkBytes: rows and files stay as long as they can be restored, and all are gone at the
+// end.
 func checkBytes(t *testing.T, r *Record, engine, database string) {
 	if want := int64(len(tags) * layers * layerSize); r.Full.Bytes < want {
 		t.Errorf("%d bytes on disk, the layers alone have %d", r.Full.Bytes, want)

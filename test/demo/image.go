@@ -17,8 +17,7 @@ import (
 
 const (
 	repository = namespace + "/web"
-	// layerSize is more than what is kept in the database, so that layers are
-	// files.
+	// layerSize is larger than the blobs that the database stores, so layers are files.
 	layerSize = 256 << 10
 	layers    = 3
 )
@@ -34,7 +33,7 @@ func (s *stage) push(ctx context.Context) (map[string]v1.Image, error) {
 			return nil, err
 		}
 		// On a slow machine the registry may have collected the layers before their
-		// manifest came; then they are sent again.
+		// manifest arrived; then the demo pushes them again.
 		err = until(ctx, "push "+tag, func() error { return crane.Push(image, s.reference(tag), crane.WithContext(ctx)) })
 		if err != nil {
 			return nil, err
@@ -75,14 +74,14 @@ func (s *stage) unreachable(ctx context.Context) error {
 	return nil
 }
 
-// Disk is what the registry has on disk.
+// Disk is the size of the registry's files on disk.
 type Disk struct {
 	Files int
 	Bytes int64
 }
 
-// disk looks at the directory of blobs. The id that the directory shares with its
-// database, and files that vanish meanwhile, do not count.
+// disk measures the directory of blobs. It does not count the id file that links the
+// directory to its database, nor files that vanish meanwhile.
 func (s *stage) disk() (d Disk, err error) {
 	err = filepath.WalkDir(filepath.Join(s.Dir, "data", "blobs"), func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {

@@ -23,9 +23,9 @@ import (
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// machines is a cloud: for each Machine that Crossplane makes it starts the
-// agent that cloud-init would start, and it pulls the plug when the Machine is
-// gone. The agents are real: `exeunt node join`.
+// machines is a cloud: for each Machine that Crossplane creates it starts the agent that
+// cloud-init would start, and it kills the agent when the Machine is gone. The agents are
+// real: `exeunt node join`.
 type machines struct {
 	s       *stage
 	service string // HOST:PORT that the nodes relay to
@@ -37,7 +37,7 @@ type agent struct {
 	exited chan struct{}
 }
 
-// run works until ctx ends; then all agents have ended.
+// run works until ctx ends; it returns when all agents have ended.
 func (m *machines) run(ctx context.Context) error {
 	m.agents = map[types.UID]*agent{}
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(m.s.objects, time.Second)
@@ -73,7 +73,7 @@ func (m *machines) run(ctx context.Context) error {
 	return nil
 }
 
-// boot does what the machine's user data says.
+// boot starts an agent as the machine's user data says.
 func (m *machines) boot(ctx context.Context, machine *unstructured.Unstructured) error {
 	name, _, _ := unstructured.NestedString(machine.Object, "spec", "tokenSecret")
 	secret, err := m.s.objects.Resource(secrets).Namespace(machine.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
@@ -110,14 +110,14 @@ func (m *machines) boot(ctx context.Context, machine *unstructured.Unstructured)
 		return err
 	}
 	go func() {
-		_ = a.cmd.Wait() // how it ended is in its log
+		_ = a.cmd.Wait() // its log has the exit status
 		close(a.exited)
 	}()
 	m.agents[machine.GetUID()] = a
 	return nil
 }
 
-// unplug ends the agent of a machine, if it has not left by itself.
+// unplug kills the agent of a machine, if it has not left by itself.
 func (m *machines) unplug(uid types.UID) {
 	if a := m.agents[uid]; a != nil {
 		_ = a.cmd.Process.Kill() // it may have ended
@@ -126,7 +126,7 @@ func (m *machines) unplug(uid types.UID) {
 	}
 }
 
-// serveCustomers is the shop's service: it sends back what it gets.
+// serveCustomers is the shop's service: it echoes what it receives.
 func serveCustomers(ctx context.Context, s *stage) (address string, err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -149,7 +149,7 @@ func serveCustomers(ctx context.Context, s *stage) (address string, err error) {
 	return listener.Addr().String(), nil
 }
 
-// customer connects through a node, and has a word with the service.
+// customer connects to the service through a node, and exchanges one message.
 func customer(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -158,7 +158,7 @@ func customer(ctx context.Context, address string) (net.Conn, error) {
 	return conn, talk(conn)
 }
 
-// talk says something and hears it again.
+// talk sends a line and expects it back.
 func talk(conn net.Conn) error {
 	const words = "one pound of tea, please"
 	if _, err := io.WriteString(conn, words); err != nil {

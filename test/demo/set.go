@@ -13,13 +13,13 @@ import (
 	"github.com/exeunt/exeunt/test/crossplane"
 )
 
-// set is the first act: everything comes on stage.
-func (p *play) set(ctx context.Context) error {
+// createShop is the first act: it starts everything and creates the shop.
+func (p *play) createShop(ctx context.Context) error {
 	p.section("1. The stage is set", "A server in a temporary directory, controllers, and a cloud that is played.")
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	if err := p.cast(ctx); err != nil {
+	if err := p.startParts(ctx); err != nil {
 		return err
 	}
 	if _, err := p.command(ctx, "kubectl apply -f shop.yaml"); err != nil {
@@ -55,7 +55,7 @@ func (p *play) set(ctx context.Context) error {
 	return err
 }
 
-// prepare makes the namespace, the kinds and the blueprint.
+// prepare creates the namespace, the kinds and the blueprint.
 func (p *play) prepare(ctx context.Context) error {
 	kinds := filepath.Join(p.Dir, "crossplane.yaml")
 	if err := os.WriteFile(kinds, []byte(crossplane.Definitions()), 0o600); err != nil {
@@ -80,8 +80,8 @@ func (p *play) prepare(ctx context.Context) error {
 	return err
 }
 
-// cast starts everybody who has a part.
-func (p *play) cast(ctx context.Context) (err error) {
+// startParts starts the cloud, the machines and the controllers.
+func (p *play) startParts(ctx context.Context) (err error) {
 	if p.recorder, err = record(ctx, p.stage); err != nil {
 		return err
 	}
@@ -102,21 +102,20 @@ func (p *play) cast(ctx context.Context) (err error) {
 	return nil
 }
 
-// startControllers starts those who make objects.
+// startControllers starts the controllers that create objects.
 func (p *play) startControllers(ctx context.Context) {
-	p.dismiss = []func(){
+	p.endControllers = []func(){
 		p.play(ctx, "apps", func(ctx context.Context) error { return controllers.RunApps(ctx, p.rest) }),
 		p.play(ctx, "deployments", controllers.New(p.kube).Run),
 	}
 }
 
-// endPod is what a pod does when it is asked to end: it finishes when the
-// curtain falls, each in its own time.
+// endPod ends a pod after podsMayEnd is closed, each after a different delay.
 func (p *play) endPod(ctx context.Context, pod *corev1.Pod) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-p.curtain:
+	case <-p.podsMayEnd:
 	}
 	select {
 	case <-ctx.Done():

@@ -23,15 +23,15 @@ import (
 	"github.com/exeunt/exeunt/test/leash"
 )
 
-// reviewSoon has the registry look a second after an event at what it left. An
-// upload gets longer: its manifest has yet to come.
+// reviewSoon makes the registry review one second after an event. Uploads have more time:
+// their manifest has yet to arrive.
 const reviewSoon = "blob_upload=10s,manifest_upload=10s,manifest_delete=1s,manifest_list_delete=1s,layer_delete=1s,tag_delete=1s," +
 	"tag_switch=1s,existence_check=1s,blob_delete=0s,upload_delete=0s"
 
-// stage is a server and everybody that works with it.
+// stage is a server with its clients and the processes around it.
 type stage struct {
 	Config
-	*teller
+	*printer
 
 	registry   string // HOST:PORT
 	kubeconfig string
@@ -40,16 +40,16 @@ type stage struct {
 	kube       kubernetes.Interface
 
 	running sync.WaitGroup
-	stop    context.CancelFunc // ends all that runs
+	stop    context.CancelFunc // ends everything that runs
 
 	mu       sync.Mutex
-	failures []error // of those who should not have ended; guarded by mu
+	failures []error // of parts that ended too early; guarded by mu
 }
 
 // openStage starts a server and makes the clients.
-func openStage(ctx context.Context, c Config, t *teller) (*stage, context.Context, error) {
+func openStage(ctx context.Context, c Config, t *printer) (*stage, context.Context, error) {
 	ctx, stop := context.WithCancel(ctx)
-	s := &stage{Config: c, teller: t, stop: stop, kubeconfig: filepath.Join(c.Dir, "kubeconfig")}
+	s := &stage{Config: c, printer: t, stop: stop, kubeconfig: filepath.Join(c.Dir, "kubeconfig")}
 	if err := s.open(ctx); err != nil {
 		return nil, nil, errors.Join(err, s.close())
 	}
@@ -61,7 +61,7 @@ func (s *stage) open(ctx context.Context) error {
 	if err := s.serve(ctx, data); err != nil {
 		return err
 	}
-	// A copy, so that the namespace can be chosen in it.
+	// A copy of the kubeconfig, in which the demo sets the namespace.
 	text, err := os.ReadFile(filepath.Join(data, "kubeconfig"))
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *stage) open(ctx context.Context) error {
 	return err
 }
 
-// serve starts the server and returns when it serves.
+// serve starts the server and returns when it is ready.
 func (s *stage) serve(ctx context.Context, data string) error {
 	args := []string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--registry-listen", "127.0.0.1:0",
 		"--mesh-heartbeat", "1s", "--registry-review-after", reviewSoon, "--log-level", "WARN"}
@@ -107,29 +107,29 @@ func (s *stage) serve(ctx context.Context, data string) error {
 	for lines.Scan() {
 		if _, address, found := strings.Cut(lines.Text(), "The OCI registry is at http://"); found {
 			s.registry = address
-			s.running.Go(func() { _, _ = io.Copy(io.Discard, out) }) // to its end, which comes with the process
+			s.running.Go(func() { _, _ = io.Copy(io.Discard, out) }) // until the process ends
 			return nil
 		}
 	}
 	return errors.New("the server does not serve")
 }
 
-// process is the program, ended with the context.
+// process makes a command that ends with the context.
 func (s *stage) process(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.Exeunt, args...)
 	cmd.SysProcAttr = leash.Leash()
 	return cmd
 }
 
-// play runs a part of the demo until the context ends, or until the returned
-// function is called, which waits for its end. A part that fails ends the demo.
-func (s *stage) play(story context.Context, who string, run func(context.Context) error) (leave func()) {
-	ctx, cancel := context.WithCancel(story)
+// play runs a part of the demo until the context ends or until leave is called, which
+// waits for its end. If the part fails, the demo ends.
+func (s *stage) play(parent context.Context, who string, run func(context.Context) error) (leave func()) {
+	ctx, cancel := context.WithCancel(parent)
 	done := make(chan struct{})
 	s.running.Go(func() {
 		defer close(done)
-		// A context ends a moment before those made of it.
-		if err := run(ctx); err != nil && story.Err() == nil && ctx.Err() == nil {
+		// A derived context ends shortly after its parent.
+		if err := run(ctx); err != nil && parent.Err() == nil && ctx.Err() == nil {
 			s.fail(fmt.Errorf("%s: %w", who, err))
 		}
 	})
@@ -139,7 +139,7 @@ func (s *stage) play(story context.Context, who string, run func(context.Context
 	}
 }
 
-// fail ends the story.
+// fail records an error and ends the demo.
 func (s *stage) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,15 +147,16 @@ func (s *stage) fail(err error) {
 	s.stop()
 }
 
-// close ends all that runs, waits for it, and says who failed.
+// close ends everything that runs, waits for it, and returns the errors of the parts that
+// failed.
 func (s *stage) close() error {
 	s.stop()
 	s.running.Wait()
 	return errors.Join(s.failures...)
 }
 
-// command runs kubectl or exeunt as a person would, shows the command and what
-// it prints, and returns the latter.
+// command runs kubectl or exeunt, prints the command and its output, and returns the
+// output.
 func (s *stage) command(ctx context.Context, line string) (string, error) {
 	s.line("$ %s", line)
 	out, err := s.quiet(ctx, line)
@@ -163,7 +164,7 @@ func (s *stage) command(ctx context.Context, line string) (string, error) {
 	return out, err
 }
 
-// quiet runs a command and shows nothing.
+// quiet runs a command and prints nothing.
 func (s *stage) quiet(ctx context.Context, line string) (string, error) {
 	words := strings.Fields(line)
 	program := map[string]string{"kubectl": s.Kubectl, "exeunt": s.Exeunt}[words[0]]

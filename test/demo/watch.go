@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/test/crossplane"
 )
 
-// watched are the kinds of everything that has a part in the story.
+// watched are all kinds of the demo.
 var watched = []schema.GroupVersionResource{
 	controllers.Apps,
 	{Group: "apps", Version: "v1", Resource: "deployments"},
@@ -33,35 +33,35 @@ var watched = []schema.GroupVersionResource{
 	crossplane.XNodes, crossplane.Machines, crossplane.ProviderConfigs,
 }
 
-// Event is what a watch said about an object.
+// Event is what a watch delivered for an object.
 type Event struct {
-	At       time.Duration // since the story began
+	At       time.Duration // since the beginning of the demo
 	Verb     watch.EventType
-	Revision int64 // one count for all kinds: it orders everything
+	Revision int64 // orders the events of all kinds
 	Object   *unstructured.Unstructured
 }
 
 // Name is KIND NAME.
 func (e Event) Name() string { return e.Object.GetKind() + " " + e.Object.GetName() }
 
-// Deleting says whether the object has been asked to leave.
+// Deleting says whether the object has a deletionTimestamp.
 func (e Event) Deleting() bool { return e.Object.GetDeletionTimestamp() != nil }
 
-// recorder keeps all events, and tells of them as they come.
+// recorder keeps all events and prints them as they come.
 type recorder struct {
-	*teller
+	*printer
 
 	mu     sync.Mutex
 	events []Event // guarded by mu
 
-	telling sync.Mutex
-	told    int               // how many of them were told; guarded by telling
-	known   map[string]string // what was said last, by uid; guarded by telling
+	printing sync.Mutex
+	printed  int               // how many were printed; guarded by printing
+	known    map[string]string // the last printed state by uid; guarded by printing
 }
 
 // record watches everything in the namespace until ctx ends.
 func record(ctx context.Context, s *stage) (*recorder, error) {
-	r := &recorder{teller: s.teller, known: map[string]string{}}
+	r := &recorder{printer: s.printer, known: map[string]string{}}
 	for _, resource := range watched {
 		w, err := s.objects.Resource(resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -96,7 +96,7 @@ func (r *recorder) follow(ctx context.Context, w watch.Interface) error {
 	}
 }
 
-// all is every event so far, in the order in which things happened.
+// all returns every event so far, in revision order.
 func (r *recorder) all() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +105,7 @@ func (r *recorder) all() []Event {
 	return events
 }
 
-// mark is the place in the record that now is: since takes it.
+// mark returns the current position in the record; find takes it.
 func (r *recorder) mark() int64 {
 	all := r.all()
 	if len(all) == 0 {
@@ -128,7 +128,7 @@ func (r *recorder) find(ctx context.Context, mark int64, what string, match func
 	return found, err
 }
 
-// narrate tells of events as they come.
+// narrate prints events as they come.
 func (r *recorder) narrate(ctx context.Context) error {
 	ticker := time.NewTicker(150 * time.Millisecond)
 	defer ticker.Stop()
@@ -142,23 +142,23 @@ func (r *recorder) narrate(ctx context.Context) error {
 	}
 }
 
-// catchUp tells of the events that have come. Watches of several kinds do not
-// come in one order, so what came within a moment is put in order first.
+// catchUp prints the events that have arrived. Watches of several kinds are not ordered
+// among each other, so it sorts the events of a short interval first.
 func (r *recorder) catchUp() {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.printing.Lock()
+	defer r.printing.Unlock()
 	r.mu.Lock()
-	fresh := slices.Clone(r.events[r.told:])
-	r.told = len(r.events)
+	fresh := slices.Clone(r.events[r.printed:])
+	r.printed = len(r.events)
 	r.mu.Unlock()
 	slices.SortStableFunc(fresh, func(a, b Event) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, e := range fresh {
-		r.tell(e)
+		r.printChange(e)
 	}
 }
 
-// tell prints what is new about an object, if anything is.
-func (r *recorder) tell(e Event) {
+// printChange prints what changed about an object, if anything did.
+func (r *recorder) printChange(e Event) {
 	key := string(e.Object.GetUID())
 	says := describe(e)
 	if says == r.known[key] {
@@ -172,7 +172,7 @@ func (r *recorder) tell(e Event) {
 	r.lineAt(e.At, "%-42s %s", e.Name(), says)
 }
 
-// describe says in a few words how an object is.
+// describe says in a few words what state an object is in.
 func describe(e Event) string {
 	phase, _, _ := unstructured.NestedString(e.Object.Object, "status", "phase")
 	grace := e.Object.GetDeletionGracePeriodSeconds()

@@ -13,17 +13,17 @@ import (
 	"testing"
 )
 
-// kubectlVersion is what the kubectl module stands for; the tests are written
-// for this release.
+// kubectlVersion is the release of the kubectl module that the tests build; they are
+// written for it.
 const kubectlVersion = "v1.37.2"
 
-// root is the repository's directory, found from this file's own place.
+// root is the repository's directory, derived from the path of this file.
 var root = sync.OnceValue(func() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 })
 
-// serverPath builds bin/exeunt once a test binary and returns its path.
+// serverPath builds bin/exeunt once per test binary and returns its path.
 // EXEUNT_TEST_SERVER names another program to test instead.
 var serverPath = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("EXEUNT_TEST_SERVER"); path != "" {
@@ -32,8 +32,8 @@ var serverPath = sync.OnceValues(func() (string, error) {
 	return build(root(), filepath.Join(root(), "bin", "exeunt"), "./cmd/exeunt", "-s -w")
 })
 
-// PluginDir is a directory with the program under the names that people type:
-// exeunt, and those by which kubectl finds its plugins.
+// PluginDir returns a directory with the program under the names that users type: exeunt,
+// and the names under which kubectl finds plugins.
 func PluginDir() (string, error) {
 	program, err := serverPath()
 	if err != nil {
@@ -48,7 +48,7 @@ func PluginDir() (string, error) {
 		if to, err := os.Readlink(link); err == nil && to == program {
 			continue
 		}
-		// Made aside and moved into place: others may be about to run it.
+		// Linked under another name and renamed: other tests may be about to run it.
 		aside := fmt.Sprintf("%s.%d", link, os.Getpid())
 		if err := errors.Join(os.Symlink(program, aside), os.Rename(aside, link)); err != nil {
 			return "", fmt.Errorf("link plugin: %w", err)
@@ -57,8 +57,8 @@ func PluginDir() (string, error) {
 	return dir, nil
 }
 
-// kubectlPath builds kubectl once a test binary and returns its path. The
-// released kubectl gets its version from the linker, and so does ours.
+// kubectlPath builds kubectl once per test binary and returns its path. As for the
+// released kubectl, the linker sets its version.
 var kubectlPath = sync.OnceValues(func() (string, error) {
 	const version = "k8s.io/component-base/version."
 	flags := fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=1 -X %sgitMinor=37", version, kubectlVersion, version, version)
@@ -78,9 +78,9 @@ func Program(t testing.TB, pkg string) string {
 	return program
 }
 
-// build compiles a program. Go leaves a file alone that is up to date, so the
-// second caller pays almost nothing; a lock keeps test binaries that run side
-// by side from replacing a file that the other is about to start.
+// build compiles a program. Go does not touch a file that is up to date, so a second build
+// costs almost nothing; a lock keeps concurrent test binaries from replacing a file that
+// another one is about to start.
 func build(dir, target, pkg, ldflags string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)

@@ -19,8 +19,8 @@ import (
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 )
 
-// Database makes a fresh, empty database and returns what --database takes.
-// It is dropped when the test ends.
+// Database creates an empty database and returns the value for --database. It is dropped
+// when the test ends.
 func Database(t testing.TB, engine string) string {
 	t.Helper()
 	switch engine {
@@ -56,15 +56,14 @@ func postgresDatabase(t testing.TB) string {
 	return u.String()
 }
 
-// postgresServer is the URL of the PostgreSQL server under the tests: the one
-// that EXEUNT_TEST_POSTGRES names, else a private one.
+// postgresServer is the URL of the PostgreSQL server for the tests: the one that
+// EXEUNT_TEST_POSTGRES names, else a private one.
 var postgresServer = sync.OnceValues(func() (string, error) {
 	if url := os.Getenv("EXEUNT_TEST_POSTGRES"); url != "" {
 		return url, nil
 	}
-	// The script's server lives as long as its command, and cat lives as long
-	// as this process holds the other end of its input: so the server goes
-	// even when the test binary is killed.
+	// The script's server runs as long as its command (cat), and cat runs as long as this
+	// process keeps its input open: so the server ends even if the test binary is killed.
 	cmd := exec.Command(filepath.Join(root(), "script", "postgres"), "sh", "-c", `echo "$EXEUNT_TEST_POSTGRES"; exec cat`)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -81,8 +80,8 @@ var postgresServer = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("start PostgreSQL: %w", err)
 	}
-	// Wait keeps a reference to cmd, and so its input stays open: Go's garbage
-	// collector closes a pipe without references.
+	// Wait keeps a reference to cmd, so its input stays open: Go's garbage collector
+	// closes a pipe without references.
 	go cmd.Wait()
 	return strings.TrimSpace(line), nil
 })
@@ -101,13 +100,12 @@ func execute(server, statement string) error {
 	return nil
 }
 
-// Forget makes a stopped server's database forget its past: the versions that
-// lists and watches may start from begin at the newest. Compaction does the
-// same, some minutes later.
+// Forget compacts the log of a stopped server: lists and watches can start at the newest
+// version only. The server's own compaction does the same, some minutes later.
 func (s *Server) Forget() {
 	s.t.Helper()
 	if s.cmd != nil {
-		s.t.Fatal("Forget wants the server stopped")
+		s.t.Fatal("Forget: stop the server first")
 	}
 	s.Execute("UPDATE revision SET compacted = current")
 }

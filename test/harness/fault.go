@@ -5,24 +5,24 @@ import (
 	"fmt"
 )
 
-// Faults are made where the server cannot tell them from real ones: in its
-// database. There is no switch for them in the product.
+// Faults are injected into the database, where the server cannot tell them from real ones.
+// The product has no switch for them.
 
-// Fault is a write that the database does not do.
+// Fault is a write that fails or hangs in the database.
 type Fault struct {
 	Table string
-	// When says of which rows: a condition on NEW and OLD that both engines know.
+	// When selects the rows: a condition on NEW and OLD that both engines know.
 	When string
 	// Event is INSERT, UPDATE or DELETE.
 	Event string
-	// Hang: the statement does not end, with its transaction open, until the
-	// server is killed. Otherwise it fails, with Message.
+	// Hang: the statement does not return, with its transaction open, until the server is
+	// killed. Otherwise it fails with Message.
 	Hang    bool
 	Message string
 }
 
-// Break makes a write fail or hang from now on, and returns what mends it.
-// The server may be running; it need not.
+// Break makes a write fail or hang from now on, and returns a function that repairs it.
+// The server may be running or stopped.
 func (s *Server) Break(f Fault) (mend func()) {
 	s.t.Helper()
 	db := s.open()
@@ -41,7 +41,7 @@ func (s *Server) Break(f Fault) (mend func()) {
 			statement += " ON " + f.Table
 		}
 		if _, err := db.Exec(statement); err != nil {
-			s.t.Fatalf("mend %s: %v", f.Table, err)
+			s.t.Fatalf("repair %s: %v", f.Table, err)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func (s *Server) Break(f Fault) (mend func()) {
 func (f Fault) statements(engine string) []string {
 	if engine == SQLite {
 		act := fmt.Sprintf("RAISE(ABORT, '%s')", f.Message)
-		if f.Hang { // count, and never come to an end
+		if f.Hang { // an endless count
 			act = "count(*) FROM (WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c)"
 		}
 		return []string{fmt.Sprintf("CREATE TRIGGER test_fault BEFORE %s ON %s WHEN %s BEGIN SELECT %s; END", f.Event, f.Table, f.When, act)}
@@ -64,8 +64,8 @@ func (f Fault) statements(engine string) []string {
 	}
 }
 
-// AwaitHang returns when a write hangs. What the killed server leaves behind in
-// the database is ended by Unhang.
+// AwaitHang returns when a write hangs. After the kill, Unhang ends the statement that is
+// left in the database.
 func (s *Server) AwaitHang() {
 	s.t.Helper()
 	db := s.open()
@@ -78,11 +78,12 @@ func (s *Server) AwaitHang() {
 				return err
 			}
 			if n == 0 {
-				return fmt.Errorf("nothing hangs")
+				return fmt.Errorf("no statement hangs")
 			}
 			return nil
 		}
-		// One who writes for long is the one: everybody else takes milliseconds.
+		// A database that stays locked has a hanging writer: all other writes take
+		// milliseconds.
 		if _, err := db.Exec("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; ROLLBACK"); err == nil {
 			busy = 0
 			return fmt.Errorf("the database is not locked")
@@ -94,8 +95,8 @@ func (s *Server) AwaitHang() {
 	})
 }
 
-// Unhang ends the statements that a killed server has left hanging. SQLite's
-// ended with it.
+// Unhang ends the statements that a killed server left hanging in PostgreSQL. In SQLite
+// they ended with the process.
 func (s *Server) Unhang() {
 	s.t.Helper()
 	if s.Engine != Postgres {
@@ -104,11 +105,11 @@ func (s *Server) Unhang() {
 	db := s.open()
 	defer db.Close()
 	if _, err := db.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"); err != nil {
-		s.t.Fatalf("end what hangs: %v", err)
+		s.t.Fatalf("end hanging statements: %v", err)
 	}
 }
 
-// Execute changes the server's database beside the server.
+// Execute changes the server's database directly, beside the server.
 func (s *Server) Execute(statement string) {
 	s.t.Helper()
 	db := s.open()
@@ -118,7 +119,7 @@ func (s *Server) Execute(statement string) {
 	}
 }
 
-// Query reads texts from the server's database, one column.
+// Query reads one text column from the server's database.
 func (s *Server) Query(statement string, args ...any) (out []string) {
 	s.t.Helper()
 	db := s.open()
@@ -141,7 +142,7 @@ func (s *Server) Query(statement string, args ...any) (out []string) {
 	return out
 }
 
-// open opens the server's database beside the server.
+// open opens the server's database on a connection of its own.
 func (s *Server) open() *sql.DB {
 	s.t.Helper()
 	driver, name := "pgx", s.Database
@@ -152,6 +153,6 @@ func (s *Server) open() *sql.DB {
 	if err != nil {
 		s.t.Fatalf("open the database: %v", err)
 	}
-	db.SetMaxOpenConns(1) // what a connection is told counts for the next statement
+	db.SetMaxOpenConns(1) // settings of a connection apply to the next statement
 	return db
 }

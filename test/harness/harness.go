@@ -41,7 +41,7 @@ func Until(t testing.TB, what string, condition func() error) {
 	}
 }
 
-// Within is Until with a deadline that is itself a promise under test.
+// Within is Until with a deadline that is itself under test.
 func Within(t testing.TB, limit time.Duration, what string, condition func() error) {
 	t.Helper()
 	if err := poll(limit, condition); err != nil {
@@ -49,7 +49,7 @@ func Within(t testing.TB, limit time.Duration, what string, condition func() err
 	}
 }
 
-// Poll is Until for callers without a test at hand.
+// Poll is Until without a test: it returns the last error.
 func Poll(condition func() error) error {
 	return poll(Patience, condition)
 }

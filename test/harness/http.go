@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Request is one HTTP request, as raw as a test needs it.
+// Request is one raw HTTP request.
 type Request struct {
 	Method, Path string
 	Body         string
@@ -25,15 +25,15 @@ type Request struct {
 	Token        string // sent as bearer token; use with Anonymous
 }
 
-// Answer is what came back.
+// Answer is the server's response.
 type Answer struct {
 	Code   int
 	Header http.Header
 	Body   []byte
 }
 
-// HTTP is a client for raw requests. It speaks HTTP/1.1, where a bad request
-// gets an answer of its own instead of spoiling a shared connection.
+// HTTP is a client for raw requests. It speaks HTTP/1.1, where a bad request does not
+// break a connection that other requests share.
 type HTTP struct {
 	base             string
 	admin, anonymous *http.Client
@@ -71,7 +71,7 @@ func (h *HTTP) Do(t testing.TB, r Request) Answer {
 	return answer
 }
 
-// Try is Do for a server that may not answer.
+// Try is Do for a server that may be down.
 func (h *HTTP) Try(r Request) (Answer, error) {
 	response, err := h.send(r, 2*time.Minute)
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Stream) Next(t testing.TB) Event {
 	return Event{}
 }
 
-// Rest returns what comes until the server ends the watch.
+// Rest returns the remaining events until the server ends the watch.
 func (s *Stream) Rest(t testing.TB) []Event {
 	t.Helper()
 	var all []Event

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/test/leash"
 )
 
-// Result is what a kubectl command left.
+// Result is the output of a command.
 type Result struct {
 	Stdout, Stderr string
 	Code           int // exit code
@@ -26,7 +26,7 @@ func (s *Server) Kubectl(t testing.TB, args ...string) Result {
 	return s.KubectlCommand(t, Command{Args: args})
 }
 
-// Command is a kubectl command with more than arguments.
+// Command is a kubectl command with input, environment and directory.
 type Command struct {
 	Args  []string
 	Stdin string
@@ -34,7 +34,7 @@ type Command struct {
 	Dir   string   // where to run it; file names in Args are relative to it
 }
 
-// KubectlCommand runs a command as Kubectl does.
+// KubectlCommand runs a command like Kubectl.
 func (s *Server) KubectlCommand(t testing.TB, c Command) Result {
 	t.Helper()
 	return s.run(t, KubectlPath(t), c)
@@ -69,7 +69,7 @@ func (s *Server) Exeunt(t testing.TB, args ...string) Result {
 	return s.run(t, program, Command{Args: args})
 }
 
-// KubectlPath builds kubectl, if need be, and returns where it is.
+// KubectlPath builds kubectl, if necessary, and returns its path.
 func KubectlPath(t testing.TB) string {
 	t.Helper()
 	program, err := kubectlPath()
@@ -79,14 +79,13 @@ func KubectlPath(t testing.TB) string {
 	return program
 }
 
-// Process is a kubectl command that runs beside the test.
+// Process is a kubectl command that runs concurrently with the test.
 type Process struct {
 	lines chan string
 	name  string
 }
 
-// KubectlStart runs a command that goes on, such as a watch, until the test
-// ends.
+// KubectlStart starts a command that keeps running, such as a watch, until the test ends.
 func (s *Server) KubectlStart(t testing.TB, args ...string) *Process {
 	t.Helper()
 	cmd := exec.Command(KubectlPath(t), args...)
@@ -132,8 +131,8 @@ func (p *Process) Line(t testing.TB) string {
 	return ""
 }
 
-// environment is what kubectl runs with. HOME holds its discovery cache: one
-// per server, since each server has kinds of its own.
+// environment returns kubectl's environment. HOME holds its discovery cache: one per
+// server, because the servers have different kinds.
 func (s *Server) environment() []string {
 	return append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HOME="+s.dir)
 }

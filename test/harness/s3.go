@@ -8,15 +8,15 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore/s3test"
 )
 
-// S3 is an empty place in a real S3 server, as --registry-storage takes it. Its
-// credentials are in the environment from here on.
+// S3 returns an empty prefix in a real S3 server, as a value for --registry-storage. It
+// sets the credentials in the environment.
 func S3(t testing.TB) string {
 	t.Helper()
 	return s3test.Location(t)
 }
 
-// VerifyRegistry runs "exeunt registry verify" beside the server, and returns
-// what it says. A finding fails the test.
+// VerifyRegistry runs "exeunt registry verify" beside the server and returns its output. A
+// finding fails the test.
 func (s *Server) VerifyRegistry(t testing.TB, flags ...string) string {
 	t.Helper()
 	program, err := serverPath()

@@ -21,19 +21,19 @@ import (
 	"github.com/exeunt/exeunt/test/leash"
 )
 
-// Server is one exeunt process. Its methods are for the test's own goroutine;
-// the clients that Config makes may be used anywhere.
+// Server is one exeunt process. Only the test's own goroutine may call its methods; the
+// clients that Config makes may be used anywhere.
 type Server struct {
 	Engine     string
-	Database   string // what --database got
+	Database   string // value of --database
 	Kubeconfig string // path of the administrator's kubeconfig
 
 	t      testing.TB
 	dir    string   // --data
 	listen string   // --listen; a fixed port once the first start chose one
-	images string   // --registry-listen; likewise, once Registry was asked
+	images string   // --registry-listen; likewise, after the first call of Registry
 	flags  []string // further flags
-	log    string   // path of everything the process printed
+	log    string   // path of the file with the output of the process
 
 	cmd    *exec.Cmd     // nil while stopped
 	exited chan struct{} // closed when cmd has ended
@@ -45,9 +45,8 @@ func Start(t testing.TB, engine string, flags ...string) *Server {
 	return start(t, t.TempDir(), engine, Database(t, engine), flags)
 }
 
-// Replica runs a second server on the same PostgreSQL database, with the same
-// authority, so that the clients of one trust the other, the same blobs and the
-// same key of Secrets.
+// Replica runs a second server on the same PostgreSQL database, with the same CA (so that
+// clients of one trust the other), the same blobs and the same key for Secrets.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
@@ -63,7 +62,7 @@ func (s *Server) Replica(t testing.TB) *Server {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o600)
 		}
 		if err != nil {
-			t.Fatalf("share the authority and the key of Secrets: %v", err)
+			t.Fatalf("share the CA and the key for Secrets: %v", err)
 		}
 	}
 	flags := s.flags
@@ -73,8 +72,8 @@ func (s *Server) Replica(t testing.TB) *Server {
 	return start(t, dir, s.Engine, s.Database, flags)
 }
 
-// Refused runs a server on the database of another one, with a data directory of
-// its own that shares nothing, and returns what it says when it ends.
+// Refused runs a server on the database of another one, with its own data directory that
+// shares nothing. The server must refuse to start; Refused returns its output.
 func Refused(t testing.TB, other *Server) string {
 	t.Helper()
 	program, err := serverPath()
@@ -107,7 +106,7 @@ func start(t testing.TB, dir, engine, database string, flags []string) *Server {
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
-			t.Logf("the server's last words:\n%s", s.tail())
+			t.Logf("the server's last output:\n%s", s.tail())
 		}
 	})
 	s.Start()
@@ -224,7 +223,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Pid is that of the running process.
+// Pid returns the id of the running process.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
 // Restart stops the process gracefully and starts it again, at the same
@@ -248,8 +247,8 @@ func (s *Server) Alive() {
 	}
 }
 
-// Config is the administrator's client configuration, without client-side
-// rate limits.
+// Config returns the administrator's client configuration, without client-side rate
+// limits.
 func (s *Server) Config() *rest.Config {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
@@ -260,8 +259,8 @@ func (s *Server) Config() *rest.Config {
 	return config
 }
 
-// Registry is the address of the OCI registry, HOST:PORT. It stays the same
-// when the process is started again.
+// Registry returns the address of the OCI registry, HOST:PORT. It stays the same across
+// restarts.
 func (s *Server) Registry() string {
 	s.t.Helper()
 	if !strings.HasSuffix(s.images, ":0") {
@@ -276,7 +275,7 @@ func (s *Server) Registry() string {
 	return s.images
 }
 
-// Said is everything that the process has printed, and those before it.
+// Said returns everything that the process and its predecessors have printed.
 func (s *Server) Said() string {
 	s.t.Helper()
 	data, err := os.ReadFile(s.log)

@@ -26,7 +26,7 @@ func TestGetWatch(t *testing.T) {
 		run(t, s, "patch", "configmap", "before", "--type=merge", "-p", `{"data":{"l":"w"}}`)
 		expect(t, table, `^MODIFIED +before +2 `)
 		expect(t, selected, `^MODIFIED +before +2 `)
-		// Leaving the selection looks like a deletion to a selecting watcher.
+		// An object that no longer matches the selector appears as deleted.
 		run(t, s, "label", "configmap", "during", "seen-")
 		expect(t, table, `^MODIFIED +during +0 `)
 		expect(t, selected, `^DELETED +during +0 `)

@@ -3,8 +3,8 @@ package leash
 
 import "syscall"
 
-// Leash makes the kernel end a process when the one that started it was killed: it
-// is for the command's SysProcAttr.
+// Leash makes the kernel end a child process when its parent is killed. It returns the
+// SysProcAttr of the command.
 func Leash() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -5,8 +5,8 @@ package leash
 
 import "syscall"
 
-// Leash does nothing where the kernel offers no such bond: who is killed may
-// leave processes behind.
+// Leash does nothing where the kernel has no such feature: a killed parent may leave child
+// processes behind.
 func Leash() *syscall.SysProcAttr {
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/test/leash"
 )
 
-// agent is an `exeunt node join` process with a directory of its own.
+// agent is an `exeunt node join` process with its own directory.
 type agent struct {
 	t     *testing.T
 	name  string
@@ -50,7 +50,8 @@ func exeunt(t *testing.T, s *harness.Server, args ...string) string {
 	return string(out)
 }
 
-// join makes a token for a namespace and runs the very command that it prints.
+// join creates a token for a namespace and runs exactly the command that the server
+// prints.
 func join(t *testing.T, s *harness.Server, namespace, name string, flags ...string) *agent {
 	t.Helper()
 	printed := strings.Fields(exeunt(t, s, "node", "token", "create", "-n", namespace, "--ttl", "10m"))
@@ -110,7 +111,7 @@ func (a *agent) kill() {
 	<-a.exited
 }
 
-// ends waits until the process has ended, with this code.
+// ends waits until the process has ended and expects this exit code.
 func (a *agent) ends(code int) {
 	a.t.Helper()
 	harness.Until(a.t, "agent "+a.name+" to end", func() error {
@@ -126,7 +127,7 @@ func (a *agent) ends(code int) {
 	}
 }
 
-// peers is what the agent's file says about its peers, by name.
+// peers returns the phases of the peers in the agent's file, by name.
 func (a *agent) peers() map[string]string {
 	a.t.Helper()
 	data, err := os.ReadFile(filepath.Join(a.state, "peers.json"))
@@ -146,8 +147,8 @@ func (a *agent) peers() map[string]string {
 	return out
 }
 
-// sees waits until the agent's file says that a peer is in a phase; empty: that
-// there is none.
+// sees waits until the agent's file has a peer in a phase; empty: until the peer is
+// absent.
 func (a *agent) sees(peer, phase string) {
 	a.t.Helper()
 	harness.Until(a.t, fmt.Sprintf("agent %s to see %s as %q", a.name, peer, phase), func() error {
@@ -158,7 +159,7 @@ func (a *agent) sees(peer, phase string) {
 	})
 }
 
-// echo is a service that the nodes relay to: it sends back what it gets.
+// echo is a service that the nodes relay to: it sends back what it receives.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,7 +182,7 @@ func echo(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// talk sends a word and reads it back.
+// talk sends a line and reads it back.
 func talk(conn net.Conn) error {
 	if _, err := conn.Write([]byte("hello")); err != nil {
 		return err

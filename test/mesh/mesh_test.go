@@ -1,5 +1,5 @@
-// Package mesh_test runs real node agents against the real server: they come,
-// are killed, come back, drain and leave, and so is and does the server.
+// Package mesh_test runs real node agents against the real server: agents and server join,
+// are killed, restart, drain and leave.
 package mesh_test
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// each runs a test on a server of each engine whose nodes send a heartbeat every
-// second. It has a namespace "shop".
+// each runs a test on both engines. The server has a namespace "shop", and its nodes send
+// a heartbeat every second.
 func each(t *testing.T, test func(t *testing.T, s *harness.Server)) {
 	t.Helper()
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
@@ -29,7 +29,7 @@ func each(t *testing.T, test func(t *testing.T, s *harness.Server)) {
 	}
 }
 
-// kubectl is a command in namespace shop that must succeed.
+// kubectl runs a command in namespace shop that must succeed.
 func kubectl(t *testing.T, s *harness.Server, args ...string) string {
 	t.Helper()
 	r := s.Kubectl(t, append([]string{"-n", "shop"}, args...)...)
@@ -50,9 +50,9 @@ func awaitPhase(t *testing.T, s *harness.Server, node, phase string) {
 	kubectl(t, s, "wait", "--for=jsonpath={.status.phase}="+phase, "meshnode/"+node, "--timeout=60s")
 }
 
-// TestLife: two nodes join; one is killed and comes back as the same; the
-// server is killed and comes back; a node is deleted while it has a connection,
-// its peer hears of it, and it is gone when the connection has ended.
+// TestLife: two nodes join; one is killed and restarts as the same node; the server is
+// killed and restarts; a node is deleted while it has a connection, its peer learns of it,
+// and the node is gone when the connection has ended.
 func TestLife(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
 		alpha := join(t, s, "shop", "alpha", "--listen", "127.0.0.1:0", "--forward", echo(t), "--drain-timeout", "60s")
@@ -85,7 +85,7 @@ func TestLife(t *testing.T) {
 		}
 		deleted := make(chan harness.Result, 1)
 		go func() { deleted <- s.Kubectl(t, "-n", "shop", "delete", "meshnode", "alpha") }()
-		beta.sees("alpha", "Draining") // and so it was told after the server came back
+		beta.sees("alpha", "Draining") // also after the restart of the server
 		awaitPhase(t, s, "alpha", "Draining")
 		if err := talk(conn); err != nil {
 			t.Errorf("the connection of a draining node: %v", err)
@@ -111,9 +111,9 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a node that does not answer is removed at its deadline,
-// although the server was killed in between, and that is recorded. When it
-// wakes up it learns that it is none any more.
+// TestUnreachable: the server removes a node that does not answer at its deadline,
+// although it was killed in between, and records that. When the agent wakes up, it learns
+// that its node is gone.
 func TestUnreachable(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
 		alpha := join(t, s, "shop", "alpha", "--drain-timeout", "10s")
@@ -139,8 +139,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestNamespace: a namespace that is deleted drains its nodes before it goes, and
-// its tokens go with it.
+// TestNamespace: a namespace that is deleted drains its nodes before it goes, and its
+// tokens go with it.
 func TestNamespace(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
 		alpha := join(t, s, "shop", "alpha", "--on-drain", "echo the command ran in $EXEUNT_PROJECT")
@@ -155,8 +155,8 @@ func TestNamespace(t *testing.T) {
 	})
 }
 
-// TestKills: agents and server are killed at many moments of an enrolment and a
-// leave. Whatever comes of it, each machine ends up as one node, and then none.
+// TestKills: agents and server are killed at many moments of an enrolment and a leave. In
+// every case each machine ends up as exactly one node, and at the end as none.
 func TestKills(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
 		alpha := join(t, s, "shop", "alpha")
@@ -174,14 +174,14 @@ func TestKills(t *testing.T) {
 				t.Fatalf("alpha is another: %s, not %s", got, uid)
 			}
 		}
-		// Killed on its way out, it goes on leaving when it is started again.
+		// An agent that is killed while it leaves continues to leave after a restart.
 		alpha.signal(syscall.SIGTERM)
 		alpha.kill()
 		kept, err := os.ReadFile(filepath.Join(alpha.state, "node.json"))
 		if err == nil {
 			back := strings.Count(alpha.said(), "back in the mesh")
 			alpha.start()
-			if !strings.Contains(string(kept), `"leaving": true`) { // the kill was first
+			if !strings.Contains(string(kept), `"leaving": true`) { // the kill came first
 				harness.Until(t, "alpha to be back", func() error {
 					if strings.Count(alpha.said(), "back in the mesh") == back {
 						return errors.New(alpha.said())
@@ -198,8 +198,9 @@ func TestKills(t *testing.T) {
 	})
 }
 
-// TestReplicas: a node that knows two servers joins by one, which is killed. It is
-// sends heartbeats to the other, drains by it with a connection open, and leaves.
+// TestReplicas: a node that knows two servers joins through one, which is then killed. The
+// node sends heartbeats to the other one, drains through it with an open connection, and
+// leaves.
 func TestReplicas(t *testing.T) {
 	one := harness.Start(t, harness.Postgres, "--mesh-heartbeat", "1s")
 	two := one.Replica(t)
@@ -240,8 +241,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestDoors: what each caller can reach.
-func TestDoors(t *testing.T) {
+// TestEndpoints: which client may reach which endpoint.
+func TestEndpoints(t *testing.T) {
 	each(t, func(t *testing.T, s *harness.Server) {
 		h := s.HTTP()
 		secret := (rand.Text() + rand.Text())[:43]
@@ -250,7 +251,7 @@ func TestDoors(t *testing.T) {
 		stored := strings.Join(s.Query("SELECT hash FROM bootstrap_tokens"), " ")
 		_, word, _ := strings.Cut(strings.TrimPrefix(token, "exb_"), "_")
 		if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,") || strings.Contains(stored, word) || word == "" {
-			t.Errorf("of token %s is stored %s", token, stored)
+			t.Errorf("token %s is stored as %s", token, stored)
 		}
 		if list := string(h.Get(t, "/exeunt/mesh/tokens").Body); strings.Contains(list, word) || !strings.Contains(list, `"state":"issued"`) {
 			t.Errorf("a token is shown again: %s", list)
@@ -288,7 +289,7 @@ func TestDoors(t *testing.T) {
 				t.Errorf("%s, %s %s: %d %s; want %d", c.who, c.method, c.path, a.Code, a.Body, c.want)
 			}
 		}
-		// An administrator changes metadata, and nothing that the mesh says.
+		// An administrator may change metadata, and none of the fields that the mesh owns.
 		kubectl(t, s, "label", "meshnode", "alpha", "zone=a")
 		for _, patch := range []string{`{"spec":{"address":"203.0.113.1:1"}}`, `{"status":{"phase":"Left"}}`} {
 			r := s.Kubectl(t, "-n", "shop", "patch", "meshnode", "alpha", "--type=merge", "-p", patch)

@@ -13,13 +13,12 @@ import (
 // suite is the official conformance suite, as a program.
 const suite = "github.com/opencontainers/distribution-spec/conformance"
 
-// TestConformance runs the official suite with every category that it has on
-// for the released version of the specification, and for the next one. Nothing
-// may fail or be skipped.
+// TestConformance runs the official suite with every category enabled, for the released
+// version of the specification and for the next one. No test may fail or be skipped.
 //
-// Both leave one thing off: OCI_DATA_SPARSE, manifests whose blobs were never
-// pushed. The specification lets a registry refuse them, and this one does:
-// what it has answered with 201 can be read back, all of it.
+// Both leave out one option: OCI_DATA_SPARSE, manifests whose blobs were never pushed. The
+// specification lets a registry refuse them, and this one does: every manifest that it
+// accepted can be read back completely.
 func TestConformance(t *testing.T) {
 	program := harness.Program(t, suite)
 	harness.Each(t, func(t *testing.T, s *harness.Server) {

@@ -19,8 +19,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestCrane does with crane's library what its users do: push, pull, tag, copy,
-// list and delete, of images and of indexes.
+// TestCrane pushes, pulls, tags, copies, lists and deletes images and indexes with crane's
+// library.
 func TestCrane(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		c := craneFlow{t: t, at: s.Registry() + "/"}
@@ -92,8 +92,8 @@ func (c craneFlow) tags(img v1.Image) {
 	}
 }
 
-// deletes removes a tag, which leaves the others, then the manifest, which
-// takes them along.
+// deletes removes a tag, which keeps the other tags, then the manifest, which removes all
+// its tags.
 func (c craneFlow) deletes(img v1.Image) {
 	c.check(crane.Delete(c.at + "shop/web:v3"))
 	c.gone("shop/web:v3")
@@ -104,8 +104,7 @@ func (c craneFlow) deletes(img v1.Image) {
 	c.gone("shop/web:v2")
 	c.gone("shop/web@" + digest.String())
 	c.same(img, "shop/mirror/web:copied")
-	// The bytes are still there for a review to find: pushing again is quick
-	// and whole.
+	// The blobs still exist until their review, so a second push is quick and complete.
 	c.check(crane.Push(img, c.at+"shop/web:again"))
 	c.same(img, "shop/web:again")
 }

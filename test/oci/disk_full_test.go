@@ -29,9 +29,9 @@ const (
 	layerSize = 14 << 20 // one fits, two do not
 )
 
-// TestDiskFull: a push that there is no space for fails with a word about it,
-// whatever way it is sent, and leaves nothing behind. Pulls go on; and when an
-// image is deleted, the next push has its space.
+// TestDiskFull: a push without enough disk space fails with an error that says so, in
+// every upload mode, and leaves nothing behind. Pulls still work, and after an image is
+// deleted the next push uses its space.
 func TestDiskFull(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestDiskFull(t *testing.T) {
 			d := smallDisk{craneFlow{t: t, at: s.Registry() + "/"}, s, dir}
 			first, second := layerSize, layerSize
 			if !mounted {
-				// Where nothing may be mounted, the kernel bounds the size of
-				// files: another errno, from the same system calls.
+				// Without the right to mount, limit the size of files instead: another
+				// errno, from the same system calls.
 				first, second = 1<<20, diskSize+1
 				d.limit(diskSize)
 			}
@@ -53,8 +53,8 @@ func TestDiskFull(t *testing.T) {
 				d.refused(remote.Write(d.ref("shop/two:v1"), two, remote.WithRetryBackoff(remote.Backoff{Steps: 1})))
 			}
 			d.refusedWhole(second)
-			// The client may have begun to upload a configuration, and given up
-			// because of the layer: that is abandoned, and goes a day later.
+			// The client may have begun to upload a configuration, and given up because of
+			// the layer: the upload is abandoned, and removed a day later.
 			const begun = 4 << 10
 			harness.Until(t, "what was refused to go", func() error {
 				if now := d.used(); now > used+begun {
@@ -82,14 +82,14 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// smallDisk is a registry that keeps its bytes on one.
+// smallDisk is a registry whose blobs are on a small file system.
 type smallDisk struct {
 	craneFlow
 	s   *harness.Server
 	dir string
 }
 
-// mountSmall mounts a small file system, if it may.
+// mountSmall mounts a small file system, if permitted.
 func mountSmall(t *testing.T, dir string) bool {
 	t.Helper()
 	if err := unix.Mkdir(dir, 0o700); err != nil {
@@ -97,7 +97,7 @@ func mountSmall(t *testing.T, dir string) bool {
 	}
 	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", diskSize))
 	if errors.Is(err, syscall.EPERM) {
-		t.Log("may not mount a file system: bounding the size of files instead")
+		t.Log("cannot mount a file system: limiting the size of files instead")
 		return false
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func mountSmall(t *testing.T, dir string) bool {
 	return true
 }
 
-// limit bounds the size of the files that the server writes.
+// limit limits the size of the files that the server writes.
 func (d smallDisk) limit(size uint64) {
 	d.t.Helper()
 	d.check(unix.Prlimit(d.s.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: unix.RLIM_INFINITY}, nil))
@@ -124,7 +124,7 @@ func (d smallDisk) image(size int) v1.Image {
 	return img
 }
 
-// used is the number of bytes in the store.
+// used returns the number of bytes in the store.
 func (d smallDisk) used() (sum int64) {
 	d.t.Helper()
 	err := filepath.WalkDir(d.dir, func(_ string, entry fs.DirEntry, err error) error {
@@ -152,7 +152,7 @@ func (d smallDisk) refused(err error) {
 	}
 }
 
-// refusedWhole sends a blob in one request.
+// refusedWhole sends a blob in one request, which must be refused.
 func (d smallDisk) refusedWhole(size int) {
 	d.t.Helper()
 	content := bytes.Repeat([]byte("whole"), size/5)

@@ -46,7 +46,7 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// chart is the archive of a chart that has nothing but a name.
+// chart returns the archive of a chart that has only a name.
 func chart(t *testing.T, name, version string) []byte {
 	t.Helper()
 	var out bytes.Buffer

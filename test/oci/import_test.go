@@ -16,8 +16,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestImport imports the storage of a distribution registry, of which one layer is
-// lost, twice: the second time the layer is there again. Then crane pulls all.
+// TestImport imports the storage of a distribution registry twice: first one layer is
+// missing, then it is back. Then crane pulls every image.
 func TestImport(t *testing.T) {
 	eachRepositoryFlow(t, func(f repositoryFlow) {
 		old := storage{f.T, f.TempDir()}
@@ -67,7 +67,7 @@ func TestImport(t *testing.T) {
 	})
 }
 
-// importFrom runs the command, and returns all that it printed.
+// importFrom runs the command and returns its output.
 func (f repositoryFlow) importFrom(dir string) (string, error) {
 	f.Helper()
 	plugins, err := harness.PluginDir()
@@ -95,7 +95,7 @@ func (s storage) write(path string, content []byte) {
 	}
 }
 
-// data is where bytes are stored.
+// data returns the path of a blob's bytes.
 func (s storage) data(h v1.Hash) string {
 	return "blobs/" + h.Algorithm + "/" + h.Hex[:2] + "/" + h.Hex + "/data"
 }

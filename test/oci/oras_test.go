@@ -18,8 +18,8 @@ import (
 
 const sbom = "application/vnd.example.sbom"
 
-// TestOras does with oras' library what its users do: push an artifact, attach
-// another to it, discover it, copy both, and delete.
+// TestOras pushes an artifact, attaches another one to it, discovers it, copies both, and
+// deletes, with oras' library.
 func TestOras(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		ctx := t.Context()
@@ -50,7 +50,7 @@ func TestOras(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := elsewhere.Resolve(ctx, "v1"); !errors.Is(err, errdef.ErrNotFound) {
-			t.Errorf("resolve what was deleted: %v", err)
+			t.Errorf("resolve a deleted manifest: %v", err)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func pack(t *testing.T, repo *remote.Repository, artifactType string, layer []by
 	return manifest
 }
 
-// referrers checks what refers to a subject.
+// referrers checks the referrers of a subject.
 func referrers(t *testing.T, repo *remote.Repository, subject ocispec.Descriptor, want ...ocispec.Descriptor) {
 	t.Helper()
 	var found []ocispec.Descriptor
@@ -100,7 +100,7 @@ func referrers(t *testing.T, repo *remote.Repository, subject ocispec.Descriptor
 	}
 }
 
-// TestOrasResumesARead reads a blob from its middle on.
+// TestOrasResumesARead reads a blob from an offset in its middle.
 func TestOrasResumesARead(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		repo := orasRepository(t, s, "artifacts/large")

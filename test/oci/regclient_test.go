@@ -18,8 +18,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestRegclient does with regctl's library what its users do: push in chunks,
-// mount, copy with digests, export and import, list and delete tags.
+// TestRegclient pushes in chunks, mounts, copies by digest, exports and imports, lists and
+// deletes tags, with regctl's library.
 func TestRegclient(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		// Small limits make every blob a chunked upload.
@@ -53,7 +53,7 @@ func (f regFlow) ref(at string) ref.Ref {
 	return r
 }
 
-// chunks pushes a blob in pieces, mounts it elsewhere and reads it there.
+// chunks pushes a blob in pieces, mounts it in another repository and reads it there.
 func (f regFlow) chunks() {
 	data := bytes.Repeat([]byte("chunk by chunk. "), 8<<10)
 	d, err := f.rc.BlobPut(f.t.Context(), f.ref("chunked/here"), descriptor.Descriptor{}, bytes.NewReader(data))
@@ -69,7 +69,7 @@ func (f regFlow) chunks() {
 	}
 }
 
-// copies takes an image through a copy, and through a file.
+// copies copies an image directly, and through an exported file.
 func (f regFlow) copies() {
 	img, err := random.Image(40<<10, 2)
 	f.check(err)

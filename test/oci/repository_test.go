@@ -19,11 +19,11 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// soon makes reviews come a second after their event.
+// soon makes reviews happen one second after their event.
 const soon = "--registry-review-after=blob_upload=1s,manifest_upload=1s,manifest_delete=1s,layer_delete=1s,tag_delete=1s," +
 	"tag_switch=1s,existence_check=1s,blob_delete=0s,upload_delete=0s"
 
-// repositoryFlow is kubectl and crane side by side.
+// repositoryFlow runs kubectl and crane against the same repositories.
 type repositoryFlow struct {
 	*testing.T
 	s  *harness.Server
@@ -40,7 +40,7 @@ func eachRepositoryFlow(t *testing.T, test func(f repositoryFlow), flags ...stri
 	}
 }
 
-// kubectl runs a command that must succeed, and returns what it printed.
+// kubectl runs a command that must succeed, and returns its output.
 func (f repositoryFlow) kubectl(args ...string) string {
 	f.Helper()
 	r := f.s.Kubectl(f, args...)
@@ -50,7 +50,7 @@ func (f repositoryFlow) kubectl(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// exeunt runs the program, which must succeed, and returns what it printed.
+// exeunt runs a command of the program that must succeed, and returns its output.
 func (f repositoryFlow) exeunt(args ...string) string {
 	f.Helper()
 	dir, err := harness.PluginDir()
@@ -66,8 +66,8 @@ func (f repositoryFlow) exeunt(args ...string) string {
 	return out.String()
 }
 
-// push pushes a new image. Where reviews come soon, a slow machine may have its
-// layers collected before their manifest comes, so it is tried again.
+// push pushes a new image. With quick reviews a slow machine may lose the layers before
+// the manifest arrives, so it retries.
 func (f repositoryFlow) push(ref string) v1.Image {
 	f.Helper()
 	img, err := random.Image(4<<10, 2)
@@ -106,7 +106,7 @@ func (f repositoryFlow) gone(ref string) {
 	})
 }
 
-// refused pushes something that must be refused, with a text.
+// refused pushes an image that the registry must refuse, with an error that contains text.
 func (f repositoryFlow) refused(ref, text string) {
 	f.Helper()
 	img, err := random.Image(1<<10, 1)
@@ -118,8 +118,7 @@ func (f repositoryFlow) refused(ref, text string) {
 	}
 }
 
-// TestRepository: a repository is an object of the API, in all that happens to
-// it.
+// TestRepository: a repository is an object of the API, through its whole life.
 func TestRepository(t *testing.T) {
 	eachRepositoryFlow(t, func(f repositoryFlow) {
 		f.appears()
@@ -131,7 +130,7 @@ func TestRepository(t *testing.T) {
 	})
 }
 
-// appears: the first push makes the object, and its figures follow.
+// appears: the first push creates the object, and its counters follow.
 func (f repositoryFlow) appears() {
 	f.push("shop/web:v1")
 	f.push("shop/web:v2")
@@ -151,11 +150,12 @@ func (f repositoryFlow) appears() {
 		}
 	}
 	if r := f.s.Kubectl(f, "patch", "repository/web", "-n", "shop", "--type=merge", "-p", `{"spec":{"path":"shop/other"}}`); r.Code == 0 || !strings.Contains(r.Stderr, "belongs to the Repository other") {
-		f.Errorf("another path: %d %s", r.Code, r.Stderr)
+		f.Errorf("a Repository with another path: %d %s", r.Code, r.Stderr)
 	}
 }
 
-// comesBack: what was deleted is gone at once, and comes back with its content.
+// comesBack: a deleted repository is gone at once, and a restore brings it back with its
+// content.
 func (f repositoryFlow) comesBack() {
 	img := f.push("shop/back:v1")
 	f.kubectl("delete", "repository/back", "-n", "shop")
@@ -198,14 +198,14 @@ func (f repositoryFlow) goesWithItsNamespace() {
 	f.pulls("leaving/web:v1", plain)
 	f.pulls("leaving/deep/down/web:v1", deep)
 	f.kubectl("delete", "namespace/leaving", "--timeout=60s")
-	img := f.push("leaving/web:v2") // makes the namespace again
+	img := f.push("leaving/web:v2") // creates the namespace again
 	if tags, err := crane.ListTags(f.at + "leaving/web"); err != nil || len(tags) != 1 {
 		f.Errorf("tags of the new repository: %v, %v", tags, err)
 	}
 	f.pulls("leaving/web:v2", img)
 }
 
-// undeletes: tags and manifests come back, by the command.
+// undeletes: the command restores tags and manifests.
 func (f repositoryFlow) undeletes() {
 	img := f.push("shop/undo:v1")
 	d, err := img.Digest()
@@ -225,7 +225,7 @@ func (f repositoryFlow) undeletes() {
 		f.Fatal(err)
 	}
 	if _, err := crane.Pull(ref); err == nil {
-		f.Error("what was deleted can be pulled")
+		f.Error("a deleted image can be pulled")
 	}
 	f.exeunt("registry", "undelete", "shop/undo@"+d.String())
 	f.pulls("shop/undo:v1", img)
@@ -234,8 +234,8 @@ func (f repositoryFlow) undeletes() {
 	f.pulls("shop/undo:v1", img)
 }
 
-// TestRepositoryBytes: a deleted repository gives its disk space back, and what
-// others use of it stays.
+// TestRepositoryBytes: a deleted repository frees its disk space, except for blobs that
+// other repositories use.
 func TestRepositoryBytes(t *testing.T) {
 	eachRepositoryFlow(t, func(f repositoryFlow) {
 		img := f.push("shop/web:v1")
@@ -257,8 +257,8 @@ func TestRepositoryBytes(t *testing.T) {
 	}, "--archive-for=0", soon)
 }
 
-// files expects so many files in the blob store, besides the id that it shares
-// with its database.
+// files expects this number of files in the blob store, not counting the id file that
+// links it to its database.
 func (f repositoryFlow) files(want int) error {
 	n := 0
 	err := filepath.WalkDir(filepath.Join(filepath.Dir(f.s.Kubeconfig), "blobs"), func(_ string, d fs.DirEntry, err error) error {
@@ -276,8 +276,8 @@ func (f repositoryFlow) files(want int) error {
 	return err
 }
 
-// TestRepositorySwitches: an operator may want repositories, or namespaces, to
-// be made before they are pushed to.
+// TestRepositorySwitches: with the flags, repositories or namespaces must exist before a
+// push.
 func TestRepositorySwitches(t *testing.T) {
 	eachRepositoryFlow(t, func(f repositoryFlow) {
 		f.refused("shop/web:v1", "accepts pushes only to declared repositories")

@@ -14,8 +14,8 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// TestRights: a client that logs in with a token does in the registry what its roles on
-// repositories say. On loopback a client without credentials may do everything.
+// TestRights: a client that logs in with a token has in the registry the rights of its
+// roles on repositories. On loopback a client without credentials may do everything.
 func TestRights(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		run := func(r harness.Result) string {
@@ -62,7 +62,7 @@ func TestRights(t *testing.T) {
 		}
 		want := func(code int, password, method, path string) {
 			t.Helper()
-			harness.Until(t, method+" "+path, func() error { // roles and users are followed within a second
+			harness.Until(t, method+" "+path, func() error { // changes of roles and users apply within a second
 				if got, _ := ask(password, method, path); got != code {
 					return &wrongCode{got, code}
 				}
@@ -92,7 +92,7 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// wrongCode is an answer with another status.
+// wrongCode is the error for an unexpected status.
 type wrongCode struct{ got, want int }
 
 func (e *wrongCode) Error() string {

@@ -24,11 +24,11 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// fault is what a proxy does to a request to S3.
+// fault is what the proxy does to a request to S3.
 type fault func(w http.ResponseWriter, req *http.Request, forward http.Handler)
 
-// The faults. A connection that breaks after the request was served is the
-// mean one: what was asked for has been done.
+// The faults. The worst one is a connection that breaks after S3 served the request: the
+// operation is done, and the client does not know it.
 var faults = map[string]fault{
 	"breaks before": func(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) },
 	"breaks after": func(_ http.ResponseWriter, req *http.Request, forward http.Handler) {
@@ -43,7 +43,7 @@ var faults = map[string]fault{
 		for name, values := range whole.Header() {
 			w.Header()[name] = values
 		}
-		w.Header().Set("Content-Length", strconv.Itoa(whole.Body.Len()+1)) // also of nothing a byte is missing
+		w.Header().Set("Content-Length", strconv.Itoa(whole.Body.Len()+1)) // one byte more than the body, also for an empty body
 		w.WriteHeader(whole.Code)
 		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
 		panic(http.ErrAbortHandler)
@@ -60,13 +60,13 @@ func answerS3(status int, code string) fault {
 
 // slow delays an answer.
 func slow(w http.ResponseWriter, req *http.Request, forward http.Handler) {
-	time.Sleep(50 * time.Millisecond) // it is the fault, not a wait for something
+	time.Sleep(50 * time.Millisecond) // the delay is the fault, not a wait for a condition
 	forward.ServeHTTP(w, req)
 }
 
-// faultyS3 stands between the server and S3.
+// faultyS3 is a proxy between the server and S3.
 type faultyS3 struct {
-	location string                       // as --registry-storage takes it
+	location string                       // value of --registry-storage
 	choose   atomic.Pointer[func() fault] // nil: no fault
 }
 
@@ -83,7 +83,7 @@ func newFaultyS3(t *testing.T) *faultyS3 {
 	}
 	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
-		r.Out.Host = r.In.Host // it is signed
+		r.Out.Host = r.In.Host // the Host header is signed
 	}}
 	f := &faultyS3{}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -105,13 +105,13 @@ func newFaultyS3(t *testing.T) *faultyS3 {
 // heal ends all faults.
 func (f *faultyS3) heal() { f.choose.Store(nil) }
 
-// always has one fault meet all requests.
+// always applies one fault to all requests.
 func (f *faultyS3) always(it fault) {
 	choose := func() fault { return it }
 	f.choose.Store(&choose)
 }
 
-// sometimes has some fault meet some requests.
+// sometimes applies a random fault to some requests.
 func (f *faultyS3) sometimes() {
 	list := []fault{slow}
 	for _, it := range faults {
@@ -137,7 +137,7 @@ func TestS3Faults(t *testing.T) {
 			f := faultFlow{craneFlow: craneFlow{t: t, at: s.Registry() + "/"}, pushed: map[string]v1.Image{}}
 			for name, it := range faults {
 				if engine == harness.Postgres {
-					break // the store does not know the engine
+					break // the store does not depend on the engine
 				}
 				s3.always(it)
 				if f.push() {
@@ -164,15 +164,15 @@ func TestS3Faults(t *testing.T) {
 	}
 }
 
-// faultFlow pushes images, and remembers those that were acknowledged.
+// faultFlow pushes images, and records those that were acknowledged.
 type faultFlow struct {
 	craneFlow
 	n      int
 	pushed map[string]v1.Image // by tag
 }
 
-// push pushes an image whose layers are of one request and of several parts. A
-// failure must be one that tells a client to try again.
+// push pushes an image with layers of one request and of several parts. A failure must be
+// one that clients retry.
 func (f *faultFlow) push() bool {
 	f.t.Helper()
 	f.n++
@@ -214,8 +214,8 @@ func (f *faultFlow) untilSomeSucceed() {
 	}
 }
 
-// pull reads the blobs of an image, and says whether it got all of them. It may
-// break off, but then the client notices: what seems to be whole is.
+// pull reads the blobs of an image and says whether it received all of them. A pull may
+// break off, but the client must notice: a pull without an error is complete.
 func (f *faultFlow) pull() bool {
 	f.t.Helper()
 	all := false
@@ -241,7 +241,7 @@ func (f *faultFlow) pull() bool {
 	return all
 }
 
-// whole pulls an image that was acknowledged.
+// whole pulls an acknowledged image, which must be complete.
 func (f *faultFlow) whole(at string) {
 	f.t.Helper()
 	pulled, err := crane.Pull(f.at + at)

@@ -17,8 +17,8 @@ import (
 
 var objects = flag.Int("objects", 1_000_000, "how many objects are stored")
 
-// BenchmarkStart is the time from the start of the process until it is ready:
-// the medians with nothing and with all stored, and their ratio.
+// BenchmarkStart measures the time from the start of the process until it is ready: the
+// medians with an empty and with a full database, and their ratio.
 func BenchmarkStart(b *testing.B) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		b.Run(engine, func(b *testing.B) {
@@ -26,7 +26,7 @@ func BenchmarkStart(b *testing.B) {
 			empty.Stop()
 			full.Stop()
 			fill(b, full, *objects)
-			startAndStop(full) // the first one reads what fill has left in the log
+			startAndStop(full) // the first start reads the rows that fill left in the log
 			var without, with []time.Duration
 			for b.Loop() {
 				without = append(without, startAndStop(empty))
@@ -51,8 +51,8 @@ func startAndStop(s *harness.Server) time.Duration {
 	return took
 }
 
-// fill writes ConfigMaps into the database of a server that does not run: one
-// in a thousand is the owner of those that follow it.
+// fill writes ConfigMaps into the database of a stopped server: each thousandth one owns
+// those that follow it.
 func fill(b *testing.B, s *harness.Server, n int) {
 	b.Helper()
 	driver, series := "pgx", `SELECT generate_series(1, %d) AS i`
@@ -84,7 +84,7 @@ func fill(b *testing.B, s *harness.Server, n int) {
 		fmt.Sprintf(`INSERT INTO owners (dependent, owner_uid, blocking, controller)
 			SELECT %d + s.i, 'start-' || (s.i / 1000 * 1000), %s FROM %s WHERE s.i > 1000 AND s.i %% 1000 <> 0`,
 			first, map[string]string{harness.SQLite: "1, 1", harness.Postgres: "true, true"}[s.Engine], numbers),
-		// As a server leaves it that has stored them: it keeps the last 200,000 changes.
+		// As a server that stored them would leave it: it keeps the last 200,000 changes.
 		fmt.Sprintf(`UPDATE revision SET current = current + %d, compacted = current + %d`, n, max(0, n-200_000)),
 	} {
 		if _, err := db.Exec(statement); err != nil {

@@ -69,7 +69,7 @@ func plantSecrets(t *testing.T, engine string) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "plain-for-comparison") || !strings.Contains(string(text), `"resource":"secrets"`) {
-		t.Fatal("the audit log does not have what it should")
+		t.Fatal("the audit log lacks the expected events")
 	}
 	for _, value := range []string{planted, encoded, token, token[strings.LastIndex(token, ".")+1:]} {
 		for name, text := range map[string]string{"log": s.Said(), "audit log": string(text)} {

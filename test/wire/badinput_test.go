@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// bad is one request that must be refused.
+// bad is one request that the server must refuse.
 type bad struct {
 	name         string
 	method, path string
@@ -19,12 +19,12 @@ type bad struct {
 	contentType  string
 	accept       string
 	code         int
-	reason       string // of the Status; empty: no Status is promised
-	message      string // part of the Status' message
+	reason       string // of the Status; empty: the answer need not be a Status
+	message      string // part of its message
 }
 
-// gadgets is a custom kind with a strict schema, beside which "victim" stands:
-// an object of each kind that bad requests aim at and must not change.
+// gadgets is a custom kind with a strict schema. Of each kind there is an object "victim",
+// at which the bad requests aim and which they must not change.
 const gadgets = "/apis/test.exeunt.dev/v1/namespaces/default/gadgets"
 
 const gadgetCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.test.exeunt.dev"},
@@ -39,7 +39,7 @@ func token(text string) string {
 	return url.QueryEscape(base64.RawURLEncoding.EncodeToString([]byte(text)))
 }
 
-// badBodies are requests whose body cannot be what the path expects.
+// badBodies are requests whose body does not fit the path.
 func badBodies() []bad {
 	post := func(name, body string, code int, reason, message string) bad {
 		return bad{name: name, method: "POST", path: configMaps, body: body, code: code, reason: reason, message: message}
@@ -85,7 +85,7 @@ func badBodies() []bad {
 	}
 }
 
-// badObjects are well-formed and break a rule.
+// badObjects are well-formed objects that break a rule.
 func badObjects() []bad {
 	post := func(name, body string, code int, reason, message string) bad {
 		return bad{name: name, method: "POST", path: configMaps, body: body, code: code, reason: reason, message: message}
@@ -180,8 +180,8 @@ func badDeletes() []bad {
 		del("as if it could not be read", options(`"ignoreStoreReadErrorWithClusterBreakingPotential":true`), 422, "Invalid"),
 		{name: "both ways in the query", method: "DELETE", path: configMaps + "/victim?orphanDependents=true&propagationPolicy=Orphan", code: 422, reason: "Invalid"},
 		{name: "grace as text in the query", method: "DELETE", path: configMaps + "/victim?gracePeriodSeconds=soon", code: 400, reason: "BadRequest"},
-		// Kubernetes takes each of these for the collection and deletes it; a name
-		// was meant.
+		// Kubernetes reads each of these paths as the collection and deletes it, although
+		// the client meant a name.
 		{name: "a slash for a name", method: "DELETE", path: configMaps + "/%2F", code: 404, reason: "NotFound", message: "a name in the path is empty"},
 		{name: "many slashes for a name", method: "DELETE", path: configMaps + "///%2f/", code: 404, reason: "NotFound"},
 		{name: "nothing for a name", method: "DELETE", path: configMaps + "/", code: 404, reason: "NotFound", message: "a name in the path is empty"},
@@ -196,7 +196,7 @@ func badDeletes() []bad {
 	}
 }
 
-// badReads ask for what cannot be.
+// badReads are reads with invalid parameters.
 func badReads() []bad {
 	get := func(name, path string, code int, reason string) bad {
 		return bad{name: name, method: "GET", path: path, code: code, reason: reason}
@@ -273,7 +273,7 @@ func deepProtobuf(n int) string {
 	return "k8s\x00" + string(message)
 }
 
-// copyBomb is a JSON patch that doubles what it adds, 40 times.
+// copyBomb is a JSON patch that doubles its value 40 times.
 func copyBomb() string {
 	return `[{"op":"add","path":"/z","value":["` + strings.Repeat("x", 1000) + `"]}` +
 		strings.Repeat(`,{"op":"copy","from":"/z","path":"/z/-"}`, 40) + `]`
@@ -288,8 +288,8 @@ func yamlBomb() string {
 	return b.String()
 }
 
-// TestBadInput sends what no client should; after each request the server
-// answers as before and not one revision has been written.
+// TestBadInput sends invalid requests. After each one the server answers as before and has
+// written no revision.
 func TestBadInput(t *testing.T) {
 	groups := map[string][]bad{"bodies": badBodies(), "objects": badObjects(), "patches": badPatches(), "deletes": badDeletes(), "reads": badReads()}
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
@@ -339,13 +339,13 @@ func refuse(t *testing.T, s *harness.Server, h *harness.HTTP, c bad) {
 	}
 }
 
-// revision is the server's newest: every list carries it.
+// revision returns the server's newest revision, which every list carries.
 func revision(t *testing.T, h *harness.HTTP) string {
 	t.Helper()
 	return h.Get(t, namespaces+"?limit=1").Field(version)
 }
 
-// TestWatchFromTheFuture waits, and ends when its time is up.
+// TestWatchFromTheFuture: a watch from a future version waits, and ends at its timeout.
 func TestWatchFromTheFuture(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		events := s.HTTP().Watch(t, configMaps+"?watch=1&resourceVersion=1000000000&timeoutSeconds=1").Rest(t)
@@ -355,7 +355,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 	})
 }
 
-// TestAnonymous: without credentials only health and version are open.
+// TestAnonymous: without credentials only health and version are readable.
 func TestAnonymous(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		h := s.HTTP()

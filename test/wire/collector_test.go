@@ -20,9 +20,9 @@ func own(t *testing.T, s *harness.Server) {
 	})
 }
 
-// TestWithoutCollector: a server with --enable-garbage-collector=false leaves a
-// dependent without owner alone, also after a restart and past the time at which
-// a collector scans; one with the collector takes it.
+// TestWithoutCollector: a server with --enable-garbage-collector=false keeps a dependent
+// without owner, also after a restart and past the time at which a collector scans. A
+// server with the collector removes it.
 func TestWithoutCollector(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestWithoutCollector(t *testing.T) {
 			for round := range 2 {
 				for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 					if a := s.HTTP().Do(t, harness.Request{Method: "GET", Path: configMaps + "/dependent"}); a.Code != 200 {
-						t.Fatalf("round %d: the dependent answers %d: something collects", round, a.Code)
+						t.Fatalf("round %d: the dependent answers %d: a collector runs", round, a.Code)
 					}
 				}
 				s.Restart()
@@ -50,8 +50,9 @@ func TestWithoutCollector(t *testing.T) {
 	}
 }
 
-// TestOwnerOfUnknownKind: a dependent of something that this server cannot look
-// up stays, and an Event says why. With the definition it is judged, and goes.
+// TestOwnerOfUnknownKind: a dependent whose owner has an unknown kind stays, and an Event
+// says why. When the definition exists, the collector reviews the dependent and removes
+// it.
 func TestOwnerOfUnknownKind(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		h := s.HTTP()

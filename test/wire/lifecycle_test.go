@@ -14,8 +14,8 @@ func configMap(name, metadata string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q%s},"data":{"k":"v"}}`, name, metadata)
 }
 
-// A dependent that blocks its owner and is held by a finalizer of its own, so
-// that no collector can settle the owner while a test looks at it.
+// heldDependent blocks its owner and has its own finalizer, so that no collector can
+// finish the owner while a test looks at it.
 func heldDependent(name, owner string) string {
 	return configMap(name, fmt.Sprintf(`"finalizers":["test.exeunt.dev/hold"],"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":"{uid}","blockOwnerDeletion":true}]`, owner))
 }
@@ -191,8 +191,8 @@ var lifecycles = map[string][]step{
 	},
 }
 
-// TestLifecycle plays every sequence on a server of its own engine; they share
-// a server, since each has objects of its own names.
+// TestLifecycle plays every sequence on both engines. The sequences share a server,
+// because their objects have different names.
 func TestLifecycle(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		for name, steps := range lifecycles {
@@ -201,8 +201,8 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// TestWatchLifecycle: a watcher sees each state once, in order, and the last
-// one at the version of the removal.
+// TestWatchLifecycle: a watch delivers each state once, in order, and the last event has
+// the version of the removal.
 func TestWatchLifecycle(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		h := s.HTTP()
@@ -221,8 +221,8 @@ func TestWatchLifecycle(t *testing.T) {
 			if e.Type != want.kind {
 				t.Fatalf("event %d is %s, want %s: %v", i, e.Type, want.kind, e.Object)
 			}
-			// The removed object may show its last stored or its last written
-			// finalizers; Kubernetes shows the former.
+			// The removed object may show the finalizers last stored or last written;
+			// Kubernetes shows the former.
 			if want.kind != "DELETED" && e.Field(finalizers) != want.finalizers {
 				t.Fatalf("event %d has finalizers %s, want %s", i, e.Field(finalizers), want.finalizers)
 			}
@@ -234,8 +234,7 @@ func TestWatchLifecycle(t *testing.T) {
 	})
 }
 
-// later compares two resourceVersions in their JSON form: they are integers
-// without leading zeros.
+// later compares two resourceVersions in their JSON form: integers without leading zeros.
 func later(a, b string) bool {
 	return len(a) < len(b) || len(a) == len(b) && a < b
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// The ends of what fits into 64 bits, and the first numbers beyond them.
+// The limits of 64 bits, and the first numbers beyond them.
 const (
 	most      = "9223372036854775807"
 	least     = "-9223372036854775808"
@@ -17,8 +17,7 @@ const (
 	overLeast = "-9223372036854775809"
 )
 
-// number is a request with a number at the edge of what can be said, and what
-// Kubernetes answers.
+// number is a request with a number at its limit, and the answer of Kubernetes.
 type number struct {
 	name, method, path, body string
 	code                     int
@@ -87,8 +86,8 @@ func numbers() []number {
 	}
 }
 
-// TestNumbers: the largest and the smallest numbers are answered as Kubernetes
-// answers them, at once, and nothing is written.
+// TestNumbers: the server answers the largest and the smallest numbers as Kubernetes does,
+// at once, and writes nothing.
 func TestNumbers(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		h := s.HTTP()

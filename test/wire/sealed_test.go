@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// atRest is where a text can be found in the database of a server.
+// atRest returns the places in the server's database that contain a text.
 func atRest(t *testing.T, s *harness.Server, text string) (found []string) {
 	t.Helper()
 	if s.Engine == harness.Postgres {
@@ -45,9 +45,9 @@ const (
 		"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{\"data\":{\"password\":\"%[1]s\"}}"}},"data":{"password":%[1]q}}`
 )
 
-// TestSecretsAtRest: whatever happens to a Secret, its content is not in the
-// database, and yet it is served, selected by label and type, archived and
-// restored.
+// TestSecretsAtRest: through all operations on a Secret, its content is not in the
+// database, and yet the server serves, selects (by label and type), archives and restores
+// it.
 func TestSecretsAtRest(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		var values []string
@@ -75,7 +75,7 @@ func TestSecretsAtRest(t *testing.T) {
 		}
 		do("POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"plain-for-comparison"}}`, 201)
 		if len(atRest(t, s, "plain-for-comparison")) == 0 {
-			t.Fatal("the search does not find what is there")
+			t.Fatal("the search does not find a text that is in the database")
 		}
 		do("POST", secretsPath, fmt.Sprintf(secretBody, next()), 201)
 		clean("create")
@@ -116,7 +116,7 @@ func TestSecretsAtRest(t *testing.T) {
 		do("DELETE", "/api/v1/namespaces/shop", "", 200)
 		harness.Until(t, "the namespace is gone", func() error {
 			if a := s.HTTP().Do(t, harness.Request{Method: "GET", Path: "/api/v1/namespaces/shop"}); a.Code != 404 {
-				return fmt.Errorf("it is there: %d", a.Code)
+				return fmt.Errorf("it still exists: %d", a.Code)
 			}
 			return nil
 		})
@@ -133,8 +133,8 @@ func TestSecretsAtRest(t *testing.T) {
 	})
 }
 
-// TestReplicaNeedsTheKey: a replica shares the key, and reads what the first has
-// sealed.
+// TestReplicaNeedsTheKey: a replica with the same key reads the Secrets that the first one
+// sealed; a replica without it refuses to start.
 func TestReplicaNeedsTheKey(t *testing.T) {
 	s := harness.Start(t, harness.Postgres)
 	body := fmt.Sprintf(secretBody, base64.StdEncoding.EncodeToString([]byte("shared")))

@@ -1,6 +1,6 @@
-// Package wire_test speaks raw HTTP to the server: what each request answers,
-// to the byte where Kubernetes' clients depend on it. Sequences are tables of
-// steps; bad input is a table of requests.
+// Package wire_test sends raw HTTP to the server and compares the answers, to the byte
+// where Kubernetes' clients depend on it. Sequences are tables of steps; bad input is a
+// table of requests.
 package wire_test
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// Where most tests work.
+// The paths that most tests use.
 const (
 	configMaps  = "/api/v1/namespaces/default/configmaps"
 	pods        = "/api/v1/namespaces/default/pods"

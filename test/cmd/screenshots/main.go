@@ -65,12 +65,12 @@ type artist struct {
 
 // scenes are the pages to draw after each act: name and address of each.
 var scenes = map[string][][2]string{
-	"set": {
+	"create": {
 		{"object", "#/object/example.dev/apps/shop/shop"}, {"delete", "#/delete/example.dev/apps/shop/shop"},
 		{"registry", "#/registry/shop/web"}, {"machines", "#/machines"}, {"objects", "#/objects/core/pods"},
 	},
-	"leave":   {{"now", "#/now"}, {"archive", "#/archive"}},
-	"forGood": {{"now-after", "#/now"}},
+	"delete":        {{"now", "#/now"}, {"archive", "#/archive"}},
+	"deleteForGood": {{"now-after", "#/now"}},
 }
 
 func (a *artist) scene(ctx context.Context, act, kubeconfig string) error {

@@ -8,26 +8,28 @@ import (
 	"time"
 )
 
-// teller prints the story: sections, and lines with the time since it began.
-type teller struct {
+// printer prints the demo: sections, and lines with the time since the beginning.
+type printer struct {
 	begin time.Time
-	// before tells what happened before the next line; set once.
+	// before prints what happened before the next line; set once.
 	before func()
 
 	mu  sync.Mutex
 	out io.Writer // guarded by mu
 }
 
-func newTeller(out io.Writer) *teller { return &teller{begin: time.Now(), before: func() {}, out: out} }
-
-func (t *teller) print(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, _ = io.WriteString(t.out, text) // who does not listen misses the story
+func newPrinter(out io.Writer) *printer {
+	return &printer{begin: time.Now(), before: func() {}, out: out}
 }
 
-// section begins a part of the story.
-func (t *teller) section(title string, words ...string) {
+func (t *printer) print(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, _ = io.WriteString(t.out, text) // a write error does not end the demo
+}
+
+// section begins an act.
+func (t *printer) section(title string, words ...string) {
 	t.before()
 	t.print("\n" + title + "\n" + strings.Repeat("-", len(title)) + "\n")
 	for _, w := range words {
@@ -36,18 +38,18 @@ func (t *teller) section(title string, words ...string) {
 	t.print("\n")
 }
 
-// line is one event, now.
-func (t *teller) line(format string, args ...any) {
+// line prints one event with the current time.
+func (t *printer) line(format string, args ...any) {
 	t.before()
 	t.lineAt(time.Since(t.begin), format, args...)
 }
 
-func (t *teller) lineAt(at time.Duration, format string, args ...any) {
+func (t *printer) lineAt(at time.Duration, format string, args ...any) {
 	t.print(fmt.Sprintf("%6.1fs  %s\n", at.Seconds(), fmt.Sprintf(format, args...)))
 }
 
-// block is what a command printed.
-func (t *teller) block(text string) {
+// block prints the output of a command.
+func (t *printer) block(text string) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		b.WriteString(strings.TrimRight("         "+line, " \n") + "\n")
@@ -55,7 +57,7 @@ func (t *teller) block(text string) {
 	t.print(b.String())
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(bytes int64) string {
 	switch {
 	case bytes >= 1<<20:
