@@ -114,7 +114,7 @@ func TestKubeconfigTakesEveryAddress(t *testing.T) {
 	}
 }
 
-func TestKubeconfigWithDamagedKeyIsIssuedAnew(t *testing.T) {
+func TestKubeconfigWithDamagedKeyIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	id := open(t, dir, hosts, time.Now())
 	path := filepath.Join(dir, "kubeconfig")
@@ -128,9 +128,9 @@ func TestKubeconfigWithDamagedKeyIsIssuedAnew(t *testing.T) {
 	client(t, path) // fails if key and certificate do not match
 }
 
-// TestForeignCertificateIsNoCaller: a certificate of another authority fails the handshake,
+// TestForeignCertificateIsRefused: a certificate of another authority fails the handshake,
 // whatever name it has.
-func TestForeignCertificateIsNoCaller(t *testing.T) {
+func TestForeignCertificateIsRefused(t *testing.T) {
 	id := open(t, t.TempDir(), hosts, time.Now())
 	server := serve(t, id)
 	foreign := t.TempDir()
@@ -170,7 +170,7 @@ func get(url string, trust *Identity, cert *tls.Certificate) (int, error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-func TestCallerNeedsAName(t *testing.T) {
+func TestClientNeedsAName(t *testing.T) {
 	for name, state := range map[string]*tls.ConnectionState{
 		"no TLS":            nil,
 		"no certificate":    {},

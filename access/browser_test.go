@@ -57,6 +57,6 @@ func TestForeignHost(t *testing.T) {
 	req := httptest.NewRequest("GET", "/v2/", nil)
 	req.Host = strings.Repeat("x", 1000) + "\n"
 	if why := names.Foreign(req); len(why) > 200 || strings.Contains(why, "\n") {
-		t.Errorf("the answer repeats what was sent: %q", why)
+		t.Errorf("the answer repeats the input: %q", why)
 	}
 }

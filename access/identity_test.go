@@ -86,9 +86,9 @@ func TestOpenRenews(t *testing.T) {
 	}
 }
 
-// TestOpenIssuesAnewForAnotherAuthority: a replica that gets the shared authority must not keep
+// TestOpenReplacesCertificateOfAnotherAuthority: a replica that gets the shared authority must not keep
 // a certificate of its former one.
-func TestOpenIssuesAnewForAnotherAuthority(t *testing.T) {
+func TestOpenReplacesCertificateOfAnotherAuthority(t *testing.T) {
 	mine, fleet := t.TempDir(), t.TempDir()
 	before := open(t, mine, hosts, start)
 	shared := open(t, fleet, hosts, start)

@@ -52,8 +52,8 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// TestThrottleRepeated: a program that repeats one wrong credential is slowed, and uses up
-// nothing of its address's allowance.
+// TestThrottleRepeated: a client that repeats one wrong credential is slowed down, and
+// does not use up the allowance of its address.
 func TestThrottleRepeated(t *testing.T) {
 	now := time.Unix(1000, 0)
 	th := NewThrottle(func() time.Time { return now })
@@ -72,7 +72,7 @@ func TestThrottleRepeated(t *testing.T) {
 	}
 }
 
-// TestThrottleIsBounded: memory has a bound, whatever clients send.
+// TestThrottleIsBounded: the memory is bounded for any input of clients.
 func TestThrottleIsBounded(t *testing.T) {
 	th := NewThrottle(time.Now)
 	for i := range 5 * maxRemembered {

@@ -121,7 +121,7 @@ type answer struct {
 	Stored any
 }
 
-// exchange sends what is given, calls begin, and then sends the row's request.
+// exchange sends the row's preparations, calls begin, and then sends the row's request.
 func (w *world) exchange(t *testing.T, r row, begin func()) answer {
 	t.Helper()
 	for _, g := range r.given {

@@ -49,7 +49,7 @@ func newAudited(t *testing.T, rules string) *audited {
 	return &audited{w, o.LogPath}
 }
 
-// events returns what the log has about a request.
+// events returns the events of a request.
 func (w *audited) events(id string) (out []auditv1.Event) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.path)
@@ -70,8 +70,8 @@ func (w *audited) events(id string) (out []auditv1.Event) {
 	return out
 }
 
-// event returns the event that ends a request. A delete has one more, from before it was
-// decided; the policies of these tests omit that of other requests.
+// event returns the event that ends a request. A delete has one more event, written before
+// the decision; the policies of these tests omit that stage of other requests.
 func (w *audited) event(r reply) auditv1.Event {
 	w.t.Helper()
 	want := []auditv1.Stage{auditv1.StageResponseComplete}

@@ -115,7 +115,7 @@ func TestProbes(t *testing.T) {
 	w.api.ready = func() error { return errors.New("the password is hunter2") }
 	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
 		if r := w.want(want, "GET", path, ""); strings.Contains(r.body, "hunter2") {
-			t.Errorf("GET %s shows the cause to everybody: %q", path, r.body)
+			t.Errorf("GET %s shows the cause to unauthenticated clients: %q", path, r.body)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	r := w.want(http.StatusTooManyRequests, "GET", configMaps, "")
 	if r.header.Get("Retry-After") != "1" || r.get("reason") != "TooManyRequests" || r.get("details.retryAfterSeconds") != "1" {
-		t.Errorf("clients cannot tell when to come back: %v %s", r.header, r.body)
+		t.Errorf("no Retry-After: %v %s", r.header, r.body)
 	}
 	w.want(http.StatusOK, "GET", "/healthz", "")
 	x := w.watch(configMaps + "?watch=true")
@@ -254,8 +254,8 @@ func TestAuditID(t *testing.T) {
 	}
 }
 
-// TestGoneCaller: a request whose client has disconnected is not an internal error.
-func TestGoneCaller(t *testing.T) {
+// TestClientDisconnected: a request whose client has disconnected is not an internal error.
+func TestClientDisconnected(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -59,7 +59,7 @@ func TestListVersions(t *testing.T) {
 					t.Fatalf("answered %d %s, want %d, %v at %s", r.code, r.body, test.code, test.names, test.version)
 				}
 				if r.code == http.StatusGatewayTimeout && (r.get("details.causes.0.reason") != "ResourceVersionTooLarge" || r.get("details.retryAfterSeconds") != "1") {
-					t.Errorf("clients cannot tell that they must wait: %s", r.body)
+					t.Errorf("clients cannot tell that they must retry: %s", r.body)
 				}
 			})
 		}

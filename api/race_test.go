@@ -107,7 +107,7 @@ func (r race) overtake(gvr schema.GroupVersionResource, acts ...func(name string
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if len(o.acts) > 0 {
-			r.t.Errorf("%d acts of others were not played", len(o.acts))
+			r.t.Errorf("%d acts of other clients did not run", len(o.acts))
 		}
 		return o.passes
 	}
@@ -157,7 +157,7 @@ func TestCreateIsOvertaken(t *testing.T) {
 		r.overtake(configMapResource, func(string) { r.rival.configMap("a", "") })
 		refused := r.want(http.StatusConflict, "POST", configMaps, body)
 		if refused.get("reason") != "AlreadyExists" {
-			t.Errorf("the name was taken meanwhile: %s", refused.body)
+			t.Errorf("a create whose name was taken meanwhile: %s", refused.body)
 		}
 		first := r.want(http.StatusOK, "GET", configMaps+"/a", "").get("metadata.uid")
 
@@ -169,7 +169,7 @@ func TestCreateIsOvertaken(t *testing.T) {
 		r.patch(configMaps+"/a", `{"metadata":{"finalizers":["test.dev/hold"]}}`)
 		r.overtake(configMapResource, remove)
 		if got := r.want(http.StatusConflict, "POST", configMaps, body).get("message"); !strings.HasPrefix(got, "object is being deleted") {
-			t.Errorf("the holder of the name began to go: %s", got)
+			t.Errorf("the holder of the name is being deleted: %s", got)
 		}
 	})
 }
@@ -179,13 +179,13 @@ func TestCreateIsOvertakenByItsNamespace(t *testing.T) {
 		r.overtake(configMapResource, func(string) { r.rival.want(http.StatusOK, "DELETE", "/api/v1/namespaces/shop", "") })
 		late := r.want(http.StatusForbidden, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 		if late.get("details.causes.0.reason") != "NamespaceTerminating" {
-			t.Errorf("the namespace began to go: %s", late.body)
+			t.Errorf("a create in a namespace that is being deleted: %s", late.body)
 		}
 		r.overtake(configMapResource, func(string) {
 			r.rival.want(http.StatusOK, "PUT", "/api/v1/namespaces/shop/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
 		})
 		if late = r.want(http.StatusNotFound, "POST", configMaps, `{"metadata":{"name":"a"}}`); late.get("details.kind") != "namespaces" {
-			t.Errorf("the namespace went: %s", late.body)
+			t.Errorf("a create in a removed namespace: %s", late.body)
 		}
 	})
 }
@@ -276,7 +276,7 @@ func TestUpdateIsOvertakenByDelete(t *testing.T) {
 					t.Errorf("after %d passes: %s", passes(), got.body)
 				}
 				if test.code == 200 && !test.recreated && got.get("metadata.deletionTimestamp") == "" {
-					t.Errorf("the object is not on its way out: %s", got.body)
+					t.Errorf("the object is not being deleted: %s", got.body)
 				}
 				if test.recreated && r.want(http.StatusOK, "GET", path, "").get("metadata.uid") == uid {
 					t.Error("the object that was deleted is back")

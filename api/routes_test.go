@@ -11,10 +11,10 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// TestEveryRouteNeedsRights asks every route of every kind, by every method: without
-// credentials it is 401, for a user without roles 403 (or the same answer as an
-// administrator's for a route that does not exist). A new kind or subresource is in it by
-// itself: the routes come from the registry and the endpoints.
+// TestEveryRouteNeedsRights sends a request to every route of every kind, with every
+// method. Without credentials the answer is 401; for a user without roles it is 403, or
+// the answer that an administrator gets for a route that does not exist. The routes come
+// from the registry and the endpoints, so new kinds and subresources are included.
 func TestEveryRouteNeedsRights(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	paths := []string{"/", "/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/debug/pprof/profile", "/exeunt/gc", "/exeunt/mesh/tokens", "/openid/v1/jwks", "/.well-known/openid-configuration"}
@@ -38,7 +38,7 @@ func TestEveryRouteNeedsRights(t *testing.T) {
 			}
 		}
 	}
-	// What every authenticated client may do: discovery, and questions about itself.
+	// Every authenticated client may use discovery and ask about itself.
 	open := func(path string) bool {
 		for _, prefix := range []string{"/api", "/apis", "/api/v1", "/openapi/"} {
 			if path == prefix || prefix == "/openapi/" && strings.HasPrefix(path, prefix) {
@@ -60,8 +60,8 @@ func TestEveryRouteNeedsRights(t *testing.T) {
 	}
 }
 
-// TestPathTricks: authorizer and router read a path in the same way, or not at all. The user
-// may read ConfigMaps of shop, probes, and nothing else.
+// TestPathTricks: authorizer and router read a path in the same way, or refuse it. The
+// user may read ConfigMaps of shop, probes, and nothing else.
 func TestPathTricks(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.api = New(Config{Store: w.api.store, Kinds: w.api.kinds, Access: accesstest.Door("vi view shop"), OpenAPI: w.api.openapi, Metrics: w.api.metrics, Logger: w.api.log})

@@ -59,7 +59,7 @@ func TestStoppedStore(t *testing.T) {
 		}
 	}
 	if after := w.want(http.StatusOK, "GET", configMaps, "").body; after != before {
-		t.Errorf("something was done:\n%s\n%s", before, after)
+		t.Errorf("a refused request changed something:\n%s\n%s", before, after)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 	err = e.main.statusError(fmt.Errorf("read object: %w", malformed{}), object.Key{Name: "a"})
 	if status := apierrors.APIStatus(nil); !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "restore it from a backup") {
-		t.Errorf("the client is told %v", err)
+		t.Errorf("the client gets %v", err)
 	}
 	if !strings.Contains(log.String(), "docs/operating.md, Backup") || !strings.Contains(log.String(), "malformed") {
 		t.Errorf("the log says %s", log.String())

@@ -18,8 +18,8 @@ import (
 	"github.com/exeunt/exeunt/bench"
 )
 
-// These benchmarks run the real program. Without -bench nothing is built and
-// nothing starts; PostgreSQL takes part when EXEUNT_TEST_POSTGRES leads to it.
+// These benchmarks run the real program. Without -bench nothing is built or started;
+// PostgreSQL is included if EXEUNT_TEST_POSTGRES names a server.
 
 func BenchmarkCreate(b *testing.B) {
 	eachEngine(b, func(b *testing.B, s *server) {
@@ -73,9 +73,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// eachEngine runs a benchmark against a fresh server on each engine. The
-// testing package calls a benchmark several times with growing N: so the
-// server is started inside.
+// eachEngine runs a benchmark with a new server on each engine. The testing package calls
+// a benchmark several times with growing N, so each call starts a server.
 func eachEngine(b *testing.B, run func(*testing.B, *server)) {
 	b.Run("sqlite", func(b *testing.B) { run(b, startServer(b, "")) })
 	if postgres := os.Getenv("EXEUNT_TEST_POSTGRES"); postgres != "" {
@@ -109,8 +108,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built says that there is a program to remove. Benchmarks do not run at the
-// same time, so it needs no lock.
+// built says that there is a program to remove. Benchmarks do not run concurrently, so it
+// needs no lock.
 var built bool
 
 // server is one running program.
@@ -175,8 +174,8 @@ func (s *server) config(b *testing.B) bench.Config {
 	return bench.Config{REST: rest, PID: s.cmd.Process.Pid}
 }
 
-// report runs a workload and puts its figures where benchstat finds them. The
-// testing package's own ns/op would include the preparation: it is left out.
+// report runs a workload and reports its figures for benchstat. It omits the testing
+// package's own ns/op, which would include the preparation.
 func (s *server) report(b *testing.B, c bench.Config, run func(context.Context, bench.Config) (bench.Result, error)) {
 	b.Helper()
 	r, err := run(b.Context(), c)
@@ -216,7 +215,7 @@ func unitName(measure string) string {
 	return string(name)
 }
 
-// freshDatabase makes a database that goes with the benchmark.
+// freshDatabase creates a database that is dropped when the benchmark ends.
 func freshDatabase(b *testing.B, postgres string) string {
 	b.Helper()
 	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), time.Now().UnixNano())

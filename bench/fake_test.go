@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fake is a server that knows just what the workloads ask for. Its faults let
-// the tests see whether a workload notices them.
+// fake is a server with only what the workloads use. Its faults show whether a workload
+// notices them.
 type fake struct {
 	faults
 

@@ -19,12 +19,12 @@ func TestPayload(t *testing.T) {
 	if err != nil || int64(len(whole)) != p.size() {
 		t.Fatalf("read %d bytes of %d: %v", len(whole), p.size(), err)
 	}
-	// The reader must keep its promises to callers with small buffers, too.
+	// The reader must also work with small buffers.
 	if err := iotest.TestReader(p.reader(), []byte(whole)); err != nil {
 		t.Error(err)
 	}
 	if again, _ := readAll(p); again != whole {
-		t.Error("a second reader reads something else")
+		t.Error("a second reader returns other bytes")
 	}
 }
 

@@ -19,16 +19,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeRegistry is as much of a registry as the load needs, and counts on the
-// load's honesty: a blob must have its digest, a manifest its blobs.
+// fakeRegistry has as much of a registry as the load uses, and checks the load: a blob
+// must match its digest, a manifest must have its blobs.
 type fakeRegistry struct {
 	t         *testing.T
 	mu        sync.Mutex
 	blobs     map[string]int64
 	manifests map[string][]byte
-	lose      bool // says that it has stored manifests, and has not
+	lose      bool // acknowledges manifests and does not store them
 	yardstick string
-	clean     bool         // the run removes what it made
+	clean     bool         // the run removes what it created
 	rest      *rest.Config // the API of the registry; nil: none
 	refuse    bool         // deletes are not supported
 }
@@ -171,8 +171,8 @@ func TestRegistryNamespaceIsRemoved(t *testing.T) {
 	}
 }
 
-// TestRegistryYardstick: large layers are held against what the disk and the
-// kernel do, and nothing is left behind.
+// TestRegistryYardstick: large layers are compared with the speed of disk and kernel, and
+// nothing is left behind.
 func TestRegistryYardstick(t *testing.T) {
 	f := &fakeRegistry{yardstick: t.TempDir()}
 	result, err := runFake(t, f)
@@ -185,12 +185,12 @@ func TestRegistryYardstick(t *testing.T) {
 		if m.Yardstick != nil {
 			against[m.Name] = m.Yardstick.Name
 			if m.Yardstick.Times <= 0 {
-				t.Errorf("%s takes %v times as long", m.Name, m.Yardstick.Times)
+				t.Errorf("%s takes %v times as long as its yardstick", m.Name, m.Yardstick.Times)
 			}
 		}
 	}
 	if want := map[string]string{pushLarge: writeYardstick, pullLarge: sendYardstick}; !maps.Equal(against, want) {
-		t.Errorf("held against a yardstick: %v", against)
+		t.Errorf("measures with a yardstick: %v", against)
 	}
 	if bytes[writeYardstick] != 100_003 || bytes[sendYardstick] != 100_003 {
 		t.Errorf("bytes %v", bytes)
@@ -200,7 +200,7 @@ func TestRegistryYardstick(t *testing.T) {
 	}
 }
 
-// TestRegistryThatLoses: what was acknowledged and cannot be read is an error.
+// TestRegistryThatLoses: an acknowledged manifest that cannot be read is an error.
 func TestRegistryThatLoses(t *testing.T) {
 	result, err := runFake(t, &fakeRegistry{lose: true})
 	if err == nil && result.Err() == nil {

@@ -41,7 +41,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("%d operations and %d objects, want 40; %v", m.Operations, len(s.objects), err)
 	}
 	if m.Latency.P50 <= 0 || m.Latency.Max < m.Latency.P99 || m.PerSecond <= 0 || m.Bytes < 40*300 {
-		t.Errorf("measure makes no sense: %+v", m)
+		t.Errorf("implausible measure: %+v", m)
 	}
 	if m.Server == nil || m.Server.Resident < 1<<20 {
 		t.Errorf("cost of this process: %+v", m.Server)
@@ -119,7 +119,8 @@ func TestGet(t *testing.T) {
 		t.Error(err)
 	}
 	m := r.Measures[0]
-	// Besides the objects, the connections and the namespace were asked for.
+	// In addition to the objects, the workload requested the connections and the
+	// namespace.
 	if got := s.requests[http.MethodGet] - 3 - 1; m.Operations == 0 || int64(got) != m.Operations {
 		t.Errorf("%d operations, the server saw %d", m.Operations, got)
 	}
@@ -163,7 +164,7 @@ func TestList(t *testing.T) {
 		t.Errorf("read and decoded lists differ in bytes: %v", bytes)
 	}
 	if bytes["list, gzip"] >= bytes["list"] || bytes["list, gzip"] == 0 {
-		t.Errorf("gzip does not tell: %v", bytes)
+		t.Errorf("gzip does not reduce the bytes: %v", bytes)
 	}
 }
 
@@ -191,7 +192,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%d objects, want 100 from each writer", len(s.objects))
 	}
 	if m.Watch.FromSend.P50 <= 0 || m.Watch.Write.P50 <= 0 || m.Latency.Max > m.Watch.FromSend.Max {
-		t.Errorf("latencies make no sense: %+v", m)
+		t.Errorf("implausible latencies: %+v", m)
 	}
 }
 
@@ -274,7 +275,7 @@ func TestWatchNoticesWhatGoesWrong(t *testing.T) {
 	}
 }
 
-func TestNamespaceOfOthersIsLeftAlone(t *testing.T) {
+func TestForeignNamespaceIsKept(t *testing.T) {
 	s, config := startFake(t, faults{})
 	s.namespaces["bench"] = `{"metadata":{"name":"bench"}}`
 	if _, err := RunCreate(t.Context(), small(config)); err == nil || !strings.Contains(err.Error(), "not made by a benchmark") {
@@ -285,7 +286,7 @@ func TestNamespaceOfOthersIsLeftAlone(t *testing.T) {
 		t.Error(err)
 	}
 	if len(s.objects) != 1 || len(s.namespaces) != 1 {
-		t.Error("Cleanup touched a namespace of others")
+		t.Error("Cleanup touched a namespace that it did not create")
 	}
 }
 
@@ -330,7 +331,7 @@ func TestCancelledRun(t *testing.T) {
 	}
 }
 
-// TestStart starts programs that are no servers: the fake one answers for them.
+// TestStart starts programs that are not servers; the fake server answers for them.
 func TestStart(t *testing.T) {
 	_, config := startFake(t, faults{})
 	kubeconfig := t.TempDir() + "/kubeconfig"
@@ -359,8 +360,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestNamespaceIsNotArchived: a server with an archive is asked to keep nothing of
-// what is deleted in the namespace.
+// TestNamespaceIsNotArchived: the namespace of a run is annotated so that a server
+// archives nothing of it.
 func TestNamespaceIsNotArchived(t *testing.T) {
 	s, config := startFake(t, faults{})
 	if _, err := RunCreate(t.Context(), small(config)); err != nil {

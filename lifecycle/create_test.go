@@ -157,7 +157,7 @@ func TestBeforeCreateStrategy(t *testing.T) {
 	if _, kept := obj.Data["drop"]; kept {
 		t.Error("the object was not canonicalized")
 	}
-	// The kind's own errors stand alone: they are the more precise ones.
+	// The kind's own errors replace the general ones: they are more precise.
 	_, warnings, err = create(strategy{}, metav1.ObjectMeta{}, "bad", "old")
 	wantError(t, err, object.Invalid, "data[bad]: Forbidden: is bad")
 	if warnings != nil {
@@ -215,7 +215,7 @@ func TestBeforeCreateNeedsItsInputs(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}
 		_, err := lifecycle.BeforeCreate(context.Background(), strategy{}, obj, c)
 		if _, refusal := err.(*object.Error); err == nil || refusal {
-			t.Errorf("%s: got %v, want a fault of ours", name, err)
+			t.Errorf("%s: got %v, want an internal error", name, err)
 		}
 	}
 	c := lifecycle.Creation{Namespace: "here", Now: start, UID: "u"}

@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// podRules are those of a graceful kind whose objects get 30 seconds.
+// podRules are the rules of a graceful kind whose objects get 30 seconds.
 var podRules = lifecycle.Rules{Graceful: func(_ []byte, requested *int64) (int64, bool) {
 	if requested != nil {
 		return *requested, true
@@ -43,8 +43,8 @@ func finalizers(list ...string) func(*corev1.ConfigMap) {
 	return func(obj *corev1.ConfigMap) { obj.Finalizers = list }
 }
 
-// remove asks BeforeDelete about a stored object, and checks what holds for all
-// answers: the inputs are untouched, and metadata and body say the same.
+// remove calls BeforeDelete for a stored object, and checks what holds for all answers:
+// the inputs are unchanged, and metadata and body agree.
 func remove(t *testing.T, obj *corev1.ConfigMap, options metav1.DeleteOptions, rules lifecycle.Rules) (lifecycle.Decision, error) {
 	t.Helper()
 	body, err := object.Encode(obj)
@@ -130,8 +130,7 @@ func TestBeforeDeletePreconditions(t *testing.T) {
 	}
 }
 
-// result is what a decision should be, in short. at is in seconds after the
-// start.
+// result is the expected decision. at is in seconds after the start.
 type result struct {
 	outcome    lifecycle.Outcome
 	at         int
@@ -158,7 +157,7 @@ func checkResult(t *testing.T, got lifecycle.Decision, want result) {
 		t.Errorf("got  %+v\nwant %+v", have, want)
 	}
 	if m.DeletionTimestamp.Nanosecond() != 0 {
-		t.Errorf("deletion time %v is no whole second", m.DeletionTimestamp)
+		t.Errorf("deletion time %v is not a whole second", m.DeletionTimestamp)
 	}
 }
 
@@ -304,7 +303,8 @@ func TestBeforeDeleteMarksTheBody(t *testing.T) {
 	t.Parallel()
 	rules := lifecycle.Rules{
 		MarkDeleting: func(body []byte) ([]byte, error) {
-			// In place, and the metadata too: neither may be seen outside.
+			// The rule changes its argument in place; the change must not be visible
+			// outside.
 			at := bytes.Index(body, []byte(`"k":"v"`))
 			copy(body[at:], `"k":"T"`)
 			return bytes.Replace(body, []byte(`"name":"a"`), []byte(`"name":"b"`), 1), nil

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCascadeLimit: a namespace overrides the server's limit, with a number that
-// makes sense.
+// TestCascadeLimit: the annotation of a namespace overrides the server's limit, if it is a
+// valid number.
 func TestCascadeLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -55,8 +55,8 @@ func TestGuardOf(t *testing.T) {
 	}
 }
 
-// TestDeleteAgainIsNotHeld: the guard holds the first delete. What it has let pass,
-// a second delete does not hold again: its cascade may have begun.
+// TestDeleteAgainIsNotHeld: the guard holds the first delete. Once it has let a deletion
+// pass, a second delete is not held: the cascade may have begun.
 func TestDeleteAgainIsNotHeld(t *testing.T) {
 	t.Parallel()
 	d := Deletion{

@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// gracefulStrategy is podRules in the library's terms.
+// gracefulStrategy is podRules for the library.
 type gracefulStrategy struct{ runtime.ObjectTyper }
 
 func (gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Object, options *metav1.DeleteOptions) bool {
@@ -26,9 +26,8 @@ func (gracefulStrategy) CheckGracefulDelete(_ context.Context, _ runtime.Object,
 }
 
 // TestGraceAsInKubernetes compares random graceful deletions with the library's
-// own BeforeDelete. One difference is meant: where the library moves a deletion
-// time that has passed up to now, ours stays. The library reads the clock, so
-// times may differ by a moment.
+// BeforeDelete. One difference is intended: the library moves a deletion time that has
+// passed to now, ours stays. The library reads the clock, so times may differ by a moment.
 func TestGraceAsInKubernetes(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -60,8 +59,8 @@ func TestGraceAsInKubernetes(t *testing.T) {
 	}
 }
 
-// randomDeletion makes an object with a finalizer, so that none is removed at
-// once, and a request to delete it.
+// randomDeletion returns an object with a finalizer, so that it is not removed at once,
+// and a request to delete it.
 func randomDeletion(r *rand.Rand, now time.Time) (*corev1.ConfigMap, metav1.DeleteOptions) {
 	obj := stored(finalizers("a/b"))
 	obj.Generation = r.Int64N(3)

@@ -81,11 +81,11 @@ func (h *history) step() {
 	}
 	h.steps = append(h.steps, fmt.Sprintf("%s: %v (%v)", name, h.world, err))
 	if _, refusal := err.(*object.Error); err != nil && !refusal {
-		h.t.Fatalf("%s: %v is no refusal", name, err)
+		h.t.Fatalf("%s: %v is not a refusal", name, err)
 	}
 }
 
-// end deletes what is left, and counts who has come and gone.
+// end deletes what is left and checks that every created object left once.
 func (h *history) end() {
 	h.t.Helper()
 	if h.body != nil {
@@ -100,7 +100,7 @@ func (h *history) end() {
 		}
 	}
 	if h.body != nil {
-		h.t.Fatalf("nothing is left to wait for, but the object is there: %v", h.world)
+		h.t.Fatalf("nothing holds the object, but it exists: %v", h.world)
 	}
 	for i := 1; i <= h.created; i++ {
 		if uid := types.UID("uid-" + strconv.Itoa(i)); h.removed[uid] != 1 {
@@ -114,7 +114,7 @@ func (h *history) randomFinalizers() []string {
 	h.rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	list := all[:h.rand.IntN(4)]
 	if slices.Contains(list, metav1.FinalizerOrphanDependents) && slices.Contains(list, metav1.FinalizerDeleteDependents) {
-		return nil // refused, and then nothing would happen
+		return nil // the two exclude each other: a create with both is refused
 	}
 	return list
 }

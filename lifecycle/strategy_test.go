@@ -14,12 +14,13 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// start is when every test begins. It has a fraction, which must never be seen.
+// start is the time at which every test begins. Its fraction of a second must never appear
+// in metadata.
 var start = time.Date(2024, 5, 6, 7, 8, 9, 987654321, time.UTC)
 
-// strategy is that of a small kind that has everything: ConfigMaps that keep a
-// generation, refuse the key "bad", advise against the key "old" and are stored
-// without the key "drop".
+// strategy is the strategy of a small kind that has everything: ConfigMaps with a
+// generation that refuse the key "bad", warn about the key "old" and are stored without
+// the key "drop".
 type strategy struct {
 	clusterScoped, conditional bool
 }
@@ -80,7 +81,7 @@ func wantError(t *testing.T, err error, code object.Code, text string) {
 	}
 }
 
-// plainStrategy is that of a kind without rules of its own, for any object.
+// plainStrategy is the strategy of a kind without its own rules, for any object.
 type plainStrategy struct{ strategy }
 
 func (plainStrategy) PrepareForCreate(context.Context, runtime.Object)                 {}

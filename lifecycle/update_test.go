@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// stored is an object as it might be found, changed as a test wants it.
+// stored returns a stored object with a change.
 func stored(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	obj := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
@@ -172,7 +172,7 @@ func TestRemoveNowAsksTheKind(t *testing.T) {
 	m := stored(deleting(nil)).ObjectMeta
 	rules := lifecycle.Rules{Removable: func(body []byte) bool { return string(body) == "yes" }}
 	if lifecycle.RemoveNow([]byte("no"), m, rules) || !lifecycle.RemoveNow([]byte("yes"), m, rules) {
-		t.Error("the kind's Removable was not obeyed")
+		t.Error("RemoveNow ignored the kind's Removable")
 	}
 }
 

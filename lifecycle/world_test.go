@@ -109,7 +109,7 @@ func (w *world) update(version string, change func(*corev1.ConfigMap)) error {
 	before := w.meta()
 	w.write(obj)
 	if updated.Remove != (before.DeletionTimestamp != nil && lifecycle.RemoveNow(w.body, w.meta(), lifecycle.Rules{})) {
-		w.t.Fatalf("update says remove %v, but RemoveNow the contrary: %s", updated.Remove, w.body)
+		w.t.Fatalf("update says remove %v, but RemoveNow says the opposite: %s", updated.Remove, w.body)
 	}
 	w.check(before, w.meta())
 	if lifecycle.RemoveNow(w.body, w.meta(), w.rules) {
@@ -168,7 +168,7 @@ func (w *world) check(old, m metav1.ObjectMeta) {
 	}
 }
 
-// String is the state as scripts show it.
+// String returns the state in the form of the scripts.
 func (w *world) String() string {
 	if w.body == nil {
 		return "DOES_NOT_EXIST"

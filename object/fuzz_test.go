@@ -19,7 +19,7 @@ var bodies = []string{
 	`{"metadata":{"a":1}`, `{"metadata":{"`, `{"metadata":{"a":"\`, `{"metadata":{"a":[}]}`, ``,
 }
 
-// FuzzSplit: the parts of any body are the body; of a JSON body, both are JSON.
+// FuzzSplit: the parts joined are the body; for a JSON body, both parts are JSON.
 func FuzzSplit(f *testing.F) {
 	for _, body := range bodies {
 		f.Add([]byte(body))
@@ -43,7 +43,8 @@ func FuzzSplit(f *testing.F) {
 
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// FuzzWithMeta: what is put in comes out again, and the rest stays.
+// FuzzWithMeta: the new metadata reads back as written, and the rest of the body is
+// unchanged.
 func FuzzWithMeta(f *testing.F) {
 	for _, body := range bodies {
 		f.Add([]byte(body), "name", "example.com/f", int64(3))
@@ -71,10 +72,10 @@ func FuzzWithMeta(f *testing.F) {
 	})
 }
 
-// utf8 makes a string one that JSON can carry.
+// utf8 makes a string that JSON can carry.
 func utf8(s string) string { return strings.ToValidUTF8(s, "?") }
 
-// checkMeta compares as JSON, which is how metadata is equal for clients.
+// checkMeta compares metadata as JSON, as clients see it.
 func checkMeta(t *testing.T, body []byte, want metav1.ObjectMeta) {
 	t.Helper()
 	got, err := ParseMeta(body)
@@ -89,8 +90,8 @@ func checkMeta(t *testing.T, body []byte, want metav1.ObjectMeta) {
 	}
 }
 
-// FuzzAppendWire: an object read from its wire form and encoded is the body it
-// was made of.
+// FuzzAppendWire: an object read from its wire form and encoded again is the original
+// body.
 func FuzzAppendWire(f *testing.F) {
 	f.Add("a", "key", "value", int64(1))
 	f.Add("}{", `"`, `\`, int64(1)<<62)
@@ -121,7 +122,7 @@ func FuzzAppendWire(f *testing.F) {
 	})
 }
 
-// FuzzParseResourceVersion: a version that is accepted is written as it was.
+// FuzzParseResourceVersion: formatting an accepted version returns the input.
 func FuzzParseResourceVersion(f *testing.F) {
 	for _, s := range []string{"", "0", "1", "-0", "+1", "01", "9223372036854775807", "9223372036854775808", "1_0", "٣"} {
 		f.Add(s)
@@ -132,7 +133,7 @@ func FuzzParseResourceVersion(f *testing.F) {
 			t.Fatalf("ParseResourceVersion(%q) = %d", s, n)
 		}
 		if err != nil && !Is(err, BadRequest) {
-			t.Fatalf("ParseResourceVersion(%q): %v is no BadRequest", s, err)
+			t.Fatalf("ParseResourceVersion(%q): %v is not a BadRequest", s, err)
 		}
 	})
 }

@@ -40,7 +40,7 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("write: %w", Errorf(Conflict, "version %d", 3))
 	if !Is(err, Conflict) || Is(err, NotFound) || Is(nil, Conflict) || Is(fmt.Errorf("x"), Conflict) {
-		t.Errorf("Is does not tell the code of %v", err)
+		t.Errorf("Is does not recognise the code of %v", err)
 	}
 	path := field.NewPath("metadata", "name")
 	invalid := InvalidFields(field.ErrorList{field.Required(path, "say who"), field.Required(path, "say who")})

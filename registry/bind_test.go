@@ -85,7 +85,7 @@ func TestBelong(t *testing.T) {
 		refused(t, db, foreign, "this blob store is not the one of this database")
 		refused(t, dbtest.OpenDB(t, sqldb.SQLite), own, "this blob store is not the one of this database")
 		if err := registry.CheckBlobStore(t.Context(), db, foreign); err == nil {
-			t.Error("verify takes another database's store")
+			t.Error("verify accepts the store of another database")
 		}
 		if err := errors.Join(registry.CheckBlobStore(t.Context(), db, own), registry.CheckBlobStore(t.Context(), db, empty)); err != nil {
 			t.Error(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestTooManyRequests: above the limit of requests served at once clients get 429 and
-// learn when to come back.
+// TestTooManyRequests: above the limit of requests served at once clients get 429 with
+// Retry-After.
 func TestTooManyRequests(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	declare := func(context.Context, string) error {
@@ -36,7 +36,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	a := w.refuses(http.StatusTooManyRequests, registry.TooManyRequests, "GET", "/v2/", nil, nil)
 	if a.header.Get("Retry-After") == "" {
-		t.Errorf("clients cannot tell when to come back: %v", a.header)
+		t.Errorf("no Retry-After: %v", a.header)
 	}
 	close(finish)
 	w.receive(pushed)

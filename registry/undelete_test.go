@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/registry/collect"
 )
 
-// undelete restores something, and returns what.
+// undelete restores a tag or manifest, and returns what was restored.
 func (w *world) undelete(repo, tag, d string) string {
 	w.Helper()
 	list, err := w.registry.Undelete(w.Context(), repo, tag, d)
@@ -47,7 +47,7 @@ func (w *world) deleted(want string) {
 		got = append(got, fmt.Sprintf("%s:%s %s", d.Repository, d.Tag, d.Event))
 	}
 	if text := strings.Join(got, ", "); text != want {
-		w.Errorf("can be brought back: %s; want %s", text, want)
+		w.Errorf("restorable: %s; want %s", text, want)
 	}
 }
 

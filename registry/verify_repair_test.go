@@ -95,7 +95,7 @@ func TestRepairNamesImages(t *testing.T) {
 		var got string
 		_, err := verify.Run(w.Context(), w.DB, w.blobs, verify.Options{Repair: true, Found: func(f verify.Finding) { got = f.Detail }})
 		if want := "in a:v1, b@" + sha256(untagged); err != nil || !strings.Contains(got, want) || !strings.Contains(got, "marked") {
-			w.Errorf("%q names not %q: %v", got, want, err)
+			w.Errorf("%q does not name %q: %v", got, want, err)
 		}
 		w.push("b", "layer")
 	})
@@ -110,7 +110,7 @@ func TestRepairRestored(t *testing.T) {
 		for _, quick := range []bool{false, true} {
 			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256("layer"))
 		}
-		w.wantFindings(verify.Options{Quick: true, Repair: true}, "blob-damaged "+sha256("layer")) // it has not read it
+		w.wantFindings(verify.Options{Quick: true, Repair: true}, "blob-damaged "+sha256("layer")) // Quick does not read the bytes
 		w.wantFindings(verify.Options{Repair: true})
 		w.blob("a", sha256("layer"), "layer")
 	})

@@ -23,7 +23,7 @@ func (w *world) verify(o verify.Options) []string {
 		w.Fatal(err)
 	}
 	if int(sum.Findings) != len(found) {
-		w.Errorf("%d findings are counted, %d were told", sum.Findings, len(found))
+		w.Errorf("%d findings are counted, %d were reported", sum.Findings, len(found))
 	}
 	slices.Sort(found)
 	return found

@@ -87,7 +87,7 @@ func TestWriterCommitFails(t *testing.T) {
 				repo.namespace, repo.id, parent)
 		})
 		if err == nil || countTypes(t, db) != 0 {
-			t.Errorf("a commit that cannot be: %v", err)
+			t.Errorf("a commit that must fail: %v", err)
 		}
 		err = w.do(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, insertMediaType, "test/next") })
 		if err != nil || countTypes(t, db) != 1 {
@@ -125,7 +125,7 @@ func TestWriterWaitsForTheDisk(t *testing.T) {
 		runtime.Gosched()
 	}
 	if len(ran) != 0 || len(done) != 0 {
-		t.Errorf("%d ran, %d are done, before the disk has answered", len(ran), len(done))
+		t.Errorf("%d ran and %d returned before the sync ended", len(ran), len(done))
 	}
 	for batch, writes := range []int{1, 1, 3} {
 		disk <- nil
@@ -147,6 +147,6 @@ func TestWriterDiskFails(t *testing.T) {
 	w.flush = func() error { return broken }
 	err := w.do(t.Context(), func(tx *sqldb.Tx) error { return tx.Exec(t.Context(), insertMediaType, "test/lost") })
 	if !errors.Is(err, broken) {
-		t.Errorf("a write that does not last: %v", err)
+		t.Errorf("a write that is not durable: %v", err)
 	}
 }

@@ -19,9 +19,8 @@ INSERT INTO thing_reviews (thing, review_after, review_count, event, created_at)
 SELECT md5(value::text), $2 + value, 0, 'bench', $2 FROM generate_series(1, $1::bigint) value`
 )
 
-// BenchmarkDrain is what a task costs besides its review: claim, hold, settle.
-// The queue is as long as the benchmark runs, so it shows when the cost of a
-// task depends on the length.
+// BenchmarkDrain measures the cost of a task without its review: claim, hold, settle. The
+// queue has b.N tasks, so a cost that depends on the queue's length shows.
 func BenchmarkDrain(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {

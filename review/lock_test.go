@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestLease: what is claimed is left alone while the lease lasts; when it has
-// been taken over, the one that claimed it first does not review it any more.
+// TestLease: other engines leave a claimed task alone until the lease expires. After a
+// takeover the first engine does not review the task any more.
 func TestLease(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
@@ -28,7 +28,7 @@ func TestLease(t *testing.T) {
 			return transact(ctx, f.db, fn)
 		}
 		late := f.engineIn(overtaken, queue, by(func(task review.Task) review.Verdict {
-			t.Errorf("%s was taken over and is reviewed all the same", task.Key)
+			t.Errorf("%s was taken over, but the first engine reviewed it", task.Key)
 			return review.Kept()
 		}), review.Options{})
 		if got, want := f.turn(late), (review.Result{Claimed: 2, Left: 2}); got != want {
@@ -41,9 +41,9 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestHeldRowsAreNotTakenOver: on PostgreSQL a review that outlasts its lease
-// keeps its tasks until its transaction ends, although they were enqueued again
-// and look free. On SQLite another engine waits for the transaction itself.
+// TestHeldRowsAreNotTakenOver: on PostgreSQL a review that outlasts its lease keeps its
+// tasks until its transaction ends, although they were enqueued again and look free. On
+// SQLite another engine waits for the transaction itself.
 func TestHeldRowsAreNotTakenOver(t *testing.T) {
 	f := newFixture(t, dbtest.OpenDB(t, sqldb.Postgres))
 	f.enqueue(0, "a", "b")
@@ -69,8 +69,8 @@ func TestHeldRowsAreNotTakenOver(t *testing.T) {
 	}
 }
 
-// TestLockedRowMakesReviewWait: a writer that has locked the row FOR UPDATE is
-// finished before the review looks.
+// TestLockedRowMakesReviewWait: if a writer has locked the row FOR UPDATE, the review
+// reads it after the writer commits.
 func TestLockedRowMakesReviewWait(t *testing.T) {
 	f := newFixture(t, dbtest.OpenDB(t, sqldb.Postgres))
 	f.enqueue(0, "a")
@@ -101,15 +101,15 @@ func TestLockedRowMakesReviewWait(t *testing.T) {
 	}
 	e := f.engineIn(behindWriter, queue, collector{}, review.Options{})
 	if got, want := f.turn(e), (review.Result{Claimed: 1, Done: 1}); got != want {
-		t.Errorf("got %+v, want %+v: it looked before the writer was finished", got, want)
+		t.Errorf("got %+v, want %+v: the review read before the writer committed", got, want)
 	}
 	if err := <-finished; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSettleLocksInOrder: a writer that enqueues several tasks in key order
-// cannot deadlock with the settling of those, whatever the verdicts are.
+// TestSettleLocksInOrder: a writer that enqueues several tasks in key order cannot
+// deadlock with a review that settles them, for any verdicts.
 func TestSettleLocksInOrder(t *testing.T) {
 	f := newFixture(t, dbtest.OpenDB(t, sqldb.Postgres))
 	f.enqueue(0, "a", "b")

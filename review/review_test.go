@@ -50,7 +50,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestEnqueue: the contract that triggers keep, too.
+// TestEnqueue: the contract of Enqueue, which the triggers also implement.
 func TestEnqueue(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		q := queue
@@ -111,7 +111,7 @@ func TestGetAndStats(t *testing.T) {
 			t.Errorf("got %+v, %v, %v, want %+v", task, found, err, wantTask)
 		}
 		if task, found, err := e.Get(t.Context(), "a"); err != nil || found {
-			t.Errorf("a is settled, but there: %+v, %v", task, err)
+			t.Errorf("a is settled, but still in the queue: %+v, %v", task, err)
 		}
 	})
 }

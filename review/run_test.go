@@ -23,7 +23,7 @@ func start(t *testing.T, e *review.Engine) {
 	})
 }
 
-// signal is a reviewer that says which tasks it had.
+// signal is a reviewer that reports which tasks it reviewed.
 func signal() (review.Reviewer[review.Tx], chan string) {
 	seen := make(chan string, 100)
 	return by(func(task review.Task) review.Verdict { seen <- task.Key; return review.Kept() }), seen
@@ -41,8 +41,8 @@ func receive(t *testing.T, seen chan string, want string) {
 	}
 }
 
-// TestRun: an idle engine wakes up for the next task that is due, and when it
-// is woken. It would sleep for an hour otherwise.
+// TestRun: an idle engine wakes up when the next task is due, and when Wake is called.
+// Otherwise it would sleep for an hour.
 func TestRun(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		q := queue
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestRunSurvives: a database that does not work is tried again.
+// TestRunSurvives: Run retries after a database error.
 func TestRunSurvives(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		reviewer, seen := signal()
@@ -117,7 +117,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestStopInEffect: what ran is settled, what did not is given back.
+// TestStopInEffect: tasks whose effect ran are settled; the claims of the others are
+// released.
 func TestStopInEffect(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b", "c")
@@ -142,8 +143,8 @@ func TestStopInEffect(t *testing.T) {
 	})
 }
 
-// TestLeaseEndsInEffect: an effect that takes longer than the lease fails, and
-// those behind it are left.
+// TestLeaseEndsInEffect: an effect that takes longer than the lease fails, and the
+// effects after it do not run.
 func TestLeaseEndsInEffect(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
@@ -164,8 +165,8 @@ func TestLeaseEndsInEffect(t *testing.T) {
 	})
 }
 
-// TestBrokenDatabase: when not even a failure can be written, that is an error
-// and no task is to blame.
+// TestBrokenDatabase: if not even a failure can be written, RunOne returns an error and no
+// task counts as failed.
 func TestBrokenDatabase(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")

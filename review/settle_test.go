@@ -10,9 +10,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// TestActAndSettleAreOneTransaction: what a review did and that it is done become
-// visible together. A process that dies between the two, if there were a between,
-// would leave work that is done and a row that says it is not, or the opposite.
+// TestActAndSettleAreOneTransaction: the effect of a review and the settled task become
+// visible together. With two transactions, a crash between them would leave work that is
+// done and a task that is not settled, or the opposite.
 func TestActAndSettleAreOneTransaction(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		var b sqldb.Batch
@@ -29,7 +29,7 @@ func TestActAndSettleAreOneTransaction(t *testing.T) {
 				return err
 			}
 			if n := f.count("thing_reviews"); n != 1 {
-				t.Errorf("before the commit others see %d reviews", n)
+				t.Errorf("before the commit other transactions see %d reviews", n)
 			}
 			if err := tx.Commit(ctx); err != nil {
 				return err
@@ -45,7 +45,7 @@ func TestActAndSettleAreOneTransaction(t *testing.T) {
 	})
 }
 
-// count is how many rows of a table others see.
+// count returns how many rows of a table other transactions see.
 func (f *fixture) count(table string) (n int) {
 	f.Helper()
 	rows, err := f.db.Query(f.Context(), `SELECT count(*) FROM `+table)
@@ -64,8 +64,8 @@ func (f *fixture) count(table string) (n int) {
 	return n
 }
 
-// TestReviewEndsWithItsLease: a review that hangs is cut off when its lease ends.
-// From then on another replica may do its work.
+// TestReviewEndsWithItsLease: a review that hangs is cancelled when its lease expires.
+// From then on another replica may take it over.
 func TestReviewEndsWithItsLease(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a")

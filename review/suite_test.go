@@ -9,12 +9,12 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestCollector is the suite with a reviewer that acts on the database only.
+// TestCollector runs the suite with a reviewer that acts on the database only.
 func TestCollector(t *testing.T) {
 	runSuite(t, func() *disk { return nil })
 }
 
-// TestCollectorWithEffect is the suite with a reviewer that also acts outside.
+// TestCollectorWithEffect runs the suite with a reviewer that also acts outside.
 func TestCollectorWithEffect(t *testing.T) {
 	runSuite(t, func() *disk { return &disk{things: map[string]bool{}} })
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestTakeOver: what a process has claimed is left alone while it is there, and
-// reviewed at once when it is gone, long before its lease ends.
+// TestTakeOver: an engine leaves the claims of a live process alone, and reviews the
+// claims of a dead process at once, long before the lease expires.
 func TestTakeOver(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTakeOver(t *testing.T) {
 			e := f.engine(queue, by(func(review.Task) review.Verdict { return review.Kept() }), review.Options{})
 			if engine == sqldb.Postgres {
 				if r := f.turn(e); r.Claimed != 0 {
-					t.Errorf("claimed from one who is there: %+v", r)
+					t.Errorf("claimed from a live process: %+v", r)
 				}
 				leave()
 				if r := f.turn(e); r.Claimed != 0 {
@@ -35,11 +35,11 @@ func TestTakeOver(t *testing.T) {
 				}
 				f.now = f.now.Add(time.Second)
 				if r, want := f.turn(e), (review.Result{Claimed: 2, Done: 2}); r != want {
-					t.Errorf("after it was gone: %+v, want %+v", r, want)
+					t.Errorf("after the process was gone: %+v, want %+v", r, want)
 				}
 				return
 			}
-			// SQLite: the one before is gone, or this one would not have begun.
+			// SQLite has one process at a time: the one before is gone.
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- e.Run(ctx) }()

@@ -70,7 +70,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// TestFailures: the backoff grows to its cap, and ends with a success.
+// TestFailures: the backoff grows up to its maximum, and is reset by a success.
 func TestFailures(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		q := queue
@@ -139,7 +139,7 @@ func TestClaimOrder(t *testing.T) {
 				keys = append(keys, task.Key)
 				verdicts[i] = review.Kept()
 			}
-			slices.Reverse(tasks) // a reviewer's slice is its own
+			slices.Reverse(tasks) // a reviewer may change its slice
 			batches = append(batches, strings.Join(keys, " "))
 			return verdicts, nil
 		}), review.Options{})
@@ -157,7 +157,7 @@ func TestClaimOrder(t *testing.T) {
 	})
 }
 
-// TestHalves: a poisoned task among many costs few transactions.
+// TestHalves: one failing task among many costs few transactions.
 func TestHalves(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		for i := range 64 {
@@ -170,7 +170,7 @@ func TestHalves(t *testing.T) {
 			for i, task := range tasks {
 				verdicts[i] = review.Acted()
 				if task.Key == "41" {
-					// On PostgreSQL this spoils the whole transaction.
+					// On PostgreSQL this error aborts the whole transaction.
 					var b sqldb.Batch
 					b.Exec(`INSERT INTO things (id, refs) VALUES ($1, NULL)`, task.Key)
 					return nil, tx.Send(ctx, &b)
@@ -202,7 +202,7 @@ func TestWrongNumberOfVerdicts(t *testing.T) {
 	})
 }
 
-// TestTransactorRepeats: a transactor may roll back and try again.
+// TestTransactorRepeats: a transactor may roll back and run the function again.
 func TestTransactorRepeats(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a", "b")
@@ -230,7 +230,8 @@ func TestTransactorRepeats(t *testing.T) {
 	})
 }
 
-// TestNoEffectWhenEnqueuedAgain: the review may have looked before the change.
+// TestNoEffectWhenEnqueuedAgain: the review may have read before the change that enqueued
+// the task again.
 func TestNoEffectWhenEnqueuedAgain(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
 		f.enqueue(0, "a")

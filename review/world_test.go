@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// The example: a thing is garbage when nothing refers to it. A trigger enqueues
-// it when its references change, an hour from then.
+// The example: a thing without references is garbage. A trigger enqueues it when its
+// references change, due in an hour.
 const (
 	schemaSQLite = `
 CREATE TABLE things (id TEXT PRIMARY KEY, refs INTEGER NOT NULL) STRICT;
@@ -69,7 +69,7 @@ CREATE TRIGGER things_update_track AFTER UPDATE OF refs ON things
 
 var queue = review.Queue{Name: "things", Table: "thing_reviews", Key: "thing"}
 
-// disk is the world outside the database: a thing has bytes on it.
+// disk is outside the database: it holds the bytes of things.
 type disk struct {
 	mu     sync.Mutex
 	things map[string]bool // guarded by mu
@@ -87,8 +87,8 @@ func (d *disk) has(key string) bool {
 	return d.things[key]
 }
 
-// collector removes things without references and, when it has a disk, their
-// bytes, after the commit.
+// collector removes things without references and, if it has a disk, their bytes after the
+// commit.
 type collector struct{ disk *disk }
 
 func (c collector) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
@@ -119,14 +119,14 @@ func (c collector) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks 
 		default:
 			verdicts[i] = review.Kept()
 		}
-		if c.disk != nil { // also when the row has gone: the bytes may not have
+		if c.disk != nil { // also if the row is gone: the bytes may exist
 			verdicts[i] = verdicts[i].Then(func(context.Context) error { c.disk.set(task.Key, false); return nil })
 		}
 	}
 	return verdicts, tx.Send(ctx, &b)
 }
 
-// setUp makes the tables.
+// setUp creates the tables.
 func setUp(t testing.TB, db *sqldb.DB) {
 	t.Helper()
 	schema := schemaSQLite
@@ -165,7 +165,7 @@ func splitStatements(schema string) []string {
 	return statements
 }
 
-// send runs a batch in a transaction of its own. It can run beside the test.
+// send runs a batch in its own transaction. Goroutines beside the test may use it.
 func send(t testing.TB, db *sqldb.DB, b *sqldb.Batch) {
 	t.Helper()
 	ctx := context.Background()
@@ -174,7 +174,7 @@ func send(t testing.TB, db *sqldb.DB, b *sqldb.Batch) {
 	}
 }
 
-// transact is a transaction of the database.
+// transact runs fn in a transaction of the database.
 func transact(ctx context.Context, db *sqldb.DB, fn func(review.Tx) error) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ func transact(ctx context.Context, db *sqldb.DB, fn func(review.Tx) error) error
 	return tx.Commit(ctx)
 }
 
-// fixture is a queue of its own database, with a clock that the test moves.
+// fixture is a queue on its own database, with a clock that the test moves.
 type fixture struct {
 	testing.TB
 	db  *sqldb.DB
@@ -206,13 +206,13 @@ func newFixture(t testing.TB, db *sqldb.DB) *fixture {
 	return &fixture{TB: t, db: db, now: time.UnixMilli(1_700_000_000_000)}
 }
 
-// engine makes an engine whose backoff has no jitter, on plain transactions.
+// engine makes an engine without jitter, on plain transactions.
 func (f *fixture) engine(q review.Queue, r review.Reviewer[review.Tx], o review.Options) *review.Engine {
 	f.Helper()
 	return f.engineIn(review.Transactions(f.db), q, r, o)
 }
 
-// engineIn is engine with another transactor.
+// engineIn is like engine, with another transactor.
 func (f *fixture) engineIn(transact review.Transactor[review.Tx], q review.Queue, r review.Reviewer[review.Tx], o review.Options) *review.Engine {
 	f.Helper()
 	if o.Now == nil {
@@ -229,7 +229,7 @@ func (f *fixture) engineIn(transact review.Transactor[review.Tx], q review.Queue
 	return e
 }
 
-// enqueue puts tasks into the queue, due after a while from now.
+// enqueue puts tasks into the queue, due after a delay.
 func (f *fixture) enqueue(after time.Duration, keys ...string) {
 	f.Helper()
 	e := f.engine(queue, collector{}, review.Options{})
@@ -249,7 +249,7 @@ func (f *fixture) turn(e *review.Engine) review.Result {
 	return r
 }
 
-// dump is the queue as text; times are seconds from the beginning.
+// dump returns the queue as text; times are seconds from the beginning.
 func (f *fixture) dump() string {
 	f.Helper()
 	rows, err := f.db.Query(f.Context(), `
@@ -294,14 +294,14 @@ func (f *fixture) want(lines ...string) {
 	}
 }
 
-// reviewFunc is a Reviewer.
+// reviewFunc makes a Reviewer of a function.
 type reviewFunc func(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error)
 
 func (f reviewFunc) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	return f(ctx, tx, now, tasks)
 }
 
-// by is a reviewer with a verdict for each key.
+// by returns a reviewer that has a verdict for each key.
 func by(verdict func(task review.Task) review.Verdict) review.Reviewer[review.Tx] {
 	return reviewFunc(func(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 		var verdicts []review.Verdict

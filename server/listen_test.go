@@ -129,13 +129,13 @@ func TestRenewal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.renewOnce(); err == nil {
-		t.Error("a kubeconfig was written nowhere")
+		t.Error("a kubeconfig was written to a path that cannot exist")
 	}
 	if err := os.Rename(filepath.Join(data, "aside"), filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.renewOnce(); err != nil || fileOf(t, path) == before {
-		t.Errorf("the kubeconfig was not made up for: %v", err)
+		t.Errorf("the kubeconfig was not written by the retry: %v", err)
 	}
 	if serving() == certificate {
 		t.Error("the serving certificate was not renewed")
@@ -176,7 +176,7 @@ func TestDataDirectoryIsClosed(t *testing.T) {
 		}
 	}
 	if n := strings.Count(log.String(), "was open to other users"); n != 1 {
-		t.Errorf("the log says it %d times:\n%s", n, log.String())
+		t.Errorf("the log has the line %d times:\n%s", n, log.String())
 	}
 }
 

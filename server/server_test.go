@@ -40,7 +40,7 @@ type running struct {
 	client *kubernetes.Clientset
 }
 
-// output is what the server wrote for a person.
+// output collects what the server prints.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -254,7 +254,7 @@ func TestSecondServerIsKeptOut(t *testing.T) {
 	}
 	unlock()
 	if _, err := lockData(filepath.Join(dir, "lock", "below a file"), slog.New(slog.DiscardHandler)); err == nil || !strings.HasPrefix(err.Error(), "make data directory: ") {
-		t.Errorf("where no directory can be: %v", err)
+		t.Errorf("in a path that cannot be a directory: %v", err)
 	}
 }
 

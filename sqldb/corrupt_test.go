@@ -45,7 +45,7 @@ func TestCorruptAtOpen(t *testing.T) {
 	}
 }
 
-// TestCorruptAtRunTime: a page in the middle is damaged, and is met by a query.
+// TestCorruptAtRunTime: a query reads a damaged page in the middle of the file.
 func TestCorruptAtRunTime(t *testing.T) {
 	const page = 4096
 	path := damaged(t, func(file []byte) []byte {
@@ -69,7 +69,7 @@ func TestCorruptAtRunTime(t *testing.T) {
 	}
 }
 
-// damaged is a database with rows whose file was changed.
+// damaged returns a database with rows whose file was changed.
 func damaged(t *testing.T, damage func(file []byte) []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "exeunt.db")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// disk keeps what a power cut would leave: the database as it was at the last
-// sync. It can be told to fail.
+// disk keeps what a power cut would leave: the database as of the last sync. It can
+// simulate a failure.
 type disk struct {
 	db    *DB
 	dir   string
@@ -38,7 +38,7 @@ func newDisk(t *testing.T) *disk {
 	return d
 }
 
-// keep copies database and log. Nothing else writes while it does.
+// keep copies database and log. There are no concurrent writes.
 func (d *disk) keep() error {
 	for _, suffix := range []string{"", "-wal"} {
 		content, err := os.ReadFile(d.db.path + suffix)
@@ -52,7 +52,7 @@ func (d *disk) keep() error {
 	return nil
 }
 
-// insert commits one row, ahead of the disk or not.
+// insert commits one row, with or without waiting for the sync.
 func (d *disk) insert(t *testing.T, name string, ahead bool) error {
 	t.Helper()
 	tx, err := d.db.begin(t.Context(), ahead)
@@ -75,7 +75,7 @@ func (d *disk) must(t *testing.T, err error) {
 	}
 }
 
-// count is how many of the inserted rows there are.
+// count returns the number of inserted rows.
 func count(t *testing.T, db *DB) (n int) {
 	t.Helper()
 	if _, err := db.Row(t.Context(), "SELECT count(*) FROM media_types WHERE media_type LIKE 'test/%'", nil, &n); err != nil {
@@ -84,8 +84,8 @@ func count(t *testing.T, db *DB) (n int) {
 	return n
 }
 
-// TestFlushSurvivesAPowerCut: what was committed ahead of the disk can be read
-// at once, is not on the disk, and is after a flush: all of it by one sync.
+// TestFlushSurvivesAPowerCut: a transaction that was committed without a sync is readable
+// at once and not yet on the disk. A flush writes all such transactions with one sync.
 func TestFlushSurvivesAPowerCut(t *testing.T) {
 	d := newDisk(t)
 	d.must(t, d.insert(t, "test/1", true))
@@ -98,7 +98,7 @@ func TestFlushSurvivesAPowerCut(t *testing.T) {
 	if d.syncs != 1 {
 		t.Errorf("%d syncs", d.syncs)
 	}
-	d.must(t, d.insert(t, "test/3", true)) // the power goes before its flush
+	d.must(t, d.insert(t, "test/3", true)) // the power cut comes before its flush
 	kept, err := Open(t.Context(), filepath.Join(d.dir, "kept.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func TestFlushSurvivesAPowerCut(t *testing.T) {
 	d.must(t, kept.Close())
 }
 
-// TestFlushOfWhatWasRead: who has read what is being committed, and is not
-// counted yet, has it synced too.
+// TestFlushOfWhatWasRead: a reader may see a commit before it is counted; the reader's
+// flush syncs that commit too.
 func TestFlushOfWhatWasRead(t *testing.T) {
 	d := newDisk(t)
 	d.must(t, d.insert(t, "test/1", true))
@@ -127,8 +127,8 @@ func TestFlushOfWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestFlushFails: after a sync that failed nothing is written any more, since it
-// might stand behind what was lost. Reading goes on.
+// TestFlushFails: after a failed sync the database refuses writes, because they could
+// follow lost ones. Reads continue.
 func TestFlushFails(t *testing.T) {
 	d := newDisk(t)
 	d.must(t, d.insert(t, "test/1", true))
@@ -150,7 +150,7 @@ func TestFlushFails(t *testing.T) {
 	}
 }
 
-// TestAheadEnds: only the transactions that ask for it are ahead of the disk.
+// TestAheadEnds: only the transactions that ask for it commit without a sync.
 func TestAheadEnds(t *testing.T) {
 	d := newDisk(t)
 	level := func(ahead bool, commit bool) (n int64) {
@@ -176,8 +176,8 @@ func TestAheadEnds(t *testing.T) {
 	}
 }
 
-// TestFlushFollowsTheLog: the log is another file after all connections were
-// closed, and that one is synced.
+// TestFlushFollowsTheLog: after all connections were closed the log is another file; the
+// flush syncs the new file.
 func TestFlushFollowsTheLog(t *testing.T) {
 	d := newDisk(t)
 	d.must(t, d.insert(t, "test/1", true))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestWaited: who has to wait for the writer is counted.
+// TestWaited counts the transactions that had to wait for the writer.
 func TestWaited(t *testing.T) {
 	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
 	if err != nil {
@@ -37,8 +37,8 @@ func TestWaited(t *testing.T) {
 }
 
 // TestCloseAfterAnInterruption: the pool drops a connection whose statement was
-// interrupted, as a vacuum is when the server stops. The statements that were
-// kept for it are not closed a second time, which would read freed memory.
+// interrupted, like a vacuum when the server stops. The prepared statements of that
+// connection are not closed a second time, which would read freed memory.
 func TestCloseAfterAnInterruption(t *testing.T) {
 	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
 	if err != nil {
@@ -52,9 +52,9 @@ func TestCloseAfterAnInterruption(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(db.lite.stmts) == 0 {
-		t.Fatal("no statements are kept: this test proves nothing")
+		t.Fatal("no statements are kept: the test is void")
 	}
-	// Not every time is the statement running when its time is over.
+	// The statement may not have begun when its timeout ends: retry with a longer one.
 	for limit := time.Millisecond; writerConn(t, db) == db.lite.conn; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -68,7 +68,7 @@ func TestCloseAfterAnInterruption(t *testing.T) {
 	}
 }
 
-// writerConn is the connection that the pool has now.
+// writerConn returns the connection that the pool has now.
 func writerConn(t *testing.T, db *DB) (conn any) {
 	t.Helper()
 	c, err := db.writer.Conn(t.Context())

@@ -9,13 +9,13 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestGone: a token is given up when who made it is gone, and only then.
+// TestGone: Gone reports a token exactly when the process that made it is gone.
 func TestGone(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
 			database := dbtest.Open(t, engine)
 			first, second := dbtest.Connect(t, database), dbtest.Connect(t, database)
-			nameless := first.Token() // of PostgreSQL: it is not there yet
+			nameless := first.Token() // PostgreSQL: before the process has announced itself
 			leave := dbtest.Appear(t, first)
 			token := first.Token()
 			if token == first.Token() || !strings.Contains(token, ".") {
@@ -39,14 +39,14 @@ func TestGone(t *testing.T) {
 			leave()
 			expect("the first is gone", second, token)
 			if token := first.Token(); strings.Contains(token, ".") {
-				t.Errorf("who is not there makes the token %q", token)
+				t.Errorf("a process that left makes the token %q", token)
 			}
 		})
 	}
 }
 
-// TestGoneElsewhere: who is there in another database of the same server is not
-// there in this one.
+// TestGoneElsewhere: a live process of another database on the same server counts as gone
+// in this one.
 func TestGoneElsewhere(t *testing.T) {
 	here, elsewhere := dbtest.OpenDB(t, sqldb.Postgres), dbtest.OpenDB(t, sqldb.Postgres)
 	dbtest.Appear(t, here)

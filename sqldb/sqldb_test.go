@@ -224,8 +224,8 @@ func TestSend(t *testing.T) {
 	})
 }
 
-// TestTransactionsEnd: however a transaction ends, its connection comes back, and
-// what the next one does is not part of it. There are more than connections.
+// TestTransactionsEnd: every way to end a transaction returns its connection, and the next
+// transaction is separate. The test runs more transactions than there are connections.
 func TestTransactionsEnd(t *testing.T) {
 	ends := map[string]func(t *testing.T, tx *sqldb.Tx){
 		"commit of nothing":   func(t *testing.T, tx *sqldb.Tx) { commit(t, tx) },
@@ -236,7 +236,7 @@ func TestTransactionsEnd(t *testing.T) {
 			}
 			commit(t, tx)
 			if send(t, tx, "UPDATE revision SET current = 7") == nil || tx.Commit(t.Context()) == nil {
-				t.Error("it went on after its end")
+				t.Error("a transaction accepted a statement after its end")
 			}
 		},
 		"rollback": func(t *testing.T, tx *sqldb.Tx) {
@@ -253,14 +253,14 @@ func TestTransactionsEnd(t *testing.T) {
 		},
 		"failure to prepare": func(t *testing.T, tx *sqldb.Tx) {
 			if send(t, tx, "UPDATE nonsense SET current = 7") == nil {
-				t.Error("a statement about no table made no error")
+				t.Error("a statement on a missing table made no error")
 			}
 			tx.Rollback()
 		},
 	}
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		const rounds = 20
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a connection that is not given back
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fails if a connection is not returned
 		defer cancel()
 		for range rounds {
 			for name, end := range ends {
@@ -282,8 +282,8 @@ func TestTransactionsEnd(t *testing.T) {
 	})
 }
 
-// TestRowWaitsForItsContext: reads that hold every connection of the pool do not
-// hold up a read by key for longer than its context allows.
+// TestRowWaitsForItsContext: if reads hold every connection of the pool, a read by key
+// waits only as long as its context allows.
 func TestRowWaitsForItsContext(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		readers := map[sqldb.Engine]int{sqldb.SQLite: 8, sqldb.Postgres: 16}
@@ -313,7 +313,8 @@ func TestRowWaitsForItsContext(t *testing.T) {
 	})
 }
 
-// TestCommitAfterFailure: PostgreSQL answers such a COMMIT as if all were well.
+// TestCommitAfterFailure: PostgreSQL answers the COMMIT of a failed transaction without an
+// error.
 func TestCommitAfterFailure(t *testing.T) {
 	tx, err := dbtest.OpenDB(t, sqldb.Postgres).Begin(t.Context())
 	if err != nil {

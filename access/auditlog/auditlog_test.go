@@ -74,7 +74,7 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// TestRotation: the file is rotated at its size, and old files leave.
+// TestRotation: the file is rotated at its maximum size, and old files are removed.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(Options{LogPath: filepath.Join(dir, "audit.log"), LogMaxSize: 1, LogMaxBackup: 5}, slog.New(slog.DiscardHandler))

@@ -101,8 +101,8 @@ func until(t *testing.T, both [2]*replica, what string, ok func(*replica) bool) 
 	}
 }
 
-// TestReplicasFollow: what one replica writes, both enforce; an aggregated role is written
-// by one of them, and gives its rights on both.
+// TestReplicasFollow: both replicas enforce what one of them writes. One of them writes
+// the rules of an aggregated role, and the role grants its rights on both.
 func TestReplicasFollow(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestReplicasFollow(t *testing.T) {
 	}
 }
 
-// TestReconcile: a start creates the default roles, a second one writes nothing, and what an
-// administrator changed stays as annotated.
+// TestReconcile: a start creates the default roles, a second start writes nothing, and
+// changes of an administrator stay if the role is annotated so.
 func TestReconcile(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		st := openStore(t, db)

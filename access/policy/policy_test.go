@@ -37,8 +37,8 @@ var (
 	special = []string{"impersonate", "bind", "escalate", "force-finalize", "confirm-cascade"}
 )
 
-// TestMatrix holds every default role × kind × verb against a table that people read. A
-// change of the policy, or a new kind, shows in its diff.
+// TestMatrix compares every default role × kind × verb with a readable table. Its diff
+// shows each change of the policy and each new kind.
 func TestMatrix(t *testing.T) {
 	d := policy.Default()
 	var names, kinds []string
@@ -77,7 +77,7 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("the default roles differ from the table; if that is meant: go test ./access/policy -update\n%s", diff)
+		t.Errorf("the default roles differ from the table; if that is intended: go test ./access/policy -update\n%s", diff)
 	}
 }
 
@@ -100,8 +100,8 @@ func allowedVerbs(x *rbac.Index, group, plural, subresource string) (allowed []s
 	return allowed
 }
 
-// TestNoDefaultEscalates: only administrators and two controllers may touch what gives rights:
-// a default role for people must not lead to more than itself.
+// TestNoDefaultEscalates: only administrators and two controllers may change objects that
+// grant rights. A default role for people must not lead to more rights than its own.
 func TestNoDefaultEscalates(t *testing.T) {
 	for name, r := range policy.Default().ClusterRoles {
 		for _, rule := range r.Rules {
@@ -117,7 +117,7 @@ func TestNoDefaultEscalates(t *testing.T) {
 	}
 }
 
-// TestBindingsReferToRoles: every default binding has its role.
+// TestBindingsReferToRoles: the role of every default binding exists.
 func TestBindingsReferToRoles(t *testing.T) {
 	d := policy.Default()
 	for _, b := range d.ClusterRoleBindings {

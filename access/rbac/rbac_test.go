@@ -106,7 +106,7 @@ func TestAuthorize(t *testing.T) {
 		{"@ops", "update", "apps", "deployments/scale", "shop", "a", true},
 		{"@ops", "update", "apps", "deployments/status", "shop", "a", false},
 		{"@ops", "update", "apps", "deployments", "shop", "a", false},
-		{"ops", "get", "", "nodes", "", "n", false}, // a user with the name of a group
+		{"ops", "get", "", "nodes", "", "n", false}, // a user who has the name of a group
 		{"system:serviceaccount:shop:web", "get", "", "secrets", "shop", "one", true},
 		{"system:serviceaccount:shop:web", "get", "", "secrets", "shop", "two", false},
 		{"system:serviceaccount:shop:web", "list", "", "secrets", "shop", "", false},
@@ -199,8 +199,8 @@ func TestCheckGrant(t *testing.T) {
 		}
 	}
 
-	// An update that changes only what the collector changes needs no rights; one that
-	// touches the rules does, even if they stay above the client's.
+	// An update that changes only what the collector changes needs no rights. An update of
+	// the rules does, even if the role keeps rights that the client lacks.
 	old := role("shop", "r", rule("*", "*", "*", ""))
 	freed, narrowed := old.DeepCopy(), old.DeepCopy()
 	freed.OwnerReferences, freed.Finalizers = []metav1.OwnerReference{{UID: "1"}}, []string{"x.dev/y"}
@@ -209,7 +209,7 @@ func TestCheckGrant(t *testing.T) {
 		t.Error(err)
 	}
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), narrowed, old); err == nil {
-		t.Error("a role that is out of reach was changed")
+		t.Error("a role with more rights than the client has was changed")
 	}
 }
 

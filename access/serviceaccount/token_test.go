@@ -89,7 +89,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestRefusedTokens: by name, what an attacker may try.
+// TestRefusedTokens: each forgery that an attacker may try, by name.
 func TestRefusedTokens(t *testing.T) {
 	valid := func(t *testing.T, w *world) string { return w.issue(t, nil, time.Hour, &Bound{"Pod", "p", "uid-p"}) }
 	for name, test := range map[string]struct {
@@ -166,7 +166,8 @@ func forged(t *testing.T, w *world, algorithm jose.SignatureAlgorithm, key any, 
 	return token
 }
 
-// TestRotation: a new key signs when every replica knows it, and the old one still verifies.
+// TestRotation: a new key signs only when every replica knows it, and the old one still
+// verifies.
 func TestRotation(t *testing.T) {
 	w := newWorld(t)
 	old := w.issue(t, nil, 2*time.Hour, nil)
@@ -189,7 +190,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestMaxLife: a request for a longer life gets the longest.
+// TestMaxLife: a request for a longer lifetime gets the maximum.
 func TestMaxLife(t *testing.T) {
 	w := newWorld(t)
 	if _, expires, _ := w.Issue("shop", Bound{Name: "web", UID: "uid-1"}, []string{"x"}, 10*MaxLife, nil); !expires.Equal(start.Add(MaxLife)) {
@@ -197,7 +198,7 @@ func TestMaxLife(t *testing.T) {
 	}
 }
 
-// FuzzAuthenticateToken: whatever a client sends, nothing but an issued token is accepted.
+// FuzzAuthenticateToken: for any input, only an issued token is accepted.
 func FuzzAuthenticateToken(f *testing.F) {
 	w := newWorld(f)
 	valid := w.issue(f, nil, time.Hour, nil)
@@ -208,7 +209,7 @@ func FuzzAuthenticateToken(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.e30.")
 	f.Fuzz(func(t *testing.T, token string) {
 		if _, ok, _ := w.AuthenticateToken(context.Background(), token); ok && token != valid {
-			// Base64 has several spellings of the last bits, which say the same.
+			// Base64 has several spellings of the last bits that decode to the same bytes.
 			if parts := strings.Split(token, "."); len(parts) != 3 || parts[1] != strings.Split(valid, ".")[1] {
 				t.Errorf("accepted %q", token)
 			}

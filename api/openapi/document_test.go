@@ -36,7 +36,7 @@ func checkRefs(t *testing.T, name string, text []byte) {
 			if ref, ok := value["$ref"].(string); ok {
 				seen++
 				if !resolves(doc, ref) {
-					t.Errorf("%s: %s leads nowhere", name, ref)
+					t.Errorf("%s: %s has no target", name, ref)
 				}
 			}
 			for _, v := range value {

@@ -14,7 +14,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// present stands for a strategy: only whether there is one matters here.
+// present is a strategy without behaviour: these tests only check whether a kind has one.
 type present struct{ lifecycle.Strategy }
 
 // newKind makes a kind with one version and no behaviour.

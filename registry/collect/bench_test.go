@@ -19,13 +19,12 @@ const benchImages = 500
 // review should not depend on it. For the figures in docs: a million.
 var benchBlobsInUse = flag.Int("blobs-in-use", 20_000, "blobs that are in use beside those that benchmarks collect")
 
-// nowhere is a store without bytes.
+// nowhere is a store without content.
 type nowhere struct{ blobstore.Store }
 
-// BenchmarkCollect deletes images of three layers, and counts the reviews until
-// nothing of them is left, alternating between a small and a large registry. In
-// the large one it deletes images that were pushed last, and old ones from all
-// over it.
+// BenchmarkCollect deletes images of three layers and counts the reviews until nothing of
+// them is left, alternating between a small and a large registry. In the large one it
+// deletes images that were pushed last, and old ones from all parts of it.
 func BenchmarkCollect(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
@@ -63,8 +62,8 @@ const (
 	collectEvery  = `SELECT m.id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL AND m.id % $1 = $2`
 )
 
-// doom creates images that nothing keeps.
-func (w *collectWorld) doom(b *testing.B) {
+// addGarbage creates images that nothing references.
+func (w *collectWorld) addGarbage(b *testing.B) {
 	if !w.old {
 		addImages(b, w.c, fmt.Sprintf("%d-", 1+w.rounds), benchImages, fillLinks)
 		return
@@ -95,7 +94,7 @@ func newCollectWorld(b *testing.B, engine sqldb.Engine, inUse int) *collectWorld
 
 func (w *collectWorld) round(b *testing.B) {
 	w.rounds++
-	w.doom(b)
+	w.addGarbage(b)
 	begin := time.Now()
 	for {
 		m, err := w.c.manifests.RunOne(b.Context())

@@ -115,17 +115,17 @@ func (w *world) compare() {
 		tags = append(tags, tag.Repository+":"+tag.Name)
 	}
 	if len(manifests) == 0 || len(blobs) == 0 || plan.Uploads != 1 {
-		w.Errorf("the world is too small: %+v", plan)
+		w.Errorf("the plan is too small for a test: %+v", plan)
 	}
 	for i, planned := range [][]string{manifests, blobs, tags} {
 		gone := missing(before[i], w.Strings([]string{allManifests, allBlobs, allTags}[i]))
 		slices.Sort(planned)
 		if diff := cmp.Diff(gone, planned); diff != "" {
-			w.Errorf("what has gone, and what was planned (-gone +planned):\n%s", diff)
+			w.Errorf("removed and planned items differ (-removed +planned):\n%s", diff)
 		}
 	}
 	if gone := bytes - w.Count(allBytes); int64(gone) != plan.Bytes {
-		w.Errorf("%d bytes have gone, %d were planned", gone, plan.Bytes)
+		w.Errorf("%d bytes were removed, %d were planned", gone, plan.Bytes)
 	}
 	w.Check()
 }

@@ -81,7 +81,7 @@ func fillRows(engine sqldb.Engine, b *sqldb.Batch, prefix string, images int, st
 	}
 }
 
-// addImages adds images that nothing keeps, and that were never linked.
+// addImages adds images that nothing references and that were never linked.
 func addImages(b *testing.B, c *Collector, prefix string, images int, more ...string) {
 	b.Helper()
 	send(b, c, func(batch *sqldb.Batch) {

@@ -84,7 +84,7 @@ func TestGCRaceSharedByPush(t *testing.T) {
 			done := w.Begin(func() error { status = push(); return nil })
 			for _, engine := range []*review.Engine{w.c.manifests, w.c.blobRows} {
 				if r, err := engine.RunOne(t.Context()); err != nil || r.Acted != 0 || r.Failed != 0 {
-					t.Errorf("a turn under the push: %+v, %v", r, err)
+					t.Errorf("a turn during the push: %+v, %v", r, err)
 				}
 			}
 			release()

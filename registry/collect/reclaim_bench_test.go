@@ -24,10 +24,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// BenchmarkReclaim removes 500 images that nothing keeps while clients push and
-// pull others, in a registry with as many blobs in use as -blobs-in-use says. It
-// tells how many rows were reviewed in a second, and what the clients noticed:
-// their p99 before, in as long a time, and meanwhile.
+// BenchmarkReclaim removes 500 images that nothing references while clients push and pull
+// others, in a registry with -blobs-in-use blobs in use. It reports the reviewed rows per
+// second, and the clients' p99 before the reviews (for the same time) and during them.
 func BenchmarkReclaim(b *testing.B) {
 	for _, engine := range dbtest.Engines() {
 		b.Run(string(engine), func(b *testing.B) {
@@ -49,12 +48,11 @@ const (
 	reclaimPushers, reclaimPullers = 4, 2
 	reclaimRows                    = 5 * benchImages // a manifest and four blobs each
 
-	// reclaimIdle is less than an engine sleeps that has found nothing.
+	// reclaimIdle is shorter than the sleep of an idle engine.
 	reclaimIdle = 10 * time.Millisecond
 )
 
-// The blobs of what is to be removed are like those in use, and their manifests
-// are due.
+// The blobs of images to remove are like those in use, and their manifests are due.
 const (
 	reclaimUnqueueBlobs = `DELETE FROM gc_blob_review_queue WHERE digest IN (SELECT b.digest FROM blobs b WHERE b.path >= $1 AND b.path < $1 || 'a')`
 	reclaimDueManifests = `
@@ -69,7 +67,7 @@ type reclaimWorld struct {
 	url   string
 	round int
 	made  atomic.Int64
-	pull  []string // what is pulled
+	pull  []string // paths to pull
 
 	reclaimed time.Duration
 	mu        sync.Mutex
@@ -82,7 +80,8 @@ func newReclaimWorld(b *testing.B, db *sqldb.DB) *reclaimWorld {
 		b.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	// What is pushed meanwhile has its day; what lost its manifest goes at once.
+	// Content that is pushed meanwhile keeps the delay of a day; blobs that lost their
+	// manifest are due at once.
 	c, err := New(db, store, Options{Logger: quiet, ReviewAfter: map[string]time.Duration{
 		EventLayerDelete: 0, EventManifestDelete: 0, EventExistenceCheck: 0,
 	}})
@@ -102,7 +101,7 @@ func newReclaimWorld(b *testing.B, db *sqldb.DB) *reclaimWorld {
 	return w
 }
 
-// addDoomed adds images that nothing keeps and whose review is due.
+// addDoomed adds images that nothing references and whose review is due.
 func (w *reclaimWorld) addDoomed() {
 	prefix := fmt.Sprintf("%d-", 1+w.round) // 1- are in use
 	addImages(w.B, w.c, prefix, benchImages, reclaimUnqueueBlobs, reclaimDueManifests)

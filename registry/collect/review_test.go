@@ -333,7 +333,7 @@ func TestGCSweep(t *testing.T) {
 		w.upload("r", "begun", time.Now())
 		lost := w.Bytes("lost")
 		if n, err := w.c.Sweep(t.Context()); n != 0 || err != nil {
-			t.Errorf("swept %d, %v: it may be an upload that is just beginning", n, err)
+			t.Errorf("swept %d, %v: want 0: these may be uploads that just began", n, err)
 		}
 		w.later(25 * time.Hour)
 		for _, want := range []int{1, 0} { // the second time it is already queued

@@ -54,10 +54,10 @@ func TestGCSpin(t *testing.T) {
 		clients.Wait()
 		cancel()
 		collectors.Wait()
-		t.Logf("%d pushes, %d too slow for what was promised; %d manifests and %d blobs collected meanwhile",
+		t.Logf("%d pushes, %d slower than the promise; %d manifests and %d blobs collected meanwhile",
 			s.pushes.Load(), s.slow.Load(), s.manifests.Load(), s.blobs.Load())
 		if s.slow.Load() > s.pushes.Load()/10 {
-			t.Error("most pushes were too slow: this tests little")
+			t.Error("most pushes were too slow: the test is void")
 		}
 	})
 }
@@ -95,7 +95,7 @@ func newSpin(t *testing.T, db *sqldb.DB) *spin {
 	return &spin{T: t, url: server.URL + "/v2/r", collector: c}
 }
 
-// deadlocks is a log that fails the test when a request lost a deadlock.
+// deadlocks is a log handler that fails the test if a request was aborted by a deadlock.
 type deadlocks struct {
 	slog.Handler
 	t *testing.T
@@ -126,7 +126,7 @@ func (s *spin) collect(ctx context.Context) {
 	}
 }
 
-// enough says that the pushes were made, and that they raced with reviews.
+// enough says whether enough pushes were made and enough of them raced with reviews.
 func (s *spin) enough() bool {
 	return s.pushes.Load() >= int64(*spinPushes) && s.manifests.Load() > 0 && s.blobs.Load() > 0
 }

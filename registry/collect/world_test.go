@@ -90,7 +90,7 @@ func (w *world) settle(after time.Duration) {
 			return
 		}
 	}
-	w.Fatal("the collector does not come to rest")
+	w.Fatal("the collector does not become idle")
 }
 
 // drain settles day after day, until the queues are empty.

@@ -277,7 +277,7 @@ func TestImportStopped(t *testing.T) {
 	})
 }
 
-func TestImportNobodyThere(t *testing.T) {
+func TestImportUnreachable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	f := files{fstest.MapFS{}}

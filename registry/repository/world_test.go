@@ -346,5 +346,5 @@ func (w *world) collect() {
 			return
 		}
 	}
-	w.Fatal("the collection does not come to an end")
+	w.Fatal("the collector does not become idle")
 }

@@ -12,8 +12,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// TestBlocks: blocks keep what is written to them while others come and go, and
-// never overlap; what SQLite asks about them is true.
+// TestBlocks: blocks keep their content while others are allocated and freed, never
+// overlap, and have the sizes that are reported to SQLite.
 func TestBlocks(t *testing.T) {
 	tls := libc.NewTLS()
 	defer tls.Close()
