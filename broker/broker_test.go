@@ -15,8 +15,8 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// TestStandardLibraryOnly: the domain knows no driver and no Kubernetes, and of
-// the standard library nothing that reaches out of the process.
+// TestStandardLibraryOnly: the domain imports no driver, nothing of Kubernetes, and no
+// package of the standard library that leaves the process.
 func TestStandardLibraryOnly(t *testing.T) {
 	t.Parallel()
 	files, err := os.ReadDir(".")
@@ -40,7 +40,7 @@ func TestStandardLibraryOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			first, _, _ := strings.Cut(path, "/")
-			// Only the standard library has names without a dot in front.
+			// Only import paths of the standard library have no dot in the first element.
 			if strings.Contains(first, ".") || slices.Contains([]string{"os", "net", "database", "syscall", "io"}, first) {
 				t.Errorf("%s imports %s", name, path)
 			}
@@ -111,7 +111,7 @@ func TestEvents(t *testing.T) {
 		for _, id := range []broker.ProvisionedResourceID{"a", "b"} {
 			token := broker.NewOutboxToken(id, e.EventType())
 			if seen[token] || token != broker.NewOutboxToken(id, e.EventType()) {
-				t.Errorf("the token %s is not one for one", token)
+				t.Errorf("the token %s does not identify one event", token)
 			}
 			seen[token] = true
 		}
@@ -156,7 +156,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestResourceIsAValue: what was handed out or in cannot change it.
+// TestResourceIsAValue: changes of arguments or results do not change the resource.
 func TestResourceIsAValue(t *testing.T) {
 	t.Parallel()
 	s := newHarness(t).in(broker.PhaseReady, "t1").State()
@@ -197,7 +197,7 @@ func TestOverdue(t *testing.T) {
 	for _, phase := range phases() {
 		r := newHarness(t).in(phase, "")
 		if r.Overdue(start.Add(time.Hour - 1)) {
-			t.Errorf("%s: overdue before its time", phase)
+			t.Errorf("%s: overdue before its deadline", phase)
 		}
 		exempt := phase == broker.PhaseReady || slices.Contains(goingDown, phase)
 		if got := r.Overdue(start.Add(time.Hour)); got == exempt {

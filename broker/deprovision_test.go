@@ -6,8 +6,8 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// TestDeprovision: from every phase of the way up, the intent is recorded first
-// and the token revoked second.
+// TestDeprovision: in every phase of the way up, the service first records the intent,
+// then revokes the token.
 func TestDeprovision(t *testing.T) {
 	t.Parallel()
 	for _, phase := range broker.Phases()[:5] {
@@ -34,7 +34,7 @@ func TestDeprovision(t *testing.T) {
 func TestDeprovisionAgain(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[broker.ProvisionedResourcePhase][]string{
-		broker.PhaseDeregistering:  {"revoke t1"}, // the first call may have died before it
+		broker.PhaseDeregistering:  {"revoke t1"}, // the first call may have failed before it
 		broker.PhaseDeprovisioning: {"revoke t1"},
 		broker.PhaseDeleted:        nil,
 	} {
@@ -73,8 +73,8 @@ func TestDeprovisionUnknown(t *testing.T) {
 	h.wantCalls()
 }
 
-// TestDeprovisionTwiceAtOnce: the slower of two finds that the intent is
-// recorded. There is one event.
+// TestDeprovisionTwiceAtOnce: the slower of two calls finds the recorded intent. There is
+// one event.
 func TestDeprovisionTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -92,8 +92,8 @@ func TestDeprovisionTwiceAtOnce(t *testing.T) {
 	h.wantEvents(broker.EventDeleting)
 }
 
-// TestDeprovisionRevokesTheLastToken: a round binds another token between the
-// reading and the recording. That one is revoked, too: it is the one that counts.
+// TestDeprovisionRevokesTheLastToken: a round binds another token between the read and the
+// record. The service revokes that one too.
 func TestDeprovisionRevokesTheLastToken(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -115,8 +115,8 @@ func TestDeprovisionRevokesTheLastToken(t *testing.T) {
 	}
 }
 
-// TestDeprovisionFailsInBetween: what was recorded stands, and a second call, or
-// Next, does what is left.
+// TestDeprovisionFailsInBetween: the recorded intent stays, and a second call or Next does
+// the rest.
 func TestDeprovisionFailsInBetween(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -127,7 +127,7 @@ func TestDeprovisionFailsInBetween(t *testing.T) {
 	wantError(t, err, broker.ErrBootstrapTokenFailed)
 	wantError(t, unwrapOnce(err), errDown)
 	if r.Phase() != broker.PhaseDeregistering {
-		t.Errorf("the answer says %s", r.Phase())
+		t.Errorf("the returned phase is %s", r.Phase())
 	}
 	h.wantPhase(broker.PhaseDeregistering)
 
@@ -145,7 +145,7 @@ func TestDeprovisionFailsInBetween(t *testing.T) {
 	}
 }
 
-// TestDeprovisionNotRecorded: without the record nothing else happens.
+// TestDeprovisionNotRecorded: if the intent cannot be recorded, nothing else happens.
 func TestDeprovisionNotRecorded(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*harness){

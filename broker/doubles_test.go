@@ -14,8 +14,8 @@ import (
 var (
 	ctx   = context.Background()
 	start = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
-	// errDown is what a port answers that cannot be reached, or a process that
-	// dies: nothing is known about what happened.
+	// errDown is the error of a port that cannot be reached and of a process that dies:
+	// the result of the call is unknown.
 	errDown = errors.New("connection lost")
 )
 
@@ -86,8 +86,8 @@ func (f gate) State(_ context.Context, project broker.ProjectID) (broker.Namespa
 	return f(project)
 }
 
-// harness is a service over doubles that keep the contracts of the ports. A
-// test replaces the function that it wants to fail.
+// harness is a service over doubles that keep the contracts of the ports. A test replaces
+// the function that should fail.
 type harness struct {
 	*testing.T
 	now        time.Time
@@ -134,7 +134,7 @@ func (h *harness) call(format string, args ...any) {
 	h.calls = append(h.calls, fmt.Sprintf(format, args...))
 }
 
-// service is made when it is needed, so that a test can change the config first.
+// service makes the service late, so that a test can change the config first.
 func (h *harness) service() *broker.Service {
 	h.Helper()
 	s, err := broker.NewService(h.config)
@@ -220,7 +220,7 @@ func (h *harness) emit(from broker.ProvisionedResourcePhase, e broker.Event) err
 	return nil
 }
 
-// append is the outbox: one event a token.
+// append adds to the outbox: one event per token.
 func (h *harness) append(e broker.Event) {
 	h.call("emit %s", e.EventType())
 	if !slices.ContainsFunc(h.outbox, func(o broker.Event) bool { return o.Head().EventID == e.Head().EventID }) {
@@ -236,7 +236,7 @@ func (h *harness) events() []broker.EventType {
 	return types
 }
 
-// in stores a resource in a phase, as if it had come there.
+// in stores a resource in a phase.
 func (h *harness) in(phase broker.ProvisionedResourcePhase, token broker.BootstrapTokenID) broker.ProvisionedResource {
 	h.Helper()
 	s := broker.State{

@@ -6,8 +6,8 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// A teardown, round by round: the loop observes, asks Next, and acts. The node
-// leaves the mesh before its substrate is touched.
+// A teardown, round by round: the loop observes, calls Next, and acts. The node leaves the
+// mesh before the substrate is deleted.
 func ExampleNext() {
 	observed := broker.ObservedXR{
 		NamespaceReady: true, Token: broker.TokenConsumed, NodeRegistered: true,
@@ -18,7 +18,7 @@ func ExampleNext() {
 		var action broker.Action
 		action, phase = broker.Next(observed, phase)
 		fmt.Println(action, "→", phase)
-		switch action { // the world answers
+		switch action { // simulates the effect of the action
 		case broker.ActionDeregisterNode:
 			observed.NodeRegistered = false
 		case broker.ActionDeleteSubstrate:

@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// A fact is one thing that Next may decide by, with all the values it can have.
+// A fact is one input of Next, with all its values.
 type fact struct {
 	name   string
 	values []string
@@ -21,8 +21,7 @@ func yesNo(name string, set func(*broker.ObservedXR, bool)) fact {
 	return fact{name, []string{"no", "yes"}, func(o *broker.ObservedXR, v string) { set(o, v == "yes") }}
 }
 
-// facts are all there are; combinations goes through every one of their 3,584
-// combinations.
+// facts are all inputs of Next; they have 3,584 combinations.
 var facts = map[string]fact{
 	"namespace": yesNo("namespace", func(o *broker.ObservedXR, v bool) { o.NamespaceReady = v }),
 	"node":      yesNo("node", func(o *broker.ObservedXR, v bool) { o.NodeRegistered = v }),
@@ -47,12 +46,12 @@ var tokenStates = map[string]broker.TokenState{
 	"other":       "a state of a later version",
 }
 
-// unknown stands for every phase that is none of the eight.
+// unknown stands for every phase that is not one of the eight.
 const unknown broker.ProvisionedResourcePhase = "Melting"
 
 func phases() []broker.ProvisionedResourcePhase { return append(broker.Phases(), unknown) }
 
-// A combination gives each fact, by name, a value.
+// A combination maps each fact, by name, to a value.
 type combination map[string]string
 
 func (c combination) observed() broker.ObservedXR {
@@ -63,8 +62,8 @@ func (c combination) observed() broker.ObservedXR {
 	return o
 }
 
-// combinations yields every way to give the named facts a value, on top of those
-// that are fixed.
+// combinations yields every assignment of values to the named facts, in addition to the
+// fixed ones.
 func combinations(names []string, fixed combination) iter.Seq[combination] {
 	return func(yield func(combination) bool) {
 		combine(names, fixed, yield)
@@ -87,7 +86,7 @@ func combine(names []string, fixed combination, yield func(combination) bool) bo
 	return true
 }
 
-// snapshots are all combinations, made once.
+// snapshots are all combinations, computed once.
 var snapshots = sync.OnceValue(func() []broker.ObservedXR {
 	var all []broker.ObservedXR
 	for c := range combinations(slices.Sorted(maps.Keys(facts)), nil) {

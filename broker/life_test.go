@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// life is a harness with a cluster and a mesh around it, and the loop that turns
-// rounds. The process can be made to die at any write, before or after it.
+// life is a harness with a cluster and a mesh around it, and the loop that runs rounds.
+// The process can die at any write, before or after it.
 type life struct {
 	*harness
 	xr, provider bool // the XR and the ProviderConfig exist
@@ -18,7 +18,7 @@ type life struct {
 	node         bool
 	drained      bool // Deregister was called; the node leaves after the round
 
-	writes int  // so far
+	writes int  // done so far
 	dieAt  int  // the write at which the process dies; 0: none
 	after  bool // it dies after that write, not before
 }
@@ -75,7 +75,7 @@ func (l *life) NodeRegistered(context.Context, broker.BootstrapTokenID) (bool, e
 	return l.node, nil
 }
 
-// turn is one round: observe, decide, apply, emit and persist.
+// turn runs one round: observe, decide, apply, emit and persist.
 func (l *life) turn() error {
 	r, err := l.get("id-1")
 	if err != nil {
@@ -114,7 +114,7 @@ func (l *life) apply(r broker.ProvisionedResource, action broker.Action, o broke
 	case broker.ActionDeleteSubstrate:
 		return r, l.change("delete XR", func() {
 			if l.node {
-				l.Error("the XR is deleted under a node")
+				l.Error("the XR is deleted while its node is in the mesh")
 			}
 			l.xr = false
 		})
@@ -129,7 +129,7 @@ func (l *life) apply(r broker.ProvisionedResource, action broker.Action, o broke
 	return r, nil
 }
 
-// until turns rounds, and lets happen what happens between them.
+// until runs rounds, and between them what the cluster and the mesh do by themselves.
 func (l *life) until(phase broker.ProvisionedResourcePhase) {
 	l.Helper()
 	for range 20 {
@@ -147,7 +147,7 @@ func (l *life) until(phase broker.ProvisionedResourcePhase) {
 	l.Fatalf("%s is not reached: %+v; writes %q", phase, l.stored["id-1"], l.calls)
 }
 
-// run is a whole life. Whoever gets no answer asks again.
+// run is a whole life. A client without an answer repeats its request.
 func (l *life) run() {
 	l.Helper()
 	again := func(do func() error) {
@@ -180,7 +180,7 @@ func (l *life) run() {
 	}
 }
 
-// TestLife: and a death before and after every write of it.
+// TestLife: one life, and one for each death before and after every write.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	whole := newLife(t, 0, false)

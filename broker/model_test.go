@@ -9,25 +9,25 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// world is a resource and everything around it, as it really is, and a round of
-// the loop that may be under way and knows only what it has read. It is a value
-// and can be a key of a map, so that every world that can come about is visited.
+// world is a resource with everything around it, and a round of the loop that may be under
+// way and knows only what it has read. It is a comparable value and a map key, so that the
+// test visits every reachable world once.
 type world struct {
 	phase     broker.ProvisionedResourcePhase
-	token     broker.TokenState // never undelivered: that is how it looks
-	delivered bool              // the token's secret is where the machine looks
+	token     broker.TokenState // never undelivered: observed derives that
+	delivered bool              // the machine can read the token's secret
 	node      bool
 	draining  bool
 	xr        string // "", "creating", "ready", "failed", "deleting"
-	ours      bool   // the XR is being deleted by us
+	ours      bool   // the broker deletes the XR
 	config    bool
-	secret    bool // an object that carries some token's secret
+	secret    bool // an object with a token's secret exists
 	overdue   bool
 
 	round round
 }
 
-// round is what a round has read and decided. The zero value is: none begun.
+// round is what a round has read and decided. The zero value: no round has begun.
 type round struct {
 	step   int // how many steps are done
 	token  broker.TokenState
@@ -35,16 +35,16 @@ type round struct {
 	from   broker.ProvisionedResourcePhase
 	action broker.Action
 	to     broker.ProvisionedResourcePhase
-	create bool // the XR was not there
+	create bool // the XR did not exist
 }
 
-// A move is one thing that can happen next.
+// A move is one event that can happen next.
 type move struct {
 	name string
 	to   world
 }
 
-// environment is all that can happen around the loop, at any moment.
+// environment returns everything that can happen around the loop at any moment.
 func (w world) environment() []move {
 	var moves []move
 	can := func(name string, possible bool, change func(*world)) {
@@ -71,7 +71,7 @@ func (w world) environment() []move {
 	return moves
 }
 
-// loop is what the loop can do next: the next step of its round, or die.
+// loop returns what the loop can do next: the next step of its round, or die.
 func (w world) loop(check func(string, bool)) []move {
 	moves := []move{{w.stepName(), w.step(check)}}
 	if w.round.step > 0 {
@@ -99,7 +99,7 @@ func (w world) step(check func(string, bool)) world {
 		observed := w.observed(r.token, r.node)
 		r.action, r.to = broker.Next(observed, r.from)
 		r.create = !observed.XRExists
-		r.token, r.node = "", false // no longer needed: fewer worlds
+		r.token, r.node = "", false // no longer needed; fewer worlds to visit
 	case 4:
 		w.act(check)
 	case 5:
@@ -126,8 +126,8 @@ func (w world) observed(token broker.TokenState, node bool) broker.ObservedXR {
 	}
 }
 
-// act carries out the action on the world as it is now, which may differ from
-// the one it was decided for. The checks are what must hold for all that.
+// act carries out the action on the current world, which may differ from the one for which
+// it was decided. The checks must hold nevertheless.
 func (w *world) act(check func(string, bool)) {
 	switch w.round.action {
 	case broker.ActionMintToken:
@@ -161,10 +161,10 @@ func (w *world) act(check func(string, bool)) {
 	}
 }
 
-// TestEveryHistory visits every world that can come about when rounds, the
-// process's death between any two of their steps, and everything around them
-// interleave. In none of them is the order broken; and from each in which
-// deletion was requested, the end is reached once the causes are gone.
+// TestEveryHistory visits every world that is reachable by interleaving rounds, deaths of
+// the process between any two of their steps, and the environment. In every world the
+// order holds; and from each world in which deletion was requested, the resource reaches
+// Deleted once the faults are gone.
 func TestEveryHistory(t *testing.T) {
 	t.Parallel()
 	start := world{phase: broker.PhasePending}
@@ -205,8 +205,8 @@ func TestEveryHistory(t *testing.T) {
 	t.Logf("%d worlds", len(how))
 }
 
-// ends says whether a few rounds lead to Deleted, if every node leaves when it
-// is told to and every XR goes.
+// ends says whether a few rounds lead to Deleted, if every node leaves when it is asked to
+// and every XR goes.
 func (w world) ends() bool {
 	w.round = round{}
 	for range 6 {

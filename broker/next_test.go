@@ -31,8 +31,8 @@ const tableHead = `# What Next answers, for every combination of facts in every 
 # Written by: go test ./broker -run TestNext -update. Read the diff.
 `
 
-// A group is phases in which Next answers alike, and the order in which a
-// person would ask for the facts there.
+// A group is a set of phases in which Next gives the same answers, with the facts in the
+// order in which a person would ask for them.
 type group struct {
 	title  string
 	phases []broker.ProvisionedResourcePhase
@@ -62,9 +62,9 @@ var groups = []group{
 	},
 }
 
-// TestNextTable holds Next against the table that people read. The table is
-// made from Next; that it says the same is then read back from the file, so a
-// mistake in the making cannot hide one in Next.
+// TestNextTable compares Next with a readable table. The test generates the table from
+// Next, then reads it back from the file and compares again, so that an error in the
+// generator cannot hide an error in Next.
 func TestNextTable(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(tableHead)
@@ -98,7 +98,7 @@ func TestNextTable(t *testing.T) {
 			}
 		}
 		if i := slices.Index(used, 0); i >= 0 {
-			t.Errorf("%s: no combination is for the row %v", g.title, rows[i])
+			t.Errorf("%s: no combination matches the row %v", g.title, rows[i])
 		}
 	}
 	total := len(phases())
@@ -110,7 +110,7 @@ func TestNextTable(t *testing.T) {
 	}
 }
 
-// row gives the facts that matter, each with the values it is for.
+// row has the facts that matter, each with its values.
 type row struct {
 	values map[string][]string
 	answer string
@@ -179,8 +179,8 @@ func (g group) render() string {
 	return b.String()
 }
 
-// rows asks for the facts in order and forgets those that make no difference.
-// Values that lead to the same rows share them.
+// rows splits by the facts in order and omits those that make no difference. Values that
+// lead to the same rows share them.
 func (g group) rows(order []string, fixed combination) []row {
 	if len(order) == 0 {
 		answer := next(fixed.observed(), g.phases[0])

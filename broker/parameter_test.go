@@ -78,7 +78,7 @@ func TestCheckParameters(t *testing.T) {
 	}
 }
 
-// TestCheckNumbersJSONLacks: values can come from Go as well.
+// TestCheckNumbersJSONLacks: values can also come from Go.
 func TestCheckNumbersJSONLacks(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{math.NaN(), math.Inf(1), float64(1 << 53), json.Number("x"), json.Number("1e999"), uint8(1), struct{}{}} {
@@ -158,8 +158,8 @@ func TestBlueprintValidate(t *testing.T) {
 	}
 }
 
-// FuzzCheckParameters: whatever is sent, the answer is an error or values of the
-// declared types that pass again, unchanged.
+// FuzzCheckParameters: for any input, the answer is an error or values of the declared
+// types that pass a second check unchanged.
 func FuzzCheckParameters(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"name":"abc"}`, `{"count":1e3,"zone":1}`, `{"ratio":-0.0}`, `{"x":[]}`, `{"spare":null}`} {
 		f.Add([]byte(seed))

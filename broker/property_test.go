@@ -13,7 +13,7 @@ var (
 	spent     = []broker.TokenState{broker.TokenNone, broker.TokenConsumed, broker.TokenExpired, broker.TokenRevoked}
 )
 
-// A decision is a question to Next and its answer.
+// A decision is an input of Next and its answer.
 type decision struct {
 	observed broker.ObservedXR
 	phase    broker.ProvisionedResourcePhase
@@ -23,10 +23,10 @@ type decision struct {
 
 func (d decision) down() bool { return slices.Contains(goingDown, d.phase) }
 
-// lost: the XR is not there, or will not be.
+// lost: the XR does not exist, or is being deleted.
 func (d decision) lost() bool { return !d.observed.XRExists || d.observed.XRDeleting }
 
-// rules are what must hold for every decision: where "when" is true, "then" is.
+// rules hold for every decision: if "when" is true, "then" is true.
 var rules = []struct {
 	text       string
 	when, then func(decision) bool
@@ -176,7 +176,7 @@ func TestNextIgnoresWhatAnAbsentXRSays(t *testing.T) {
 		bare := o
 		bare.XRDeleting, bare.XRReady, bare.XRFailed = false, false, false
 		if got, want := next(o, phase), next(bare, phase); got != want {
-			t.Fatalf("%s, %+v: %s; without what the XR said: %s", phase, o, got, want)
+			t.Fatalf("%s, %+v: %s; without the fields of the XR: %s", phase, o, got, want)
 		}
 	}
 }

@@ -138,7 +138,8 @@ func fieldsOf(err error) string {
 	return strings.Join(names, " ")
 }
 
-// TestProvisionNamesEveryFault: a person mends a request once.
+// TestProvisionNamesEveryFault: the error names all faults, so that a person can fix them
+// at once.
 func TestProvisionNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -171,8 +172,8 @@ func TestProvisionWaitsForANamespaceThatIsNotReady(t *testing.T) {
 	}
 }
 
-// TestProvisionAgain: a request that is repeated is answered with what has
-// become of the first, even if it would be refused by now.
+// TestProvisionAgain: a repeated request returns the current state of the first one, even
+// if it would be refused now.
 func TestProvisionAgain(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -216,7 +217,7 @@ func TestProvisionTakenName(t *testing.T) {
 	h.wantEvents(broker.EventRequested)
 }
 
-// TestProvisionRace: two equal requests at once; the slower one finds the row
+// TestProvisionRace: two equal requests run concurrently; the slower one finds the row
 // only when it writes.
 func TestProvisionRace(t *testing.T) {
 	t.Parallel()
@@ -242,7 +243,7 @@ func TestProvisionRace(t *testing.T) {
 			r, err := h.service().Provision(ctx, request())
 			if other.Name == request().Name {
 				if err != nil || r.ID() != "id-1" {
-					t.Errorf("got %q, %v; want the winner's", r.ID(), err)
+					t.Errorf("got %q, %v; want that of the first request", r.ID(), err)
 				}
 			} else {
 				wantError(t, err, broker.ErrProvisionedResourceExists)
@@ -252,8 +253,8 @@ func TestProvisionRace(t *testing.T) {
 	}
 }
 
-// TestProvisionPortsFail: an error that is not the domain's is passed on as what
-// it is: nothing is concluded from it.
+// TestProvisionPortsFail: the service returns an error of a port unchanged and concludes
+// nothing from it.
 func TestProvisionPortsFail(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*harness){

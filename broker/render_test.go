@@ -42,7 +42,8 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// A value of a parameter is not looked into for placeholders.
+// TestRenderDoesNotFillValues: placeholders inside the value of a parameter are not
+// replaced.
 func TestRenderDoesNotFillValues(t *testing.T) {
 	r, err := broker.Restore(broker.State{
 		ID: "id-1", Project: "shop", Name: "web", Deadline: 1, Phase: broker.PhasePending,

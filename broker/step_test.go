@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// unwrapOnce drops the domain's error, and leaves its cause.
+// unwrapOnce removes the domain's error and returns its cause.
 func unwrapOnce(err error) error {
 	for {
 		if many, ok := err.(interface{ Unwrap() []error }); ok {
@@ -28,7 +28,7 @@ func TestAdvanceEmitsThenPersists(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		from, to broker.ProvisionedResourcePhase
-		event    broker.EventType // empty: the crossing is quiet
+		event    broker.EventType // empty: the transition has no event
 	}{
 		{broker.PhasePending, broker.PhaseProvisioning, ""},
 		{broker.PhaseProvisioning, broker.PhaseEnrolling, ""},
@@ -74,7 +74,7 @@ func TestAdvanceWithoutChange(t *testing.T) {
 	}
 }
 
-// TestAdvanceRefuses: what Next never answers is refused before anything is
+// TestAdvanceRefuses: a transition that Next never returns is refused before anything is
 // written.
 func TestAdvanceRefuses(t *testing.T) {
 	t.Parallel()
@@ -100,8 +100,8 @@ func TestAdvanceRefuses(t *testing.T) {
 	}
 }
 
-// TestAdvanceDiesInBetween: the event is out, the phase is not written. The next
-// round does both again, and the outbox has one event.
+// TestAdvanceDiesInBetween: the event is stored, the phase is not. The next round repeats
+// both, and the outbox has one event.
 func TestAdvanceDiesInBetween(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -117,7 +117,7 @@ func TestAdvanceDiesInBetween(t *testing.T) {
 		same, err := h.service().Advance(ctx, r, test.to, "why")
 		wantError(t, err, errDown)
 		if same.Phase() != test.from {
-			t.Errorf("the answer says %s", same.Phase())
+			t.Errorf("the returned phase is %s", same.Phase())
 		}
 		h.wantPhase(test.from)
 		first := h.outbox[0]
@@ -136,8 +136,8 @@ func TestAdvanceDiesInBetween(t *testing.T) {
 	}
 }
 
-// TestAdvanceCannotEmit: if the event cannot be stored, the phase stays: otherwise
-// the change would never be published.
+// TestAdvanceCannotEmit: if the event cannot be stored, the phase stays: otherwise the
+// change would never be published.
 func TestAdvanceCannotEmit(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -149,8 +149,8 @@ func TestAdvanceCannotEmit(t *testing.T) {
 	h.wantPhase(broker.PhaseDeprovisioning)
 }
 
-// TestAdvanceAfterDeprovision: a slow round must not lead a resource out of its
-// teardown, nor tell the world behind it that the resource is ready.
+// TestAdvanceAfterDeprovision: a slow round must not move a resource out of its teardown,
+// nor publish that it is ready.
 func TestAdvanceAfterDeprovision(t *testing.T) {
 	t.Parallel()
 	for _, to := range []broker.ProvisionedResourcePhase{broker.PhaseReady, broker.PhaseProvisioning} {
@@ -179,7 +179,7 @@ func TestReadyAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Overdue(h.now) {
-			t.Errorf("overdue on becoming %s", to)
+			t.Errorf("overdue when it becomes %s", to)
 		}
 	}
 	if want := start.Add(100 * time.Hour); !r.State().ConvergeStartedAt.Equal(want) {
@@ -293,6 +293,6 @@ func TestTokenSecretStaysSecret(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("minted", "token", token, "secret", token.Secret)
 	all := fmt.Sprintf("%v %+v %#v %s %q %s %s", token, token, token, token.Secret, token.Secret, data, log.String())
 	if strings.Contains(all, "s3cret") {
-		t.Errorf("the secret shows: %s", all)
+		t.Errorf("the secret is printed: %s", all)
 	}
 }

@@ -25,8 +25,8 @@ func (remover) Review(ctx context.Context, tx review.Tx, _ time.Time, tasks []re
 	return verdicts, tx.Send(ctx, &b)
 }
 
-// One turn of an engine: it claims what is due, reviews it, and settles it in
-// the transaction that acted.
+// One turn of an engine: it claims the tasks that are due, reviews them, and settles them
+// in the transaction in which the reviewer acted.
 func ExampleEngine_RunOne() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "review")

@@ -18,12 +18,12 @@ import (
 	"github.com/exeunt/exeunt/broker/crossplane"
 )
 
-// cluster is an API server as small as can be: discovery, and objects by path.
+// cluster is a minimal API server: discovery, and objects by path.
 type cluster struct {
 	*testing.T
 	mu      sync.Mutex
 	objects map[string]map[string]any
-	calls   []string // writes, in order, with what matters of them
+	calls   []string // writes, in order, with their relevant fields
 	answer  func(*http.Request) (int, string)
 	*crossplane.Cluster
 }
@@ -156,7 +156,7 @@ func TestObserve(t *testing.T) {
 	c, r := newCluster(t), resource(t)
 	seen, err := c.Observe(t.Context(), r)
 	if err != nil || seen.XRExists || seen.ProviderConfigExists || seen.SecretExists {
-		t.Fatalf("of nothing: %+v, %v", seen, err)
+		t.Fatalf("without objects: %+v, %v", seen, err)
 	}
 	xr, config, secret := paths(r)
 	c.put(secret, "Secret", "v1", `{"name":"s",`+mine+`,"annotations":{"provisioning.exeunt.dev/bootstrap-token-id":"t1"}}`, "")
@@ -164,7 +164,7 @@ func TestObserve(t *testing.T) {
 	c.put(xr, "XNode", "a.example/v1", `{"name":"x",`+mine+`}`, `,"status":{"conditions":[{"type":"Ready","status":"False","reason":"Creating","message":"soon"},{"type":"Synced","status":"True"},{"type":"Other","status":"False"}]}`)
 	seen, err = c.Observe(t.Context(), r)
 	if err != nil || !seen.XRExists || seen.XRReady || seen.XRFailed || seen.XRDeleting || !seen.ProviderConfigExists || seen.DeliveredToken != "t1" {
-		t.Errorf("on its way: %+v, %v", seen, err)
+		t.Errorf("not ready yet: %+v, %v", seen, err)
 	}
 	if got := fmt.Sprint(seen.Reasons); got != "[finalizer in-use.example on ProviderConfig/p condition Ready on XNode/x: Creating: soon]" {
 		t.Errorf("reasons %s", got)
@@ -175,7 +175,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestGoneIsSaidByTheCluster: nothing but its answer about the object counts.
+// TestGoneIsSaidByTheCluster: a substrate counts as gone only if the cluster answers that
+// the object does not exist.
 func TestGoneIsSaidByTheCluster(t *testing.T) {
 	for name, answer := range map[string]struct {
 		code int
@@ -195,7 +196,7 @@ func TestGoneIsSaidByTheCluster(t *testing.T) {
 				return 0, ""
 			}
 			if seen, err := c.Observe(t.Context(), r); err == nil {
-				t.Errorf("it was concluded that %+v", seen)
+				t.Errorf("observed %+v without an answer", seen)
 			}
 		})
 	}
@@ -208,7 +209,7 @@ func TestGoneIsSaidByTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen, err := c.Observe(t.Context(), r); err == nil {
-			t.Errorf("it was concluded that %+v", seen)
+			t.Errorf("observed %+v without an answer", seen)
 		}
 	})
 }
@@ -264,7 +265,7 @@ func TestWrites(t *testing.T) {
 		t.Errorf("specs %s", got)
 	}
 	if refs := c.objects[xr]["metadata"].(map[string]any)["ownerReferences"]; refs != nil {
-		t.Errorf("the XR has owners %v: the collector could delete it under its node", refs)
+		t.Errorf("the XR has owners %v: the collector could delete it while its node is in the mesh", refs)
 	}
 	if seen, err := c.Observe(t.Context(), r); err != nil || seen.DeliveredToken != "t1" {
 		t.Errorf("observed %+v, %v", seen, err)
@@ -279,7 +280,7 @@ func TestWrites(t *testing.T) {
 	}
 	clear(c.objects)
 	if err := errors.Join(c.DeleteXR(t.Context(), r), c.DeleteProviderConfig(t.Context(), r)); err != nil {
-		t.Errorf("of nothing: %v", err)
+		t.Errorf("without objects: %v", err)
 	}
 }
 
@@ -304,7 +305,7 @@ func TestNamespaceAndCredential(t *testing.T) {
 	}
 	c.put("/api/v1/namespaces/shop/secrets/cloud", "Secret", "v1", `{"name":"cloud"}`, "")
 	if _, err := c.Find(t.Context(), "shop", "cloud"); !errors.Is(err, broker.ErrCloudCredentialNotFound) {
-		t.Errorf("a Secret that is no credential: %v", err)
+		t.Errorf("a Secret that is not a credential: %v", err)
 	}
 	c.put("/api/v1/namespaces/shop/secrets/cloud", "Secret", "v1", `{"name":"cloud","labels":{"provisioning.exeunt.dev/provider":"aws"}}`, "")
 	if got, err := c.Find(t.Context(), "shop", "cloud"); err != nil || got.Provider != "aws" {

@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/broker"
 )
 
-// delivered is the content of the Secret that a strategy makes.
+// delivered returns the content of the Secret that a strategy makes.
 func delivered(t *testing.T, strategy broker.InjectionStrategy) map[string]string {
 	t.Helper()
 	c, r := newCluster(t), resource(t)
@@ -46,7 +46,7 @@ func TestInjection(t *testing.T) {
 func TestCloudInit(t *testing.T) {
 	text := delivered(t, broker.InjectCloudInitUserData)["userData"]
 	if !strings.HasPrefix(text, "#cloud-config\n") {
-		t.Errorf("cloud-init would not read\n%s", text)
+		t.Errorf("cloud-init cannot read\n%s", text)
 	}
 	var doc struct {
 		WriteFiles []struct{ Path, Permissions, Encoding, Content string } `json:"write_files"`

@@ -14,7 +14,7 @@ import (
 	"github.com/exeunt/exeunt/broker/reconcile"
 )
 
-// TestKinds: the two descriptions can be read, and are what the triggers expect.
+// TestKinds: both definitions can be parsed, and have the names that the triggers expect.
 func TestKinds(t *testing.T) {
 	kinds := New(nil, nil, nil, nil).Serve(nil)
 	if len(kinds) != 2 || kinds[0].Namespaced || !kinds[1].Namespaced || kinds[1].Storage != ResourceStorage {
@@ -22,7 +22,7 @@ func TestKinds(t *testing.T) {
 	}
 	for _, k := range kinds {
 		if k.Definition != "" || len(k.Versions) != 1 || !k.Versions[0].Raw {
-			t.Errorf("%s: a built-in kind of one version that is read as it is stored: %+v", k.Name, k)
+			t.Errorf("%s: want a built-in kind with one version that is read as stored: %+v", k.Name, k)
 		}
 	}
 	if kinds[1].Versions[0].Status == nil || kinds[1].Admit == nil {
@@ -30,7 +30,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestFinalizers are put on once.
+// TestFinalizers: the finalizers are added once.
 func TestFinalizers(t *testing.T) {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetFinalizers([]string{"example.org/other"})
@@ -45,7 +45,7 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestFields: every field that the domain names is one that a person has written.
+// TestFields: every field that the domain names maps to a field of the manifest.
 func TestFields(t *testing.T) {
 	version := field.NewPath("spec", "versions").Index(2)
 	for name, want := range map[string]string{
@@ -67,8 +67,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestStatus: Ready says how far it is, Synced whether it gets on, and the time
-// of a condition moves only with its status.
+// TestStatus: Ready shows the progress, Synced shows whether the last round succeeded, and
+// the time of a condition changes only with its status.
 func TestStatus(t *testing.T) {
 	first, later := time.Unix(1_800_000_000, 0), time.Unix(1_800_000_060, 0)
 	show := func(s map[string]any) string {
@@ -124,8 +124,8 @@ func TestVersionsNeverChange(t *testing.T) {
 	}
 }
 
-// TestExplain: what holds a teardown is told from the status that was stored, and
-// its node and composite resource are named.
+// TestExplain: the report explains a held teardown from the stored status, and names its
+// node and composite resource.
 func TestExplain(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	resource := broker.State{
@@ -163,6 +163,6 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	if reason, _ := Explain([]byte("{")); !strings.HasPrefix(reason.Message, "its status cannot be read") {
-		t.Errorf("of a broken object: %q", reason.Message)
+		t.Errorf("for a broken object: %q", reason.Message)
 	}
 }

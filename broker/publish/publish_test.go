@@ -43,7 +43,7 @@ func (s *sink) Deliver(_ context.Context, e publish.Event) error {
 	return nil
 }
 
-// outbox is the real one, whose marks can be lost.
+// outbox is the real outbox, which can lose marks.
 type outbox struct {
 	*sqlbroker.Repository
 	lost bool
@@ -71,7 +71,7 @@ func each(t *testing.T, test func(w *world)) {
 	})
 }
 
-// live makes a resource with two events.
+// live creates a resource with two events.
 func (w *world) live(id broker.ProvisionedResourceID) {
 	w.Helper()
 	r, err := broker.Restore(broker.State{ID: id, Project: "shop", Name: string(id), Deadline: time.Hour, Phase: broker.PhasePending, CreatedAt: w.now, ConvergeStartedAt: w.now})
@@ -87,7 +87,7 @@ func (w *world) live(id broker.ProvisionedResourceID) {
 	}
 }
 
-// run takes turns of a process that has just started, until nothing is due.
+// run runs turns of a new process until nothing is due.
 func (w *world) run() review.Stats {
 	w.Helper()
 	e, err := review.New(w.db, publish.Queue, publish.New(w.outbox, w.sinks...), review.Transactions(w.db), review.Options{
@@ -114,7 +114,7 @@ func (w *world) run() review.Stats {
 func (w *world) want(s *sink, told ...string) {
 	w.Helper()
 	if !slices.Equal(s.told, told) {
-		w.Errorf("%s was told %q, want %q", s.name, s.told, told)
+		w.Errorf("%s received %q, want %q", s.name, s.told, told)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// TestSinkDown: one that fails keeps no other waiting, and misses nothing.
+// TestSinkDown: a failing sink does not delay the others, and misses no event.
 func TestSinkDown(t *testing.T) {
 	each(t, func(w *world) {
 		up, down := &sink{name: "up"}, &sink{name: "down", fail: true}
@@ -154,8 +154,8 @@ func TestSinkDown(t *testing.T) {
 	})
 }
 
-// TestDeathBeforeMark: the process ends between telling and marking. The event is
-// told again; none is lost, and the order of first arrivals holds.
+// TestDeathBeforeMark: the process dies after it sent an event and before it marked it.
+// The event is sent again; no event is lost, and the order of first arrivals holds.
 func TestDeathBeforeMark(t *testing.T) {
 	each(t, func(w *world) {
 		s := &sink{name: "a"}
@@ -171,8 +171,8 @@ func TestDeathBeforeMark(t *testing.T) {
 	})
 }
 
-// TestWebhook: what arrives is a CloudEvent under its token; only 2xx is an
-// arrival.
+// TestWebhook: the webhook receives a CloudEvent with its token as id; only a 2xx counts
+// as delivered.
 func TestWebhook(t *testing.T) {
 	status := http.StatusOK
 	var got *http.Request

@@ -12,8 +12,8 @@ import (
 	"github.com/exeunt/exeunt/broker/reconcile"
 )
 
-// substrates are both ports of a Follower. All of it runs in a bubble, so only
-// one goroutine of the test and those that wait use it at a time.
+// substrates implements both ports of a Follower. Everything runs in a synctest bubble, so
+// only one goroutine uses it at a time.
 type substrates struct {
 	kinds   []broker.ObjectType
 	fail    map[string]error // by kind
@@ -54,8 +54,8 @@ func (s *substrates) Watch(ctx context.Context, kind broker.ObjectType, changed 
 	}
 }
 
-// TestFollower: kinds are watched while they are in use, watches are begun again,
-// and a resource that changes all the time is looked at now and then.
+// TestFollower: kinds are watched while they are in use, watches are restarted, and a
+// resource that changes constantly is reviewed at intervals.
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &substrates{
@@ -91,7 +91,7 @@ func TestFollower(t *testing.T) {
 		}
 		<-s.ended // the other of the two
 		before := time.Now()
-		for range 3 { // it fails, and is tried again, later each time
+		for range 3 { // it fails and is retried, with growing delays
 			<-s.begun
 			<-s.ended
 		}

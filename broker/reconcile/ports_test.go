@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/broker/sqlbroker"
 )
 
-// repository is the real one, with faults.
+// repository is the real repository, with faults.
 type repository struct{ w *world }
 
 func (r repository) do(call string, fn func() error) error {
@@ -63,7 +63,7 @@ func (r repository) Forget(ctx context.Context, id broker.ProvisionedResourceID)
 	return gone, err
 }
 
-// declarations are the API.
+// declarations is the port to the API.
 type declarations struct{ w *world }
 
 func (d declarations) Find(_ context.Context, id broker.ProvisionedResourceID) (found reconcile.Declaration, ok bool, err error) {
@@ -84,7 +84,7 @@ func (d declarations) Release(_ context.Context, id broker.ProvisionedResourceID
 	return d.w.at("release", id, func(th *thing) { th.released = true })
 }
 
-// meshPort is the mesh.
+// meshPort is the port to the mesh.
 type meshPort struct{ w *world }
 
 func (m meshPort) Mint(_ context.Context, r broker.MintRequest) (token broker.BootstrapToken, err error) {
@@ -133,14 +133,14 @@ func (m meshPort) Holding(context.Context, broker.BootstrapTokenID) ([]broker.Re
 	return []broker.Reason{{Holder: broker.HolderPeer, Name: "peer-1"}}, nil
 }
 
-// gate is the namespace.
+// gate is the port to the namespace.
 type gate struct{ w *world }
 
 func (g gate) State(context.Context, broker.ProjectID) (broker.NamespaceState, error) {
 	return g.w.namespace, g.w.ask("namespace", false)
 }
 
-// outside is the cluster and the catalog.
+// outside is the port to the cluster and the catalog.
 type outside struct{ w *world }
 
 func (o outside) Version(context.Context, broker.ProjectID, broker.BlueprintVersionRef) (broker.BlueprintVersion, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// each runs a test on each engine and checks the order of what was done.
+// each runs a test on each engine and checks the order of the external actions.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -25,13 +25,13 @@ func each(t *testing.T, test func(w *world)) {
 	})
 }
 
-// wholeLife is what happens outside in a life without trouble.
+// wholeLife lists the external actions of a life without faults.
 var wholeLife = []string{
 	"ProviderConfig applied", "XR created", "node enrolled",
 	"node left", "XR deleted", "XR gone", "ProviderConfig gone",
 }
 
-// TestLife: up to Ready, down to Deleted, and forgotten.
+// TestLife: a resource reaches Ready, then Deleted, and its row is removed.
 func TestLife(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
@@ -53,15 +53,15 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// publishAll does what the publisher does, as far as the loop knows it.
+// publishAll marks all events as published, as the publisher does.
 func (w *world) publishAll() {
 	w.Helper()
 	w.exec(`DELETE FROM provisioned_resource_outbox_reviews`)
 }
 
-// TestStopAnywhere lives one life for each call to a port, and lets the process
-// end before and after it. Another takes up what is left. No event is lost or
-// doubled, the order holds, and nothing is left behind.
+// TestStopAnywhere runs one life for each call to a port, and lets the process die before
+// and after that call. Another process continues. No event is lost or repeated, the order
+// holds, and nothing is left behind.
 func TestStopAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after=%t", after), func(t *testing.T) {
@@ -70,20 +70,19 @@ func TestStopAnywhere(t *testing.T) {
 				for dieAt := 1; ; dieAt++ {
 					id := broker.ProvisionedResourceID(fmt.Sprintf("id-%d", dieAt))
 					if calls := w.liveAndDie(id, dieAt, after); calls < dieAt {
-						break // the life was over before it could be cut off
+						break // the life ended before this call
 					}
 					total++
 				}
 				if total < 60 {
-					w.Errorf("a life is said to have only %d calls: this tests nothing", total)
+					w.Errorf("a life has only %d calls: the test is void", total)
 				}
 			})
 		})
 	}
 }
 
-// liveAndDie lives a life that is cut off once, and returns how many calls it
-// made.
+// liveAndDie runs a life that is interrupted once, and returns how many calls it made.
 func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after bool) (calls int) {
 	w.Helper()
 	w.mu.Lock()
@@ -112,7 +111,7 @@ func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after boo
 		w.fault = nil
 		w.mu.Unlock()
 		dead = false
-		w.pass(lease + time.Second) // what the dead one held ends
+		w.pass(lease + time.Second) // the lease of the dead process expires
 		e = w.process()
 	}
 	until := func(what string, done func() bool) {
@@ -132,7 +131,7 @@ func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after boo
 	w.undeclare(id)
 	until("released", func() bool { return w.released(id) && w.phase(id) == broker.PhaseDeleted })
 	w.wantEvents(id, broker.EventRequested, broker.EventReady, broker.EventDeleting, broker.EventDeleted)
-	w.exec(`DELETE FROM provisioned_resource_reviews`) // the next life is alone
+	w.exec(`DELETE FROM provisioned_resource_reviews`) // the next life starts with an empty queue
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if th := w.things[id]; th.xr || th.provider || th.secret || th.node || th.state == broker.TokenIssued {
@@ -142,8 +141,8 @@ func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after boo
 	return calls
 }
 
-// TestSuite: garbage is a resource that is to be deleted and of which nothing is
-// left; live is one that has failed, for which nothing is to be done.
+// TestSuite: garbage is a resource that is to be deleted and of which nothing is left;
+// live is a failed resource that needs no action.
 func TestSuite(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -178,7 +177,7 @@ func suiteWorld(t *testing.T, db *sqldb.DB) reviewtest.World {
 	}
 	over := func(key string) bool {
 		phase := w.phase(broker.ProvisionedResourceID(key))
-		return phase == broker.PhaseDeleted || phase == "" // forgotten
+		return phase == broker.PhaseDeleted || phase == "" // its row is removed
 	}
 	return reviewtest.World{
 		DB: db, Queue: reconcile.Queue, Reviewer: ticking{w.reconciler(), w},
@@ -195,8 +194,8 @@ func suiteWorld(t *testing.T, db *sqldb.DB) reviewtest.World {
 	}
 }
 
-// TestFaults: whatever port does not answer, the resource stays where it is, its
-// view says why, and it goes on once the cause is gone.
+// TestFaults: whichever port fails, the resource stays in its phase, its view says why,
+// and it continues once the fault is gone.
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		call  string
@@ -245,7 +244,7 @@ func (w *world) fails(call string, phase broker.ProvisionedResourcePhase, is err
 	w.mu.Unlock()
 	w.turns(e, "it fails three times", func() bool { w.pass(time.Minute); return failures >= 3 })
 	if got := w.phase("id-1"); got != phase {
-		// A round that has not begun to fail leaves the phase of the one before.
+		// A round that fails at its beginning leaves the phase of the previous round.
 		if !(phase == broker.PhaseDeprovisioning && got == broker.PhaseDeregistering) {
 			w.Errorf("it is %q, want %q", got, phase)
 		}
@@ -273,16 +272,16 @@ func (w *world) fails(call string, phase broker.ProvisionedResourcePhase, is err
 	w.wantEvents("id-1", broker.EventRequested, broker.EventReady)
 }
 
-// TestEnrolBetweenReads: a node enrols in a teardown round, after the first of the
-// two reads of the mesh and before the second. The round that reads the token first
-// sees an issued token with a node; the other order would see a consumed token
-// without a node, and delete the substrate under it.
+// TestEnrolBetweenReads: a node enrols in a teardown round, after the first of the two
+// reads of the mesh and before the second. The round reads the token first, so it sees an
+// issued token with a node; in the other order it would see a consumed token without a
+// node, and delete the substrate while the node is in the mesh.
 func TestEnrolBetweenReads(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
 		w.declare("id-1")
 		for i := 0; !slices.Contains(w.history, "XR created") && i < 20; i++ {
-			w.turn(e) // without a tick: its machine does not enrol yet
+			w.turn(e) // without a tick, so its machine does not enrol yet
 			w.pass(2 * time.Second)
 		}
 		w.undeclare("id-1")
@@ -299,7 +298,7 @@ func TestEnrolBetweenReads(t *testing.T) {
 			case call == "record" && after:
 				deleting = true
 			case call == "revoke" && !enrolled:
-				return errDown // so the token of a resource on its way down stays issued
+				return errDown // so the token stays issued during the teardown
 			case (call == "token state" || call == "node registered") && after && deleting && !enrolled:
 				enrolled, th.state, th.node = true, broker.TokenConsumed, true
 				w.note("node enrolled")
@@ -323,7 +322,7 @@ func TestEnrolBetweenReads(t *testing.T) {
 	})
 }
 
-// TestHeld: a finalizer holds the XR, without an error; the view names it.
+// TestHeld: a finalizer holds the XR without an error; the view names the finalizer.
 func TestHeld(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
@@ -340,8 +339,8 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestDeletedOutOfBand: the XR goes while its node is registered. The node is
-// drained first all the same.
+// TestDeletedOutOfBand: the XR is deleted while its node is registered. The broker still
+// drains the node first.
 func TestDeletedOutOfBand(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
@@ -359,8 +358,8 @@ func TestDeletedOutOfBand(t *testing.T) {
 	})
 }
 
-// TestLeftBehind: a round that lost its turn creates an XR after all is over. It
-// is found and removed before the resource is forgotten.
+// TestLeftBehind: a round that lost its lease creates an XR after the teardown is
+// complete. The broker finds and removes it before it removes the row.
 func TestLeftBehind(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
@@ -379,8 +378,8 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// TestClusterTakenAway: the cluster goes for good after all is over. It is asked
-// for a day, and no longer.
+// TestClusterTakenAway: the cluster is gone for good after the teardown. The broker asks
+// it for a day, then removes the row.
 func TestClusterTakenAway(t *testing.T) {
 	each(t, func(w *world) {
 		e := w.process()
@@ -402,13 +401,13 @@ func TestClusterTakenAway(t *testing.T) {
 		w.mu.Unlock()
 		w.turns(e, "it is forgotten", func() bool { w.pass(time.Hour); return w.phase("id-1") == "" })
 		if took := w.clock().Sub(over); asked < 20 || took < 24*time.Hour {
-			w.Errorf("it was forgotten after %s, asked %d times", took, asked)
+			w.Errorf("the row was removed after %s and %d requests to the cluster", took, asked)
 		}
 	})
 }
 
-// TestOneRoundAtATime: a review that begins while another works finds the turn
-// taken, and does nothing.
+// TestOneRoundAtATime: a review that begins while another one works finds the lease taken,
+// and does nothing.
 func TestOneRoundAtATime(t *testing.T) {
 	each(t, func(w *world) {
 		first, second := w.process(), w.process()
@@ -424,7 +423,7 @@ func TestOneRoundAtATime(t *testing.T) {
 			if asked++; asked == 1 {
 				w.enqueue("id-1") // takes the claim away
 				if r := w.turn(second); r.Claimed != 1 || r.Postponed != 1 {
-					w.Errorf("the second came to %+v", r)
+					w.Errorf("the second review returned %+v", r)
 				}
 			}
 			return nil

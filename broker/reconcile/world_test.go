@@ -26,8 +26,8 @@ const lease = time.Minute
 // errDown is the error of every call of a dead process, and of a call without an answer.
 var errDown = errors.New("connection lost")
 
-// world is what outlives a process: the database, which is real, and the
-// declarations, the mesh and the cluster, which keep the contracts of the ports.
+// world is what outlives a process: the real database, and doubles of the declarations,
+// the mesh and the cluster, which keep the contracts of the ports.
 type world struct {
 	*testing.T
 	db         *sqldb.DB
@@ -36,18 +36,18 @@ type world struct {
 	mu        sync.Mutex
 	now       time.Time
 	things    map[broker.ProvisionedResourceID]*thing
-	history   []string // what was done to the outside, in order
+	history   []string // external actions, in order
 	blueprint broker.BlueprintVersion
 	namespace broker.NamespaceState
-	held      bool // the XR does not leave
+	held      bool // the XR is not removed
 	minted    int
 
-	// fault, if set, is asked before and after every call to a port; an error
-	// ends the call with it.
+	// fault, if set, is called before and after every call to a port; if it returns an
+	// error, the call fails with it.
 	fault func(call string, after bool) error
 }
 
-// thing is one resource, outside.
+// thing is the external state of one resource.
 type thing struct {
 	declared, deleting, released bool
 	view                         reconcile.View
@@ -86,7 +86,7 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// at runs fn on a thing, under the lock, unless there is a fault.
+// at runs fn on a thing, with the lock held, unless there is a fault.
 func (w *world) at(call string, id broker.ProvisionedResourceID, fn func(*thing)) error {
 	if err := w.ask(call, false); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (w *world) note(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf(format, args...))
 }
 
-// byToken finds a thing by its token. The caller holds the lock.
+// byToken finds a thing by its token. The lock must be held.
 func (w *world) byToken(token broker.BootstrapTokenID) *thing {
 	for _, th := range w.things {
 		if th.token == token {
@@ -124,7 +124,7 @@ func (w *world) byToken(token broker.BootstrapTokenID) *thing {
 	return &thing{state: broker.TokenRevoked}
 }
 
-// tick lets the outside do what it does by itself.
+// tick lets cluster and mesh do what they do by themselves.
 func (w *world) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *world) tick() {
 	}
 }
 
-// declare makes a declaration and has it enqueued, as the trigger does.
+// declare adds a declaration and enqueues it, as the trigger does.
 func (w *world) declare(id broker.ProvisionedResourceID) {
 	w.Helper()
 	w.mu.Lock()
@@ -181,7 +181,7 @@ func (w *world) enqueue(id broker.ProvisionedResourceID) {
 	}
 }
 
-// process starts a process: an engine that knows nothing of those before it.
+// process starts a process: a new engine without state.
 func (w *world) process() *review.Engine {
 	w.Helper()
 	q := reconcile.Queue
@@ -217,7 +217,7 @@ func (w *world) reconciler() *reconcile.Reconciler {
 	return r
 }
 
-// turns takes turns, and lets time pass, until done says so.
+// turns runs turns and advances the clock until done returns true.
 func (w *world) turns(e *review.Engine, what string, done func() bool) {
 	w.Helper()
 	for range 200 {
@@ -288,8 +288,8 @@ func (w *world) wantEvents(id broker.ProvisionedResourceID, want ...broker.Event
 	}
 }
 
-// checkOrder holds for every history: the substrate is not touched under a node,
-// and the ProviderConfig goes after the XR. The doubles note a violation.
+// checkOrder holds for every history: the substrate is not deleted while its node is in
+// the mesh, and the ProviderConfig goes after the XR. The doubles record violations.
 func (w *world) checkOrder() {
 	w.Helper()
 	w.mu.Lock()
@@ -301,8 +301,7 @@ func (w *world) checkOrder() {
 	}
 }
 
-// ticking lets the outside go on, and the events be published, with every review
-// of the suite.
+// ticking runs tick and publishes events with every review of the suite.
 type ticking struct {
 	review.Reviewer[review.Tx]
 	w *world

@@ -82,8 +82,8 @@ func exec(db *sqldb.DB, statement string, args ...any) error {
 	return tx.Commit(ctx)
 }
 
-// TestChecks: the database itself refuses what is no phase, no event, or a phase
-// that does not go with deletion_requested_at.
+// TestChecks: the database refuses an unknown phase, an unknown event, and a phase that
+// contradicts deletion_requested_at.
 func TestChecks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, nil)
@@ -112,8 +112,8 @@ func TestChecks(t *testing.T) {
 	})
 }
 
-// TestOneWriterOfDeletionRequestedAt: one statement in all our code writes the
-// column, so it moves once, at the one transition that owns it.
+// TestOneWriterOfDeletionRequestedAt: exactly one statement in the code writes the column,
+// so it changes once, at the transition that owns it.
 func TestOneWriterOfDeletionRequestedAt(t *testing.T) {
 	writes := regexp.MustCompile(`(?is)\bset\b[^;]*?\bdeletion_requested_at\s*=|insert\s+into\s+provisioned_resources\s*\([^)]*\bdeletion_requested_at\b`)
 	var found []string
@@ -147,12 +147,12 @@ func TestOneWriterOfDeletionRequestedAt(t *testing.T) {
 	}
 }
 
-// TestRound: one at a time, until it ends or its time is over.
+// TestRound: one round at a time, until it ends or its lease expires.
 func TestRound(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, func() time.Time { return start })
 		if _, err := r.BeginRound(t.Context(), "id-1", start, start.Add(time.Minute)); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
-			t.Errorf("a round of nothing: %v", err)
+			t.Errorf("a round of a missing resource: %v", err)
 		}
 		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
 			t.Fatal(err)
@@ -169,9 +169,9 @@ func TestRound(t *testing.T) {
 		}
 		second, err := begin(start.Add(time.Minute))
 		if err != nil {
-			t.Fatalf("after the first's time: %v", err)
+			t.Fatalf("after the first round's lease: %v", err)
 		}
-		// The first wakes up and ends: the second keeps its turn.
+		// The first round ends late: the second keeps its lease.
 		if err := r.EndRound(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
@@ -187,8 +187,8 @@ func TestRound(t *testing.T) {
 	})
 }
 
-// TestTakeOver: the turn of a process that is gone is free at once, that of one
-// that is there when its time is over.
+// TestTakeOver: the round of a dead process can be taken over at once, that of a live
+// process when its lease expires.
 func TestTakeOver(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -208,15 +208,15 @@ func TestTakeOver(t *testing.T) {
 			}
 			if engine == sqldb.Postgres { // SQLite has one process at a time
 				if err := begin(next); !errors.Is(err, sqlbroker.ErrRoundTaken) {
-					t.Errorf("beside one that is there: %v", err)
+					t.Errorf("beside the round of a live process: %v", err)
 				}
 			}
 			leave()
 			if err := begin(next); err != nil {
-				t.Errorf("after one that is gone: %v", err)
+				t.Errorf("after the round of a dead process: %v", err)
 			}
 			if err := begin(next); !errors.Is(err, sqlbroker.ErrRoundTaken) {
-				t.Errorf("beside its own: %v", err)
+				t.Errorf("beside a round of its own: %v", err)
 			}
 		})
 	}
@@ -303,7 +303,7 @@ func TestForget(t *testing.T) {
 		}
 		forget(true, "with nothing left to do")
 		if _, err := r.Get(t.Context(), "id-1"); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
-			t.Errorf("after it was forgotten: %v", err)
+			t.Errorf("after its row was removed: %v", err)
 		}
 		if events := unpublished(t, r, "id-1", "no-sink"); len(events) != 0 {
 			t.Errorf("events left: %v", events)
@@ -311,7 +311,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestPublished: each sink has its own place in the outbox.
+// TestPublished: each sink has its own position in the outbox.
 func TestPublished(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		r := sqlbroker.New(db, nil)

@@ -12,7 +12,7 @@ import (
 
 const declaredKind = "provisionedresources.provisioning.exeunt.dev"
 
-// triggers is a database whose queues a test looks at after each write.
+// triggers is a database whose queues a test reads after each write.
 type triggers struct {
 	*testing.T
 	db *sqldb.DB
@@ -25,8 +25,8 @@ func (w triggers) exec(statement string, args ...any) {
 	}
 }
 
-// queued expects one row in a queue, with the event that put it there and
-// without a claim, and empties the queue; want "" expects none.
+// queued expects one unclaimed row in a queue, with its event, and empties the queue; want
+// "" expects no row.
 func (w triggers) queued(table, key, id, want string) {
 	w.Helper()
 	var got string
@@ -110,7 +110,7 @@ func TestProvisionedResourcesTrack(t *testing.T) {
 		if err := r.BindToken(w.Context(), "id-1", "", "t1"); err != nil {
 			w.Fatal(err)
 		}
-		w.loop("id-1", "") // a round is at work
+		w.loop("id-1", "") // a round is running
 		state := resource.State()
 		state.Phase = broker.PhaseProvisioning
 		next, err := broker.Restore(state)
@@ -136,7 +136,7 @@ func TestProvisionedResourcesTrack(t *testing.T) {
 	})
 }
 
-// TestTrackTakesTheClaim: what is enqueued while it is under review is reviewed
+// TestTrackTakesTheClaim: a task that is enqueued while it is under review is reviewed
 // again.
 func TestTrackTakesTheClaim(t *testing.T) {
 	eachTrigger(t, func(w triggers) {

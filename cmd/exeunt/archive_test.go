@@ -20,7 +20,7 @@ func TestArchiveSelector(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if f.empty() || !(&archiveFilter{}).empty() {
-		t.Error("empty does not tell a filter from none")
+		t.Error("empty does not recognise a filter")
 	}
 }
 

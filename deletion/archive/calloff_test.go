@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hold deletes an object as a person does, on a server whose guard lets one
-// object go.
+// hold deletes an object as a client does, on a server whose guard allows one object.
 func (w *world) hold(o object.Object, policy metav1.DeletionPropagation) {
 	w.Helper()
 	k, _ := w.kinds.Snapshot().Stored(o.Kind)
@@ -36,8 +35,8 @@ func (w *world) callOff(spec v1.RestoreSpec) bool {
 	return done
 }
 
-// TestCallOff: what the guard holds is the same object afterwards, by each way to
-// name it; what it does not hold is left to the archive.
+// TestCallOff: calling off a held deletion keeps the same object, for each way to name it;
+// a deletion that the guard does not hold is left to the archive.
 func TestCallOff(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) {
@@ -73,7 +72,7 @@ func TestCallOff(t *testing.T) {
 				t.Fatal("the dependent went")
 			}
 		}
-		// Another client deletes next; that is not the deletion that was called off.
+		// Another client deletes next; that deletion is a new one.
 		var actor []byte
 		if _, err := w.db.Row(t.Context(), `SELECT deletion_actor FROM objects WHERE uid = $1`, []any{string(owner.UID)}, &actor); err != nil || actor != nil {
 			t.Errorf("actor %q, %v", actor, err)
@@ -81,7 +80,7 @@ func TestCallOff(t *testing.T) {
 	})
 }
 
-// TestCallOffTooLate: the deletion was confirmed before it could be called off.
+// TestCallOffTooLate: the deletion was confirmed before it was called off.
 func TestCallOffTooLate(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/mine"} })
@@ -103,9 +102,9 @@ func TestCallOffTooLate(t *testing.T) {
 		}
 		w.collect()
 		if w.exists("configmaps:n/child") {
-			t.Fatal("not let pass")
+			t.Fatal("the guard did not let it pass")
 		}
-		// Found before, and not held any more when its turn has come.
+		// The deletion was found as held, and is not held any more when the call-off runs.
 		err = w.store.Transact(t.Context(), func(tx *store.Tx) error {
 			o, err := tx.GetByUID(t.Context(), uid)
 			if o != nil && o.Held() {
@@ -117,7 +116,7 @@ func TestCallOffTooLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.callOff(spec) {
-			t.Error("called off what has begun")
+			t.Error("called off a deletion whose cascade has begun")
 		}
 	})
 }

@@ -34,7 +34,7 @@ func (w *world) cascades(q kind.SourceQuery) string {
 func TestCascades(t *testing.T) {
 	each(t, func(w *world) {
 		if got := w.cascades(kind.SourceQuery{}); got != "" {
-			t.Errorf("before any: %s", got)
+			t.Errorf("before any deletion: %s", got)
 		}
 		a := w.create("configmaps:n/a")
 		b := w.create("configmaps:n/b", a)

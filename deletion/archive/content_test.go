@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLeftBehind: an object that is restored alone says what left with it, and
-// WithCascade brings that too.
+// TestLeftBehind: the restore of one object reports how many objects of its cascade stay
+// in the archive; WithCascade restores them too.
 func TestLeftBehind(t *testing.T) {
 	each(t, func(w *world) {
 		ns := w.create("namespaces:/shop")
@@ -43,7 +43,7 @@ func TestLeftBehind(t *testing.T) {
 			w.Errorf("restored with its cascade: %+v", status)
 		}
 		if status := w.restore(v1.RestoreSpec{UID: ns.UID}); status.LeftBehind != 0 {
-			w.Errorf("all is back, and %d are left behind", status.LeftBehind)
+			w.Errorf("all objects are restored, but %d are reported as left behind", status.LeftBehind)
 		}
 		if _, err := w.archive.Restore(w.Context(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
 			w.Errorf("cascade and withCascade: %v", err)
@@ -51,8 +51,8 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
-// TestMergeNamespace: a cascade comes back into a namespace that exists again, and
-// each conflict is named.
+// TestMergeNamespace: a cascade is restored into a namespace that exists again, and each
+// conflict is named.
 func TestMergeNamespace(t *testing.T) {
 	each(t, func(w *world) {
 		ns := w.create("namespaces:/shop")
@@ -78,8 +78,9 @@ func TestMergeNamespace(t *testing.T) {
 	})
 }
 
-// TestActors: what a cascade takes says who asked, by which request, and who removed
-// it, also if it lingers, and over several transactions of the collector.
+// TestActors: every object of a cascade records the client, its request, and the actor
+// that removed it, also if the removal is late, and over several transactions of the
+// collector.
 func TestActors(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
@@ -122,8 +123,8 @@ const widgetDefinition = `{"metadata":{"name":"widgets.example.com","uid":"%s"},
 	`"names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList","shortNames":["wd"]},` +
 	`"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}},{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 
-// deleteWidgets has a definition with an object first, and deletes them as the
-// definition controller does.
+// deleteWidgets creates a definition with an object, and deletes them as the definition
+// controller does.
 func (w *world) deleteWidgets() (definition, first object.Object) {
 	w.Helper()
 	put := func(name string, body string) object.Object {
@@ -151,8 +152,8 @@ func (w *world) deleteWidgets() (definition, first object.Object) {
 	return definition, first
 }
 
-// TestRemovedKind: the archive knows the names of a kind whose definition is
-// gone, also from itself, and says what brings the kind back.
+// TestRemovedKind: the archive knows the names of a kind whose definition is gone, also
+// from the archived definition, and says how to restore the kind.
 func TestRemovedKind(t *testing.T) {
 	each(t, func(w *world) {
 		definition, first := w.deleteWidgets()
@@ -196,8 +197,8 @@ func TestRemovedKind(t *testing.T) {
 	})
 }
 
-// TestRemovedKindElsewhere: an object that was deleted before its definition is
-// told to bring that back first.
+// TestRemovedKindElsewhere: for an object that was deleted before its definition, the
+// error says to restore the definition first.
 func TestRemovedKindElsewhere(t *testing.T) {
 	each(t, func(w *world) {
 		w.delete(w.create("widgets.example.com:n/early"), background)
@@ -210,8 +211,8 @@ func TestRemovedKindElsewhere(t *testing.T) {
 	})
 }
 
-// TestServedAndRemoved: of two kinds of a name, one of them gone, a client must
-// say which.
+// TestServedAndRemoved: if a served and a removed kind have the same name, a client must
+// say which one it means.
 func TestServedAndRemoved(t *testing.T) {
 	each(t, func(w *world) {
 		w.deleteWidgets()
@@ -228,7 +229,7 @@ func TestServedAndRemoved(t *testing.T) {
 	})
 }
 
-// TestNotesExpire: names and references leave with the rows that they are for.
+// TestNotesExpire: names and references are removed with the rows to which they belong.
 func TestNotesExpire(t *testing.T) {
 	each(t, func(w *world) {
 		w.deleteWidgets()

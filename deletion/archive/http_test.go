@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/api/openapi"
 )
 
-// serve puts an API on the world and returns how to ask it.
+// serve starts an API on the world and returns a function that sends requests.
 func (w *world) serve(grants ...string) (ask func(method, path, body string, headers ...string) (code int, answer string)) {
 	w.Helper()
 	w.kinds.Put(w.archive.Kinds()...)
@@ -101,8 +101,8 @@ func TestServed(t *testing.T) {
 	})
 }
 
-// TestRights: reading the archive needs get on what was removed, purging delete, restoring
-// create; a restored binding grants only what the client holds.
+// TestRights: reading the archive needs get on the removed object, purging needs delete,
+// restoring needs create; a restored binding grants only rights that the client holds.
 func TestRights(t *testing.T) {
 	each(t, func(w *world) {
 		ask := w.serve("vi view n", "ed edit n", "op system:controller:storage-version-migrator-controller")
@@ -147,12 +147,12 @@ func TestRights(t *testing.T) {
 			w.Errorf("vi lists %s", answer)
 		}
 		if w.exists("clusterrolebindings.rbac.authorization.k8s.io:/root") {
-			w.Error("a binding came back with more rights than its client has")
+			w.Error("a binding was restored with more rights than the client has")
 		}
 	})
 }
 
-// TestDescribed: clients find the kinds and only the verbs that work.
+// TestDescribed: discovery and OpenAPI have the kinds, with only the verbs that work.
 func TestDescribed(t *testing.T) {
 	each(t, func(w *world) {
 		ask := w.serve()

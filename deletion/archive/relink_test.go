@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// wantOwners checks whom an object refers to.
+// wantOwners checks the owner references of an object.
 func (w *world) wantOwners(name string, owners ...types.UID) {
 	w.Helper()
 	_, m := w.get(name)
@@ -27,7 +27,7 @@ func (w *world) wantOwners(name string, owners ...types.UID) {
 	}
 }
 
-// dropped counts the references that are remembered.
+// dropped counts the remembered references.
 func (w *world) dropped() (n int64) {
 	w.Helper()
 	if _, err := w.db.Row(w.Context(), `SELECT count(*) FROM dropped_references`, nil, &n); err != nil {
@@ -65,8 +65,8 @@ func (w *world) family() (owner, child object.Object) {
 	return owner, child
 }
 
-// TestRelink: a child that was restored first refers to its owner when that comes
-// back, also to one of several owners, and lives with it from then on.
+// TestRelink: a child that was restored first refers to its owner again when the owner is
+// restored, also to one of several owners, and is collected with it.
 func TestRelink(t *testing.T) {
 	each(t, func(w *world) {
 		first, second := w.create("configmaps:n/first"), w.create("deployments.apps:n/second")
@@ -86,7 +86,7 @@ func TestRelink(t *testing.T) {
 		nowFirst, _ := w.get("configmaps:n/first")
 		w.wantOwners("configmaps:n/child", nowSecond.UID, nowFirst.UID)
 		if _, m := w.get("configmaps:n/child"); m.OwnerReferences[0].Kind != "Deployment" || !*m.OwnerReferences[0].BlockOwnerDeletion {
-			w.Errorf("the reference is not what it was: %+v", m.OwnerReferences[0])
+			w.Errorf("the reference changed: %+v", m.OwnerReferences[0])
 		}
 		if n := w.dropped(); n != 0 {
 			w.Errorf("%d references are still remembered", n)
@@ -95,13 +95,13 @@ func TestRelink(t *testing.T) {
 		w.wantOwners("configmaps:n/child", nowSecond.UID)
 		w.delete(nowSecond, background)
 		if w.exists("configmaps:n/child") {
-			w.Error("the collector does not see the reference that came back")
+			w.Error("the collector does not see the restored reference")
 		}
 	})
 }
 
-// TestRelinkOnce: the owner is restored again, deleted and restored again; the
-// child has one reference.
+// TestRelinkOnce: the owner is restored again, deleted and restored once more; the child
+// has one reference.
 func TestRelinkOnce(t *testing.T) {
 	each(t, func(w *world) {
 		owner, _ := w.family()
@@ -114,11 +114,11 @@ func TestRelinkOnce(t *testing.T) {
 		w.delete(now, metav1.DeletePropagationOrphan)
 		w.wantOwners("configmaps:n/child")
 		w.restore(v1.RestoreSpec{UID: now.UID})
-		w.wantOwners("configmaps:n/child") // who orphans does not want it back
+		w.wantOwners("configmaps:n/child") // an orphaning delete does not remember the reference
 	})
 }
 
-// TestRelinkMeanwhile: what became of the child since it was restored.
+// TestRelinkMeanwhile: the child changed between its own restore and that of its owner.
 func TestRelinkMeanwhile(t *testing.T) {
 	for name, test := range map[string]func(w *world, owner, child object.Object){
 		"changed": func(w *world, owner, _ object.Object) {
@@ -184,15 +184,15 @@ func TestRelinkMeanwhile(t *testing.T) {
 				test(w, owner, child)
 				w.collect()
 				if !w.exists("configmaps:n/child") {
-					w.Error("the collector took the child")
+					w.Error("the collector removed the child")
 				}
 			})
 		})
 	}
 }
 
-// TestRelinkLaterLife: the owner was restored and deleted before the child came
-// back; a restore of its second life brings it back too.
+// TestRelinkLaterLife: the owner was restored and deleted before the child was restored; a
+// restore of its second life relinks the child too.
 func TestRelinkLaterLife(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("configmaps:n/owner")
@@ -209,7 +209,7 @@ func TestRelinkLaterLife(t *testing.T) {
 		if n := w.dropped(); n != 0 {
 			w.Errorf("%d references are still remembered", n)
 		}
-		// And one that comes back while the third life goes on finds that.
+		// A child that is restored while the third life exists refers to that one.
 		lone, _ := w.get("configmaps:n/child")
 		w.delete(lone, background)
 		w.restore(v1.RestoreSpec{UID: child.UID})
@@ -217,8 +217,8 @@ func TestRelinkLaterLife(t *testing.T) {
 	})
 }
 
-// TestRelinkNotDangling: a reference that the collector takes for dangling is not
-// given back: the object of its uid has another kind, name or namespace.
+// TestRelinkNotDangling: a reference that the collector would take for dangling is not
+// restored: the object of its uid has another kind, name or namespace.
 func TestRelinkNotDangling(t *testing.T) {
 	each(t, func(w *world) {
 		w.create("namespaces:/m")
@@ -267,8 +267,8 @@ SELECT owner_uid, $1, reference, known FROM dropped_references WHERE owner_uid =
 	})
 }
 
-// TestRelinkRace restores owner and children at once: in every order of commits
-// each child refers to the owner in the end.
+// TestRelinkRace restores owner and children concurrently: in every order of commits each
+// child refers to the owner in the end.
 func TestRelinkRace(t *testing.T) {
 	each(t, func(w *world) {
 		for round := range 20 {
@@ -298,8 +298,8 @@ func TestRelinkRace(t *testing.T) {
 	})
 }
 
-// TestRelinkInterleaved forces what TestRelinkRace may meet: the other side
-// commits between the look and the create.
+// TestRelinkInterleaved forces the interleavings of TestRelinkRace: the other side commits
+// between the read and the create.
 func TestRelinkInterleaved(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("configmaps:n/owner")
@@ -337,10 +337,10 @@ func TestRelinkInterleaved(t *testing.T) {
 		_, _, late, _ := prepared(child.UID)
 		w.restore(v1.RestoreSpec{UID: owner.UID})
 		if _, err := w.store.Create(w.Context(), late); !strings.Contains(fmt.Sprint(err), store.ErrOwnerIsBack.Error()) {
-			w.Fatalf("the owner came back, and the create of the child says %v", err)
+			w.Fatalf("the owner was restored meanwhile, and the create of the child returns %v", err)
 		}
 		if n := w.dropped(); n != 0 || w.exists("configmaps:n/child") {
-			w.Fatalf("the create left something: %d references", n)
+			w.Fatalf("the refused create left %d references", n)
 		}
 		now, _ := w.get("configmaps:n/owner")
 		w.delete(now, background)
@@ -348,7 +348,7 @@ func TestRelinkInterleaved(t *testing.T) {
 		r, c, early, result := prepared(now.UID)
 		w.restore(v1.RestoreSpec{UID: child.UID})
 		if _, err := w.store.Create(w.Context(), early); !strings.Contains(fmt.Sprint(err), store.ErrAwaited.Error()) {
-			w.Fatalf("a reference waits, and the create of the owner says %v", err)
+			w.Fatalf("a reference was remembered meanwhile, and the create of the owner returns %v", err)
 		}
 		if err := r.put(w.Context(), c, early, result); err != nil {
 			w.Fatal(err)

@@ -33,18 +33,18 @@ func TestRestoreOne(t *testing.T) {
 			w.Fatal(err)
 		}
 		if w.exists("configmaps:n/a") {
-			w.Fatal("it is still there")
+			w.Fatal("the object still exists")
 		}
 		status := w.restore(v1.RestoreSpec{UID: o.UID})
 		w.want(status, "ConfigMap/a created")
 		now, m := w.get("configmaps:n/a")
 		switch {
 		case now.UID == o.UID || now.UID != status.Results[0].NewUID || m.UID != now.UID:
-			w.Errorf("uid %s, was %s, said to be %s", now.UID, o.UID, status.Results[0].NewUID)
+			w.Errorf("uid %s, was %s, reported as %s", now.UID, o.UID, status.Results[0].NewUID)
 		case m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.Generation != 0 || m.ManagedFields != nil:
-			w.Errorf("metadata of the life before: %+v", m)
+			w.Errorf("metadata of the deleted object: %+v", m)
 		case m.CreationTimestamp.Unix() == 1000:
-			w.Error("it says that it was created then")
+			w.Error("it has the old creation time")
 		case m.Labels["app"] != "x" || !slices.Equal(m.Finalizers, []string{"example.com/hold"}):
 			w.Errorf("labels %v, finalizers %v", m.Labels, m.Finalizers)
 		case !strings.HasSuffix(string(now.Body), `"data":{"key":"value"}}`):
@@ -98,8 +98,8 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestRestoreCascade deletes three generations, in each of the ways that a
-// cascade can take, and restores them as a unit.
+// TestRestoreCascade deletes three generations with each propagation policy and restores
+// them as a unit.
 func TestRestoreCascade(t *testing.T) {
 	for _, policy := range []metav1.DeletionPropagation{background, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -108,13 +108,13 @@ func TestRestoreCascade(t *testing.T) {
 				other := w.create("configmaps:n/other")
 				child := w.create("configmaps:n/child", owner)
 				w.create("configmaps:n/grandchild", child)
-				for _, name := range []string{"b", "c", "d", "e"} { // more than one transaction's worth
+				for _, name := range []string{"b", "c", "d", "e"} { // more than one transaction restores
 					w.create("configmaps:n/"+name, owner)
 				}
 				w.create("configmaps:n/shared", owner, other)
 				w.delete(owner, policy)
 				if w.exists("configmaps:n/grandchild") || !w.exists("configmaps:n/shared") {
-					w.Fatal("the collector did not do what this test needs")
+					w.Fatal("the collector did not remove the whole cascade")
 				}
 				dry := w.restore(v1.RestoreSpec{Cascade: string(owner.UID), DryRun: true})
 				if dry.Created != 7 || w.exists("deployments.apps:n/owner") || w.exists("configmaps:n/child") {
@@ -135,7 +135,8 @@ func TestRestoreCascade(t *testing.T) {
 				if _, m = w.get("configmaps:n/grandchild"); m.OwnerReferences[0].UID != nowChild.UID {
 					w.Errorf("the grandchild refers to %s, the child is %s", m.OwnerReferences[0].UID, nowChild.UID)
 				}
-				// Again: nothing is done twice, and a new cascade has a new name.
+				// A second restore does nothing; a cascade that was restored and deleted
+				// again has a new id.
 				again := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
 				if again.Created != 0 || again.Skipped != 7 || again.Results[0].Reason != "it was restored before" || again.Results[0].NewUID != now.UID {
 					w.Errorf("second restore: %+v", again)
@@ -149,8 +150,8 @@ func TestRestoreCascade(t *testing.T) {
 	}
 }
 
-// TestRestoreNotTheLate: a controller that has not seen the deletion creates
-// missing objects again, with dependents; a restore leaves those out.
+// TestRestoreNotTheLate: a controller that has not seen the deletion creates missing
+// objects again, with dependents; a restore leaves those out.
 func TestRestoreNotTheLate(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
@@ -162,13 +163,13 @@ func TestRestoreNotTheLate(t *testing.T) {
 		w.create("configmaps:n/grandchild-2", late)
 		w.collect()
 		if w.exists("configmaps:n/child") || w.exists("configmaps:n/grandchild-2") {
-			w.Fatal("the collector did not do what this test needs")
+			w.Fatal("the collector did not remove the late objects")
 		}
 		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
 		w.want(status, "Deployment/owner created", "ConfigMap/child created", "ConfigMap/child skipped",
 			"ConfigMap/grandchild created", "ConfigMap/grandchild-2 skipped")
 		if got := status.Results[1].UID; got != child.UID {
-			w.Errorf("restored %s, want %s, which was there before; late was %s", got, child.UID, late.UID)
+			w.Errorf("restored %s, want the original %s; the late one is %s", got, child.UID, late.UID)
 		}
 		for _, i := range []int{2, 4} {
 			if got := status.Results[i].Reason; !strings.HasPrefix(got, "it was created during the cascade") {
@@ -186,7 +187,8 @@ func TestRestoreNotTheLate(t *testing.T) {
 	})
 }
 
-// TestRestoreNotTheLateOfMany: however often it was made again, the first is found.
+// TestRestoreNotTheLateOfMany: however often a controller created it again, the restore
+// finds the original.
 func TestRestoreNotTheLateOfMany(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("deployments.apps:n/owner")
@@ -214,8 +216,8 @@ FROM n CROSS JOIN archive a WHERE a.uid = $1`, string(child.UID), planPage)
 	})
 }
 
-// TestRestoreNamespace: all that went with it comes back, Secrets too, unless the
-// archive drops them.
+// TestRestoreNamespace: the whole content is restored with the namespace, with Secrets,
+// unless the archive drops them.
 func TestRestoreNamespace(t *testing.T) {
 	t.Parallel()
 	for outcome, o := range map[string]store.ArchiveOptions{
@@ -237,7 +239,7 @@ func restoreNamespace(w *world, secret string) {
 	if w.exists("namespaces:/shop") {
 		w.Fatal("the namespace is still there")
 	}
-	// One object alone: the plan says what is missing.
+	// A restore of one object alone: the plan names what is missing.
 	alone := w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "configmap", Namespace: "shop", Name: "a"}, DryRun: true})
 	w.want(alone, "ConfigMap/a failed")
 	if !strings.Contains(alone.Results[0].Reason, `namespaces "shop" not found`) {
@@ -267,16 +269,16 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
 		w.want(status, "ConfigMap/owner skipped", "ConfigMap/child created")
 		if r := status.Results[0].Reason; !strings.Contains(r, string(taken.UID)) {
-			w.Errorf("reason %q does not say who has the name", r)
+			w.Errorf("reason %q does not name the object that has the name", r)
 		}
 		if now, _ := w.get("configmaps:n/owner"); now.UID != taken.UID || now.Revision != taken.Revision {
 			w.Errorf("the other object was touched: %+v", now)
 		}
-		// Another object has the name of the owner: the reference is left out.
+		// Another object has the name of the owner: the restore omits the reference.
 		if _, m := w.get("configmaps:n/child"); len(m.OwnerReferences) != 0 || len(status.Results[1].Warnings) != 1 {
 			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[1].Warnings)
 		}
-		// A name that is on its way out is taken too.
+		// The name of an object that is being deleted is taken too.
 		gone := w.create("configmaps:n/gone")
 		w.delete(gone, background)
 		w.delete(w.createWith("configmaps:n/gone", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} }), background)
@@ -299,7 +301,7 @@ func TestOwnersElsewhere(t *testing.T) {
 		if len(m.OwnerReferences) != 1 || m.OwnerReferences[0].UID != alive.UID || len(status.Results[0].Warnings) != 2 {
 			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[0].Warnings)
 		}
-		// An owner that was restored on its own is found.
+		// An owner that was restored separately is found.
 		owner := w.create("configmaps:n/owner")
 		child = w.create("configmaps:n/late", owner)
 		w.delete(owner, background)
@@ -312,8 +314,8 @@ func TestOwnersElsewhere(t *testing.T) {
 	})
 }
 
-// TestInterruptedRestore stops between the objects, as a crash does, and goes
-// on.
+// TestInterruptedRestore stops a restore between two objects, as a crash does, and repeats
+// it.
 func TestInterruptedRestore(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("configmaps:n/owner")
@@ -329,7 +331,7 @@ func TestInterruptedRestore(t *testing.T) {
 			w.Fatal(err)
 		}
 		if !w.exists("configmaps:n/owner") || w.exists("configmaps:n/child") {
-			w.Fatal("this is not the middle of a restore")
+			w.Fatal("the restore did not stop in the middle")
 		}
 		w.want(w.restore(spec), "ConfigMap/owner skipped", "ConfigMap/child created", "ConfigMap/grandchild created")
 		now, _ := w.get("configmaps:n/owner")
@@ -337,7 +339,7 @@ func TestInterruptedRestore(t *testing.T) {
 			w.Errorf("the child refers to %s, the owner is %s", m.OwnerReferences[0].UID, now.UID)
 		}
 
-		// Out of time: what was done is said, and the rest is not lost.
+		// A restore at its deadline reports what it did; a second one does the rest.
 		ctx, cancel := context.WithDeadline(w.Context(), time.Now().Add(w.archive.opts.Spare/2))
 		defer cancel()
 		status, err := w.archive.Restore(ctx, spec)
@@ -385,8 +387,8 @@ func TestRestoreTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// TestRestoreCircle: owners in a circle come back, without the reference that
-// had to be cut.
+// TestRestoreCircle: owners in a cycle are restored, without the reference that had to be
+// cut.
 func TestRestoreCircle(t *testing.T) {
 	each(t, func(w *world) {
 		root := w.create("configmaps:n/root")
@@ -404,11 +406,11 @@ func TestRestoreCircle(t *testing.T) {
 		if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: a.Key, IfRevision: a.Revision, Meta: m, Body: body}); err != nil {
 			w.Fatal(err)
 		}
-		for _, o := range []object.Object{root, a} { // a is kept by b: it goes by hand, in a cascade of its own
+		for _, o := range []object.Object{root, a} { // b keeps a, so a is deleted separately, in its own cascade
 			w.delete(o, background)
 		}
 		if w.exists("configmaps:n/a") || w.exists("configmaps:n/b") {
-			w.Fatal("the circle is still there")
+			w.Fatal("the cycle still exists")
 		}
 		status := w.restore(v1.RestoreSpec{Cascade: string(a.UID)})
 		if status.Created != 2 || !w.exists("configmaps:n/a") || !w.exists("configmaps:n/b") {
@@ -420,7 +422,8 @@ func TestRestoreCircle(t *testing.T) {
 	})
 }
 
-// TestUnservedKind: objects of a kind that is gone say so; others come back.
+// TestUnservedKind: an object whose kind is gone is reported as such; the others are
+// restored.
 func TestUnservedKind(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.create("configmaps:n/owner")

@@ -146,8 +146,8 @@ func TestGetAndPurge(t *testing.T) {
 	})
 }
 
-// TestWaitForKind: a definition that was restored a moment ago is waited for,
-// and no other.
+// TestWaitForKind: the restore waits for the kind of a definition that was just restored,
+// and for no other.
 func TestWaitForKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.archive.opts.KindWait = 20 * time.Second
@@ -166,7 +166,7 @@ func TestWaitForKind(t *testing.T) {
 	})
 }
 
-// TestExpiredWhilePlanned: a row may leave between the plan and its turn.
+// TestExpiredWhilePlanned: a row may expire between the plan and its restore.
 func TestExpiredWhilePlanned(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.create("configmaps:n/a")
@@ -185,7 +185,7 @@ func TestExpiredWhilePlanned(t *testing.T) {
 	})
 }
 
-// TestInvalidNow: what the rules refuse today is not restored, and says why.
+// TestInvalidNow: an object that today's rules refuse is not restored, with the reason.
 func TestInvalidNow(t *testing.T) {
 	each(t, func(w *world) {
 		key := keyOf("configmaps:n/x")

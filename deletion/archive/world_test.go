@@ -88,7 +88,7 @@ func keyOf(name string) object.Key {
 	return object.Key{Kind: kind, Namespace: namespace, Name: short}
 }
 
-// bodies are what objects of a kind have besides metadata.
+// bodies has the fields of each kind besides metadata.
 var bodies = map[string]string{
 	"namespaces":       `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`,
 	"configmaps":       `,"data":{"key":"value"}`,
@@ -131,7 +131,7 @@ func (w *world) createWith(name string, change func(*metav1.ObjectMeta)) object.
 	return o
 }
 
-// delete deletes an object and has the collector do its part.
+// delete deletes an object and runs the collector.
 func (w *world) delete(o object.Object, policy metav1.DeletionPropagation) {
 	w.Helper()
 	k, _ := w.kinds.Snapshot().Stored(o.Kind)
@@ -145,7 +145,7 @@ func (w *world) delete(o object.Object, policy metav1.DeletionPropagation) {
 	w.collect()
 }
 
-// collect runs the collector until it has nothing to do.
+// collect runs the collector until it is idle.
 func (w *world) collect() {
 	w.Helper()
 	for range 1000 {
@@ -157,10 +157,10 @@ func (w *world) collect() {
 			return
 		}
 	}
-	w.Fatal("the collector does not come to an end")
+	w.Fatal("the collector does not become idle")
 }
 
-// get finds an object that must be there.
+// get returns an object that must exist.
 func (w *world) get(name string) (object.Object, metav1.ObjectMeta) {
 	w.Helper()
 	o, err := w.store.Get(w.Context(), keyOf(name))
@@ -189,7 +189,7 @@ func (w *world) restore(spec v1.RestoreSpec) v1.RestoreStatus {
 	if err != nil {
 		w.Fatalf("restore %+v: %v", spec, err)
 	}
-	w.collect() // whatever would be garbage goes now
+	w.collect() // removes what the restore left as garbage
 	return status
 }
 

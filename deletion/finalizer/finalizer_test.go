@@ -31,8 +31,7 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// world is a whole API on a database, with the service under test. Its caller
-// is "tester".
+// world is a whole API on a database, with the service under test. Its client is "tester".
 type world struct {
 	testing.TB
 	store   *store.Store
@@ -113,7 +112,7 @@ func (w *world) stuck(name string, finalizers ...string) (uid string) {
 	return w.want(200, "DELETE", configMaps+"/"+name, "").Get("metadata.uid").String()
 }
 
-// removal is a request about a ConfigMap in shop; more is JSON for the spec.
+// removal returns a request for a ConfigMap in shop; more is JSON for the spec.
 func removal(name, finalizer, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"FinalizerRemoval","spec":{
 		"object":{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":%q},"finalizer":%q%s}}`, name, finalizer, more)
@@ -126,8 +125,9 @@ func (w *world) events(namespace string) []gjson.Result {
 	return w.want(200, "GET", "/api/v1/namespaces/"+namespace+"/events", "").Get("items").Array()
 }
 
-// TestRemoveNeedsTheVerb: force-finalize on the object; without it the client does not learn
-// whether the object exists. Changing finalizers needs update on the finalizers.
+// TestRemoveNeedsTheVerb: the client needs force-finalize on the object; without it the
+// client does not learn whether the object exists. Changing finalizers by an update needs
+// update on the finalizers subresource.
 func TestRemoveNeedsTheVerb(t *testing.T) {
 	each(t, func(w *world) {
 		uid := w.stuck("a", "example.com/one", "example.com/two")
@@ -162,9 +162,9 @@ func TestRemoveNeedsTheVerb(t *testing.T) {
 	})
 }
 
-// TestRemove: the object stays while another finalizer holds it, and goes in the
-// same transaction with the last; each removal leaves an Event, also when the
-// object is gone.
+// TestRemove: the object stays while another finalizer holds it, and is removed in the
+// same transaction as the last one; each removal writes an Event, also when the object is
+// gone.
 func TestRemove(t *testing.T) {
 	each(t, func(w *world) {
 		uid := w.stuck("a", "example.com/one", "example.com/two")
@@ -201,7 +201,8 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// TestRefused: each says what is wrong and what there is, and nothing changes.
+// TestRefused: each error names the mistake and the existing finalizers, and nothing
+// changes.
 func TestRefused(t *testing.T) {
 	each(t, func(w *world) {
 		w.want(201, "POST", configMaps, `{"metadata":{"name":"active","finalizers":["example.com/one"]}}`)
@@ -255,7 +256,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestDryRun: both ways to ask for one say what would be, and nothing changes.
+// TestDryRun: both forms of a dry run answer as the request would, and nothing changes.
 func TestDryRun(t *testing.T) {
 	each(t, func(w *world) {
 		w.stuck("a", "example.com/one")
@@ -274,8 +275,8 @@ func TestDryRun(t *testing.T) {
 	})
 }
 
-// TestUnservedKind: an object whose definition is gone or broken can be let go,
-// by plural and group or by uid.
+// TestUnservedKind: an object whose definition is gone or broken can be released, by
+// plural and group or by uid.
 func TestUnservedKind(t *testing.T) {
 	each(t, func(w *world) {
 		for i, ref := range []string{
@@ -307,8 +308,8 @@ func TestUnservedKind(t *testing.T) {
 	})
 }
 
-// TestTerminatingNamespace: it takes no Event of what is in it, and would take
-// them with it; they go elsewhere. A finalizer in its spec can be removed too.
+// TestTerminatingNamespace: a terminating namespace accepts no Events, so they go to the
+// namespace default. A finalizer in the namespace's spec can be removed too.
 func TestTerminatingNamespace(t *testing.T) {
 	each(t, func(w *world) {
 		w.stuck("a", "example.com/one")
@@ -329,13 +330,13 @@ func TestTerminatingNamespace(t *testing.T) {
 			about[e.Get("involvedObject.namespace").String()+"/"+e.Get("involvedObject.name").String()] = true
 		}
 		if !about["shop/a"] || !about["/other"] || len(w.events("shop")) > 0 {
-			t.Errorf("told of %v in default, %d in shop", about, len(w.events("shop")))
+			t.Errorf("events about %v in default, %d in shop", about, len(w.events("shop")))
 		}
 	})
 }
 
-// TestTogether: many people remove the same finalizer at once. One does it, the
-// others are told that it is not there, or that the object is gone.
+// TestTogether: many clients remove the same finalizer concurrently. One succeeds, the
+// others learn that the finalizer or the object is gone.
 func TestTogether(t *testing.T) {
 	each(t, func(w *world) {
 		w.stuck("a", "example.com/one")
@@ -357,7 +358,7 @@ func TestTogether(t *testing.T) {
 		}
 		group.Wait()
 		if events := w.events("shop"); done != 1 || len(events) != 1 {
-			t.Errorf("%d did it, %d events", done, len(events))
+			t.Errorf("%d requests succeeded, with %d events", done, len(events))
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// BenchmarkPreview previews the delete of an owner with 100,000 dependents, for
-// its counts, and reports how much memory that keeps at its end.
+// BenchmarkPreview previews the delete of an owner with 100,000 dependents, counts only,
+// and reports the memory that it holds at the end.
 func BenchmarkPreview(b *testing.B) {
 	const dependents, writers = 100_000, 100
 	for _, engine := range dbtest.Engines() {

@@ -83,7 +83,7 @@ func TestGuardForeseen(t *testing.T) {
 	})
 }
 
-// confirm lets a number of objects go, as a person does.
+// confirm confirms a number of objects, as a client does.
 func (w *world) confirm(key object.Key, n int64) {
 	w.T.Helper()
 	o, err := w.Store.Get(w.T.Context(), key)
@@ -104,9 +104,9 @@ func (w *world) confirm(key object.Key, n int64) {
 	}
 }
 
-// TestGuardCountsWhatGoes: on random graphs, what a preview counts is what the
-// guard counts (one less is held, and nothing has begun; exactly as many pass),
-// and what is then really gone.
+// TestGuardCountsWhatGoes: on random graphs the preview and the guard count the same
+// number (one less is held and removes nothing, exactly that many passes), and that number
+// of objects is removed.
 func TestGuardCountsWhatGoes(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: 3, MaxCascade: 1})
@@ -124,13 +124,13 @@ func TestGuardCountsWhatGoes(t *testing.T) {
 		}
 		t.Logf("%d deletions were held; the largest would take %d", held, largest)
 		if held < graphs/8 || largest < 6 {
-			t.Error("the graphs are too tame to prove anything")
+			t.Error("the random graphs hold too few deletions")
 		}
 	})
 }
 
-// checkGuard returns how many objects a deletion removed; 0 if there was none, or
-// if the number is not certain.
+// checkGuard returns how many objects a deletion removed; 0 if there was none, or if the
+// number is uncertain.
 func (g *graph) checkGuard() int64 {
 	root := g.random.IntN(min(3, len(g.objects)))
 	deleted := g.objects[root]
@@ -138,7 +138,7 @@ func (g *graph) checkGuard() int64 {
 		deleted = g.home
 	}
 	if m := g.Get(deleted.Key, deleted.UID); m == nil || m.DeletionTimestamp != nil {
-		return 0 // the collector had it already
+		return 0 // the collector has removed it already
 	}
 	options := deletiontest.With(policies[g.random.IntN(len(policies))])
 	status := g.preview(deleted, options)
@@ -155,10 +155,10 @@ func (g *graph) checkGuard() int64 {
 		g.DeleteGuarded(deleted.Key, options, n-1)
 		g.Collect()
 		if !lifecycle.GuardOf(g.Get(deleted.Key, deleted.UID)).Held {
-			g.T.Errorf("%s is let pass at %d, and %d would go", deleted.Key, n-1, n)
+			g.T.Errorf("the guard lets %s pass with limit %d, although %d objects would go", deleted.Key, n-1, n)
 		}
 		if after, _ := g.alive(); len(after) != len(before)-1 {
-			g.T.Errorf("%s is held, and yet of %d objects %d are left", deleted.Key, len(before), len(after))
+			g.T.Errorf("%s is held, but of %d objects %d are left", deleted.Key, len(before), len(after))
 		}
 		g.confirm(deleted.Key, n)
 	} else {
@@ -166,14 +166,14 @@ func (g *graph) checkGuard() int64 {
 	}
 	g.Collect()
 	if m := g.Get(deleted.Key, deleted.UID); m != nil && lifecycle.GuardOf(m).Held {
-		g.T.Errorf("%s is held at %d", deleted.Key, n)
+		g.T.Errorf("%s is held with limit %d", deleted.Key, n)
 	}
 	g.releaseAll(items)
 	after, _ := g.alive()
-	// What was on its way before takes others with it, which the guard of that
-	// deletion counted.
+	// A deletion that was under way before removes further objects, which its own guard
+	// counted.
 	if gone := int64(len(before) - len(after)); gone < n || gone > n && leaving == 0 {
-		g.T.Errorf("%s: %d were to go, and %d went", deleted.Key, n, gone)
+		g.T.Errorf("%s: %d objects were counted, and %d were removed", deleted.Key, n, gone)
 	}
 	if g.T.Failed() {
 		g.dump(deleted.Key, options, items)
@@ -181,8 +181,8 @@ func (g *graph) checkGuard() int64 {
 	return n
 }
 
-// alive is what is there and not on its way, the namespace too; leaving is how
-// many are on their way.
+// alive returns the objects that are not being deleted, with the namespace; leaving is the
+// number of objects that are.
 func (g *graph) alive() (alive map[types.UID]bool, leaving int) {
 	alive = map[types.UID]bool{}
 	for _, o := range append(slices.Clone(g.objects), g.home) {

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestAnswers asks as the API does, through the kinds.
+// TestAnswers asks through the kinds, as the API does.
 func TestAnswers(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

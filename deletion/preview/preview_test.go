@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// lines are the items, one a line.
+// lines returns the items, one per line.
 func lines(items []v1.Item) string {
 	var b strings.Builder
 	for _, item := range items {
@@ -29,8 +29,8 @@ func lines(items []v1.Item) string {
 	return b.String()
 }
 
-// TestPreview has one row for each sort of outcome and its reason; after the
-// preview each deletion is done, and must come to what was said.
+// TestPreview has one row for each outcome with its reason. After the preview the test
+// does the deletion, which must have the predicted result.
 func TestPreview(t *testing.T) {
 	hold := []string{"example.com/hold"}
 	for name, test := range map[string]struct {
@@ -175,7 +175,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// holdsTrue checks a preview against what has happened since.
+// holdsTrue compares a preview with what has happened since.
 func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
 	w.T.Helper()
 	for _, item := range status.Items {
@@ -206,8 +206,8 @@ func TestPreviewOfDefinition(t *testing.T) {
 	})
 }
 
-// TestPreviewPages: thousands of objects are told in pages that fit together,
-// while only a batch of them is held in memory.
+// TestPreviewPages: a preview of thousands of objects has pages that fit together, with
+// only one batch of rows in memory.
 func TestPreviewPages(t *testing.T) {
 	const batch, dependents = 50, 3000
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -233,11 +233,11 @@ func TestPreviewPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			if walk.r.peak > batch {
-				t.Errorf("%d rows were held at once, more than %d", walk.r.peak, batch)
+				t.Errorf("%d rows were in memory, more than %d", walk.r.peak, batch)
 			}
 			for _, item := range status.Items {
 				if seen[item.Name] {
-					t.Errorf("%s came twice", item.Name)
+					t.Errorf("%s is listed twice", item.Name)
 				}
 				seen[item.Name] = true
 			}
@@ -283,7 +283,7 @@ func TestPreviewCounts(t *testing.T) {
 		w.Create(thing{Namespace: "n", Name: fmt.Sprintf("more-%d", i), Owners: w.OwnedBy(a)})
 	}
 	if status, err = w.service.Preview(t.Context(), ask); err != nil || !status.Truncated || status.Total != 4 {
-		t.Errorf("past the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
+		t.Errorf("above the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
 	}
 }
 

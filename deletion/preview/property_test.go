@@ -19,21 +19,21 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// graphs is how many random graphs are tried on each engine.
+// graphs is the number of random graphs on each engine.
 const graphs = 250
 
 var policies = []metav1.DeletionPropagation{
 	metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
 }
 
-// TestPreviewIsWhatADeleteDoes makes random graphs, previews a delete, does it,
-// lets the collector come to rest, and compares; then it does for every object
-// that is still DELETING what others have to do, and compares again.
+// TestPreviewIsWhatADeleteDoes makes random graphs, previews a delete, does it, runs the
+// collector until it is idle, and compares. Then it removes the finalizers of every object
+// that is still DELETING, as their controllers would, and compares again.
 //
 // EXEUNT_SEED=n tries one graph only.
 func TestPreviewIsWhatADeleteDoes(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := newWorld(t, db, Options{Batch: 3}) // small, so that pages end everywhere
+		w := newWorld(t, db, Options{Batch: 3}) // small, so that pages end at every place
 		first, last := uint64(1), uint64(graphs)
 		if text := os.Getenv("EXEUNT_SEED"); text != "" {
 			seed, err := strconv.ParseUint(text, 10, 64)
@@ -57,11 +57,11 @@ func TestPreviewIsWhatADeleteDoes(t *testing.T) {
 	})
 }
 
-// tallyOf counts items by action, and those that are uncertain.
+// tallyOf counts items by action, and the uncertain ones.
 type tallyOf map[string]int
 
-// enough fails a test whose graphs are too tame to prove anything, or whose
-// predictions are too vague.
+// enough fails a test whose random graphs have too few objects of an action, or too many
+// uncertain predictions.
 func (s tallyOf) enough(t *testing.T) {
 	all := 0
 	for _, a := range []v1.Action{v1.Delete, v1.Orphan, v1.Keep, v1.Block, v1.Wait} {
@@ -98,7 +98,7 @@ func newGraph(w *world, seed uint64) *graph {
 		g.objects = append(g.objects, w.Create(g.things[i]))
 	}
 	w.Collect()
-	if g.chance(4) { // something is on its way already
+	if g.chance(4) { // some objects are being deleted already
 		if i := g.random.IntN(count); g.meta(i) != nil {
 			w.Delete(g.objects[i].Key, deletiontest.With(policies[g.random.IntN(2)]))
 			w.Collect()
@@ -114,7 +114,7 @@ func (g *graph) meta(i int) *metav1.ObjectMeta { return g.Get(g.objects[i].Key, 
 func (g *graph) newThing(i int, namespace string) thing {
 	o := thing{
 		Kind: "configmaps", Namespace: namespace, Name: fmt.Sprintf("o%d", i),
-		UID: types.UID(fmt.Sprintf("%08x-%d-%d", g.random.Uint32(), g.seed, i)), // the order of uids is not that of ages
+		UID: types.UID(fmt.Sprintf("%08x-%d-%d", g.random.Uint32(), g.seed, i)), // uids are not in order of age
 	}
 	switch {
 	case g.chance(8):
@@ -138,8 +138,8 @@ func (g *graph) newThing(i int, namespace string) thing {
 	return o
 }
 
-// addOwners refers to things that exist, and now and then to one that does not
-// exist yet: so circles come about.
+// addOwners adds references to existing things, and sometimes to one that does not exist
+// yet, which makes cycles.
 func (g *graph) addOwners(i int) {
 	for range 1 + g.random.IntN(3)/2 {
 		at := g.random.IntN(max(1, i))
@@ -155,8 +155,8 @@ func (g *graph) addOwners(i int) {
 	}
 }
 
-// misname has some references name another kind or name than the owner's, a kind
-// that is not served, or an owner that never was.
+// misname makes some references name another kind or name than the owner's, an unserved
+// kind, or an owner that never existed.
 func (g *graph) misname(r metav1.OwnerReference) metav1.OwnerReference {
 	switch g.random.IntN(40) {
 	case 0:
@@ -174,11 +174,11 @@ func (g *graph) misname(r metav1.OwnerReference) metav1.OwnerReference {
 // check previews, deletes and compares.
 func (g *graph) check(sum tallyOf) {
 	root := g.random.IntN(len(g.objects))
-	if !g.chance(4) { // the old ones have the most below them
+	if !g.chance(4) { // the oldest have the most dependents
 		root = g.random.IntN(min(3, len(g.objects)))
 	}
 	if g.meta(root) == nil {
-		return // the collector had it already
+		return // the collector has removed it already
 	}
 	deleted := g.objects[root]
 	if g.chance(10) {
@@ -219,19 +219,19 @@ func (g *graph) check(sum tallyOf) {
 	}
 }
 
-// asText is all of an object's metadata; empty if there is none.
+// asText returns an object's metadata as text; empty if it does not exist.
 func asText(m *metav1.ObjectMeta) string {
 	if m == nil {
 		return ""
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // metadata that was read can be written
+		panic(err) // metadata that was decoded can be encoded
 	}
 	return string(text)
 }
 
-// compare holds an object against what was predicted for now.
+// compare checks an object against the prediction for now.
 func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 	m := g.meta(i)
 	found := "gone"
@@ -246,8 +246,8 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 	case item.Uncertain:
 		return // see compareEnd
 	case !touched:
-		// A preview looks down. An owner that was waiting for what leaves now is
-		// above it, and may go on its way.
+		// A preview looks downwards. An owner above that was waiting for the removed
+		// objects may be removed too.
 		ok = asText(m) == before || strings.Contains(before, `"deletionTimestamp"`)
 	case item.Action == v1.Delete:
 		ok = found == "gone"
@@ -263,8 +263,8 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 	}
 }
 
-// releaseAll does what others have to do, for all that was predicted to leave,
-// until nothing moves any more.
+// releaseAll removes the finalizers of all objects that were predicted to leave, until
+// nothing changes any more.
 func (g *graph) releaseAll(items map[types.UID]v1.Item) {
 	for range len(g.objects) + 1 {
 		for i := range g.objects {
@@ -278,22 +278,22 @@ func (g *graph) releaseAll(items map[types.UID]v1.Item) {
 	}
 }
 
-// compareEnd holds an object against what was predicted for the end.
+// compareEnd checks an object against the prediction for the end.
 func (g *graph) compareEnd(i int, item v1.Item) {
 	m := g.meta(i)
 	switch item.Action {
 	case v1.Delete, v1.Block, v1.Wait:
 		if m != nil && !g.orphanedAfterAll(m, item) {
-			g.T.Errorf("%s: predicted %s (%s), and in the end it is there: %+v", g.objects[i].Key, item.Action, item.Reason, m)
+			g.T.Errorf("%s: predicted %s (%s), but at the end it exists: %+v", g.objects[i].Key, item.Action, item.Reason, m)
 		}
 	case v1.Keep, v1.Orphan:
 		if m == nil && !item.Uncertain {
-			g.T.Errorf("%s: predicted %s (%s), and in the end it is gone", g.objects[i].Key, item.Action, item.Reason)
+			g.T.Errorf("%s: predicted %s (%s), but at the end it is gone", g.objects[i].Key, item.Action, item.Reason)
 		}
 	}
 }
 
-// orphanedAfterAll: an item that is uncertain may be orphaned in the end.
+// orphanedAfterAll: an uncertain item may be orphaned in the end.
 func (g *graph) orphanedAfterAll(m *metav1.ObjectMeta, item v1.Item) bool {
 	return item.Uncertain && m.DeletionTimestamp == nil
 }

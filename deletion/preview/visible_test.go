@@ -15,8 +15,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestVisible: an answer names what the client may get and counts the rest; about an object
-// that the client may not get it says nothing, not even whether it exists.
+// TestVisible: an answer names the objects that the client may get and counts the others;
+// for an object that the client may not get, it does not even say whether it exists.
 func TestVisible(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

@@ -43,7 +43,7 @@ func each(t *testing.T, test func(t *testing.T, w *world)) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(t, newWorld(t, db, Options{})) })
 }
 
-// preview asks for the whole preview of an object.
+// preview returns the whole preview of an object.
 func (w *world) preview(o object.Object, options metav1.DeleteOptions) v1.DeletionPreviewStatus {
 	w.T.Helper()
 	status, err := w.service.Preview(w.T.Context(), v1.DeletionPreviewSpec{

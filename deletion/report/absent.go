@@ -13,9 +13,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// byWhom says who removed the object and on whose request: " by jo (request 5f1f…)", or
+// removedBy says who removed the object and on whose request: " by jo (request 5f1f…)", or
 // " by system:garbage-collector, at the request of jo (request 5f1f…)".
-func byWhom(a *store.Archived) string {
+func removedBy(a *store.Archived) string {
 	who := " by " + a.Actor
 	switch {
 	case a.Actor == "":
@@ -55,7 +55,7 @@ func (t *reporter) absent(ref v1.ObjectReference, path *field.Path) (v1.Deletion
 	status.Remaining += below
 	if gone != nil {
 		at := metav1.NewTime(time.UnixMilli(gone.RemovedAt))
-		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted" + byWhom(gone), Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
+		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted" + removedBy(gone), Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}
 		if status.Remaining > 0 {
 			exist := "exist"
 			if status.Remaining == 1 {

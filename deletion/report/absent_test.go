@@ -6,14 +6,14 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-func TestByWhom(t *testing.T) {
+func TestRemovedBy(t *testing.T) {
 	for want, a := range map[string]store.Archived{
 		"":                     {},
 		" by jo":               {Actor: "jo", Requester: "jo"},
 		" by jo (request r-1)": {Actor: "jo", Requester: "jo", RequestID: "r-1"},
 		" by gc, at the request of jo (request r-1)": {Actor: "gc", Requester: "jo", RequestID: "r-1"},
 	} {
-		if got := byWhom(&a); got != want {
+		if got := removedBy(&a); got != want {
 			t.Errorf("%+v: %q, want %q", a, got, want)
 		}
 	}

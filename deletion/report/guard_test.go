@@ -9,8 +9,9 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// TestGuard: the only reason of a held deletion is the guard, which counts what
-// preview.TestGuardForeseen counts: not Events, and not what another owner keeps.
+// TestGuard: the only reason of a held deletion is the guard, with the number that
+// preview.TestGuardForeseen counts: without Events, and without objects that another owner
+// keeps.
 func TestGuard(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		home := w.Create(thing{Kind: object.Namespaces, Name: "n"})

@@ -10,7 +10,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestAnswers asks as the API does, through the kind.
+// TestAnswers asks through the kind, as the API does.
 func TestAnswers(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

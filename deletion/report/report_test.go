@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// report asks about an object.
+// report returns the report on an object.
 func (w *world) report(o object.Object) v1.DeletionReportStatus {
 	w.T.Helper()
 	status, err := w.service.Report(w.T.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
@@ -26,7 +26,7 @@ func (w *world) report(o object.Object) v1.DeletionReportStatus {
 	return status
 }
 
-// outline is a tree of reasons, one a line.
+// outline returns a tree of reasons, one per line.
 func outline(reasons []v1.Reason, indent string) string {
 	var b strings.Builder
 	for _, r := range reasons {
@@ -45,7 +45,7 @@ func managedBy(manager, finalizer string, at int64) metav1.ManagedFieldsEntry {
 	}
 }
 
-// TestReasons has one row for each sort of reason.
+// TestReasons has one row for each type of reason.
 func TestReasons(t *testing.T) {
 	hold := []string{"example.com/hold"}
 	foreground := deletiontest.With(metav1.DeletePropagationForeground)
@@ -293,8 +293,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestResolveWorks: the command that a report gives names the finalizer where
-// it is.
+// TestResolveWorks: the command in a report names the finalizer with its field.
 func TestResolveWorks(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})
@@ -319,7 +318,7 @@ func TestCollectorOff(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded: a report on a great many does not tell them all.
+// TestReportIsBounded: a report on many objects is truncated.
 func TestReportIsBounded(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})
@@ -386,8 +385,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestKeepers: what a part of this server holds is explained by that part: what
-// it waits for, how its review gets on, and the objects that it waits for.
+// TestKeepers: the part of this server that holds an object explains what it waits for,
+// how its review proceeds, and which objects it waits for.
 func TestKeepers(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		at := metav1.Unix(5000, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestVisible: a report names what the client may get; about an object
-// that the client may not get it says nothing, not even whether it exists.
+// TestVisible: a report names the objects that the client may get; for an object that the
+// client may not get, it does not even say whether it exists.
 func TestVisible(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

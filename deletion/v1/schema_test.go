@@ -9,7 +9,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// TestSchemas holds what is published against the Go types, field by field.
+// TestSchemas compares the published schemas with the Go types, field by field.
 func TestSchemas(t *testing.T) {
 	compare(t, "preview", reflect.TypeFor[DeletionPreview](), *DeletionPreviewSchema(), 0)
 	compare(t, "report", reflect.TypeFor[DeletionReport](), *DeletionReportSchema(), 0)
@@ -39,7 +39,7 @@ func compare(t *testing.T, path string, typ reflect.Type, s spec.Schema, depth i
 	}
 	fields := map[string]reflect.Type{}
 	jsonFields(typ, fields)
-	delete(fields, "metadata") // every object's, and published with it
+	delete(fields, "metadata") // common to all objects, and published with them
 	delete(fields, "inline")
 	for name, of := range fields {
 		property, ok := s.Properties[name]
@@ -59,8 +59,8 @@ func compare(t *testing.T, path string, typ reflect.Type, s spec.Schema, depth i
 	}
 }
 
-// jsonFields collects fields by their JSON names, those of embedded structs
-// too; TypeMeta is every object's.
+// jsonFields collects fields by their JSON names, including those of embedded structs,
+// except TypeMeta.
 func jsonFields(typ reflect.Type, into map[string]reflect.Type) {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
@@ -75,7 +75,7 @@ func jsonFields(typ reflect.Type, into map[string]reflect.Type) {
 	}
 }
 
-// TestDeepCopies: a copy shares nothing.
+// TestDeepCopies: a copy shares no memory with the original.
 func TestDeepCopies(t *testing.T) {
 	policy, grace, now := metav1.DeletePropagationOrphan, int64(3), metav1.Now()
 	p := &DeletionPreview{

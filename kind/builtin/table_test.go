@@ -16,10 +16,10 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// clock is when tables are made in tests: two minutes after creation.
+// clock is the time at which tests render tables: two minutes after creation.
 var clock = time.Date(2026, 1, 1, 0, 2, 0, 0, time.UTC)
 
-// cells are a row as `kubectl get` prints it, those of -o wide after a bar.
+// cells returns a row as `kubectl get` prints it, with the columns of -o wide after a bar.
 func cells(t *testing.T, manifest string) string {
 	t.Helper()
 	obj := read(t, strings.Replace(manifest, "metadata: {", "metadata: {creationTimestamp: '2026-01-01T00:00:00Z', ", 1))
@@ -39,7 +39,7 @@ func cells(t *testing.T, manifest string) string {
 	return strings.TrimSuffix(strings.Join(narrow, " ; ")+" | "+strings.Join(more, " ; "), " | ")
 }
 
-// frozenTable is the object's convertor with a fixed clock.
+// frozenTable returns the object's convertor with a fixed clock.
 func frozenTable(t *testing.T, obj runtime.Object) rest.TableConvertor {
 	t.Helper()
 	convertor := lookup(t, obj.GetObjectKind().GroupVersionKind()).Table
@@ -52,7 +52,7 @@ func frozenTable(t *testing.T, obj runtime.Object) rest.TableConvertor {
 	return c.at(func() time.Time { return clock })
 }
 
-// at is the same table with another clock.
+// at returns the same table with another clock.
 func (c *convertor[P]) at(now func() time.Time) rest.TableConvertor {
 	return &convertor[P]{resource: c.resource, table: c.table, now: now}
 }

@@ -30,7 +30,7 @@ func TestTypesAreTheLibrarys(t *testing.T) {
 	}
 	if *update {
 		writeTypes(t, want)
-		return // what is embedded is what was there before
+		return // this binary still embeds the old file
 	}
 	got, err := unpackTypes()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
-// holding is another definition that holds these names.
+// holding returns another definition that holds these names.
 func holding(group string, names apiextensionsv1.CustomResourceDefinitionNames) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	crd.Name = "other." + group
@@ -20,7 +20,7 @@ func holding(group string, names apiextensionsv1.CustomResourceDefinitionNames) 
 	return crd
 }
 
-// summary is a condition in short: "Established=True InitialNamesAccepted".
+// summary returns conditions in short form: "Established=True InitialNamesAccepted".
 func summary(s apiextensionsv1.CustomResourceDefinitionStatus) []string {
 	var out []string
 	for _, c := range s.Conditions {

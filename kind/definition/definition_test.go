@@ -177,7 +177,7 @@ func TestStatusIsWrittenOnceItCanBe(t *testing.T) {
 		execute(t, db, refuse...)
 		c := newReplica(t, r.store)
 		if c.controller.settle(t.Context()) {
-			t.Fatal("the database took the status: this test tests nothing")
+			t.Fatal("the database accepted the status: the test is void")
 		}
 		c.run()
 		execute(t, db, allow)
@@ -204,7 +204,7 @@ func execute(t *testing.T, db *sqldb.DB, statements ...string) {
 	}
 }
 
-// stored counts the stored objects of a kind.
+// stored returns the keys of the stored objects of a kind.
 func stored(t *testing.T, st *store.Store, kind string) (keys []object.Key) {
 	t.Helper()
 	listing, err := st.List(t.Context(), store.ListRequest{Kind: kind})

@@ -102,8 +102,8 @@ func TestReplicasClean(t *testing.T) {
 	}
 }
 
-// TestOrderDecides: the definition that was written first has the name, in whatever order a
-// replica reads them.
+// TestOrderDecides: the definition that was written first has the name, in whatever order
+// a replica reads them.
 func TestOrderDecides(t *testing.T) {
 	r := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite))
 	r.stop()
@@ -121,7 +121,7 @@ func TestOrderDecides(t *testing.T) {
 	for i := range groups {
 		first, second := c.known[fmt.Sprintf("zebras.group%d.dev", i)], c.known[fmt.Sprintf("apes.group%d.dev", i)]
 		if first.crd.Status.AcceptedNames.Kind != "Thing" || second.crd.Status.AcceptedNames.Kind != "" {
-			t.Errorf("group %d: the second one was favoured", i)
+			t.Errorf("group %d: the second one got the name", i)
 		}
 	}
 }

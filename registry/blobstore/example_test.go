@@ -9,8 +9,8 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 )
 
-// Bytes get a path of their own, are finished, and can then be read from any
-// offset. Removing them twice succeeds too.
+// A writer gets its own path. After Finish, the bytes can be read from any offset. Remove
+// is idempotent.
 func ExampleStore() {
 	dir, err := os.MkdirTemp("", "blobs")
 	if err != nil {
