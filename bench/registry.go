@@ -25,6 +25,8 @@ type RegistryConfig struct {
 	// REST is the API in whose namespaces repositories are. If it is set, the
 	// run makes the namespace of the repository and removes it afterwards.
 	REST *rest.Config
+	// Password is sent with every request, by basic authentication. Empty: none.
+	Password string
 	// Keep leaves the pushed images in place.
 	Keep bool
 	// Clients is the number of concurrent requests. Default 8.
@@ -134,7 +136,7 @@ func openRegistryBench(config RegistryConfig) (*registryBench, error) {
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Clients, DisableCompression: true}
 	return &registryBench{RegistryConfig: c, registryClient: registryClient{
-		base: base, repository: c.Repository, http: &http.Client{Transport: transport},
+		base: base, repository: c.Repository, password: c.Password, http: &http.Client{Transport: transport},
 	}, yardstick: yardstick{dir: c.Yardstick}}, nil
 }
 

@@ -71,6 +71,7 @@ func hash64(s string) uint64 {
 type registryClient struct {
 	base       *url.URL
 	repository string
+	password   string // empty: none
 	http       *http.Client
 }
 
@@ -80,6 +81,9 @@ func (c *registryClient) send(ctx context.Context, method, target, contentType s
 		return nil, err
 	}
 	req.Header.Set("User-Agent", userAgent)
+	if c.password != "" {
+		req.SetBasicAuth("bench", c.password)
+	}
 	req.Header.Set("Accept", manifestType)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)

@@ -27,11 +27,11 @@ type Config struct {
 	// which always has localhost and the machine's own name.
 	TLSNames []string
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
-	// Empty: no registry. On loopback it serves plain HTTP to all clients, elsewhere
-	// TLS to clients with a certificate.
+	// Empty: no registry. On loopback it serves plain HTTP, elsewhere TLS.
 	RegistryListen string
-	// RegistryPlainHTTP makes it serve plain HTTP to all clients on every address.
-	RegistryPlainHTTP bool
+	// RegistryAnonymous lets clients without credentials do everything in a registry on
+	// loopback.
+	RegistryAnonymous bool
 	// RegistryHosts are additional host names of a registry on loopback. It refuses
 	// requests for other names, because web pages may send them (DNS rebinding).
 	RegistryHosts []string

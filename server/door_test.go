@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRegistryRefusesWebPages: on loopback the registry does not authenticate clients, so
-// requests from pages of another origin are refused and create no repository and no
-// namespace. Requests of registry clients are served.
+// TestRegistryRefusesWebPages: on loopback a browser may know the login, so requests from
+// pages of another origin are refused and create no repository and no namespace.
+// Requests of registry clients are served.
 func TestRegistryRefusesWebPages(t *testing.T) {
 	r := start(t, Config{Data: t.TempDir(), RegistryListen: "127.0.0.1:0", RegistryHosts: []string{"registry.example"}})
-	url := r.registryURL()
+	url, client := r.registryURL(), r.loggedIn()
 	send := func(method, path, host string, headers ...string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
@@ -27,7 +27,7 @@ func TestRegistryRefusesWebPages(t *testing.T) {
 			name, value, _ := strings.Cut(h, ": ")
 			req.Header.Set(name, value)
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,6 +42,9 @@ func checkAddresses(c Config) error {
 	if _, _, err := net.SplitHostPort(c.RegistryListen); c.RegistryListen != "" && err != nil {
 		return fmt.Errorf("--registry-listen %q: want HOST:PORT: %w", c.RegistryListen, err)
 	}
+	if host, _, _ := net.SplitHostPort(c.RegistryListen); c.RegistryAnonymous && !loopback(host) {
+		return fmt.Errorf("--registry-anonymous: every client that reaches %s could push and delete: listen on a loopback address, or leave the flag out", c.RegistryListen)
+	}
 	return checkNames(c.TLSNames)
 }
 
@@ -149,6 +152,8 @@ type Addresses struct {
 	API        string `json:"api"`                // URL
 	Kubeconfig string `json:"kubeconfig"`         // absolute path
 	Registry   string `json:"registry,omitempty"` // URL; empty: no registry
+	// RegistryToken is the path of a file with a password for the registry.
+	RegistryToken string `json:"registryToken,omitempty"`
 }
 
 // String returns the addresses as text for people.
@@ -157,13 +162,21 @@ func (a Addresses) String() string {
 	if a.Registry != "" {
 		text += fmt.Sprintf("The OCI registry is at %s\n\n", a.Registry)
 	}
+	if a.RegistryToken != "" {
+		host := strings.TrimPrefix(a.Registry, "http://")
+		text += fmt.Sprintf("  docker login -u %s --password-stdin %s <%s    # or podman, crane auth, oras, helm registry\n\n", localUser, host, a.RegistryToken)
+	}
 	return text
 }
 
-func addresses(c Config, l net.Listener, registry string) Addresses {
+func addresses(c Config, l net.Listener, images *registryServer) Addresses {
 	path := kubeconfig(c)
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	return Addresses{Version: c.Version, API: "https://" + clientAddress(c.Listen, l), Kubeconfig: path, Registry: registry}
+	a := Addresses{Version: c.Version, API: "https://" + clientAddress(c.Listen, l), Kubeconfig: path}
+	if images != nil {
+		a.Registry, a.RegistryToken = images.url(), images.login.path()
+	}
+	return a
 }

@@ -26,7 +26,8 @@ import (
 type registryServer struct {
 	config   Config
 	listener net.Listener
-	plain    bool
+	plain    bool        // plain HTTP: only on loopback
+	login    *localLogin // nil: the registry is not on loopback
 	objects  *repository.Repositories
 	images   *registry.Registry
 	garbage  *collect.Collector
@@ -46,6 +47,15 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories}
+	if s.plain {
+		if err := s.checkPlain(); err != nil {
+			return nil, errors.Join(err, listener.Close())
+		}
+		if s.login, err = openLocalLogin(c.Data); err != nil {
+			return nil, errors.Join(err, listener.Close())
+		}
+	}
 	blobs, err := openBlobs(ctx, c)
 	if err == nil {
 		err = checkBlobStore(ctx, c, p.db, blobs)
@@ -53,7 +63,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	garbage, err := collect.New(p.db, blobs, collect.Options{
+	s.garbage, err = collect.New(p.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
 		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector,
 		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
@@ -61,7 +71,6 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host) || c.RegistryPlainHTTP, objects: p.repositories, garbage: garbage}
 	settings := registry.Config{
 		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Refresh: p.repositories.Refresh,
 		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Logger: c.Logger, Refuse: s.refuse(host),
@@ -70,8 +79,8 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 		settings.ChunkMinLength = bucket.PartSize()
 	}
 	settings.Admit = s.admit(door)
-	if !loopback(host) && s.plain {
-		c.Logger.Warn("the registry serves plain HTTP: every client that reaches it can push and delete", "listen", c.RegistryListen)
+	if c.RegistryAnonymous {
+		c.Logger.Warn("the registry asks for no credentials: every process on this machine can push and delete", "listen", c.RegistryListen)
 	}
 	s.images = registry.New(settings)
 	return s, nil
@@ -103,15 +112,25 @@ func checkBlobStore(ctx context.Context, c Config, db *sqldb.DB, blobs blobstore
 	return nil
 }
 
+// checkPlain refuses plain HTTP on an address that other machines reach: the name
+// localhost may resolve to one.
+func (s *registryServer) checkPlain() error {
+	if at, ok := s.listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+		return fmt.Errorf("--registry-listen %s means %s here, which other machines can reach: "+
+			"name that address, so that the registry serves TLS, or 127.0.0.1", s.config.RegistryListen, at.IP)
+	}
+	return nil
+}
+
 // refuse returns a function that says why a request is refused by its headers, or "".
-// On loopback clients are not authenticated, so foreign host names are refused too.
+// On loopback foreign host names are refused too: a page of another site may use them.
 func (s *registryServer) refuse(host string) func(*http.Request) string {
 	names := access.Hosts(append(slices.Clone(s.config.RegistryHosts), host))
 	return func(req *http.Request) string {
 		if why := access.FromPage(req); why != "" {
 			return why
 		}
-		if s.plain && loopback(host) {
+		if s.plain {
 			if why := names.Foreign(req); why != "" {
 				return why + ": name it with --registry-host if it is"
 			}
@@ -172,9 +191,8 @@ func (s *registryServer) collect(ctx context.Context) error {
 	return s.garbage.Run(ctx)
 }
 
-// run serves until the context ends. On loopback it serves plain HTTP to all clients,
-// as they expect of a registry on localhost. Elsewhere it serves TLS to known clients,
-// unless RegistryPlainHTTP says that a proxy in front of it does both.
+// run serves until the context ends: plain HTTP on loopback, as clients expect of a
+// registry on localhost, and TLS elsewhere.
 func (s *registryServer) run(ctx context.Context, identity *access.Identity) error {
 	if s == nil {
 		return nil
@@ -215,12 +233,9 @@ func (s *registryServer) close() {
 	}
 }
 
-// url returns the address for clients, or "" without a registry.
+// url returns the address for clients.
 func (s *registryServer) url() string {
-	switch {
-	case s == nil:
-		return ""
-	case s.plain:
+	if s.plain {
 		return "http://" + clientAddress(s.config.RegistryListen, s.listener)
 	}
 	return "https://" + clientAddress(s.config.RegistryListen, s.listener)

@@ -16,25 +16,29 @@ import (
 
 var (
 	errUnknownClient = errors.New("the server does not know these credentials; the password is a token (exeunt user add, kubectl create token)")
-	errNoCredentials = errors.New("credentials are needed: log in with any user name, and a token as the password, or use a client certificate")
+	errNoCredentials = errors.New("log in: any user name, and a token as the password (exeunt user add, kubectl create token; the file registry-token for a registry on loopback), or use a client certificate")
 )
 
 // admit identifies clients of the registry: a session of the console, a client
 // certificate, a bearer token, or a token as the password of basic authentication. A
-// client without credentials may do everything on a plain listener, which is loopback
-// unless the operator said otherwise, and nothing elsewhere.
+// client without credentials may do nothing, unless the operator opened a registry on
+// loopback to every client.
 func (s *registryServer) admit(door *access.Door) func(*http.Request) (registry.Client, error) {
 	return func(req *http.Request) (registry.Client, error) {
 		if _, password, ok := req.BasicAuth(); ok {
-			response, known, err := door.AuthenticateToken(req.Context(), password)
-			if err != nil || !known {
-				return nil, errUnknownClient
+			client, known := s.login.client(password)
+			if !known {
+				response, found, err := door.AuthenticateToken(req.Context(), password)
+				if err != nil || !found {
+					return nil, errUnknownClient
+				}
+				client = response.User
 			}
-			return registryClient{req.Context(), response.User, door.Authorizer()}, nil
+			return registryClient{req.Context(), client, door.Authorizer()}, nil
 		}
 		_, session := access.ClientFrom(req.Context())
 		if !session && req.Header.Get("Authorization") == "" && (req.TLS == nil || len(req.TLS.VerifiedChains) == 0) {
-			if s.plain {
+			if s.config.RegistryAnonymous {
 				return nil, nil
 			}
 			return nil, errNoCredentials

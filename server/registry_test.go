@@ -27,6 +27,25 @@ func (r *running) registryURL() string {
 	return found[1]
 }
 
+// loggedIn is an HTTP client with the login that the server printed.
+func (r *running) loggedIn() *http.Client {
+	r.t.Helper()
+	token, err := os.ReadFile(filepath.Join(r.data, tokenFile))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &http.Client{Transport: withLogin(strings.TrimSpace(string(token)))}
+}
+
+// withLogin sends a password with every request.
+type withLogin string
+
+func (token withLogin) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.SetBasicAuth(localUser, string(token))
+	return http.DefaultTransport.RoundTrip(req)
+}
+
 func statusOf(t *testing.T, client *http.Client, method, url, body string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -44,7 +63,8 @@ func statusOf(t *testing.T, client *http.Client, method, url, body string) int {
 	return resp.StatusCode
 }
 
-// TestRegistryOnLoopback: plain HTTP for all clients, and a pushed image survives a restart.
+// TestRegistryOnLoopback: plain HTTP for clients that log in, as the server's first output
+// says; the login and a pushed image survive a restart.
 func TestRegistryOnLoopback(t *testing.T) {
 	data := t.TempDir()
 	r := start(t, Config{Data: data, RegistryListen: "127.0.0.1:0"})
@@ -52,13 +72,42 @@ func TestRegistryOnLoopback(t *testing.T) {
 	if !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("the registry is at %s", url)
 	}
+	file := filepath.Join(data, tokenFile)
+	if want := "docker login -u " + localUser + " --password-stdin " + strings.TrimPrefix(url, "http://") + " <" + file; !strings.Contains(r.out.String(), want) {
+		t.Errorf("the server says\n%s\nwant %s", r.out, want)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the token's file: %v, %v; want mode 0600", info, err)
+	}
+	client := r.loggedIn()
 	d := digest.FromString("content").String()
-	if status := statusOf(t, http.DefaultClient, "POST", url+"/v2/a/blobs/uploads/?digest="+d, "content"); status != 201 {
-		t.Errorf("push: %d", status)
+	push := "/v2/a/blobs/uploads/?digest=" + d
+	for _, c := range []struct {
+		who    string
+		client *http.Client
+		want   int
+	}{
+		{"a stranger", http.DefaultClient, 401},
+		{"a wrong password", &http.Client{Transport: withLogin("wrong")}, 401},
+		{"the administrator", client, 201},
+	} {
+		if status := statusOf(t, c.client, "POST", url+push, "content"); status != c.want {
+			t.Errorf("push by %s: %d, want %d", c.who, status, c.want)
+		}
+	}
+	// It is the registry's alone.
+	token, _ := os.ReadFile(file)
+	api, err := rest.HTTPClientFor(&rest.Config{BearerToken: strings.TrimSpace(string(token)), TLSClientConfig: rest.TLSClientConfig{CAData: r.http.CAData}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := statusOf(t, api, "GET", r.http.Host+"/api/v1/namespaces", ""); status != 401 {
+		t.Errorf("the registry's token at the API: %d", status)
 	}
 	r.stop()
 	r = start(t, Config{Data: data, RegistryListen: "localhost:0"})
-	if status := statusOf(t, http.DefaultClient, "GET", r.registryURL()+"/v2/a/blobs/"+d, ""); status != 200 {
+	if status := statusOf(t, client, "GET", r.registryURL()+"/v2/a/blobs/"+d, ""); status != 200 {
 		t.Errorf("pull after a restart: %d", status)
 	}
 	r.stop()
@@ -99,22 +148,34 @@ func TestRegistryElsewhere(t *testing.T) {
 	r.stop()
 }
 
-// TestRegistryPlainHTTP: with the setting, plain HTTP for all clients on other addresses too.
-func TestRegistryPlainHTTP(t *testing.T) {
+// TestRegistryAnonymous: with the setting, a client without credentials may do everything
+// on loopback, and the server does not start elsewhere.
+func TestRegistryAnonymous(t *testing.T) {
 	var log bytes.Buffer
-	r := start(t, Config{
-		Data: t.TempDir(), RegistryListen: "0.0.0.0:0", RegistryPlainHTTP: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	})
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(r.registryURL(), "http://"))
-	if err != nil {
-		t.Fatalf("the registry is at %s: %v", r.registryURL(), err)
-	}
-	if status := statusOf(t, http.DefaultClient, "GET", "http://127.0.0.1:"+port+"/v2/_catalog", ""); status != 200 {
-		t.Errorf("a catalog by plain HTTP: %d", status)
+	r := start(t, Config{Data: t.TempDir(), RegistryListen: "127.0.0.1:0", RegistryAnonymous: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if status := statusOf(t, http.DefaultClient, "GET", r.registryURL()+"/v2/_catalog", ""); status != 200 {
+		t.Errorf("a catalog without credentials: %d", status)
 	}
 	r.stop()
-	if !strings.Contains(log.String(), "every client that reaches it can push and delete") {
+	if !strings.Contains(log.String(), "every process on this machine can push and delete") {
 		t.Errorf("no warning in the log:\n%s", log.String())
+	}
+	err := Run(t.Context(), Config{Data: t.TempDir(), RegistryListen: "0.0.0.0:0", RegistryAnonymous: true, Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "listen on a loopback address") {
+		t.Errorf("on all addresses: %v", err)
+	}
+}
+
+// TestNoPlainHTTPElsewhere: a name that says loopback and means another address is refused.
+func TestNoPlainHTTPElsewhere(t *testing.T) {
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := &registryServer{config: Config{RegistryListen: "localhost:5000"}, listener: listener, plain: true}
+	if err := s.checkPlain(); err == nil || !strings.Contains(err.Error(), "so that the registry serves TLS") {
+		t.Errorf("plain HTTP on %s: %v", listener.Addr(), err)
 	}
 }
 

@@ -177,7 +177,7 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 		}
 		return shutdown(web, f.api, f.config.Logger)
 	})
-	f.config.Started(addresses(f.config, f.listener, f.images.url()))
+	f.config.Started(addresses(f.config, f.listener, f.images))
 	return group.Wait()
 }
 

@@ -36,6 +36,7 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan error
 	out    *output
+	data   string
 	http   *rest.Config
 	client *kubernetes.Clientset
 }
@@ -62,7 +63,7 @@ func (o *output) String() string {
 func start(t *testing.T, c Config) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{t: t, cancel: cancel, done: make(chan error, 1), out: &output{}}
+	r := &running{t: t, cancel: cancel, done: make(chan error, 1), out: &output{}, data: c.Data}
 	c.Listen, c.Version = "127.0.0.1:0", "test"
 	c.Started = func(a Addresses) { fmt.Fprint(r.out, a) }
 	if c.Logger == nil {

@@ -122,6 +122,7 @@ func (p place) follow(t *testing.T, block string) {
 type serving struct {
 	cmd      *exec.Cmd
 	log      *lines
+	data     string
 	registry string
 }
 
@@ -149,7 +150,7 @@ func (p place) start(t *testing.T) *serving {
 	if p.database != "" {
 		args = append(args, "--database", p.database)
 	}
-	s := &serving{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), log: &lines{}}
+	s := &serving{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), log: &lines{}, data: p.data}
 	s.cmd.Env = append(os.Environ(), asProgram+"=1")
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
@@ -200,6 +201,11 @@ func (s *serving) send(t *testing.T, method, path, body string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	token, err := os.ReadFile(filepath.Join(s.data, "registry-token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth("exeunt-admin", strings.TrimSpace(string(token)))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

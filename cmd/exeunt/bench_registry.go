@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +47,9 @@ one of these flags says what becomes of it:
 				var err error
 				if c.REST, err = t.restConfig(); err != nil {
 					return err
+				}
+				if to, err := url.Parse(c.URL); err == nil {
+					c.Password = t.registryPassword(to)
 				}
 			case !leave && !c.Keep:
 				return fmt.Errorf("the run would leave the empty repository %s behind, which a registry cannot remove: give --kubeconfig of the Exeunt server, "+

@@ -47,7 +47,7 @@ later like any other, unless the Repository has spec.hold.`,
 	f := cmd.Flags()
 	f.StringVar(&c.registry, "registry", "http://127.0.0.1:5000", "`URL` of the registry to import into")
 	c.addServerFlags(cmd)
-	f.Lookup("kubeconfig").Usage = "`file` with the certificates for an https registry (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)"
+	f.Lookup("kubeconfig").Usage = "`file` with the login to the registry (default: $KUBECONFIG, then ./data/kubeconfig, then ~/.kube/config)"
 	f.IntVar(&c.jobs, "jobs", 4, "concurrent requests")
 	c.addFlag(cmd, "name")
 	f.BoolVar(&c.moveTags, "move-tags", false, "move tags that point at another manifest in the registry; without it they stay, and the import names them")
@@ -131,8 +131,7 @@ func imported(show *shower) document {
 	}
 }
 
-// client returns an HTTP client for the registry, for https with the certificates
-// of the kubeconfig.
+// client returns an HTTP client for the registry, with the login of the kubeconfig.
 func (c *registryImport) client() (*http.Client, error) {
 	to, err := url.Parse(c.registry)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
@@ -151,6 +150,9 @@ func (c *registryImport) client() (*http.Client, error) {
 		if transport.TLSClientConfig, err = rest.TLSConfigFor(config); err != nil {
 			return nil, fmt.Errorf("read kubeconfig: %w", err)
 		}
+	}
+	if password := c.registryPassword(to); password != "" {
+		return &http.Client{Transport: passwordTransport{transport, password}}, nil
 	}
 	return &http.Client{Transport: transport}, nil
 }

@@ -90,7 +90,7 @@ func (a *target) push(t testing.TB) {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/vnd.oci.image.index.v1+json")
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := a.RegistryHTTP().Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +197,12 @@ func (a *target) probe(t *testing.T) *probes {
 		"get":    "https://" + a.host + configMaps + "/probe",
 		"tags":   "http://" + a.Registry() + "/v2/default/probe/tags/list",
 	}
+	clients := map[string]*http.Client{"readyz": client, "get": client, "tags": a.RegistryHTTP()}
 	for name, url := range paths {
 		p.done.Go(func() {
 			// The attack may end before the first answer: that answer counts too.
 			for {
-				p.ask(client, name, url)
+				p.ask(clients[name], name, url)
 				select {
 				case <-ctx.Done():
 					return

@@ -125,7 +125,7 @@ func TestSlowBodiesOnOpenEndpoints(t *testing.T) {
 	}
 	for range 100 {
 		conn := a.dialPlain(t, a.Registry())
-		unfinished(t, conn, "PUT", "/v2/default/probe/manifests/v2", "Content-Type: application/vnd.oci.image.index.v1+json")
+		unfinished(t, conn, "PUT", "/v2/default/probe/manifests/v2", "Content-Type: application/vnd.oci.image.index.v1+json", "Authorization: "+a.RegistryAuthorization())
 		manifests = append(manifests, conn)
 	}
 	if codes := countAnswers(t, enrols, bodyWithin); codes[http.StatusOK] != 0 {
@@ -240,7 +240,7 @@ func TestRefusedUnread(t *testing.T) {
 		})
 	}
 	conn := a.dialPlain(t, a.Registry())
-	send(t, conn, "PUT /v2/default/probe/manifests/v2 HTTP/1.1\r\nHost: "+a.Registry()+"\r\nContent-Type: application/vnd.oci.image.index.v1+json\r\nContent-Length: 9223372036854775807\r\n\r\n{")
+	send(t, conn, "PUT /v2/default/probe/manifests/v2 HTTP/1.1\r\nHost: "+a.Registry()+"\r\nAuthorization: "+a.RegistryAuthorization()+"\r\nContent-Type: application/vnd.oci.image.index.v1+json\r\nContent-Length: 9223372036854775807\r\n\r\n{")
 	if code, err := readAnswer(conn, time.Now().Add(refusedWithin)); code != 413 || err != nil {
 		t.Errorf("a huge manifest: answered %d, then %v; want 413 and a closed connection", code, err)
 	}

@@ -73,7 +73,7 @@ func TestManyMediaTypes(t *testing.T) {
 			}
 			request.Header.Set("Content-Type", contentType)
 			start := time.Now()
-			answer, err := http.DefaultClient.Do(request)
+			answer, err := s.RegistryHTTP().Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -222,7 +222,7 @@ func (a *target) pushBlob(t testing.TB) (path string) {
 	t.Helper()
 	content := bytes.Repeat([]byte("blob"), 4<<20)
 	url := fmt.Sprintf("http://%s/v2/default/probe/blobs/uploads/?digest=sha256:%x", a.Registry(), sha256.Sum256(content))
-	answer, err := http.Post(url, "application/octet-stream", bytes.NewReader(content))
+	answer, err := a.RegistryHTTP().Post(url, "application/octet-stream", bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (a *target) pushBlob(t testing.TB) (path string) {
 func (a *target) getBlob(t testing.TB, path string) net.Conn {
 	t.Helper()
 	conn := a.dialPlain(t, a.Registry())
-	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: "+a.Registry()+"\r\nConnection: close\r\n\r\n")
+	send(t, conn, "GET "+path+" HTTP/1.1\r\nHost: "+a.Registry()+"\r\nAuthorization: "+a.RegistryAuthorization()+"\r\nConnection: close\r\n\r\n")
 	return conn
 }
 

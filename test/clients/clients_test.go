@@ -59,6 +59,7 @@ func setup(env *testscript.Env, engine string) error {
 	env.Setenv("AT", at)
 	env.Setenv("DIGEST", digest.String())
 	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("DOCKER_CONFIG", os.Getenv("DOCKER_CONFIG"))
 	env.Setenv("TMPDIR", env.WorkDir)
 	if err := podmanStorage(env); err != nil {
 		return err

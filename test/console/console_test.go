@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -198,10 +199,11 @@ func TestRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loggedIn := remote.WithAuth(&authn.Basic{Username: harness.RegistryUser, Password: s.RegistryToken()})
 	for _, tag := range []string{"v1", "v2"} {
 		ref, err := name.ParseReference(s.Registry()+"/shop/web:"+tag, name.Insecure)
 		if err == nil {
-			err = remote.Write(ref, image)
+			err = remote.Write(ref, image, loggedIn)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +223,7 @@ func TestRegistry(t *testing.T) {
 	p.until("the tag again", `document.body.innerText.includes("shop/web:v1") && !document.body.innerText.includes("Deleted, and still there")`)
 	ref, err := name.ParseReference(s.Registry()+"/shop/web:v1", name.Insecure)
 	if err == nil {
-		_, err = remote.Get(ref)
+		_, err = remote.Get(ref, loggedIn)
 	}
 	if err != nil {
 		t.Errorf("the tag from outside: %v", err)

@@ -50,9 +50,12 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	for i := range pushers {
 		pushers[i] = &pusher{
 			t: t, url: fmt.Sprintf("http://%s/v2/crash%d/app", s.Registry(), i), tags: map[string]tag{},
-			rng: rand.New(rand.NewPCG(uint64(i), 2)), http: &http.Client{Timeout: harness.Patience},
+			rng: rand.New(rand.NewPCG(uint64(i), 2)), http: s.RegistryHTTP(),
 			api: s.HTTP(), namespace: fmt.Sprint("crash", i),
 		}
+	}
+	for _, p := range pushers {
+		p.http.Timeout = harness.Patience
 	}
 	acknowledged := 0
 	for round := range rounds {

@@ -34,7 +34,7 @@ func (s *stage) push(ctx context.Context) (map[string]v1.Image, error) {
 		}
 		// On a slow machine the registry may have collected the layers before their
 		// manifest arrived; then the demo pushes them again.
-		err = until(ctx, "push "+tag, func() error { return crane.Push(image, s.reference(tag), crane.WithContext(ctx)) })
+		err = until(ctx, "push "+tag, func() error { return crane.Push(image, s.reference(tag), s.login, crane.WithContext(ctx)) })
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (s *stage) reference(tag string) string { return s.registry + "/" + reposit
 // pull pulls all images and checks every byte of them.
 func (s *stage) pull(ctx context.Context, images map[string]v1.Image) error {
 	for _, tag := range tags {
-		got, err := crane.Pull(s.reference(tag), crane.WithContext(ctx))
+		got, err := crane.Pull(s.reference(tag), s.login, crane.WithContext(ctx))
 		if err != nil {
 			return fmt.Errorf("pull %s: %w", tag, err)
 		}
@@ -67,7 +67,7 @@ func (s *stage) pull(ctx context.Context, images map[string]v1.Image) error {
 // unreachable checks that no image can be pulled.
 func (s *stage) unreachable(ctx context.Context) error {
 	for _, tag := range tags {
-		if _, err := crane.Pull(s.reference(tag), crane.WithContext(ctx)); err == nil || !strings.Contains(err.Error(), "NAME_UNKNOWN") {
+		if _, err := crane.Pull(s.reference(tag), s.login, crane.WithContext(ctx)); err == nil || !strings.Contains(err.Error(), "NAME_UNKNOWN") {
 			return fmt.Errorf("pull %s of a repository that is gone: %v", tag, err)
 		}
 	}

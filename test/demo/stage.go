@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/crane"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -34,6 +36,7 @@ type stage struct {
 	*printer
 
 	registry   string // HOST:PORT
+	login      crane.Option
 	kubeconfig string
 	rest       *rest.Config
 	objects    dynamic.Interface
@@ -107,6 +110,11 @@ func (s *stage) serve(ctx context.Context, data string) error {
 	for lines.Scan() {
 		if _, address, found := strings.Cut(lines.Text(), "The OCI registry is at http://"); found {
 			s.registry = address
+			token, err := os.ReadFile(filepath.Join(data, "registry-token"))
+			if err != nil {
+				return err
+			}
+			s.login = crane.WithAuth(&authn.Basic{Username: "exeunt-admin", Password: strings.TrimSpace(string(token))})
 			s.running.Go(func() { _, _ = io.Copy(io.Discard, out) }) // until the process ends
 			return nil
 		}

@@ -272,6 +272,7 @@ func (s *Server) Registry() string {
 		s.t.Fatalf("the server does not say where its registry is:\n%s", said)
 	}
 	s.images, _, _ = strings.Cut(rest, "\n")
+	s.keepLogin()
 	return s.images
 }
 

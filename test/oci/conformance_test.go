@@ -23,17 +23,17 @@ func TestConformance(t *testing.T) {
 	program := harness.Program(t, suite)
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		for _, version := range []string{"1.1", "dev"} {
-			t.Run(version, func(t *testing.T) { conform(t, program, s.Registry(), version) })
+			t.Run(version, func(t *testing.T) { conform(t, program, s, version) })
 		}
 	})
 }
 
-func conform(t *testing.T, program, registry, version string) {
+func conform(t *testing.T, program string, s *harness.Server, version string) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
-		"OCI_REGISTRY="+registry, "OCI_TLS=disabled", "OCI_VERSION="+version, "OCI_RESULTS_DIR="+dir,
+		"OCI_REGISTRY="+s.Registry(), "OCI_USERNAME="+harness.RegistryUser, "OCI_PASSWORD="+s.RegistryToken(), "OCI_TLS=disabled", "OCI_VERSION="+version, "OCI_RESULTS_DIR="+dir,
 		"OCI_REPO1=conformance/"+version+"/one", "OCI_REPO2=conformance/"+version+"/two")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

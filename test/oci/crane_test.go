@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,6 +31,9 @@ func TestCrane(t *testing.T) {
 		c.deletes(pushed)
 	})
 }
+
+// loggedIn has calls of crane's inner library log in as its outer one does.
+func loggedIn() remote.Option { return remote.WithAuthFromKeychain(authn.DefaultKeychain) }
 
 type craneFlow struct {
 	t  *testing.T
@@ -68,8 +72,8 @@ func (c craneFlow) images() v1.Image {
 func (c craneFlow) index() {
 	index, err := random.Index(4<<10, 2, 2)
 	c.check(err)
-	c.check(remote.WriteIndex(c.ref("shop/multi:latest"), index))
-	pulled, err := remote.Index(c.ref("shop/multi:latest"))
+	c.check(remote.WriteIndex(c.ref("shop/multi:latest"), index, loggedIn()))
+	pulled, err := remote.Index(c.ref("shop/multi:latest"), loggedIn())
 	c.check(err)
 	c.check(validate.Index(pulled))
 	c.check(crane.Copy(c.at+"shop/multi:latest", c.at+"backup/multi:latest"))
@@ -136,11 +140,11 @@ func TestReferrersByCrane(t *testing.T) {
 		img, err := random.Image(1<<10, 1)
 		c.check(err)
 		c.check(crane.Push(img, c.at+"app:v1"))
-		subject, err := remote.Get(c.ref("app:v1"))
+		subject, err := remote.Get(c.ref("app:v1"), loggedIn())
 		c.check(err)
 		signature := mutate.Subject(mutate.ConfigMediaType(empty.Image, "application/vnd.example.signature"), subject.Descriptor).(v1.Image)
 		c.check(crane.Push(signature, c.at+"app:signature"))
-		index, err := remote.Referrers(c.ref("app:v1").Context().Digest(subject.Digest.String()))
+		index, err := remote.Referrers(c.ref("app:v1").Context().Digest(subject.Digest.String()), loggedIn())
 		c.check(err)
 		manifest, err := index.IndexManifest()
 		c.check(err)

@@ -50,7 +50,7 @@ func TestDiskFull(t *testing.T) {
 			d.check(crane.Push(one, d.at+"shop/one:v1"))
 			used := d.used()
 			for range 2 {
-				d.refused(remote.Write(d.ref("shop/two:v1"), two, remote.WithRetryBackoff(remote.Backoff{Steps: 1})))
+				d.refused(remote.Write(d.ref("shop/two:v1"), two, loggedIn(), remote.WithRetryBackoff(remote.Backoff{Steps: 1})))
 			}
 			d.refusedWhole(second)
 			// The client may have begun to upload a configuration, and given up because of
@@ -158,7 +158,7 @@ func (d smallDisk) refusedWhole(size int) {
 	content := bytes.Repeat([]byte("whole"), size/5)
 	digest, _, err := v1.SHA256(bytes.NewReader(content))
 	d.check(err)
-	answer, err := http.Post("http://"+d.at+"v2/shop/two/blobs/uploads/?digest="+digest.String(), "application/octet-stream", bytes.NewReader(content))
+	answer, err := d.s.RegistryHTTP().Post("http://"+d.at+"v2/shop/two/blobs/uploads/?digest="+digest.String(), "application/octet-stream", bytes.NewReader(content))
 	d.check(err)
 	defer answer.Body.Close()
 	d.refused(transport.CheckError(answer, http.StatusCreated))

@@ -17,7 +17,8 @@ import (
 // one, with its provenance.
 func TestHelm(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
-		client, err := registry.NewClient(registry.ClientOptPlainHTTP(), registry.ClientOptWriter(io.Discard))
+		client, err := registry.NewClient(registry.ClientOptPlainHTTP(), registry.ClientOptWriter(io.Discard),
+			registry.ClientOptBasicAuth(harness.RegistryUser, s.RegistryToken()))
 		if err != nil {
 			t.Fatal(err)
 		}

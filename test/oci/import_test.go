@@ -74,7 +74,7 @@ func (f repositoryFlow) importFrom(dir string) (string, error) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	out, err := exec.Command(filepath.Join(plugins, "exeunt"), "registry", "import", dir, "--registry", "http://"+f.s.Registry()).CombinedOutput()
+	out, err := exec.Command(filepath.Join(plugins, "exeunt"), "registry", "import", dir, "--registry", "http://"+f.s.Registry(), "--kubeconfig", f.s.Kubeconfig).CombinedOutput()
 	return string(out), err
 }
 

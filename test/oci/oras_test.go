@@ -12,6 +12,7 @@ import (
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/exeunt/exeunt/test/harness"
 )
@@ -62,6 +63,7 @@ func orasRepository(t *testing.T, s *harness.Server, name string) *remote.Reposi
 		t.Fatal(err)
 	}
 	repo.PlainHTTP = true
+	repo.Client = &auth.Client{Credential: auth.StaticCredential(s.Registry(), auth.Credential{Username: harness.RegistryUser, Password: s.RegistryToken()})}
 	return repo
 }
 

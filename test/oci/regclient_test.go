@@ -24,7 +24,7 @@ func TestRegclient(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		// Small limits make every blob a chunked upload.
 		rc := regclient.New(
-			regclient.WithConfigHost(config.Host{Name: s.Registry(), TLS: config.TLSDisabled}),
+			regclient.WithConfigHost(config.Host{Name: s.Registry(), TLS: config.TLSDisabled, User: harness.RegistryUser, Pass: s.RegistryToken()}),
 			regclient.WithBlobSize(16<<10, 16<<10))
 		f := regFlow{t: t, rc: rc, at: s.Registry() + "/"}
 		f.chunks()

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -15,7 +14,7 @@ import (
 )
 
 // TestRights: a client that logs in with a token has in the registry the rights of its
-// roles on repositories. On loopback a client without credentials may do everything.
+// roles on repositories.
 func TestRights(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		run := func(r harness.Result) string {
@@ -32,7 +31,7 @@ func TestRights(t *testing.T) {
 		for _, path := range []string{"/shop/web:v1", "/other/web:v1"} {
 			ref, err := name.ParseReference(s.Registry()+path, name.Insecure)
 			if err == nil {
-				err = remote.Write(ref, image, remote.WithAuth(authn.Anonymous))
+				err = remote.Write(ref, image, loggedIn())
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -134,7 +134,7 @@ func TestS3Faults(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			s3 := newFaultyS3(t)
 			s := harness.Start(t, engine, "--registry-storage", s3.location)
-			f := faultFlow{craneFlow: craneFlow{t: t, at: s.Registry() + "/"}, pushed: map[string]v1.Image{}}
+			f := faultFlow{http: s.RegistryHTTP(), craneFlow: craneFlow{t: t, at: s.Registry() + "/"}, pushed: map[string]v1.Image{}}
 			for name, it := range faults {
 				if engine == harness.Postgres {
 					break // the store does not depend on the engine
@@ -167,6 +167,7 @@ func TestS3Faults(t *testing.T) {
 // faultFlow pushes images, and records those that were acknowledged.
 type faultFlow struct {
 	craneFlow
+	http   *http.Client // logged in
 	n      int
 	pushed map[string]v1.Image // by tag
 }
@@ -179,7 +180,7 @@ func (f *faultFlow) push() bool {
 	img, err := random.Image([]int64{100 << 10, 6 << 20}[f.n%2], 2)
 	f.check(err)
 	at := fmt.Sprint("shop/web:v", f.n)
-	err = remote.Write(f.ref(at), img, remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+	err = remote.Write(f.ref(at), img, loggedIn(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
 	if err == nil {
 		f.pushed[at] = img
 		return true
@@ -226,7 +227,7 @@ func (f *faultFlow) pull() bool {
 		for _, layer := range layers {
 			want, err := layer.Digest()
 			f.check(err)
-			answer, err := http.Get("http://" + f.at + "v2/shop/web/blobs/" + want.String())
+			answer, err := f.http.Get("http://" + f.at + "v2/shop/web/blobs/" + want.String())
 			f.check(err)
 			got, _, err := v1.SHA256(answer.Body)
 			f.check(answer.Body.Close())

@@ -117,7 +117,7 @@ func registryNumbers(t *testing.T, s *harness.Server) {
 		for i := 0; i < len(headers) && headers[i] != ""; i += 2 {
 			request.Header.Set(headers[i], headers[i+1])
 		}
-		answer, err := http.DefaultClient.Do(request)
+		answer, err := s.RegistryHTTP().Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
