@@ -10,8 +10,8 @@
 // stored, so the stored JSON is the JSON of the response. The exception is events.k8s.io,
 // a second view of the stored core Events.
 //
-// The package is pure: it uses no store, no request and, except for the ages in tables,
-// no clock.
+// The package is pure: it uses no store and no request. It uses the clock for the ages in
+// tables and for the time of a device's taint.
 package builtin
 
 import (
@@ -32,6 +32,7 @@ var kinds = sync.OnceValue(func() []*kind.Kind {
 		coreKinds(), coreStorageKinds(), eventKinds(), appsKinds(), batchKinds(),
 		coordinationKinds(), discoveryKinds(), policyKinds(), networkingKinds(),
 		rbacKinds(), schedulingKinds(), storageKinds(), autoscalingKinds(),
+		nodeKinds(), flowControlKinds(), migrationKinds(), deviceKinds(), podCertificateKinds(),
 		reviewKinds(),
 	} {
 		all = append(all, group...)

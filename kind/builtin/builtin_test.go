@@ -113,8 +113,8 @@ func TestKindsAreComplete(t *testing.T) {
 			seen[v.Resource()] = true
 		}
 	}
-	if len(seen) != 41 {
-		t.Errorf("got %d kinds, want 41", len(seen))
+	if len(seen) != 60 {
+		t.Errorf("got %d kinds, want 60", len(seen))
 	}
 	each(t, func(t *testing.T, v *kind.Version) {
 		if v.Kind.Plural == "" || v.Kind.Singular == "" || v.Kind.Storage == "" || v.Strategy == nil || v.Table == nil || v.Wire == nil {
@@ -195,22 +195,41 @@ func TestNames(t *testing.T) {
 		"controllerrevisions.apps/v1/apps": {"", "", "namespace", "", ""},
 		"jobs.batch/v1/batch":              {"", "all", "namespace", "status", ""},
 		"cronjobs.batch/v1/batch":          {"cj", "all", "namespace", "status", ""},
-		"leases.coordination.k8s.io/v1/coordination.k8s.io":                     {"", "", "namespace", "", "create-on-update+conditional"},
-		"endpointslices.discovery.k8s.io/v1/discovery.k8s.io":                   {"", "", "namespace", "", ""},
-		"poddisruptionbudgets.policy/v1/policy":                                 {"pdb", "", "namespace", "status", "+conditional"},
-		"ingresses.networking.k8s.io/v1/networking.k8s.io":                      {"ing", "", "namespace", "status", ""},
-		"networkpolicies.networking.k8s.io/v1/networking.k8s.io":                {"netpol", "", "namespace", "", ""},
-		"roles.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":          {"", "", "namespace", "", "create-on-update"},
-		"rolebindings.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":   {"", "", "namespace", "", "create-on-update"},
-		"clusterroles.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":   {"", "", "cluster", "", "create-on-update"},
-		"priorityclasses.scheduling.k8s.io/v1/scheduling.k8s.io":                {"pc", "", "cluster", "", ""},
-		"storageclasses.storage.k8s.io/v1/storage.k8s.io":                       {"sc", "", "cluster", "", ""},
-		"horizontalpodautoscalers.autoscaling/v2/autoscaling":                   {"hpa", "all", "namespace", "status", ""},
-		"tokenreviews.authentication.k8s.io/v1/authentication.k8s.io":           {"", "", "cluster", "", ""},
-		"selfsubjectreviews.authentication.k8s.io/v1/authentication.k8s.io":     {"", "", "cluster", "", ""},
-		"subjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":     {"", "", "cluster", "", ""},
-		"selfsubjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io": {"", "", "cluster", "", ""},
-		"selfsubjectrulesreviews.authorization.k8s.io/v1/authorization.k8s.io":  {"", "", "cluster", "", ""},
+		"leases.coordination.k8s.io/v1/coordination.k8s.io":                                        {"", "", "namespace", "", "create-on-update+conditional"},
+		"endpointslices.discovery.k8s.io/v1/discovery.k8s.io":                                      {"", "", "namespace", "", ""},
+		"poddisruptionbudgets.policy/v1/policy":                                                    {"pdb", "", "namespace", "status", "+conditional"},
+		"ingresses.networking.k8s.io/v1/networking.k8s.io":                                         {"ing", "", "namespace", "status", ""},
+		"networkpolicies.networking.k8s.io/v1/networking.k8s.io":                                   {"netpol", "", "namespace", "", ""},
+		"roles.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":                             {"", "", "namespace", "", "create-on-update"},
+		"rolebindings.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":                      {"", "", "namespace", "", "create-on-update"},
+		"clusterroles.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io":                      {"", "", "cluster", "", "create-on-update"},
+		"priorityclasses.scheduling.k8s.io/v1/scheduling.k8s.io":                                   {"pc", "", "cluster", "", ""},
+		"storageclasses.storage.k8s.io/v1/storage.k8s.io":                                          {"sc", "", "cluster", "", ""},
+		"volumeattributesclasses.storage.k8s.io/v1/storage.k8s.io":                                 {"vac", "", "cluster", "", ""},
+		"volumeattachments.storage.k8s.io/v1/storage.k8s.io":                                       {"", "", "cluster", "status", "+conditional"},
+		"csinodes.storage.k8s.io/v1/storage.k8s.io":                                                {"", "", "cluster", "status", "+conditional"},
+		"csidrivers.storage.k8s.io/v1/storage.k8s.io":                                              {"", "", "cluster", "", "+conditional"},
+		"csistoragecapacities.storage.k8s.io/v1/storage.k8s.io":                                    {"", "", "namespace", "", "+conditional"},
+		"ingressclasses.networking.k8s.io/v1/networking.k8s.io":                                    {"", "", "cluster", "", ""},
+		"ipaddresses.networking.k8s.io/v1/networking.k8s.io":                                       {"ip", "", "cluster", "", ""},
+		"servicecidrs.networking.k8s.io/v1/networking.k8s.io":                                      {"", "", "cluster", "status", ""},
+		"runtimeclasses.node.k8s.io/v1/node.k8s.io":                                                {"", "", "cluster", "", "create-on-update+conditional"},
+		"flowschemas.flowcontrol.apiserver.k8s.io/v1/flowcontrol.apiserver.k8s.io":                 {"", "", "cluster", "status", ""},
+		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/v1/flowcontrol.apiserver.k8s.io": {"", "", "cluster", "status", ""},
+		"storageversionmigrations.storagemigration.k8s.io/v1/storagemigration.k8s.io":              {"", "", "cluster", "status", "+conditional"},
+		"deviceclasses.resource.k8s.io/v1/resource.k8s.io":                                         {"", "", "cluster", "", ""},
+		"resourceclaims.resource.k8s.io/v1/resource.k8s.io":                                        {"", "", "namespace", "status", ""},
+		"resourceclaimtemplates.resource.k8s.io/v1/resource.k8s.io":                                {"", "", "namespace", "", ""},
+		"resourceslices.resource.k8s.io/v1/resource.k8s.io":                                        {"", "", "cluster", "", ""},
+		"devicetaintrules.resource.k8s.io/v1/resource.k8s.io":                                      {"", "", "cluster", "status", ""},
+		"clustertrustbundles.certificates.k8s.io/v1/certificates.k8s.io":                           {"", "", "cluster", "", "+conditional"},
+		"podcertificaterequests.certificates.k8s.io/v1/certificates.k8s.io":                        {"", "", "namespace", "status", "+conditional"},
+		"horizontalpodautoscalers.autoscaling/v2/autoscaling":                                      {"hpa", "all", "namespace", "status", ""},
+		"tokenreviews.authentication.k8s.io/v1/authentication.k8s.io":                              {"", "", "cluster", "", ""},
+		"selfsubjectreviews.authentication.k8s.io/v1/authentication.k8s.io":                        {"", "", "cluster", "", ""},
+		"subjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":                        {"", "", "cluster", "", ""},
+		"selfsubjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":                    {"", "", "cluster", "", ""},
+		"selfsubjectrulesreviews.authorization.k8s.io/v1/authorization.k8s.io":                     {"", "", "cluster", "", ""},
 
 		"clusterrolebindings.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io": {"", "", "cluster", "", "create-on-update"},
 		"localsubjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":     {"", "", "namespace", "", ""},

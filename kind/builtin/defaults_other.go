@@ -1,13 +1,19 @@
 package builtin
 
 import (
+	"time"
+
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -29,6 +35,83 @@ func addOtherDefaults(s *runtime.Scheme) {
 	})
 	defaults(s, defaultNetworkPolicy)
 	defaults(s, defaultAutoscaler)
+	defaults(s, defaultCSIDriver)
+	defaults(s, func(c *networkingv1.IngressClass) {
+		if c.Spec.Parameters != nil {
+			fillPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+		}
+	})
+	defaults(s, func(r *certificatesv1.PodCertificateRequest) { fillPtr(&r.Spec.MaxExpirationSeconds, 24*60*60) })
+	addFlowDefaults(s)
+	addDeviceDefaults(s)
+}
+
+func defaultCSIDriver(d *storagev1.CSIDriver) {
+	fillPtr(&d.Spec.AttachRequired, true)
+	fillPtr(&d.Spec.PodInfoOnMount, false)
+	fillPtr(&d.Spec.StorageCapacity, false)
+	fillPtr(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	fillPtr(&d.Spec.RequiresRepublish, false)
+	fillPtr(&d.Spec.SELinuxMount, false)
+	fillPtr(&d.Spec.PreventPodSchedulingIfMissing, false)
+	if len(d.Spec.VolumeLifecycleModes) == 0 {
+		d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+}
+
+func addFlowDefaults(s *runtime.Scheme) {
+	defaults(s, func(f *flowcontrolv1.FlowSchema) { fill(&f.Spec.MatchingPrecedence, 1000) })
+	defaults(s, func(c *flowcontrolv1.PriorityLevelConfiguration) {
+		if e := c.Spec.Exempt; e != nil {
+			fillPtr(&e.NominalConcurrencyShares, 0)
+			fillPtr(&e.LendablePercent, 0)
+		}
+		if l := c.Spec.Limited; l != nil {
+			fillPtr(&l.NominalConcurrencyShares, 30)
+			fillPtr(&l.LendablePercent, 0)
+			if q := l.LimitResponse.Queuing; q != nil {
+				fill(&q.HandSize, 8)
+				fill(&q.Queues, 64)
+				fill(&q.QueueLengthLimit, 50)
+			}
+		}
+	})
+}
+
+func addDeviceDefaults(s *runtime.Scheme) {
+	defaults(s, func(c *resourcev1.ResourceClaim) { defaultDeviceClaim(&c.Spec.Devices) })
+	defaults(s, func(t *resourcev1.ResourceClaimTemplate) { defaultDeviceClaim(&t.Spec.Spec.Devices) })
+	// A taint carries the time at which it was added, to the second.
+	added := func(t *resourcev1.DeviceTaint) {
+		if t.TimeAdded == nil {
+			t.TimeAdded = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+		}
+	}
+	defaults(s, func(r *resourcev1.DeviceTaintRule) { added(&r.Spec.Taint) })
+	defaults(s, func(slice *resourcev1.ResourceSlice) {
+		for i := range slice.Spec.Devices {
+			for j := range slice.Spec.Devices[i].Taints {
+				added(&slice.Spec.Devices[i].Taints[j])
+			}
+		}
+	})
+}
+
+func defaultDeviceClaim(c *resourcev1.DeviceClaim) {
+	count := func(mode *resourcev1.DeviceAllocationMode, n *int64) {
+		if fill(mode, resourcev1.DeviceAllocationModeExactCount); *mode == resourcev1.DeviceAllocationModeExactCount {
+			fill(n, 1)
+		}
+	}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if r.Exactly != nil {
+			count(&r.Exactly.AllocationMode, &r.Exactly.Count)
+		}
+		for j := range r.FirstAvailable {
+			count(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
+		}
+	}
 }
 
 func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {

@@ -4,10 +4,8 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -53,26 +51,6 @@ func policyKinds() []*kind.Kind {
 	}.kind()}
 }
 
-func networkingKinds() []*kind.Kind {
-	return []*kind.Kind{
-		def[networkingv1.Ingress, *networkingv1.Ingress]{
-			gv: networkingv1.SchemeGroupVersion, plural: "ingresses", short: []string{"ing"},
-			parts:      func(i *networkingv1.Ingress) (any, any) { return &i.Spec, &i.Status },
-			generation: true,
-			validate:   validateIngress,
-			table:      ingressTable,
-		}.kind(),
-		def[networkingv1.NetworkPolicy, *networkingv1.NetworkPolicy]{
-			gv: networkingv1.SchemeGroupVersion, plural: "networkpolicies", short: []string{"netpol"},
-			parts:      func(p *networkingv1.NetworkPolicy) (any, any) { return &p.Spec, nil },
-			noStatus:   true,
-			generation: true,
-			validate:   validateNetworkPolicy,
-			table:      networkPolicyTable,
-		}.kind(),
-	}
-}
-
 func schedulingKinds() []*kind.Kind {
 	return []*kind.Kind{def[schedulingv1.PriorityClass, *schedulingv1.PriorityClass]{
 		gv: schedulingv1.SchemeGroupVersion, plural: "priorityclasses", short: []string{"pc"}, cluster: true,
@@ -81,15 +59,6 @@ func schedulingKinds() []*kind.Kind {
 		validateCreate: validatePriorityClass,
 		validateUpdate: validatePriorityClassUpdate,
 		table:          priorityClassTable,
-	}.kind()}
-}
-
-func storageKinds() []*kind.Kind {
-	return []*kind.Kind{def[storagev1.StorageClass, *storagev1.StorageClass]{
-		gv: storagev1.SchemeGroupVersion, plural: "storageclasses", returnsDeleted: true, short: []string{"sc"}, cluster: true,
-		validate:       validateStorageClass,
-		validateUpdate: validateStorageClassUpdate,
-		table:          storageClassTable,
 	}.kind()}
 }
 

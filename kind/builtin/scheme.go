@@ -10,15 +10,20 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,6 +57,8 @@ func newScheme() *runtime.Scheme {
 		policyv1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme,
 		schedulingv1.AddToScheme, storagev1.AddToScheme,
 		autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
+		certificatesv1.AddToScheme, flowcontrolv1.AddToScheme, nodev1.AddToScheme,
+		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
 		addFieldLabels,
@@ -101,6 +108,17 @@ var fieldLabels = map[schema.GroupVersionKind]map[string]string{
 		"reportingComponent":             "",
 		"source":                         "",
 		"type":                           "",
+	},
+	resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"): {
+		resourcev1.ResourceSliceSelectorNodeName: "",
+		resourcev1.ResourceSliceSelectorDriver:   "",
+		resourcev1.ResourceSliceSelectorPoolName: "",
+	},
+	certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"): {"spec.signerName": ""},
+	certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"): {
+		"spec.signerName": "",
+		"spec.podName":    "",
+		"spec.nodeName":   "",
 	},
 	eventsv1.SchemeGroupVersion.WithKind("Event"): {
 		"regarding.kind":            "involvedObject.kind",
