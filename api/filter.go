@@ -162,13 +162,14 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
 		a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
 	}))
+	open := a.recorded(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { a.serveExtra(w, req, a.open) }))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
 			if impersonates, _ := access.Impersonates(req.Header); impersonates {
 				a.fail(w, req, errImpersonation("a node of the mesh acts as itself"))
 				return
 			}
-			a.recorded(a.open).ServeHTTP(w, req) // this client reaches no other handler
+			open.ServeHTTP(w, req) // this client reaches no other handler
 			return
 		}
 		if wait := a.access.Slow(req); wait > 0 {
@@ -255,6 +256,27 @@ func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http
 		req = req.WithContext(context.WithValue(req.Context(), inFlightKey{}, r))
 	}
 	serve(r, req)
+}
+
+// serveExtra serves a request outside the Kubernetes API within the same limit. A
+// long poll (GET with the parameter wait) does not count, as watches do not. The
+// handler reads the body, and the request has no slot meanwhile.
+func (a *API) serveExtra(w http.ResponseWriter, req *http.Request, handler http.Handler) {
+	if req.Method == http.MethodGet && req.URL.Query().Has("wait") {
+		handler.ServeHTTP(w, req)
+		return
+	}
+	r, ok := a.inFlight.Begin(w, req)
+	if !ok {
+		a.fail(w, req, errBusy())
+		return
+	}
+	defer r.End()
+	limited := req.WithContext(req.Context())
+	if req.Body != nil {
+		limited.Body = r.Body(req.Body, 0)
+	}
+	handler.ServeHTTP(r, limited)
 }
 
 // inFlightKey is the context key of the *inflight.Request of a list.

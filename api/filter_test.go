@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -217,6 +218,55 @@ func TestTooManyRequests(t *testing.T) {
 	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the slot is free again
 	for _, r := range serving[1:] {
 		r.End()
+	}
+}
+
+// TestExtraCounts: requests to /exeunt/ count like others. Long polls do not, and a
+// request has no slot while its client sends the body.
+func TestExtraCounts(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	begun := make(chan struct{}, 1)
+	handler := http.HandlerFunc(func(out http.ResponseWriter, req *http.Request) {
+		begun <- struct{}{}
+		if body, err := io.ReadAll(req.Body); err != nil || req.Method == "POST" && string(body) != "body" {
+			t.Errorf("the handler read %q, %v", body, err)
+		}
+		if got := w.api.inFlight.Serving(); req.Method == "POST" && got != 1 {
+			t.Errorf("%d slots are taken while the request is served, want 1", got)
+		}
+		_, _ = io.WriteString(out, "served")
+	})
+	w.api.extra, w.api.open = handler, handler
+	paths := []string{"/exeunt/gc", OpenPath + "peers"}
+	var serving []*inflight.Request
+	for range inflight.DefaultRequests {
+		r, _ := w.api.inFlight.Begin(nil, httptest.NewRequest("GET", "/", nil))
+		serving = append(serving, r)
+	}
+	for _, path := range paths {
+		w.want(http.StatusTooManyRequests, "GET", path, "")
+		w.want(http.StatusTooManyRequests, "POST", path+"?wait=1s", "body")
+		w.want(http.StatusOK, "GET", path+"?wait=1s", "")
+		<-begun
+	}
+	for _, r := range serving {
+		r.End()
+	}
+	for _, path := range paths {
+		client, server := io.Pipe()
+		answered := make(chan reply)
+		go func() { answered <- w.answer(known(httptest.NewRequest("POST", path, client))) }()
+		<-begun
+		for end := time.Now().Add(patience); w.api.inFlight.Serving() > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: a body that does not arrive holds a slot", path)
+			}
+		}
+		_, _ = io.WriteString(server, "body") // the handler reports what it read
+		_ = server.Close()
+		if r := <-answered; r.code != http.StatusOK || r.body != "served" || w.api.inFlight.Serving() != 0 {
+			t.Errorf("%s answered %d %s; %d slots are taken", path, r.code, r.body, w.api.inFlight.Serving())
+		}
 	}
 }
 

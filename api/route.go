@@ -47,7 +47,7 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	case path == "/metrics":
 		a.metrics.ServeHTTP(w, req)
 	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
-		a.extra.ServeHTTP(w, req)
+		a.serveExtra(w, req, a.extra)
 	case path == serviceaccount.DiscoveryPath, path == serviceaccount.JWKSPath:
 		a.serveIssuer(w, req)
 	case path == "/version":
