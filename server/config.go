@@ -113,6 +113,9 @@ type Config struct {
 	Started func(Addresses)
 	// Logger receives the log. Default slog.Default.
 	Logger *slog.Logger
+
+	// Tests shorten these. Default: renewEvery, and the store's.
+	renewEvery, compactEvery time.Duration
 }
 
 func (c Config) withDefaults() Config {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,7 +30,7 @@ type renewal struct {
 func newRenewal(c Config, identity *access.Identity, l net.Listener) *renewal {
 	return &renewal{
 		identity: identity, kubeconfig: kubeconfig(c), url: "https://" + clientAddress(c.Listen, l),
-		now: time.Now, every: renewEvery, log: c.Logger,
+		now: time.Now, every: cmp.Or(c.renewEvery, renewEvery), log: c.Logger,
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/server"
 )
 
 func main() {
@@ -30,7 +32,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBench(), newVersion())
+	root.AddCommand(newServe(server.Run), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBench(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }

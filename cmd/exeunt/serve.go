@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,7 +15,9 @@ import (
 	"github.com/exeunt/exeunt/server"
 )
 
-func newServe() *cobra.Command {
+// newServe returns the command that calls run, server.Run, with the configuration
+// that the flags give.
+func newServe(run func(context.Context, server.Config) error) *cobra.Command {
 	var c server.Config
 	var level slog.Level
 	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces, archiveSecrets bool
@@ -63,7 +66,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 				}})
 			}
 			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-			return server.Run(cmd.Context(), c)
+			return run(cmd.Context(), c)
 		},
 	}
 	f := cmd.Flags()
