@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -216,8 +217,14 @@ func TestRegistryRefusesToListen(t *testing.T) {
 func TestLostBlobStore(t *testing.T) {
 	data, empty := t.TempDir(), t.TempDir()
 	start(t, Config{Data: data, RegistryListen: "127.0.0.1:0"}).stop()
-	err := Run(t.Context(), Config{
-		Data: data, Listen: "127.0.0.1:0", RegistryListen: "127.0.0.1:0", RegistryStorage: empty, Started: func(Addresses) {}, Logger: slog.New(slog.DiscardHandler),
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := Run(ctx, Config{
+		Data: data, Listen: "127.0.0.1:0", RegistryListen: "127.0.0.1:0", RegistryStorage: empty, Logger: slog.New(slog.DiscardHandler),
+		Started: func(Addresses) {
+			t.Error("the server serves another blob directory")
+			cancel()
+		},
 	})
 	if err == nil || !strings.Contains(err.Error(), "this blob store is not the one of this database") || !strings.Contains(err.Error(), "--registry-accept-storage") {
 		t.Errorf("another blob directory: %v; want a refusal that names the remedy", err)
