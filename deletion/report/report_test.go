@@ -282,6 +282,9 @@ func TestReasons(t *testing.T) {
 				if got := outline(status.Reasons, ""); got != test.want {
 					t.Errorf("got\n%swant\n%s", got, test.want)
 				}
+				if status.State == v1.Active && status.Reasons[0].Resolve != "" {
+					t.Errorf("the report on a live object advises %q", status.Reasons[0].Resolve)
+				}
 				if status.State != test.state || status.Exists != (test.state != v1.DoesNotExist) || status.Remaining != test.remain {
 					t.Errorf("got state %s, exists %v, remaining %d", status.State, status.Exists, status.Remaining)
 				}
