@@ -39,6 +39,10 @@ func numbers() []number {
 	mint := func(name, ttl string, code int) number {
 		return number{name, "POST", "/exeunt/mesh/tokens", `{"project":"default","ttlSeconds":` + ttl + `}`, code}
 	}
+	preview := func(name, limit string, code int) number {
+		return number{name, "POST", "/apis/lifecycle.exeunt.dev/v1/deletionpreviews",
+			`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"DeletionPreview","spec":{"object":{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"victim"},"limit":` + limit + `}}`, code}
+	}
 	return []number{
 		list("the largest limit", "limit="+most, 200),
 		empty("the largest limit", "limit="+most, 200),
@@ -82,7 +86,10 @@ func numbers() []number {
 		mint("a token beyond all", overMost, 400),
 		mint("a token that has expired", least, 400),
 		{"replicas beyond all", "PATCH", deployments + "/none/scale", `{"spec":{"replicas":2147483648}}`, 404},
-		{"a preview of the largest limit", "POST", "/apis/lifecycle.exeunt.dev/v1/deletionpreviews", `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"DeletionPreview","spec":{"target":{"apiVersion":"v1","kind":"Namespace","name":"default"},"limit":` + most + `}}`, 422},
+		preview("a preview of the most", "10000", 201), // so the others are refused for their limit
+		preview("a preview of more", "10001", 422),
+		preview("a preview of the largest limit", most, 422),
+		preview("a preview of the smallest limit", least, 422),
 	}
 }
 
