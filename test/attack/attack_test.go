@@ -4,8 +4,8 @@
 //
 // Every attack has the same frame. startTarget starts a server. probe sends harmless
 // requests every 50 ms until the attack is over: /readyz, an object and a list of tags.
-// Each must answer within tolerable. awaitMemory waits until the process has released the
-// memory that the attack used.
+// Each must answer within tolerable, and /readyz promptly. awaitMemory waits until the
+// process has released the memory that the attack used.
 //
 // The attacks are small enough for every run of the tests. Each reproduces a defect that
 // made the server silent for more than a minute.
@@ -21,6 +21,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +40,9 @@ const (
 	// runs. The server answers in milliseconds; the bound leaves room for busy
 	// test machines and is far below what the defects cost.
 	tolerable = 5 * time.Second
+	// promptly is how soon /readyz answers throughout an attack, if the machine has a
+	// processor for every thread of the server that wants to run: see wantPrompt.
+	promptly = time.Second
 	// memorySlack is the memory that a process may keep after an attack, in addition to
 	// 1.2 times what it had before: stacks, pools, caches of what the attack read.
 	memorySlack = 48 << 20
@@ -177,7 +182,12 @@ type probes struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
+	target *target
+	began  time.Time
+	waited time.Duration // target.waited when the probes began
+
 	mu    sync.Mutex
+	ready []time.Duration          // answers of /readyz; guarded by mu
 	worst map[string]time.Duration // guarded by mu
 	count int                      // guarded by mu
 	wrong []string                 // guarded by mu
@@ -187,7 +197,7 @@ type probes struct {
 func (a *target) probe(t *testing.T) *probes {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &probes{t: t, stop: stop, worst: map[string]time.Duration{}}
+	p := &probes{t: t, stop: stop, target: a, began: time.Now(), waited: a.waited(t), worst: map[string]time.Duration{}}
 	client, err := rest.HTTPClientFor(a.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +212,12 @@ func (a *target) probe(t *testing.T) *probes {
 		p.done.Go(func() {
 			// The attack may end before the first answer: that answer counts too.
 			for {
-				p.ask(clients[name], name, url)
+				if name == "readyz" {
+					// Each probe of a silent server counts, not only the first.
+					p.done.Go(func() { p.ask(clients[name], name, url) })
+				} else {
+					p.ask(clients[name], name, url)
+				}
 				select {
 				case <-ctx.Done():
 					return
@@ -231,6 +246,9 @@ func (p *probes) ask(client *http.Client, name, url string) {
 	defer p.mu.Unlock()
 	p.count++
 	p.worst[name] = max(p.worst[name], took)
+	if name == "readyz" {
+		p.ready = append(p.ready, took)
+	}
 	if err != nil || code != http.StatusOK {
 		p.wrong = append(p.wrong, fmt.Sprintf("%s: code %d, error %v after %v", name, code, err, took.Round(time.Millisecond)))
 	}
@@ -262,6 +280,7 @@ func (p *probes) end() {
 	if p.count == 0 {
 		p.t.Error("no probe was answered during the attack")
 	}
+	p.wantPrompt()
 	for i, wrong := range p.wrong {
 		if i == 10 {
 			p.t.Errorf("and %d more", len(p.wrong)-i)
@@ -274,6 +293,47 @@ func (p *probes) end() {
 			p.t.Errorf("%s was answered after %v, want %v at most", name, worst, tolerable)
 		}
 	}
+}
+
+// wantPrompt: the server answered nineteen of twenty probes of /readyz promptly. For each
+// thread of the server that waited for a processor, on average, it may take as long
+// again: that is the machine's fault. A server that waits for a lock, a connection or a
+// client has no such threads. wantPrompt requires mu.
+func (p *probes) wantPrompt() {
+	p.t.Helper()
+	waiting := float64(p.target.waited(p.t)-p.waited) / float64(time.Since(p.began))
+	limit := promptly + time.Duration(max(waiting, 0)*float64(promptly))
+	late := 0
+	for _, took := range p.ready {
+		if took > limit {
+			late++
+		}
+	}
+	p.t.Logf("/readyz: %d of %d took longer than %v; %.1f threads waited for a processor", late, len(p.ready), limit, waiting)
+	if late > max(1, len(p.ready)/20) {
+		p.t.Errorf("%d of %d probes of /readyz took longer than %v; the slowest %v", late, len(p.ready), limit, slices.Max(p.ready))
+	}
+}
+
+// waited returns how long the server's threads have waited for a processor, together.
+func (a *target) waited(t testing.TB) (sum time.Duration) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", a.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range threads {
+		data, _ := os.ReadFile(path) // the thread may have ended
+		// "RAN WAITED SLICES", in nanoseconds
+		if fields := strings.Fields(string(data)); len(fields) == 3 {
+			ns, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
 }
 
 // memory is the resident memory of the server's process, in bytes.

@@ -226,6 +226,7 @@ func TestStalledClientsHoldNoConnection(t *testing.T) {
 					}
 				}
 			}
+			a.wantNoneInUse(t) // the server waits 20 seconds for the bodies
 			for _, r := range a.unread() {
 				s := a.request(t, a.dialTo(t, a.address(r), "h2"), 0, r.body, append([]string{":method", r.method, ":path", r.path}, r.headers...)...)
 				status, err := s.readStatus()
@@ -233,16 +234,20 @@ func TestStalledClientsHoldNoConnection(t *testing.T) {
 					t.Errorf("%s: answered %s, %v", r.name, status, err)
 				}
 			}
-			// The server gives up the bodies after 20 seconds; the connections must be
-			// free before.
-			harness.Within(t, 10*time.Second, "no connection in use", func() error {
-				metrics := string(a.http.Get(t, "/metrics").Body)
-				_, value, _ := strings.Cut(metrics, "\nexeunt_database_connections_in_use ")
-				if value, _, _ = strings.Cut(value, "\n"); value != "0" {
-					return fmt.Errorf("%s connections are in use", value)
-				}
-				return nil
-			})
+			a.wantNoneInUse(t)
 		})
 	}
+}
+
+// wantNoneInUse: no connection of the database is in use, apart from moments.
+func (a *connections) wantNoneInUse(t *testing.T) {
+	t.Helper()
+	harness.Within(t, 10*time.Second, "no connection in use", func() error {
+		metrics := string(a.http.Get(t, "/metrics").Body)
+		_, value, _ := strings.Cut(metrics, "\nexeunt_database_connections_in_use ")
+		if value, _, _ = strings.Cut(value, "\n"); value != "0" {
+			return fmt.Errorf("%s connections are in use", value)
+		}
+		return nil
+	})
 }

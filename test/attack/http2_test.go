@@ -20,8 +20,9 @@ const openWindow = 1 << 30
 
 // stream is one HTTP/2 request on a connection of its own.
 type stream struct {
-	conn   net.Conn
-	framer *http2.Framer
+	conn    net.Conn
+	framer  *http2.Framer
+	allowed uint32 // how many streams the server allows on the connection; set by readStatus
 }
 
 // stream sends a GET for JSON and reads nothing. window is how many bytes of the answer
@@ -80,6 +81,7 @@ func (s *stream) readStatus() (status string, err error) {
 		switch f := frame.(type) {
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
+				s.allowed, _ = f.Value(http2.SettingMaxConcurrentStreams)
 				err = s.framer.WriteSettingsAck()
 			}
 		case *http2.HeadersFrame:
