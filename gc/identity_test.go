@@ -100,7 +100,7 @@ func TestKindComes(t *testing.T) {
 		w.kinds.Put(gadgets())
 		w.await("the dependent to go", func() bool { return w.state() == "" })
 		cancel()
-		if err := <-ended; err != nil {
+		if err := w.ended(ended); err != nil {
 			t.Error(err)
 		}
 	})
@@ -113,6 +113,18 @@ func (w *world) await(what string, done func() bool) {
 		if time.Now().After(deadline) {
 			w.Fatalf("waited a minute for %s: %s\nqueue: %s", what, w.state(), w.queue())
 		}
+	}
+}
+
+// ended waits for the end of a Run, and returns its error.
+func (w *world) ended(result <-chan error) error {
+	w.Helper()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(time.Minute):
+		w.Fatal("Run has not ended a minute after its context")
+		return nil
 	}
 }
 

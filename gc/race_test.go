@@ -323,7 +323,7 @@ func TestKilledWithClaims(t *testing.T) {
 		go func() { ended <- w.gc.Run(ctx) }()
 		w.eventually("")
 		cancel()
-		if err := <-ended; err != nil {
+		if err := w.ended(ended); err != nil {
 			w.Errorf("run: %v", err)
 		}
 	})

@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 		w.delete("a", background)
 		w.eventually("")
 		cancel()
-		if err := <-ended; err != nil {
+		if err := w.ended(ended); err != nil {
 			w.Errorf("run: %v", err)
 		}
 	})
@@ -117,7 +117,7 @@ func TestAnotherReplicaWrites(t *testing.T) {
 		w.eventually(before)
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := w.ended(ended); err != nil {
 		t.Errorf("run: %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestPauseReachesRunningReplicas(t *testing.T) {
 	}
 	w.eventually("")
 	cancel()
-	if err := <-ended; err != nil {
+	if err := w.ended(ended); err != nil {
 		t.Errorf("run: %v", err)
 	}
 }
