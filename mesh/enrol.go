@@ -160,7 +160,8 @@ func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed 
 		consumed = true
 		return row.Scan(new(string))
 	}, consumeToken, n.token, n.enrolledAt, nonce, n.name)
-	return consumed, tx.Send(ctx, &b)
+	err = tx.Send(ctx, &b) // calls the function above
+	return consumed, err
 }
 
 // seconds rounds up to whole seconds.

@@ -11,8 +11,9 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// TestNamespacesReturn: kube-node-lease may be deleted and is created again without a restart,
-// on one server and on two replicas. The others cannot be deleted.
+// TestNamespacesReturn: a new server has the four system namespaces. kube-node-lease may be
+// deleted and is created again without a restart, on one server and on two replicas. The
+// others cannot be deleted.
 func TestNamespacesReturn(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
@@ -28,6 +29,9 @@ func TestNamespacesReturn(t *testing.T) {
 				for _, name := range []string{"default", "kube-system", "kube-public"} {
 					if err := namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 						t.Errorf("delete %s: %v", name, err)
+					}
+					if ns, err := namespaces.Get(t.Context(), name, metav1.GetOptions{}); err != nil || ns.DeletionTimestamp != nil {
+						t.Errorf("get %s: %v, %v", name, ns, err)
 					}
 				}
 				before, err := namespaces.Get(t.Context(), "kube-node-lease", metav1.GetOptions{})
