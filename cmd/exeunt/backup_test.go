@@ -179,10 +179,23 @@ func (p place) serve(t *testing.T) *serving {
 func (p place) refused(t *testing.T) string {
 	t.Helper()
 	s := p.start(t)
-	if err := s.cmd.Wait(); err == nil {
-		t.Error("the server ended without an error")
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("the server ended without an error")
+			}
+			return s.log.String()
+		default:
+		}
+		if strings.Contains(s.log.String(), "OCI registry is at") || time.Now().After(end) {
+			_ = s.cmd.Process.Kill() // it may have ended
+			<-ended
+			t.Fatalf("the server was not refused:\n%s", s.log)
+		}
 	}
-	return s.log.String()
 }
 
 func (s *serving) stop(t *testing.T) {
