@@ -190,6 +190,13 @@ type subresourceInfo struct {
 
 func subresourcesOf(v *kind.Version) []subresourceInfo {
 	var parts []subresourceInfo
+	if isPod(v) {
+		parts = append(parts,
+			subresourceInfo{"binding", bindingKind, metav1.Verbs{"create"}},
+			subresourceInfo{"ephemeralcontainers", v.GVK, subresourceVerbs},
+			subresourceInfo{"eviction", evictionKind, metav1.Verbs{"create"}},
+			subresourceInfo{"resize", v.GVK, subresourceVerbs})
+	}
 	if v.Kind.IsNamespace() {
 		parts = append(parts, subresourceInfo{"finalize", v.GVK, metav1.Verbs{"update"}})
 	}

@@ -135,6 +135,11 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 			return nil, err
 		}
 	}
+	if isPod(v) {
+		if err := a.addPodParts(e, v); err != nil {
+			return nil, err
+		}
+	}
 	if v.Kind.IsNamespace() {
 		if err := a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,10 +58,27 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 			return nil, apierrors.NewBadRequest("no namespace on request")
 		}
 		q.Status, err = r.api.reviewRules(ctx, client, q.Spec.Namespace)
+	case *corev1.Binding:
+		return r.bindPod(ctx, q, dryrun.IsDryRun(options.DryRun))
 	default:
 		err = r.internalError(fmt.Errorf("no answer for %T", obj))
 	}
 	return obj, err
+}
+
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the preconditions of a
+// Binding. Questions have none of these fields.
+func (r *review) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool {
+	return r.v.GVK == bindingKind
+}
+
+// bindPod serves bindings, the older form of pods/binding.
+func (r *review) bindPod(ctx context.Context, b *corev1.Binding, dryRun bool) (runtime.Object, error) {
+	v, ok := r.api.kinds.Snapshot().Lookup(corev1.SchemeGroupVersion.WithResource("pods"))
+	if !ok {
+		return nil, r.internalError(fmt.Errorf("no kind Pod"))
+	}
+	return r.api.newResource(v, v.Strategy).bind(ctx, b, dryRun)
 }
 
 // reviewToken says whom a token identifies, for another server that received it. The

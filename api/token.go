@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
@@ -30,18 +29,7 @@ func isServiceAccount(v *kind.Version) bool {
 
 // addToken serves serviceaccounts/token: kubectl create token.
 func (a *API) addToken(e *endpoint, v *kind.Version) error {
-	scope := a.baseScope(v, a.scale)
-	scope.Subresource, scope.Kind, scope.HubGroupVersion = "token", tokenKind, tokenKind.GroupVersion()
-	var err error
-	if scope.FieldManager, err = newFieldManager(a.scale, tokenKind, "token", nil); err != nil {
-		return err
-	}
-	scope.TableConvertor = rest.NewDefaultTableConvertor(schema.GroupResource{Group: tokenKind.Group, Resource: "tokenrequests"})
-	t := &tokens{e.main}
-	e.verbs["token"] = map[string]http.HandlerFunc{
-		"create": perRequest(func() http.HandlerFunc { return handlers.CreateNamedResource(t, scope, nil) }),
-	}
-	return nil
+	return a.addNamedCreate(e, v, "token", tokenKind, &tokens{e.main})
 }
 
 // tokens issues tokens of ServiceAccounts. Nothing is stored.

@@ -60,6 +60,10 @@ func (b *builder) addPaths(paths map[string]spec.PathItem, v *kind.Version, m mo
 	if v.Scale != nil {
 		paths[item+"/scale"] = e.subresource("scale", scaleGVK, nameScale)
 	}
+	if v.GVK.Group == "" && v.GVK.Kind == "Pod" {
+		paths[item+"/ephemeralcontainers"] = e.subresource("ephemeralcontainers", v.GVK, m.object)
+		paths[item+"/resize"] = e.subresource("resize", v.GVK, m.object)
+	}
 	if v.Kind.IsNamespace() {
 		paths[item+"/finalize"] = e.subresource("finalize", v.GVK, m.object)
 	}

@@ -113,8 +113,8 @@ func TestKindsAreComplete(t *testing.T) {
 			seen[v.Resource()] = true
 		}
 	}
-	if len(seen) != 60 {
-		t.Errorf("got %d kinds, want 60", len(seen))
+	if len(seen) != 61 {
+		t.Errorf("got %d kinds, want 61", len(seen))
 	}
 	each(t, func(t *testing.T, v *kind.Version) {
 		if v.Kind.Plural == "" || v.Kind.Singular == "" || v.Kind.Storage == "" || v.Strategy == nil || v.Table == nil || v.Wire == nil {
@@ -175,6 +175,7 @@ func TestNames(t *testing.T) {
 		"namespaces/v1/":                   {"ns", "", "cluster", "status", ""},
 		"pods/v1/":                         {"po", "all", "namespace", "status", ""},
 		"configmaps/v1/":                   {"cm", "", "namespace", "", ""},
+		"bindings/v1/":                     {"", "", "namespace", "", ""},
 		"secrets/v1/":                      {"", "", "namespace", "", ""},
 		"serviceaccounts/v1/":              {"sa", "", "namespace", "", ""},
 		"events/v1/":                       {"ev", "", "namespace", "", "create-on-update"},

@@ -35,6 +35,9 @@ func coreKinds() []*kind.Kind {
 		def[corev1.ServiceAccount, *corev1.ServiceAccount]{
 			gv: corev1.SchemeGroupVersion, plural: "serviceaccounts", returnsDeleted: true, short: []string{"sa"},
 		}.kind(),
+		def[corev1.Binding, *corev1.Binding]{
+			gv: corev1.SchemeGroupVersion, plural: "bindings", ephemeral: true, // the api package answers
+		}.kind(),
 		serviceDef().kind(),
 		def[corev1.Endpoints, *corev1.Endpoints]{
 			gv: corev1.SchemeGroupVersion, plural: "endpoints", short: []string{"ep"},

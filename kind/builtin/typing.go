@@ -30,7 +30,7 @@ var packedTypes []byte
 // own converter reads the types of all kinds, which takes half a second and several
 // megabytes. This one reads the types of a kind when an object of it is first written.
 //
-// The review kinds have no types there. Their types are deduced from the values, which is
+// The kinds that are never stored have no types there. Their types are deduced from the values, which is
 // enough for objects that are never stored.
 type typeConverter struct {
 	scheme  *runtime.Scheme
@@ -49,7 +49,7 @@ func newTypeConverter(s *runtime.Scheme) *typeConverter {
 // ObjectToTyped implements managedfields.TypeConverter.
 func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
-	if noTypes[gvk.Group] {
+	if hasNoTypes(gvk) {
 		return c.deduced.ObjectToTyped(obj, opts...)
 	}
 	t, err := c.kind(gvk)
@@ -149,5 +149,7 @@ func unpackTypes() (map[string]string, error) {
 	return texts, nil
 }
 
-// noTypes are the groups that have no types in client-go.
-var noTypes = map[string]bool{"authentication.k8s.io": true, "authorization.k8s.io": true}
+// hasNoTypes says that client-go has no types of a kind: of those that are never stored.
+func hasNoTypes(gvk schema.GroupVersionKind) bool {
+	return gvk.Group == "authentication.k8s.io" || gvk.Group == "authorization.k8s.io" || gvk.Group == "" && gvk.Kind == "Binding"
+}

@@ -44,7 +44,7 @@ func TestTypesAreTheLibrarys(t *testing.T) {
 // addTypes adds the types that a kind is made of, by the library's schema.
 func addTypes(t *testing.T, library managedfields.TypeConverter, v *kind.Version, out map[string]string) {
 	t.Helper()
-	if noTypes[v.GVK.Group] {
+	if hasNoTypes(v.GVK) {
 		return
 	}
 	obj := v.New()
