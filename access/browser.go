@@ -36,8 +36,8 @@ func FromPage(req *http.Request) string {
 // Hosts are the host names of a listener on loopback.
 type Hosts []string
 
-// Foreign returns why a request is refused whose Host header is none of the names,
-// or "". A listener that trusts all clients on loopback needs this check: a web
+// Foreign returns "" if the Host header of a request is one of the names, else the
+// reason to refuse it. A listener that trusts all clients on loopback needs this check: a web
 // page can make its own name resolve to 127.0.0.1 (DNS rebinding), and the browser
 // then treats page and listener as one origin. Only the Host header shows it. The
 // loopback addresses are always allowed: a page is never loaded from them.

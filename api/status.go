@@ -83,7 +83,7 @@ func (r *resource) internalError(err error) error {
 	switch {
 	case errors.As(err, &status):
 		if unwrapped, ok := status.(error); ok {
-			return unwrapped // the library answers 500 to one that is wrapped
+			return unwrapped // the library answers a wrapped error with 500
 		}
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -129,7 +129,7 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	for _, w := range updated.Warnings {
 		warning.AddWarning(ctx, "", w)
 	}
-	// A write that changes only the time of a managed field is no change.
+	// A write that changes only the time of a managed field changes nothing.
 	if obj, err = fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, existing); err != nil {
 		return written{}, err
 	}

@@ -15,7 +15,7 @@ var (
 	// ErrCloudCredentialNotFound: no such credential, or it is not the project's.
 	ErrCloudCredentialNotFound = errors.New("broker: cloud credential not found")
 	// ErrNamespaceUnavailable: the project's namespace is terminating or
-	// missing. One that is not ready yet is no error: the resource waits in
+	// missing. A namespace that is not ready yet is not an error: the resource waits in
 	// Pending.
 	ErrNamespaceUnavailable = errors.New("broker: namespace is terminating or missing")
 	// ErrProvisionedResourceExists: the id, or the name in the project, belongs to

@@ -172,7 +172,7 @@ func (s *Sessions) User(ctx context.Context, secret string) (user.Info, error) {
 	return current, nil
 }
 
-// End ends a session. To end one that does not exist is no error.
+// End ends a session. Ending a session that does not exist is not an error.
 func (s *Sessions) End(ctx context.Context, secret string) error {
 	return s.db.Write(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, endSession, hash(secret))

@@ -54,7 +54,7 @@ type Decision struct {
 	Outcome Outcome
 	Meta    metav1.ObjectMeta
 	Body    []byte
-	Policy  metav1.DeletionPropagation // the one that applies; empty: Background
+	Policy  metav1.DeletionPropagation // the effective policy; empty: Background
 }
 
 // BeforeDelete decides what a delete request does. It changes none of its

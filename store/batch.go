@@ -99,7 +99,7 @@ type operation struct {
 	needs []object.Key // other objects to be loaded
 	size  int
 	// parent returns the uid of a loaded object if decide must know whether it has
-	// dependents, else "". A nil parent is one that always returns "".
+	// dependents, else "". Nil means that no object is such a parent.
 	parent func(*view) string
 	decide func(*view) (effect, error)
 

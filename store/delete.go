@@ -36,7 +36,7 @@ type DeleteRequest struct {
 type DeleteResult struct {
 	Object  object.Object
 	Outcome lifecycle.Outcome
-	Policy  metav1.DeletionPropagation // the one that applies; empty: Background
+	Policy  metav1.DeletionPropagation // the effective policy; empty: Background
 	Again   bool                       // the object was being deleted already
 }
 

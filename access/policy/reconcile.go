@@ -33,7 +33,7 @@ const writes = 64
 // what to do; current are the stored objects.
 //
 // Replicas that start at once write the same: the second gets AlreadyExists or
-// Conflict, which is no error.
+// Conflict, which is not an error.
 func Reconcile(ctx context.Context, w objects.Writer, current rbac.Objects, log *slog.Logger) error {
 	r := reconciler{w: w, log: log}
 	r.group, r.ctx = errgroup.WithContext(ctx)

@@ -70,8 +70,8 @@ func newTokenCreate() *cobra.Command {
 }
 
 // printToken prints the command for the machine to out, and nothing else, so that
-// it can be piped. The explanation for people goes to told.
-func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output) error {
+// it can be piped. The explanation goes to notes (stderr).
+func (t *target) printToken(out, notes io.Writer, made v1alpha1.Token, o *output) error {
 	if o.format != "" {
 		return o.print(out, document{value: made})
 	}
@@ -79,7 +79,7 @@ func (t *target) printToken(out, told io.Writer, made v1alpha1.Token, o *output)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(told, "With token %s one node can join project %s until %s. On that machine run:\n",
+	fmt.Fprintf(notes, "With token %s one node can join project %s until %s. On that machine run:\n",
 		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
 	_, err = fmt.Fprintf(out, "exeunt node join --server %s%s --token %s\n", config.Host, authorityFlag(config), made.Text)
 	return err

@@ -21,7 +21,7 @@ import (
 // reference in dropped_references, in its transaction, and the transaction that
 // restores the owner adds it again (relink). If both run at once, the second to
 // commit fails and is retried: the create of the dependent with
-// store.ErrOwnerIsBack, that of the owner with store.ErrAwaited.
+// store.ErrOwnerIsBack, the create of the owner with store.ErrAwaited.
 // docs/spec/archive.md has the interleavings.
 
 // maxRelinks bounds the dependents that one transaction relinks. Further

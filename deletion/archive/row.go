@@ -18,7 +18,7 @@ import (
 // row is a removed object.
 type row = store.Archived
 
-// filter is the conditions of a list; an empty string is no condition.
+// filter is the conditions of a list; an empty string adds no condition.
 type filter struct {
 	store.ArchiveFilter
 	uid string // find ignores it: see addOne

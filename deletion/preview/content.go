@@ -18,7 +18,7 @@ type container struct {
 	kind      string // of a definition: the storage name of its objects
 }
 
-// containerOf returns the container of an object; false if it is none.
+// containerOf returns the container of an object; false if the object is not a container.
 func containerOf(h *head, i int32) (container, bool) {
 	switch h.Kind {
 	case object.Namespaces:
