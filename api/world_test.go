@@ -26,6 +26,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 // TestMain keeps the libraries' own log out of the tests' output.
@@ -64,28 +65,21 @@ func newReplica(t testing.TB, options store.Options) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
-	options.Logger = log
-	st, err := store.Open(ctx, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, stopStore := storetest.Start(t, options)
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	controller := definition.New(st, kinds, definitions, log)
 	if err := controller.Load(ctx); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 2)
-	go func() { done <- st.Run(ctx) }()
+	done := make(chan error, 1)
 	go func() { done <- controller.Run(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
-		_ = st.Close()
+		stopStore()
 	})
 	t.Cleanup(stop)
 	w := &world{t, New(Config{

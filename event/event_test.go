@@ -1,10 +1,8 @@
 package event
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -36,21 +35,7 @@ type world struct {
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- st.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("run store: %v", err)
-			}
-			_ = st.Close()
-		})
-		w := &world{t, st, Recorder{Kinds: kind.NewRegistry(builtin.Kinds())}}
+		w := &world{t, storetest.Run(t, store.Options{DB: db}), Recorder{Kinds: kind.NewRegistry(builtin.Kinds())}}
 		for _, name := range []string{"default", "shop", "ending"} {
 			w.namespace(name, name == "ending")
 		}
@@ -60,17 +45,12 @@ func each(t *testing.T, test func(w *world)) {
 
 func (w *world) namespace(name string, deleting bool) {
 	w.Helper()
-	m := metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Unix(1000, 0)}
-	if deleting {
-		m.DeletionTimestamp = &metav1.Time{Time: time.Unix(2000, 0)}
-	}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}}`), m)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if _, err := w.store.Create(w.Context(), store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: name}, Meta: m, Body: body}); err != nil {
-		w.Fatal(err)
-	}
+	storetest.Create(w, w.store, storetest.Namespace(w, name, func(m *metav1.ObjectMeta) {
+		m.UID = types.UID("uid-" + name)
+		if deleting {
+			m.DeletionTimestamp = &metav1.Time{Time: time.Unix(2000, 0)}
+		}
+	}))
 }
 
 // record records Events at a time in Unix seconds, in its own transaction.

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -114,28 +114,11 @@ func newWorldThat(t testing.TB, db *sqldb.DB, o Options, archiveFor time.Duratio
 // start opens a store and a collector, as a server does.
 func (w *world) start() {
 	w.Helper()
+	w.store, w.stop = storetest.Start(w, store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour, Archive: store.ArchiveOptions{For: w.archiveFor}})
 	var err error
-	w.store, err = store.Open(context.Background(), store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour, Archive: store.ArchiveOptions{For: w.archiveFor}})
-	if err != nil {
-		w.Fatal(err)
-	}
 	if w.gc, err = New(w.db, w.store, w.kinds, w.opts); err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	st := w.store
-	go func() { ended <- st.Run(ctx) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("run store: %v", err)
-		}
-		if err := st.Close(); err != nil {
-			w.Errorf("close store: %v", err)
-		}
-	})
-	w.Cleanup(w.stop)
 }
 
 // restart replaces store and collector by new ones on the same database.
@@ -227,22 +210,15 @@ func (w *world) addBody(name, fields string, options ...option) types.UID {
 	w.Helper()
 	key := keyOf(name)
 	*w.made++
-	m := metav1.ObjectMeta{
-		Name: key.Name, Namespace: key.Namespace, UID: types.UID(fmt.Sprintf("uid-%05d", *w.made)),
-		CreationTimestamp: metav1.Unix(1000, 0), Generation: 1,
-	}
-	for _, o := range options {
-		o(w, &m)
-	}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+fields+`}`), m)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if _, err := w.store.Create(context.Background(), store.CreateRequest{Key: key, Meta: m, Body: body}); err != nil {
-		w.Fatalf("create %s: %v", name, err)
-	}
-	w.uids[name], w.named[m.UID] = m.UID, name
-	return m.UID
+	r := storetest.Object(w, key, fields, func(m *metav1.ObjectMeta) {
+		m.UID, m.Generation = types.UID(fmt.Sprintf("uid-%05d", *w.made)), 1
+		for _, o := range options {
+			o(w, m)
+		}
+	})
+	uid := storetest.Create(w, w.store, r).UID
+	w.uids[name], w.named[uid] = uid, name
+	return uid
 }
 
 // update changes the metadata of an object, and removes it when the change
@@ -327,7 +303,7 @@ func (w *world) drain() {
 			return
 		}
 	}
-	w.Fatalf("the collector does not come to rest:\n%s", w.queue())
+	w.Fatalf("the collector does not become idle:\n%s", w.queue())
 }
 
 // row is an object as the database has it.
@@ -460,19 +436,7 @@ func (w *world) claim() {
 // exec changes the database without the store.
 func (w *world) exec(statement string, args ...any) {
 	w.Helper()
-	tx, err := w.db.Begin(context.Background())
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	if err := tx.Send(context.Background(), &b); err != nil {
-		w.Fatal(err)
-	}
-	if err := tx.Commit(context.Background()); err != nil {
-		w.Fatal(err)
-	}
+	dbtest.NewSQL(w, w.db).Exec(statement, args...)
 }
 
 // observe has a controller report the generation that it has seen.

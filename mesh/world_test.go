@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
@@ -10,10 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/object"
@@ -21,6 +16,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -76,25 +72,7 @@ func newWorld(t testing.TB, engine sqldb.Engine) *world {
 // openStore is a replica's store.
 func (w *world) openStore(db *sqldb.DB) *store.Store {
 	w.Helper()
-	st, err := store.Open(w.Context(), store.Options{
-		DB: db, Now: w.clock.read, Logger: slog.New(slog.DiscardHandler), Archive: store.ArchiveOptions{For: time.Hour},
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- st.Run(ctx) }()
-	w.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("run store: %v", err)
-		}
-		if err := st.Close(); err != nil {
-			w.Errorf("close store: %v", err)
-		}
-	})
-	return st
+	return storetest.Run(w, store.Options{DB: db, Now: w.clock.read, Archive: store.ArchiveOptions{For: time.Hour}})
 }
 
 func (w *world) newMesh(db *sqldb.DB, st *store.Store) *Mesh {
@@ -120,14 +98,7 @@ func (w *world) replica() *Mesh {
 
 func (w *world) createNamespace(name string) {
 	w.Helper()
-	m := metav1.ObjectMeta{Name: name, UID: types.UID(uuid.NewString())}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"spec":{"finalizers":["kubernetes"]}}`), m)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if _, err := w.store.Create(w.Context(), store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: name}, Meta: m, Body: body}); err != nil {
-		w.Fatal(err)
-	}
+	storetest.Create(w, w.store, storetest.Namespace(w, name))
 }
 
 // mint creates a token for project shop, as an operator does.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestActAndSettleAreOneTransaction: the effect of a review and the settled task become
@@ -46,22 +47,9 @@ func TestActAndSettleAreOneTransaction(t *testing.T) {
 }
 
 // count returns how many rows of a table other transactions see.
-func (f *fixture) count(table string) (n int) {
+func (f *fixture) count(table string) int {
 	f.Helper()
-	rows, err := f.db.Query(f.Context(), `SELECT count(*) FROM `+table)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := rows.Scan(&n); err != nil {
-			f.Fatal(err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		f.Fatal(err)
-	}
-	return n
+	return dbtest.NewSQL(f, f.db).Count(`SELECT count(*) FROM ` + table)
 }
 
 // TestReviewEndsWithItsLease: a review that hangs is cancelled when its lease expires.

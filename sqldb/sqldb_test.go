@@ -88,7 +88,7 @@ func TestOpenRefusesAnotherSchema(t *testing.T) {
 			for _, engine := range dbtest.Engines() {
 				t.Run(string(engine), func(t *testing.T) {
 					database := dbtest.Open(t, engine)
-					exec(t, dbtest.Connect(t, database), test.statement)
+					dbtest.NewSQL(t, dbtest.Connect(t, database)).Exec(test.statement)
 					db, err := sqldb.Open(t.Context(), database)
 					if err == nil {
 						_ = db.Close()
@@ -117,9 +117,9 @@ func TestOpenRefusesTheOldNumbering(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			database := dbtest.Open(t, engine)
 			db := dbtest.Connect(t, database)
-			exec(t, db, "DELETE FROM migrations")
+			dbtest.NewSQL(t, db).Exec("DELETE FROM migrations")
 			for i, name := range strings.Fields(names) {
-				exec(t, db, fmt.Sprintf("INSERT INTO migrations (number, name) VALUES (%d, '%s')", i+1, name))
+				dbtest.NewSQL(t, db).Exec(fmt.Sprintf("INSERT INTO migrations (number, name) VALUES (%d, '%s')", i+1, name))
 			}
 			var before, after string
 			if _, err := db.Row(t.Context(), list, nil, &before); err != nil {
@@ -140,17 +140,6 @@ func TestOpenRefusesTheOldNumbering(t *testing.T) {
 	}
 }
 
-func exec(t *testing.T, db *sqldb.DB, statement string) {
-	t.Helper()
-	err := db.Write(t.Context(), func(tx *sql.Tx) error {
-		_, err := tx.Exec(statement)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func current(t *testing.T, db *sqldb.DB) (n int64) {
 	t.Helper()
 	if found, err := db.Row(t.Context(), "SELECT current FROM revision WHERE one = $1", []any{1}, &n); err != nil || !found {
@@ -161,7 +150,7 @@ func current(t *testing.T, db *sqldb.DB) (n int64) {
 
 func TestWrite(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		exec(t, db, "UPDATE revision SET current = 5")
+		dbtest.NewSQL(t, db).Exec("UPDATE revision SET current = 5")
 		refused := errors.New("no")
 		err := db.Write(t.Context(), func(tx *sql.Tx) error {
 			if _, err := tx.Exec("UPDATE revision SET current = 6"); err != nil {
@@ -351,7 +340,7 @@ func TestListen(t *testing.T) {
 	if first := <-heard; first != "" {
 		t.Errorf("first heard %q", first)
 	}
-	exec(t, db, `SELECT pg_notify('a channel', 'hello')`)
+	dbtest.NewSQL(t, db).Exec(`SELECT pg_notify('a channel', 'hello')`)
 	if payload := <-heard; payload != "hello" {
 		t.Errorf("heard %q", payload)
 	}

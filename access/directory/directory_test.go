@@ -21,6 +21,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -57,26 +58,15 @@ func run(t *testing.T, task func(context.Context) error) {
 	})
 }
 
-func openStore(t *testing.T, db *sqldb.DB) *store.Store {
-	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
-	run(t, st.Run)
-	return st
-}
-
 // replicas are two directories on one database: of two stores on PostgreSQL, of one on
 // SQLite, which has one process.
 func replicas(t *testing.T, engine sqldb.Engine) [2]*replica {
 	database := dbtest.Open(t, engine)
-	one := openStore(t, dbtest.Connect(t, database))
+	one := storetest.Run(t, store.Options{DB: dbtest.Connect(t, database)})
 	if engine == sqldb.SQLite {
 		return [2]*replica{newReplica(t, one), newReplica(t, one)}
 	}
-	return [2]*replica{newReplica(t, one), newReplica(t, openStore(t, dbtest.Connect(t, database)))}
+	return [2]*replica{newReplica(t, one), newReplica(t, storetest.Run(t, store.Options{DB: dbtest.Connect(t, database)}))}
 }
 
 func (r *replica) may(verb, resource string) bool {
@@ -151,7 +141,7 @@ func TestReplicasFollow(t *testing.T) {
 // changes of an administrator stay if the role is annotated so.
 func TestReconcile(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		st := openStore(t, db)
+		st := storetest.Run(t, store.Options{DB: db})
 		r := &replica{store: st, directory: directory.New(st, slog.New(slog.DiscardHandler)), writer: objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}}
 		for _, name := range []string{"kube-system", "kube-public"} {
 			namespaced(t, r, name)

@@ -56,7 +56,7 @@ func TestLife(t *testing.T) {
 // publishAll marks all events as published, as the publisher does.
 func (w *world) publishAll() {
 	w.Helper()
-	w.exec(`DELETE FROM provisioned_resource_outbox_reviews`)
+	w.Exec(`DELETE FROM provisioned_resource_outbox_reviews`)
 }
 
 // TestStopAnywhere runs one life for each call to a port, and lets the process die before
@@ -131,7 +131,7 @@ func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after boo
 	w.undeclare(id)
 	until("released", func() bool { return w.released(id) && w.phase(id) == broker.PhaseDeleted })
 	w.wantEvents(id, broker.EventRequested, broker.EventReady, broker.EventDeleting, broker.EventDeleted)
-	w.exec(`DELETE FROM provisioned_resource_reviews`) // the next life starts with an empty queue
+	w.Exec(`DELETE FROM provisioned_resource_reviews`) // the next life starts with an empty queue
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if th := w.things[id]; th.xr || th.provider || th.secret || th.node || th.state == broker.TokenIssued {

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +29,7 @@ var errDown = errors.New("connection lost")
 // the mesh and the cluster, which keep the contracts of the ports.
 type world struct {
 	*testing.T
-	db         *sqldb.DB
+	dbtest.SQL
 	repository *sqlbroker.Repository
 
 	mu        sync.Mutex
@@ -61,7 +60,7 @@ type thing struct {
 
 func newWorld(t *testing.T, db *sqldb.DB) *world {
 	w := &world{
-		T: t, db: db, now: time.UnixMilli(time.Now().UnixMilli()), things: map[broker.ProvisionedResourceID]*thing{},
+		T: t, SQL: dbtest.NewSQL(t, db), now: time.UnixMilli(time.Now().UnixMilli()), things: map[broker.ProvisionedResourceID]*thing{},
 		namespace: broker.NamespaceReady,
 		blueprint: broker.BlueprintVersion{
 			Ref:            broker.BlueprintVersionRef{Name: "node", Version: "1"},
@@ -166,19 +165,7 @@ func (w *world) undeclare(id broker.ProvisionedResourceID) {
 
 func (w *world) enqueue(id broker.ProvisionedResourceID) {
 	w.Helper()
-	tx, err := w.db.Begin(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	w.process().Enqueue(&b, string(id), "test", w.clock())
-	if err := tx.Send(w.Context(), &b); err != nil {
-		w.Fatal(err)
-	}
-	if err := tx.Commit(w.Context()); err != nil {
-		w.Fatal(err)
-	}
+	w.Transact(func(b *sqldb.Batch) { w.process().Enqueue(b, string(id), "test", w.clock()) })
 }
 
 // process starts a process: a new engine without state.
@@ -186,7 +173,7 @@ func (w *world) process() *review.Engine {
 	w.Helper()
 	q := reconcile.Queue
 	q.Lease = lease
-	e, err := review.New(w.db, q, w.reconciler(), review.Transactions(w.db), review.Options{Now: w.clock, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.DB, q, w.reconciler(), review.Transactions(w.DB), review.Options{Now: w.clock, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -315,14 +302,4 @@ func (r ticking) Review(ctx context.Context, tx review.Tx, now time.Time, tasks 
 		return nil, err
 	}
 	return r.Reviewer.Review(ctx, tx, now, tasks)
-}
-
-func (w *world) exec(statement string) {
-	w.Helper()
-	if err := w.db.Write(w.Context(), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(w.Context(), statement)
-		return err
-	}); err != nil {
-		w.Fatal(err)
-	}
 }

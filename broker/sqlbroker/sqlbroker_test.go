@@ -1,7 +1,6 @@
 package sqlbroker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -66,33 +65,17 @@ func newResource(t *testing.T, id string) broker.ProvisionedResource {
 	return r
 }
 
-// exec runs a statement without the repository, as an operator does in psql.
-func exec(db *sqldb.DB, statement string, args ...any) error {
-	ctx := context.Background()
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	if err := tx.Send(ctx, &b); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
 // TestChecks: the database refuses an unknown phase, an unknown event, and a phase that
 // contradicts deletion_requested_at.
 func TestChecks(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		r := sqlbroker.New(db, nil)
+		r, sql := sqlbroker.New(db, nil), dbtest.NewSQL(t, db)
 		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
 			t.Fatal(err)
 		}
 		const event = `INSERT INTO provisioned_resource_outbox (token, resource_id, event_type, payload, occurred_at) VALUES ('%s', 'id-1', '%s', '{}', 0)`
 		for _, kind := range broker.EventTypes()[1:] {
-			if err := exec(db, fmt.Sprintf(event, kind, kind)); err != nil {
+			if err := sql.Try(func(b *sqldb.Batch) { b.Exec(fmt.Sprintf(event, kind, kind)) }); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
@@ -105,7 +88,7 @@ func TestChecks(t *testing.T) {
 			"an event's token twice":                fmt.Sprintf(event, broker.NewOutboxToken("id-1", broker.EventRequested), broker.EventRequested),
 			"published without an event to publish": `INSERT INTO provisioned_resource_published (token, sink) VALUES ('nothing', 'log')`,
 		} {
-			if err := exec(db, statement); err == nil {
+			if err := sql.Try(func(b *sqldb.Batch) { b.Exec(statement) }); err == nil {
 				t.Errorf("%s was written", name)
 			}
 		}
@@ -230,9 +213,7 @@ func TestMakeDue(t *testing.T) {
 		if err := r.Create(t.Context(), newResource(t, "id-1")); err != nil {
 			t.Fatal(err)
 		}
-		if err := exec(db, "UPDATE provisioned_resources SET xr_kind = 'XNode', provider_config_kind = 'ProviderConfig'"); err != nil {
-			t.Fatal(err)
-		}
+		dbtest.NewSQL(t, db).Exec("UPDATE provisioned_resources SET xr_kind = 'XNode', provider_config_kind = 'ProviderConfig'")
 		kinds, err := r.KindsInUse(t.Context())
 		if err != nil || len(kinds) != 2 {
 			t.Errorf("kinds in use: %v, %v", kinds, err)
@@ -245,9 +226,7 @@ func TestMakeDue(t *testing.T) {
 			{"due before", "review_after = 1000, claim_token = NULL", "1000 was -", 5000},
 			{"under review", "review_after = 1000, claim_token = 'x'", "1000 substrate_changed -", 5000},
 		} {
-			if err := exec(db, "UPDATE provisioned_resource_reviews SET event = 'was', "+c.set); err != nil {
-				t.Fatal(err)
-			}
+			dbtest.NewSQL(t, db).Exec("UPDATE provisioned_resource_reviews SET event = 'was', " + c.set)
 			for _, id := range []broker.ProvisionedResourceID{"id-1", "id-2"} {
 				if err := r.MakeDue(t.Context(), id, time.UnixMilli(c.due)); err != nil {
 					t.Fatal(err)
@@ -298,9 +277,7 @@ func TestForget(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := exec(db, `DELETE FROM provisioned_resource_outbox_reviews`); err != nil {
-			t.Fatal(err)
-		}
+		dbtest.NewSQL(t, db).Exec(`DELETE FROM provisioned_resource_outbox_reviews`)
 		forget(true, "with nothing left to do")
 		if _, err := r.Get(t.Context(), "id-1"); !errors.Is(err, broker.ErrProvisionedResourceNotFound) {
 			t.Errorf("after its row was removed: %v", err)

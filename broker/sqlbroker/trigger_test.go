@@ -15,14 +15,7 @@ const declaredKind = "provisionedresources.provisioning.exeunt.dev"
 // triggers is a database whose queues a test reads after each write.
 type triggers struct {
 	*testing.T
-	db *sqldb.DB
-}
-
-func (w triggers) exec(statement string, args ...any) {
-	w.Helper()
-	if err := exec(w.db, statement, args...); err != nil {
-		w.Fatal(err)
-	}
+	dbtest.SQL
 }
 
 // queued expects one unclaimed row in a queue, with its event, and empties the queue; want
@@ -30,14 +23,14 @@ func (w triggers) exec(statement string, args ...any) {
 func (w triggers) queued(table, key, id, want string) {
 	w.Helper()
 	var got string
-	found, err := w.db.Row(w.Context(), fmt.Sprintf(`SELECT event FROM %s WHERE %s = $1 AND claim_token IS NULL`, table, key), []any{id}, &got)
+	found, err := w.DB.Row(w.Context(), fmt.Sprintf(`SELECT event FROM %s WHERE %s = $1 AND claim_token IS NULL`, table, key), []any{id}, &got)
 	if err != nil {
 		w.Fatal(err)
 	}
 	if found != (want != "") || got != want {
 		w.Errorf("%s has %q for %s, want %q", table, got, id, want)
 	}
-	w.exec("DELETE FROM " + table)
+	w.Exec("DELETE FROM " + table)
 }
 
 func (w triggers) loop(id, want string) {
@@ -52,12 +45,12 @@ func (w triggers) publisher(id, want string) {
 
 func eachTrigger(t *testing.T, test func(w triggers)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(triggers{t, db}) })
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(triggers{t, dbtest.NewSQL(t, db)}) })
 }
 
 func (w triggers) object(kind, uid string) {
 	w.Helper()
-	w.exec(`INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (7, $1, $2, 'shop', 'web', 7)`, uid, kind)
+	w.Exec(`INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (7, $1, $2, 'shop', 'web', 7)`, uid, kind)
 }
 
 func TestObjectsDeclaredTrack(t *testing.T) {
@@ -71,11 +64,11 @@ func TestObjectsUndeclaredTrack(t *testing.T) {
 	eachTrigger(t, func(w triggers) {
 		w.object(declaredKind, "u1")
 		w.loop("u1", "declared")
-		w.exec(`UPDATE objects SET revision = 8`) // a status
+		w.Exec(`UPDATE objects SET revision = 8`) // a status
 		w.loop("u1", "")
-		w.exec(`UPDATE objects SET deletion_time = 1, revision = 9`)
+		w.Exec(`UPDATE objects SET deletion_time = 1, revision = 9`)
 		w.loop("u1", "deletion_requested")
-		w.exec(`UPDATE objects SET deletion_time = 1, revision = 10`) // a status again
+		w.Exec(`UPDATE objects SET deletion_time = 1, revision = 10`) // a status again
 		w.loop("u1", "")
 	})
 }
@@ -84,7 +77,7 @@ func TestObjectsDeclarationRemovedTrack(t *testing.T) {
 	eachTrigger(t, func(w triggers) {
 		w.object(declaredKind, "u1")
 		w.loop("u1", "declared")
-		w.exec(`DELETE FROM objects`)
+		w.Exec(`DELETE FROM objects`)
 		w.loop("u1", "declaration_removed")
 	})
 }
@@ -92,15 +85,15 @@ func TestObjectsDeclarationRemovedTrack(t *testing.T) {
 func TestOtherObjectsAreNotTracked(t *testing.T) {
 	eachTrigger(t, func(w triggers) {
 		w.object("configmaps", "u1")
-		w.exec(`UPDATE objects SET deletion_time = 1`)
-		w.exec(`DELETE FROM objects`)
+		w.Exec(`UPDATE objects SET deletion_time = 1`)
+		w.Exec(`DELETE FROM objects`)
 		w.loop("u1", "")
 	})
 }
 
 func TestProvisionedResourcesTrack(t *testing.T) {
 	eachTrigger(t, func(w triggers) {
-		r := sqlbroker.New(w.db, nil)
+		r := sqlbroker.New(w.DB, nil)
 		resource := newResource(w.T, "id-1")
 		if err := r.Create(w.Context(), resource); err != nil {
 			w.Fatal(err)
@@ -141,10 +134,10 @@ func TestProvisionedResourcesTrack(t *testing.T) {
 func TestTrackTakesTheClaim(t *testing.T) {
 	eachTrigger(t, func(w triggers) {
 		w.object(declaredKind, "u1")
-		w.exec(`UPDATE provisioned_resource_reviews SET claim_token = 'x', claim_until = 9, review_after = 5, review_count = 3`)
-		w.exec(`DELETE FROM objects`)
+		w.Exec(`UPDATE provisioned_resource_reviews SET claim_token = 'x', claim_until = 9, review_after = 5, review_count = 3`)
+		w.Exec(`DELETE FROM objects`)
 		var count, after int64
-		if _, err := w.db.Row(w.Context(), `SELECT review_count, review_after FROM provisioned_resource_reviews`, nil, &count, &after); err != nil || count != 3 || after != 0 {
+		if _, err := w.DB.Row(w.Context(), `SELECT review_count, review_after FROM provisioned_resource_reviews`, nil, &count, &after); err != nil || count != 3 || after != 0 {
 			w.Errorf("failures %d, due %d, %v; want 3, 0", count, after, err)
 		}
 		w.loop("u1", "declaration_removed")

@@ -50,7 +50,7 @@ func TestCallOff(t *testing.T) {
 		for _, spec := range []v1.RestoreSpec{byName, {UID: owner.UID}, {Cascade: string(owner.UID)}} {
 			before, was := w.get("configmaps:n/owner")
 			w.hold(owner, metav1.DeletePropagationForeground)
-			w.collect()
+			w.Collect()
 			dry := spec
 			dry.DryRun = true
 			if !w.callOff(dry) {
@@ -67,7 +67,7 @@ func TestCallOff(t *testing.T) {
 				len(m.Finalizers) != 1 || len(m.Annotations) != 0 {
 				t.Errorf("%+v: got %+v", spec, m)
 			}
-			w.collect()
+			w.Collect()
 			if !w.exists("configmaps:n/child") {
 				t.Fatal("the dependent went")
 			}
@@ -91,16 +91,8 @@ func TestCallOffTooLate(t *testing.T) {
 		if err != nil || uid != owner.UID {
 			t.Fatalf("got %q, %v", uid, err)
 		}
-		o, m := w.get("configmaps:n/owner")
-		m.Annotations[lifecycle.ConfirmCascade] = "2"
-		body, err := object.WithMeta(o.Body, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.store.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
-			t.Fatal(err)
-		}
-		w.collect()
+		w.change("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.Annotations[lifecycle.ConfirmCascade] = "2" })
+		w.Collect()
 		if w.exists("configmaps:n/child") {
 			t.Fatal("the guard did not let it pass")
 		}

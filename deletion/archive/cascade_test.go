@@ -46,7 +46,7 @@ func TestCascades(t *testing.T) {
 
 		held := w.create("configmaps:n/held")
 		w.createWith("configmaps:n/stuck", func(m *metav1.ObjectMeta) {
-			m.OwnerReferences, m.Finalizers = w.references([]object.Object{held}), []string{"example.com/x"}
+			m.OwnerReferences, m.Finalizers = w.OwnedBy(held), []string{"example.com/x"}
 			m.OwnerReferences[0].BlockOwnerDeletion = new(bool)
 			*m.OwnerReferences[0].BlockOwnerDeletion = true
 		})

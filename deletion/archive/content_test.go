@@ -1,8 +1,6 @@
 package archive
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -86,7 +85,7 @@ func TestActors(t *testing.T) {
 		owner := w.create("deployments.apps:n/owner")
 		child := w.create("configmaps:n/child", owner)
 		lingers := w.createWith("configmaps:n/lingers", func(m *metav1.ObjectMeta) {
-			m.OwnerReferences, m.Finalizers = w.references([]object.Object{child}), []string{"x/y"}
+			m.OwnerReferences, m.Finalizers = w.OwnedBy(child), []string{"x/y"}
 		})
 		var below []object.Object
 		for i := range 9 { // in sets
@@ -98,7 +97,7 @@ func TestActors(t *testing.T) {
 		if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: held.Key, IfRevision: held.Revision, Meta: m, Body: held.Body, Remove: true, Actor: "bob"}); err != nil {
 			w.Fatal(err)
 		}
-		w.collect()
+		w.Collect()
 		actors := func(o object.Object) [4]string {
 			got, err := source{w.archive}.Get(w.Context(), "n", string(o.UID))
 			if err != nil {
@@ -128,16 +127,11 @@ const widgetDefinition = `{"metadata":{"name":"widgets.example.com","uid":"%s"},
 func (w *world) deleteWidgets() (definition, first object.Object) {
 	w.Helper()
 	put := func(name string, body string) object.Object {
-		key := keyOf(name)
 		m, err := object.ParseMeta([]byte(body))
 		if err != nil {
 			w.Fatal(err)
 		}
-		o, err := w.store.Create(w.Context(), store.CreateRequest{Key: key, Meta: m, Body: []byte(body)})
-		if err != nil {
-			w.Fatal(err)
-		}
-		return o
+		return storetest.Create(w, w.store, store.CreateRequest{Key: keyOf(name), Meta: m, Body: []byte(body)})
 	}
 	definition = put("customresourcedefinitions.apiextensions.k8s.io:/widgets.example.com", fmt.Sprintf(widgetDefinition, "crd-1"))
 	first = put("widgets.example.com:n/first", `{"metadata":{"name":"first","namespace":"n","uid":"first-1"},"spec":{}}`)
@@ -243,22 +237,10 @@ func TestNotesExpire(t *testing.T) {
 		if n := count(); n != 2 {
 			w.Fatalf("%d notes, want 2", n)
 		}
-		late, err := store.Open(w.Context(), store.Options{
+		storetest.Run(w, store.Options{
 			DB: w.db, Archive: store.ArchiveOptions{For: time.Hour}, CompactEvery: 10 * time.Millisecond,
 			Now: func() time.Time { return time.Now().Add(2 * time.Hour) },
 		})
-		if err != nil {
-			w.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(w.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- late.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := errors.Join(<-ended, late.Close()); err != nil {
-				w.Error(err)
-			}
-		}()
 		for deadline := time.Now().Add(30 * time.Second); count() != 0; time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				w.Fatalf("%d notes are still there", count())

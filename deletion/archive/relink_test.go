@@ -10,6 +10,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -39,15 +40,8 @@ func (w *world) dropped() (n int64) {
 // change updates the metadata of an object as a client does.
 func (w *world) change(name string, change func(*metav1.ObjectMeta)) {
 	w.Helper()
-	o, m := w.get(name)
-	change(&m)
-	body, err := object.WithMeta(o.Body, m)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
-		w.Fatal(err)
-	}
+	key := keyOf(name)
+	storetest.Update(w, w.store, key, w.Rules(key.Kind), change)
 }
 
 // family deletes an owner with a child and restores the child alone.
@@ -132,7 +126,7 @@ func TestRelinkMeanwhile(t *testing.T) {
 		},
 		"given another owner": func(w *world, owner, _ object.Object) {
 			other := w.create("configmaps:n/other")
-			w.change("configmaps:n/child", func(m *metav1.ObjectMeta) { m.OwnerReferences = w.references([]object.Object{other}) })
+			w.change("configmaps:n/child", func(m *metav1.ObjectMeta) { m.OwnerReferences = w.OwnedBy(other) })
 			status := w.restore(v1.RestoreSpec{UID: owner.UID})
 			w.wantOwners("configmaps:n/child", other.UID)
 			if warnings := status.Results[0].Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "ConfigMap child was given other owners") {
@@ -182,7 +176,7 @@ func TestRelinkMeanwhile(t *testing.T) {
 			each(t, func(w *world) {
 				owner, child := w.family()
 				test(w, owner, child)
-				w.collect()
+				w.Collect()
 				if !w.exists("configmaps:n/child") {
 					w.Error("the collector removed the child")
 				}
@@ -225,7 +219,7 @@ func TestRelinkNotDangling(t *testing.T) {
 		owner := w.create("configmaps:m/owner")
 		child := w.create("configmaps:n/child", owner) // in another namespace
 		named := w.createWith("configmaps:m/named", func(m *metav1.ObjectMeta) {
-			m.OwnerReferences = w.references([]object.Object{owner})
+			m.OwnerReferences = w.OwnedBy(owner)
 			m.OwnerReferences[0].Name = "other"
 		})
 		for _, o := range []object.Object{child, named, owner} {
@@ -289,7 +283,7 @@ func TestRelinkRace(t *testing.T) {
 				})
 			}
 			group.Wait()
-			w.collect()
+			w.Collect()
 			now, _ := w.get(name)
 			for i := range uids {
 				w.wantOwners(fmt.Sprintf("configmaps:n/child-%d-%d", round, i), now.UID)

@@ -161,7 +161,7 @@ func TestRestoreNotTheLate(t *testing.T) {
 		w.delete(owner, background)
 		late := w.create("configmaps:n/child", owner)
 		w.create("configmaps:n/grandchild-2", late)
-		w.collect()
+		w.Collect()
 		if w.exists("configmaps:n/child") || w.exists("configmaps:n/grandchild-2") {
 			w.Fatal("the collector did not remove the late objects")
 		}
@@ -374,7 +374,7 @@ func TestRestoreTwiceAtOnce(t *testing.T) {
 			})
 		}
 		group.Wait()
-		w.collect()
+		w.Collect()
 		if created.Load() != 21 {
 			w.Errorf("%d objects were created, want 21", created.Load())
 		}
@@ -394,18 +394,7 @@ func TestRestoreCircle(t *testing.T) {
 		root := w.create("configmaps:n/root")
 		a := w.create("configmaps:n/a", root)
 		b := w.create("configmaps:n/b", a)
-		m, err := object.ParseMeta(a.Body)
-		if err != nil {
-			w.Fatal(err)
-		}
-		m.OwnerReferences = w.references([]object.Object{root, b})
-		body, err := object.WithMeta(a.Body, m)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if _, err := w.store.Update(w.Context(), store.UpdateRequest{Key: a.Key, IfRevision: a.Revision, Meta: m, Body: body}); err != nil {
-			w.Fatal(err)
-		}
+		w.change("configmaps:n/a", func(m *metav1.ObjectMeta) { m.OwnerReferences = w.OwnedBy(root, b) })
 		for _, o := range []object.Object{root, a} { // b keeps a, so a is deleted separately, in its own cascade
 			w.delete(o, background)
 		}

@@ -3,7 +3,6 @@
 package deletiontest
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -21,7 +20,9 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 // Unserved is the storage name of a kind whose definition is gone.
@@ -30,10 +31,10 @@ const Unserved = "widgets.example.com"
 // OnNode is the Rest of a Pod that runs on a node, with 30 seconds of grace.
 const OnNode = `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
 
-// World is a database with a store, and a collector that runs when it is told to.
+// World is a database with a store, and a collector that runs when a test calls Collect.
 type World struct {
+	dbtest.SQL
 	T         testing.TB
-	DB        *sqldb.DB
 	Store     *store.Store
 	Kinds     *kind.Registry
 	Collector *gc.Collector
@@ -44,26 +45,19 @@ type World struct {
 // New makes a world on a database. It ends with the test.
 func New(t testing.TB, db *sqldb.DB) *World {
 	t.Helper()
-	w := &World{T: t, DB: db, Now: time.Now()}
-	quiet := slog.New(slog.DiscardHandler)
-	var err error
-	if w.Store, err = store.Open(t.Context(), store.Options{DB: db, Logger: quiet}); err != nil {
-		t.Fatal(err)
-	}
+	return NewWith(t, store.Options{DB: db}, gc.Options{Budget: 500, OrphanWait: -1})
+}
+
+// NewWith is New with options.
+func NewWith(t testing.TB, o store.Options, c gc.Options) *World {
+	t.Helper()
+	w := &World{SQL: dbtest.NewSQL(t, o.DB), T: t, Now: time.Now(), Store: storetest.Run(t, o)}
 	w.Kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
-	if w.Collector, err = gc.New(db, w.Store, w.Kinds, gc.Options{Logger: quiet, Budget: 500, OrphanWait: -1}); err != nil {
+	c.Logger = slog.New(slog.DiscardHandler)
+	var err error
+	if w.Collector, err = gc.New(o.DB, w.Store, w.Kinds, c); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Store.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("run store: %v", err)
-		}
-		_ = w.Store.Close()
-	})
 	return w
 }
 
@@ -89,30 +83,20 @@ func (w *World) Create(o Thing) object.Object {
 		o.UID = types.UID(fmt.Sprintf("uid-%s-%d", o.Name, w.serial.Add(1)))
 	}
 	if o.Kind == object.Namespaces && o.Rest == "" {
-		o.Rest = `,"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"}`
+		o.Rest = storetest.NamespaceFields
 	}
-	m := metav1.ObjectMeta{
-		Name: o.Name, Namespace: o.Namespace, UID: o.UID, CreationTimestamp: metav1.Unix(1000, 0),
-		Finalizers: o.Finalizers, OwnerReferences: o.Owners, ManagedFields: o.Managed, Generation: o.Generation,
-	}
-	if o.Passes != "" {
-		m.Annotations = map[string]string{lifecycle.PropagateGrace: o.Passes}
-	}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"}`+o.Rest+`}`), m)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	stored, err := w.Store.Create(w.T.Context(), store.CreateRequest{
-		Key:  object.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name},
-		Meta: m, Body: body, InNamespace: o.Namespace != "",
+	key := object.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+	r := storetest.Object(w.T, key, o.Rest, func(m *metav1.ObjectMeta) {
+		m.UID, m.Generation, m.Finalizers, m.OwnerReferences, m.ManagedFields = o.UID, o.Generation, o.Finalizers, o.Owners, o.Managed
+		if o.Passes != "" {
+			m.Annotations = map[string]string{lifecycle.PropagateGrace: o.Passes}
+		}
 	})
-	if err != nil {
-		w.T.Fatalf("create %s %s: %v", o.Kind, o.Name, err)
-	}
-	return stored
+	r.InNamespace = o.Namespace != ""
+	return storetest.Create(w.T, w.Store, r)
 }
 
-// OwnedBy refers to objects, blocking.
+// OwnedBy returns references that block the deletion of these owners.
 func (w *World) OwnedBy(owners ...object.Object) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, o := range owners {
@@ -121,7 +105,7 @@ func (w *World) OwnedBy(owners ...object.Object) []metav1.OwnerReference {
 	return out
 }
 
-// Reference refers to an owner.
+// Reference returns a reference to an owner.
 func (w *World) Reference(key object.Key, uid types.UID, blocking bool) metav1.OwnerReference {
 	name, apiVersion := w.Kinds.Snapshot().Names(key.Kind)
 	if key.Kind == Unserved { // the snapshot knows its plural and group only
@@ -130,7 +114,7 @@ func (w *World) Reference(key object.Key, uid types.UID, blocking bool) metav1.O
 	return metav1.OwnerReference{APIVersion: apiVersion, Kind: name, Name: key.Name, UID: uid, BlockOwnerDeletion: &blocking}
 }
 
-// Rules are the deletion rules of a kind.
+// Rules returns the deletion rules of a kind.
 func (w *World) Rules(kind string) lifecycle.Rules {
 	k, _ := w.Kinds.Snapshot().Stored(kind)
 	if k == nil {
@@ -148,7 +132,7 @@ func (w *World) Delete(key object.Key, options metav1.DeleteOptions) {
 	}
 }
 
-// DeleteGuarded deletes as a person does.
+// DeleteGuarded deletes an object as a client does, on a server with a guard.
 func (w *World) DeleteGuarded(key object.Key, options metav1.DeleteOptions, limit int64) object.Object {
 	w.T.Helper()
 	result, err := w.Store.Delete(w.T.Context(), store.DeleteRequest{
@@ -160,12 +144,12 @@ func (w *World) DeleteGuarded(key object.Key, options metav1.DeleteOptions, limi
 	return result.Object
 }
 
-// With are the options of a delete with a policy.
+// With returns the options of a delete with a policy.
 func With(policy metav1.DeletionPropagation) metav1.DeleteOptions {
 	return metav1.DeleteOptions{PropagationPolicy: &policy}
 }
 
-// Collect runs the collector until it has nothing to do.
+// Collect runs the collector until it is idle.
 func (w *World) Collect() {
 	w.T.Helper()
 	for range 10_000 {
@@ -180,10 +164,11 @@ func (w *World) Collect() {
 			return
 		}
 	}
-	w.T.Fatal("the collector does not come to rest")
+	w.T.Fatal("the collector does not become idle")
 }
 
-// Get reads an object; nil if there is none, or another by that name.
+// Get reads the metadata of an object; nil if the name has no object, or one with another
+// uid.
 func (w *World) Get(key object.Key, uid types.UID) *metav1.ObjectMeta {
 	w.T.Helper()
 	o, err := w.Store.Get(w.T.Context(), key)
@@ -200,49 +185,20 @@ func (w *World) Get(key object.Key, uid types.UID) *metav1.ObjectMeta {
 	return &m
 }
 
-// Release does what others have to do: it removes their finalizers, and ends
-// grace periods.
+// Release does what the controllers of an object do: it removes their finalizers, and
+// ends grace periods.
 func (w *World) Release(key object.Key) {
 	w.T.Helper()
-	o, err := w.Store.Get(w.T.Context(), key)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	m, err := object.ParseMeta(o.Body)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	_, m := storetest.Get(w.T, w.Store, key)
 	if g := m.DeletionGracePeriodSeconds; g != nil && *g > 0 {
 		w.Delete(key, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-		if o, err = w.Store.Get(w.T.Context(), key); object.Is(err, object.NotFound) {
+		if _, err := w.Store.Get(w.T.Context(), key); object.Is(err, object.NotFound) {
 			return
 		}
-		if m, err = object.ParseMeta(o.Body); err != nil {
-			w.T.Fatal(err)
-		}
 	}
-	m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool {
-		return f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents
+	storetest.Update(w.T, w.Store, key, w.Rules(key.Kind), func(m *metav1.ObjectMeta) {
+		m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool {
+			return f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents
+		})
 	})
-	body, err := object.WithMeta(o.Body, m)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	_, err = w.Store.Update(w.T.Context(), store.UpdateRequest{
-		Key: key, IfRevision: o.Revision, Meta: m, Body: body, Remove: lifecycle.RemoveNow(body, m, w.Rules(key.Kind)),
-	})
-	if err != nil {
-		w.T.Fatalf("release %s: %v", key, err)
-	}
-}
-
-// Execute runs a statement in a transaction of its own.
-func (w *World) Execute(statement string, args ...any) {
-	w.T.Helper()
-	var b sqldb.Batch
-	b.Exec(statement, args...)
-	err := w.DB.Transact(w.T.Context(), func(tx *sqldb.Tx) error { return tx.Send(w.T.Context(), &b) })
-	if err != nil {
-		w.T.Fatal(err)
-	}
 }

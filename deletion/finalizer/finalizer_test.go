@@ -27,6 +27,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -50,11 +51,8 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	t.Helper()
 	w := &world{TB: t, log: &bytes.Buffer{}}
 	quiet := slog.New(slog.DiscardHandler)
+	w.store = storetest.Run(t, store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour}})
 	var err error
-	w.store, err = store.Open(t.Context(), store.Options{DB: db, Logger: quiet, Archive: store.ArchiveOptions{For: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	kinds := kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
 	if w.service, err = New(w.store, kinds, slog.New(slog.NewTextHandler(w.log, nil))); err != nil {
 		t.Fatal(err)
@@ -63,17 +61,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	w.api = api.New(api.Config{
 		Store: w.store, Kinds: kinds, Access: accesstest.Door("ad admin shop", "ed edit shop"), OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.store.Run(ctx) }()
-	t.Cleanup(func() {
-		w.api.Close(context.Background())
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("run store: %v", err)
-		}
-		_ = w.store.Close()
-	})
+	t.Cleanup(func() { w.api.Close(context.Background()) })
 	for _, name := range []string{"default", "shop"} {
 		w.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 	}
@@ -286,17 +274,10 @@ func TestUnservedKind(t *testing.T) {
 		} {
 			key := object.Key{Kind: "things.example.com", Namespace: "shop", Name: fmt.Sprintf("t%d", i)}
 			at := metav1.Unix(2000, 0)
-			m := metav1.ObjectMeta{
-				Name: key.Name, Namespace: key.Namespace, UID: types.UID(fmt.Sprintf("uid-%d", i)), CreationTimestamp: metav1.Unix(1000, 0),
-				Finalizers: []string{"example.com/one"}, DeletionTimestamp: &at, DeletionGracePeriodSeconds: new(int64),
-			}
-			body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"spec":{"this":"breaks every schema"}}`), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.store.Create(t.Context(), store.CreateRequest{Key: key, Meta: m, Body: body}); err != nil {
-				t.Fatal(err)
-			}
+			storetest.Create(t, w.store, storetest.Object(t, key, `,"spec":{"this":"breaks every schema"}`, func(m *metav1.ObjectMeta) {
+				m.UID, m.Finalizers = types.UID(fmt.Sprintf("uid-%d", i)), []string{"example.com/one"}
+				m.DeletionTimestamp, m.DeletionGracePeriodSeconds = &at, new(int64)
+			}))
 			got := w.want(201, "POST", removals, fmt.Sprintf(`{"spec":{"object":{%s},"finalizer":"example.com/one"%s}}`, ref, because))
 			if !got.Get("status.gone").Bool() || got.Get("status.object.kind").String() != "things" {
 				t.Errorf("%s: got %s", ref, got)

@@ -15,7 +15,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 // guarded counts a held deletion as a report does.
@@ -86,22 +86,9 @@ func TestGuardForeseen(t *testing.T) {
 // confirm confirms a number of objects, as a client does.
 func (w *world) confirm(key object.Key, n int64) {
 	w.T.Helper()
-	o, err := w.Store.Get(w.T.Context(), key)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	m, err := object.ParseMeta(o.Body)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	metav1.SetMetaDataAnnotation(&m, lifecycle.ConfirmCascade, fmt.Sprint(n))
-	body, err := object.WithMeta(o.Body, m)
-	if err != nil {
-		w.T.Fatal(err)
-	}
-	if _, err := w.Store.Update(w.T.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
-		w.T.Fatalf("confirm %s: %v", key, err)
-	}
+	storetest.Update(w.T, w.Store, key, w.Rules(key.Kind), func(m *metav1.ObjectMeta) {
+		metav1.SetMetaDataAnnotation(m, lifecycle.ConfirmCascade, fmt.Sprint(n))
+	})
 }
 
 // TestGuardCountsWhatGoes: on random graphs the preview and the guard count the same

@@ -192,7 +192,7 @@ func TestReasons(t *testing.T) {
 			prepare: func(w *world) object.Object {
 				o := w.Create(thing{Namespace: "n", Name: "a"})
 				w.Delete(o.Key, foreground)
-				w.Execute(`UPDATE gc_object_reviews SET review_count = 3, last_error = 'disk on fire', review_after = $1 WHERE uid = $2`,
+				w.Exec(`UPDATE gc_object_reviews SET review_count = 3, last_error = 'disk on fire', review_after = $1 WHERE uid = $2`,
 					w.Now.Add(40*time.Second).UnixMilli(), string(o.UID))
 				return o
 			},
@@ -203,7 +203,7 @@ func TestReasons(t *testing.T) {
 			prepare: func(w *world) object.Object {
 				o := w.Create(thing{Namespace: "n", Name: "a"})
 				w.Delete(o.Key, foreground)
-				w.Execute(`UPDATE gc_object_reviews SET claim_token = 't', claim_until = $1 WHERE uid = $2`,
+				w.Exec(`UPDATE gc_object_reviews SET claim_token = 't', claim_until = $1 WHERE uid = $2`,
 					w.Now.Add(time.Minute).UnixMilli(), string(o.UID))
 				return o
 			},
@@ -215,7 +215,7 @@ func TestReasons(t *testing.T) {
 				o := w.Create(thing{Namespace: "n", Name: "a", Generation: 2, Rest: `,"status":{"observedGeneration":1}`})
 				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
 				w.Delete(o.Key, deletiontest.With(metav1.DeletePropagationOrphan))
-				w.Execute(`UPDATE gc_object_reviews SET review_after = $1`, w.Now.Add(25*time.Second).UnixMilli())
+				w.Exec(`UPDATE gc_object_reviews SET review_after = $1`, w.Now.Add(25*time.Second).UnixMilli())
 				return o
 			},
 			state: v1.Deleting, remain: 1,
@@ -350,15 +350,15 @@ func TestGone(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.Create(thing{Kind: object.Namespaces, Name: "n"})
 		for i, o := range []struct{ uid, name, cascade string }{{"older", "app", "older"}, {"app", "app", "app"}, {"set", "set", "app"}} {
-			w.Execute(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
+			w.Exec(`INSERT INTO archive (id, uid, kind, namespace, name, removed_at, actor, cascade, size) VALUES ($1, $2, 'configmaps', 'n', $3, $1, 'jo', $4, 1)`,
 				int64(5000+i), o.uid, o.name, o.cascade)
 		}
-		w.Execute(`UPDATE archive SET actor = 'system:garbage-collector', requester = 'jo' WHERE uid = 'set'`)
+		w.Exec(`UPDATE archive SET actor = 'system:garbage-collector', requester = 'jo' WHERE uid = 'set'`)
 		held := w.Create(thing{Namespace: "n", Name: "held", Finalizers: []string{"example.com/hold"},
 			Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
 		w.Create(thing{Namespace: "n", Name: "later", Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
 		w.Delete(held.Key, metav1.DeleteOptions{})
-		w.Execute(`DELETE FROM gc_object_reviews`)
+		w.Exec(`DELETE FROM gc_object_reviews`)
 		ask := func(name string) v1.DeletionReportStatus {
 			t.Helper()
 			status, err := w.service.Report(t.Context(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
@@ -417,8 +417,8 @@ func TestKeepers(t *testing.T) {
 		for _, o := range []object.Object{kept, below, leaves} {
 			w.Delete(o.Key, metav1.DeleteOptions{})
 		}
-		w.Execute(`DELETE FROM gc_object_reviews`)
-		w.Execute(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
+		w.Exec(`DELETE FROM gc_object_reviews`)
+		w.Exec(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 3, 'test', 1000, 'no answer')`,
 			string(kept.UID), w.Now.Add(7*time.Second).UnixMilli())
 		got := w.report(kept)
 		want := `Finalizer: finalizer example.com/kept is the keeper's: waits

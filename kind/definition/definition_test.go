@@ -174,34 +174,20 @@ func TestStatusIsWrittenOnceItCanBe(t *testing.T) {
 			}
 			allow += ` ON objects`
 		}
-		execute(t, db, refuse...)
+		sql := dbtest.NewSQL(t, db)
+		sql.Transact(func(b *sqldb.Batch) {
+			for _, statement := range refuse {
+				b.Exec(statement)
+			}
+		})
 		c := newReplica(t, r.store)
 		if c.controller.settle(t.Context()) {
 			t.Fatal("the database accepted the status: the test is void")
 		}
 		c.run()
-		execute(t, db, allow)
+		sql.Exec(allow)
 		c.has("widgets.test.dev", "Established", "True")
 	})
-}
-
-func execute(t *testing.T, db *sqldb.DB, statements ...string) {
-	t.Helper()
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	var b sqldb.Batch
-	for _, s := range statements {
-		b.Exec(s)
-	}
-	if err := tx.Send(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // stored returns the keys of the stored objects of a kind.

@@ -21,6 +21,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -41,21 +42,7 @@ type replica struct {
 // openStore runs a store until the test ends.
 func openStore(t *testing.T, db *sqldb.DB) *store.Store {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: slog.New(slog.DiscardHandler), PollEvery: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- st.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("store: %v", err)
-		}
-		_ = st.Close()
-	})
-	return st
+	return storetest.Run(t, store.Options{DB: db, PollEvery: 20 * time.Millisecond})
 }
 
 // newReplica loads a controller on a store but does not run it.

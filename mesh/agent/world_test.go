@@ -16,9 +16,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
@@ -26,6 +23,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -49,23 +47,15 @@ func newWorld(t *testing.T) *world {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
 	db := dbtest.OpenDB(t, sqldb.SQLite)
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := storetest.Run(t, store.Options{DB: db})
 	w := &world{T: t, store: st}
+	var err error
 	if w.mesh, err = mesh.New(db, st, kind.NewRegistry(nil), mesh.Options{Logger: log, Heartbeat: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{st.Run, w.mesh.Run} {
-		running.Go(func() {
-			if err := run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.mesh.Run(ctx) }()
 	handler := w.mesh.NodeHandler()
 	w.server = httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		w.mu.Lock()
@@ -79,20 +69,12 @@ func newWorld(t *testing.T) *world {
 	}))
 	t.Cleanup(func() {
 		cancel()
-		running.Wait()
-		w.server.Close()
-		if err := st.Close(); err != nil {
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		w.server.Close()
 	})
-	m := metav1.ObjectMeta{Name: "shop", UID: types.UID("11111111-1111-4111-8111-111111111111")}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"spec":{}}`), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Create(t.Context(), store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: "shop"}, Meta: m, Body: body}); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Create(t, st, storetest.Namespace(t, "shop"))
 	return w
 }
 

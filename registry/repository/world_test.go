@@ -31,6 +31,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -73,17 +74,14 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if s.noArchive {
 		archived.For = 0
 	}
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log, Archive: archived})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := storetest.Run(t, store.Options{DB: db, Archive: archived})
 	w := &world{T: t, SQL: dbtest.NewSQL(t, db), store: st}
-	w.run(st)
 	s.options.Logger = log
 	s.options.Every = time.Hour // so that no repository counts as slow
 	if !s.keepSpace {
 		s.options.CreateNamespace = w.createNamespace
 	}
+	var err error
 	if w.repos, err = New(db, st, s.options); err != nil {
 		t.Fatal(err)
 	}
@@ -101,18 +99,6 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	return w
 }
 
-func (w *world) run(st *store.Store) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- st.Run(ctx) }()
-	w.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-ended, st.Close()); err != nil {
-			w.Errorf("stop the store: %v", err)
-		}
-	})
-}
-
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,12 +112,7 @@ func (w *world) later(d time.Duration) {
 }
 
 func (w *world) createNamespace(ctx context.Context, name string) error {
-	m := metav1.ObjectMeta{Name: name, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now()}
-	body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"spec":{"finalizers":["kubernetes"]}}`), m)
-	if err != nil {
-		return err
-	}
-	_, err = w.store.Create(ctx, store.CreateRequest{Key: object.Key{Kind: "namespaces", Name: name}, Meta: m, Body: body})
+	_, err := w.store.Create(ctx, storetest.Namespace(w, name))
 	if object.Is(err, object.AlreadyExists) {
 		return nil
 	}
