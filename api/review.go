@@ -33,7 +33,7 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
 		out, err := answer(r.api.asClient(ctx), obj, kind.Call{
-			Caller: client.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
+			Client: client.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
 			Warn: func(text string) { warning.AddWarning(ctx, "", text) },
 		})
 		return out, r.statusError(err, r.key(ctx, ""))

@@ -27,15 +27,15 @@ var alice = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"shop"},
 
 // newSessions returns sessions whose time and valid users the test sets.
 func newSessions(db *sqldb.DB) *Sessions {
-	return NewSessions(db, &everybody{}, slog.New(slog.DiscardHandler))
+	return NewSessions(db, &allUsers{}, slog.New(slog.DiscardHandler))
 }
 
-// everybody is all users but one.
-type everybody struct{ removed string }
+// allUsers has every user except the removed one.
+type allUsers struct{ removed string }
 
-func (*everybody) Remember(u user.Info) user.Info { return u }
+func (*allUsers) Remember(u user.Info) user.Info { return u }
 
-func (e *everybody) Current(u user.Info) (user.Info, bool) { return u, u.GetName() != e.removed }
+func (e *allUsers) Current(u user.Info) (user.Info, bool) { return u, u.GetName() != e.removed }
 
 // TestLinkIsUsedOnce: of many browsers with one code, one gets a session.
 func TestLinkIsUsedOnce(t *testing.T) {
@@ -80,7 +80,7 @@ func TestSessionsEnd(t *testing.T) {
 		s, ctx := newSessions(db), t.Context()
 		now := time.Now()
 		s.now = func() time.Time { return now }
-		users := &everybody{}
+		users := &allUsers{}
 		s.users = users
 		begin := func() string {
 			t.Helper()

@@ -17,7 +17,7 @@ import (
 
 // Call is the part of a request, besides its object, that an Answer may need.
 type Call struct {
-	Caller string // name of the client
+	Client string // name of the user who asks
 	DryRun bool   // the answer must change nothing
 	// Warn sends the client a warning with the answer. Nil: warnings are dropped.
 	Warn func(text string)

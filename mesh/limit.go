@@ -33,14 +33,14 @@ func (l *limiter) allow(req *http.Request) bool {
 		host = req.RemoteAddr
 	}
 	l.mu.Lock()
-	caller := l.addresses[host]
-	if caller == nil {
+	address := l.addresses[host]
+	if address == nil {
 		if len(l.addresses) >= maxAddresses {
 			clear(l.addresses)
 		}
-		caller = rate.NewLimiter(l.every, l.burst)
-		l.addresses[host] = caller
+		address = rate.NewLimiter(l.every, l.burst)
+		l.addresses[host] = address
 	}
 	l.mu.Unlock()
-	return caller.Allow()
+	return address.Allow()
 }

@@ -173,6 +173,6 @@ func TestCreateAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a key that everybody can read: %v", err)
+		t.Errorf("a key file that other users can read: %v", err)
 	}
 }

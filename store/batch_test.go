@@ -223,7 +223,7 @@ func TestPanicInTheWriterAnswersAll(t *testing.T) {
 	})
 }
 
-func TestCallerWhoLeftIsSkipped(t *testing.T) {
+func TestAbandonedWriteIsSkipped(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		s := faulty(t, db, func(*faultyTx) {})
 		ctx, cancel := context.WithCancel(t.Context())

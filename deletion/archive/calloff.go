@@ -21,7 +21,7 @@ import (
 //
 // The transaction checks that the guard still holds the object. If the collector
 // has let a confirmed deletion pass before, callOff does nothing.
-func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller string) (status v1.RestoreStatus, done bool, err error) {
+func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client string) (status v1.RestoreStatus, done bool, err error) {
 	names, err := a.names(ctx)
 	if err != nil {
 		return status, false, err
@@ -47,7 +47,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 		if spec.DryRun {
 			return nil
 		}
-		return a.activate(ctx, tx, o, caller)
+		return a.activate(ctx, tx, o, client)
 	})
 	if err != nil {
 		return v1.RestoreStatus{}, false, fmt.Errorf("call off: %w", err)
@@ -56,7 +56,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, caller strin
 }
 
 // activate makes a held object ACTIVE again, and records an Event.
-func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, caller string) error {
+func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, client string) error {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 	}
 	return event.Recorder{Kinds: a.kinds}.Record(ctx, tx, tx.Now, event.Event{
 		About: next.Object, Type: corev1.EventTypeNormal, Reason: "DeletionCalledOff", Source: "exeunt", Topic: o.ResourceVersion(),
-		Message: "the deletion, which waited to be confirmed, was called off by " + caller, Elsewhere: true,
+		Message: "the deletion, which waited to be confirmed, was called off by " + client, Elsewhere: true,
 	})
 }
 

@@ -44,7 +44,7 @@ func (a *Archive) Kinds() []*kind.Kind {
 			var err error
 			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
 			var done bool
-			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Caller); done || err != nil {
+			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Client); done || err != nil {
 				return r, err
 			}
 			r.Status, err = a.Restore(ctx, r.Spec)

@@ -53,11 +53,11 @@ func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, err
 	return &Service{store: st, kinds: kinds, log: log}, nil
 }
 
-// RemoveFinalizer removes the finalizer in spec, for the client named caller. It
+// RemoveFinalizer removes the finalizer in spec, for a client. It
 // reads the object, decides, changes it and records the Event in one transaction.
 // Errors: NotFound; Conflict for another uid or an object that is not DELETING;
 // Invalid otherwise.
-func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, caller string) (v1.FinalizerRemovalStatus, error) {
+func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, client string) (v1.FinalizerRemovalStatus, error) {
 	var status v1.FinalizerRemovalStatus
 	if err := checkSpec(spec); err != nil {
 		return status, err
@@ -74,7 +74,7 @@ func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalS
 		if err := kind.May(ctx, "force-finalize", o.Key); err != nil {
 			return err
 		}
-		status, err = s.remove(ctx, tx, o, spec, caller)
+		status, err = s.remove(ctx, tx, o, spec, client)
 		return err
 	})
 	if err != nil {
@@ -82,12 +82,12 @@ func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalS
 	}
 	if !spec.DryRun {
 		s.log.Warn("finalizer removed by force", "kind", status.Object.Kind, "namespace", status.Object.Namespace, "name", status.Object.Name,
-			"uid", status.Object.UID, "finalizer", spec.Finalizer, "actor", caller, "reason", spec.Reason, "gone", status.Gone)
+			"uid", status.Object.UID, "finalizer", spec.Finalizer, "actor", client, "reason", spec.Reason, "gone", status.Gone)
 	}
 	return status, nil
 }
 
-func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spec v1.FinalizerRemovalSpec, caller string) (v1.FinalizerRemovalStatus, error) {
+func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spec v1.FinalizerRemovalSpec, client string) (v1.FinalizerRemovalStatus, error) {
 	status := v1.FinalizerRemovalStatus{Object: s.reference(o)}
 	var rules lifecycle.Rules
 	if k, ok := s.kinds.Snapshot().Stored(o.Key.Kind); ok {
@@ -101,8 +101,8 @@ func (s *Service) remove(ctx context.Context, tx *store.Tx, o *store.Stored, spe
 	if spec.DryRun {
 		return status, nil
 	}
-	message := fmt.Sprintf("finalizer %s removed by %s: %s", spec.Finalizer, caller, spec.Reason)
-	if err := tx.SetCause(ctx, caller, ""); err != nil {
+	message := fmt.Sprintf("finalizer %s removed by %s: %s", spec.Finalizer, client, spec.Reason)
+	if err := tx.SetCause(ctx, client, ""); err != nil {
 		return status, err
 	}
 	if d.remove {

@@ -33,7 +33,7 @@ func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call
 	out.ManagedFields = nil // the request is not stored
 	out.Spec.DryRun = out.Spec.DryRun || call.DryRun
 	var err error
-	out.Status, err = s.RemoveFinalizer(ctx, out.Spec, call.Caller)
+	out.Status, err = s.RemoveFinalizer(ctx, out.Spec, call.Client)
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func (k *killing) check() {
 			}
 		}
 	}
-	k.until("the collector to come to rest", func() error {
+	k.until("the collector to become idle", func() error {
 		depth, failing := k.status()
 		found := k.list()
 		for name := range found {
