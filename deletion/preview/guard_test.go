@@ -41,43 +41,31 @@ func (w *world) guarded(o object.Object) Cascade {
 // deletion is held, at the limit and one below it. report.TestGuard has the report.
 func TestGuardForeseen(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
-		home := w.Create(thing{Kind: object.Namespaces, Name: "n"})
-		owner := w.Create(thing{Namespace: "n", Name: "owner"})
-		other := w.Create(thing{Namespace: "n", Name: "other"})
-		for i := range 5 {
-			child := w.Create(thing{Namespace: "n", Name: fmt.Sprintf("c%d", i), Owners: w.OwnedBy(owner)})
-			w.Create(thing{Namespace: "n", Name: fmt.Sprintf("g%d", i), Owners: w.OwnedBy(child)})
-		}
-		w.Create(thing{Namespace: "n", Name: "kept", Owners: w.OwnedBy(owner, other)})
-		w.Create(thing{Kind: object.Events, Namespace: "n", Name: "e"})
-		for _, c := range []struct {
-			of    object.Object
-			going int64
-		}{{owner, 11}, {home, 13}} {
-			for _, limit := range []int64{c.going, c.going - 1} {
+		for _, c := range w.Family() {
+			for _, limit := range []int64{c.Count, c.Count - 1} {
 				w.service.opts.MaxCascade = limit
-				holds := limit < c.going
-				p, err := w.service.Preview(t.Context(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.of.UID}, CountsOnly: true})
-				if want := (v1.Guard{Limit: limit, Deletes: c.going, Holds: holds}); err != nil || p.Guard == nil || *p.Guard != want {
-					t.Fatalf("%s, limit %d: got %+v, %v", c.of.Key, limit, p.Guard, err)
+				holds := limit < c.Count
+				p, err := w.service.Preview(t.Context(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.Of.UID}, CountsOnly: true})
+				if want := (v1.Guard{Limit: limit, Deletes: c.Count, Holds: holds}); err != nil || p.Guard == nil || *p.Guard != want {
+					t.Fatalf("%s, limit %d: got %+v, %v", c.Of.Key, limit, p.Guard, err)
 				}
 			}
-			o := w.DeleteGuarded(c.of.Key, metav1.DeleteOptions{}, c.going-1)
+			o := w.DeleteGuarded(c.Of.Key, metav1.DeleteOptions{}, c.Count-1)
 			text, err := w.service.Held(t.Context(), o, &metav1.DeleteOptions{})
-			if err != nil || !strings.Contains(text, fmt.Sprintf("more than %d objects would go", c.going-1)) {
-				t.Errorf("%s: got %q, %v", c.of.Key, text, err)
+			if err != nil || !strings.Contains(text, fmt.Sprintf("more than %d objects would go", c.Count-1)) {
+				t.Errorf("%s: got %q, %v", c.Of.Key, text, err)
 			}
-			if held := w.guarded(c.of); held.Going != c.going || held.AtLeast || held.Allowed() != c.going-1 {
-				t.Errorf("%s: got %+v", c.of.Key, held)
+			if held := w.guarded(c.Of); held.Going != c.Count || held.AtLeast || held.Allowed() != c.Count-1 {
+				t.Errorf("%s: got %+v", c.Of.Key, held)
 			}
 			for range 3 {
 				if _, err := w.Collector.RunOne(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			stored := w.Get(c.of.Key, c.of.UID)
+			stored := w.Get(c.Of.Key, c.Of.UID)
 			if !lifecycle.GuardOf(stored).Held {
-				t.Fatalf("%s is not held: %+v", c.of.Key, stored)
+				t.Fatalf("%s is not held: %+v", c.Of.Key, stored)
 			}
 		}
 	})

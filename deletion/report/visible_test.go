@@ -2,18 +2,15 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -22,17 +19,9 @@ import (
 // client may not get, it does not even say whether it exists.
 func TestVisible(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
-	w.Create(thing{Kind: object.Namespaces, Name: "n"})
-	root := w.Create(thing{Namespace: "n", Name: "root"})
-	w.Create(thing{Namespace: "n", Name: "seen", Owners: w.OwnedBy(root)})
-	w.Create(thing{Kind: "secrets", Namespace: "n", Name: "hidden", Owners: w.OwnedBy(root), Finalizers: []string{"x.dev/hold"}})
+	root := w.Mixed()
 	readable := []string{"configmaps"}
-	ctx := kind.WithClient(t.Context(), kind.Client{May: func(verb string, r schema.GroupResource, namespace, name string) error {
-		if verb == "get" && slices.Contains(readable, r.Resource) {
-			return nil
-		}
-		return apierrors.NewForbidden(r, name, fmt.Errorf("no %s in %s", verb, namespace))
-	}})
+	ctx := deletiontest.MayGet(t.Context(), &readable)
 	report := w.service.Kind()
 	ref := func(kind, name string) v1.ObjectReference {
 		return v1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: "n", Name: name}
