@@ -67,6 +67,7 @@ var layers = map[string][]string{
 	"access/objects":                   {"store", "kind", "lifecycle", "object"},
 	"access/policy":                    {"access/directory", "access/objects", "access/rbac", "object"},
 	"access/serviceaccount":            {"access/objects", "store", "object"},
+	"access/registrytoken":             {"registry/v1"},
 	"access":                           {"access/*", "kind", "kind/custom", "object"},
 	"access/auditlog":                  {},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},

@@ -60,7 +60,8 @@ var statuses = map[Code]int{
 type Error struct {
 	Code    Code
 	Message string
-	Details []any // the answer has one entry for each; empty: one entry without details
+	Details []any  // the answer has one entry for each; empty: one entry without details
+	Reason  string // of UNAUTHORIZED, for the challenge: an error of RFC 6750, or empty
 
 	status int    // 0: the code's
 	allow  string // methods, with 405

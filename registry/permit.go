@@ -1,32 +1,76 @@
 package registry
 
-import "net/http"
+import (
+	"errors"
+	"net/http"
+)
 
 // Client is the client of a request, and what it may do. A nil Client may do everything.
 type Client interface {
+	// Known says whether the client has logged in.
+	Known() bool
 	// May returns why the client may not use a verb of the API on the Repository of a
-	// path, or nil. The empty path is all repositories.
+	// path, or nil. The empty path is all repositories. An *Error is sent as it is,
+	// others are a denial.
 	May(verb, repository string) error
+	// Sees says whether the catalog shows a repository to the client.
+	Sees(repository string) bool
 }
 
-// verbs is the right that each kind of request needs on its repository: who may get the
-// object Repository pulls, who may update it pushes. Ping needs none.
-var verbs = map[Kind]string{
-	Catalog: "list",
-	TagList: "get", Referrers: "get", BlobGet: "get", BlobHead: "get", ManifestGet: "get", ManifestHead: "get",
-	UploadStart: "update", UploadStatus: "update", UploadPatch: "update", UploadPut: "update", UploadCancel: "update", ManifestPut: "update",
-	BlobDelete: "delete", ManifestDelete: "delete",
+// right is what a kind of request needs on its repository: one of the verbs of the API.
+// actions are those that the client asks for in a token.
+type right struct {
+	verbs   []string
+	actions string
 }
+
+var (
+	toList   = right{[]string{"list"}, "*"}
+	toPull   = right{[]string{"get"}, "pull"}
+	toPush   = right{[]string{"update", "create"}, "pull,push"}
+	toDelete = right{[]string{"delete"}, "delete"}
+)
+
+// rights is the right of each kind of request: who may get the object Repository pulls,
+// who may update or create it pushes. Ping needs a login and no right.
+var rights = map[Kind]right{
+	Catalog: toList,
+	TagList: toPull, Referrers: toPull, BlobGet: toPull, BlobHead: toPull, ManifestGet: toPull, ManifestHead: toPull,
+	UploadStart: toPush, UploadStatus: toPush, UploadPatch: toPush, UploadPut: toPush, UploadCancel: toPush, ManifestPut: toPush,
+	BlobDelete: toDelete, ManifestDelete: toDelete,
+}
+
+// scope is what a client needs in its token for a request, for the challenge.
+func scope(to Request, from string) string {
+	needs := rights[to.Kind].actions
+	switch {
+	case needs == "":
+		return ""
+	case to.Kind == Catalog:
+		return "registry:catalog:" + needs
+	case to.Kind == UploadStart && from != "" && checkName(from) == nil:
+		return "repository:" + to.Repository + ":" + needs + " repository:" + from + ":pull"
+	}
+	return "repository:" + to.Repository + ":" + needs
+}
+
+var errLogin = errorf(Unauthorized, "log in: any user name, and a token as the password")
 
 // permit refuses what the client may not do. A mount needs get on the repository that it
 // mounts from, or on all if it names none; without that right it is an ordinary upload,
 // so that the answer does not tell whether the blob exists there.
 func permit(client Client, req *http.Request, to Request) (*http.Request, error) {
-	if client == nil || to.Kind == Ping {
+	if client == nil {
 		return req, nil
 	}
-	if err := client.May(verbs[to.Kind], to.Repository); err != nil {
-		return nil, errorf(Denied, "%v", err)
+	if to.Kind == Ping {
+		if !client.Known() {
+			return nil, errLogin
+		}
+		return req, nil
+	}
+	if err := mayOne(client, rights[to.Kind].verbs, to.Repository); err != nil {
+		return nil, err
 	}
 	query := req.URL.Query()
 	if to.Kind != UploadStart || !query.Has("mount") || client.May("get", query.Get("from")) == nil {
@@ -37,4 +81,29 @@ func permit(client Client, req *http.Request, to Request) (*http.Request, error)
 	plain := req.Clone(req.Context())
 	plain.URL.RawQuery = query.Encode()
 	return plain, nil
+}
+
+// mayOne returns nil if the client may use one of the verbs. A client that is not known
+// is told to log in. Of several refusals mayOne returns the one that a login, or another
+// token, would overcome.
+func mayOne(client Client, verbs []string, repository string) error {
+	refusal := errorf(Denied, "no client may do this")
+	for i, verb := range verbs {
+		err := client.May(verb, repository)
+		if err == nil {
+			return nil
+		}
+		var refused *Error
+		switch {
+		case errors.As(err, &refused):
+		case !client.Known():
+			refused = errLogin
+		default:
+			refused = errorf(Denied, "%v", err)
+		}
+		if i == 0 || refused.Code == Unauthorized {
+			refusal = refused
+		}
+	}
+	return refusal
 }

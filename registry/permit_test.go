@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // grants is a client that may do what it lists: "get shop/web".
@@ -17,13 +20,51 @@ func (g grants) May(verb, repository string) error {
 	return errors.New("cannot " + verb + " " + repository)
 }
 
-// TestEveryKindNeedsARight: no kind of request but Ping is open to a client without rights.
+func (g grants) Known() bool { return !g["anonymous"] }
+
+func (g grants) Sees(repository string) bool { return g["get "+repository] }
+
+// TestEveryKindNeedsARight: no kind of request but Ping is open to a client without
+// rights, and Ping needs a login.
 func TestEveryKindNeedsARight(t *testing.T) {
 	for k := range kinds {
+		if _, err := permit(grants{"anonymous": true}, httptest.NewRequest("GET", "/v2/", nil), Request{Kind: k, Repository: "shop/web"}); err == nil {
+			t.Errorf("kind %d is open to every client", k)
+		}
 		_, err := permit(grants{"": true, " shop/web": true}, httptest.NewRequest("GET", "/v2/", nil), Request{Kind: k, Repository: "shop/web"})
 		if (err == nil) != (k == Ping) {
 			t.Errorf("kind %d without rights: %v", k, err)
 		}
+	}
+}
+
+// TestEveryRouteNeedsALogin: every method of every path that Parse knows answers a client
+// without credentials with 401 and a challenge, also if the repository does not exist.
+func TestEveryRouteNeedsALogin(t *testing.T) {
+	r := New(Config{
+		Admit:     func(*http.Request) (Client, error) { return grants{"anonymous": true}, nil },
+		Challenge: func(_ *http.Request, scope, _ string) string { return "Bearer " + scope },
+	})
+	asked := map[Kind]bool{}
+	for k := range kinds {
+		to := Request{Kind: k, Repository: "shop/web", Digest: digest.FromString("x"), Upload: "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
+		if k == UploadStart {
+			to.Upload = ""
+		}
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
+			req := httptest.NewRequest(method, to.Path(), nil)
+			if found, err := Parse(method, req.URL); err == nil {
+				asked[found.Kind] = true
+			}
+			answer := httptest.NewRecorder()
+			r.ServeHTTP(answer, req)
+			if answer.Code != 401 || !strings.HasPrefix(answer.Header().Get("WWW-Authenticate"), "Bearer ") {
+				t.Errorf("%s %s: %d %v", method, to.Path(), answer.Code, answer.Header())
+			}
+		}
+	}
+	if len(asked) != int(kinds) {
+		t.Errorf("the paths reach %d of %d kinds of requests", len(asked), kinds)
 	}
 }
 
@@ -41,6 +82,8 @@ func TestPermit(t *testing.T) {
 		{"pull elsewhere", reader, "GET", "/v2/shop/other/manifests/v1", true, ""},
 		{"push without the right", reader, "POST", "/v2/shop/web/blobs/uploads/", true, ""},
 		{"push", writer, "PUT", "/v2/shop/web/manifests/v1", false, ""},
+		{"push with create", grants{"create shop/new": true}, "POST", "/v2/shop/new/blobs/uploads/", false, ""},
+		{"create elsewhere", grants{"create shop/new": true}, "POST", "/v2/shop/web/blobs/uploads/", true, ""},
 		{"delete without the right", writer, "DELETE", "/v2/shop/web/manifests/v1", true, ""},
 		{"catalog without the right", writer, "GET", "/v2/_catalog", true, ""},
 		{"mount", writer, "POST", "/v2/shop/web/blobs/uploads/?from=other%2Fbase&mount=x", false, "from=other%2Fbase&mount=x"},
@@ -62,6 +105,30 @@ func TestPermit(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		case !c.denied && got.URL.RawQuery != c.query:
 			t.Errorf("%s: the query is %q, want %q", c.name, got.URL.RawQuery, c.query)
+		}
+	}
+}
+
+// TestScope: the challenge names what the request needs.
+func TestScope(t *testing.T) {
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/v2/", ""},
+		{"GET", "/v2/_catalog", "registry:catalog:*"},
+		{"GET", "/v2/shop/web/manifests/v1", "repository:shop/web:pull"},
+		{"PUT", "/v2/shop/web/manifests/v1", "repository:shop/web:pull,push"},
+		{"DELETE", "/v2/shop/web/manifests/v1", "repository:shop/web:delete"},
+		{"POST", "/v2/shop/web/blobs/uploads/?mount=x&from=other/base", "repository:shop/web:pull,push repository:other/base:pull"},
+		{"POST", "/v2/shop/web/blobs/uploads/?mount=x&from=%22,error=", "repository:shop/web:pull,push"},
+	} {
+		req := httptest.NewRequest(c.method, c.path, nil)
+		to, err := Parse(c.method, req.URL)
+		if got := scope(to, req.URL.Query().Get("from")); err != nil || got != c.want {
+			t.Errorf("%s %s: %q, %v; want %q", c.method, c.path, got, err, c.want)
+		}
+	}
+	for k := range kinds {
+		if got := scope(Request{Kind: k, Repository: "a"}, ""); (got == "") != (k == Ping) {
+			t.Errorf("kind %d has the scope %q", k, got)
 		}
 	}
 }

@@ -21,6 +21,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -37,9 +38,15 @@ type Config struct {
 	// Refuse returns the reason to refuse a request, before anything else is
 	// checked; empty: accept. Default: accept all.
 	Refuse func(*http.Request) string
-	// Admit identifies the client of a request. An error refuses it: 401. Default:
+	// Admit identifies the client of a request. An *Error refuses it. Default:
 	// every client may do everything.
 	Admit func(*http.Request) (Client, error)
+	// Challenge is the header WWW-Authenticate of a 401: how to get a token for a scope.
+	// Reason is Error.Reason. Default: basic authentication.
+	Challenge func(req *http.Request, scope, reason string) string
+	// Record wraps the handler of a request, to record what it does. The client is nil if
+	// it was not admitted; to is empty if the path is malformed. May be nil.
+	Record func(client Client, to Request, next http.Handler) http.Handler
 	// Declare creates a missing repository on the first push: it creates the
 	// object, and triggers create the row. An *Error is for the client. Nil:
 	// there is no API, and the registry creates the row itself.
@@ -75,6 +82,8 @@ type Registry struct {
 	blobs    blobstore.Store
 	refuse   func(*http.Request) string
 	admit    func(*http.Request) (Client, error)
+	offer    func(req *http.Request, scope, reason string) string // Config.Challenge
+	record   func(client Client, to Request, next http.Handler) http.Handler
 	declare  func(ctx context.Context, repository string) error
 	touched  func(repository int64)
 	refresh  func(ctx context.Context, repository int64) error
@@ -101,6 +110,12 @@ func New(c Config) *Registry {
 	if c.Admit == nil {
 		c.Admit = func(*http.Request) (Client, error) { return nil, nil }
 	}
+	if c.Challenge == nil {
+		c.Challenge = func(*http.Request, string, string) string { return `Basic realm="exeunt", charset="UTF-8"` }
+	}
+	if c.Record == nil {
+		c.Record = func(_ Client, _ Request, next http.Handler) http.Handler { return next }
+	}
 	if c.Touched == nil {
 		c.Touched = func(int64) {}
 	}
@@ -117,7 +132,7 @@ func New(c Config) *Registry {
 		c.Logger = slog.Default()
 	}
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
@@ -126,7 +141,6 @@ func New(c Config) *Registry {
 	}
 	r.handlers = [kinds]handler{
 		Ping:           r.ping,
-		Catalog:        r.catalog,
 		TagList:        r.tagList,
 		Referrers:      r.referrers,
 		BlobGet:        r.blobGet,
@@ -150,24 +164,38 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// Old docker clients take a server without this header for API v1.
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := r.serve(w, req); err != nil {
-		r.fail(w, req, err)
+	if why := r.refuse(req); why != "" {
+		r.fail(w, req, errorf(Denied, "%s", why))
+		return
+	}
+	to, malformed := Parse(req.Method, req.URL)
+	client, err := r.admit(req)
+	if err == nil && malformed != nil {
+		if err = malformed; client != nil && !client.Known() {
+			err = errLogin // a stranger learns nothing about paths
+		}
+	}
+	r.record(client, to, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		refusal := err
+		if refusal == nil {
+			refusal = r.serve(w, req, client, to)
+		}
+		if refusal != nil {
+			r.challenge(w, req, to, refusal)
+			r.fail(w, req, refusal)
+		}
+	})).ServeHTTP(w, req)
+}
+
+// challenge adds to a 401 how the client can log in.
+func (r *Registry) challenge(w http.ResponseWriter, req *http.Request, to Request, err error) {
+	var refused *Error
+	if errors.As(err, &refused) && refused.Code == Unauthorized {
+		w.Header().Set("WWW-Authenticate", r.offer(req, scope(to, req.URL.Query().Get("from")), refused.Reason))
 	}
 }
 
-func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
-	if why := r.refuse(req); why != "" {
-		return errorf(Denied, "%s", why)
-	}
-	client, err := r.admit(req)
-	if err != nil {
-		w.Header().Set("WWW-Authenticate", `Basic realm="exeunt", charset="UTF-8"`)
-		return errorf(Unauthorized, "%v", err)
-	}
-	to, err := Parse(req.Method, req.URL)
-	if err != nil {
-		return err
-	}
+func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client, to Request) (err error) {
 	if req, err = permit(client, req, to); err != nil {
 		return err
 	}
@@ -190,6 +218,9 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)
 		defer cancel()
 		req = req.WithContext(ctx)
+	}
+	if to.Kind == Catalog {
+		return r.catalog(slot, req, client)
 	}
 	return r.handlers[to.Kind](slot, req, to)
 }

@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/registrytoken"
+	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -30,12 +33,13 @@ type registryServer struct {
 	login    *localLogin // nil: the registry is not on loopback
 	objects  *repository.Repositories
 	images   *registry.Registry
+	tokens   http.Handler // the endpoint at registrytoken.Path
 	garbage  *collect.Collector
 }
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
 // address is in use, nothing has been written yet.
-func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*registryServer, error) {
+func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, keys *serviceaccount.Keys) (*registryServer, error) {
 	if c.RegistryListen == "" {
 		return nil, nil
 	}
@@ -78,7 +82,12 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door) (*r
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
 	}
-	settings.Admit = s.admit(door)
+	front := &registryDoor{
+		Door: door, tokens: registrytoken.New(keys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
+		login: s.login, open: c.RegistryAnonymous, public: p.repositories.Public,
+	}
+	s.tokens = front.endpoint(settings.Refuse)
+	settings.Admit, settings.Challenge = front.admit, challenge
 	if c.RegistryAnonymous {
 		c.Logger.Warn("the registry asks for no credentials: every process on this machine can push and delete", "listen", c.RegistryListen)
 	}
@@ -197,7 +206,7 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	web := newHTTPServer(limitBodies(registryBodies, s.images), identity, s.config)
+	web := newHTTPServer(limitBodies(registryBodies, s.handler()), identity, s.config)
 	listener := stallListener{s.listener, s.config.StallTimeout}
 	ended := make(chan error, 1)
 	go func() {
@@ -224,6 +233,17 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 		return fmt.Errorf("stop the registry: %w", err)
 	}
 	return nil
+}
+
+// handler serves the registry and its tokens.
+func (s *registryServer) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == registrytoken.Path {
+			s.tokens.ServeHTTP(w, req)
+			return
+		}
+		s.images.ServeHTTP(w, req)
+	})
 }
 
 // close closes the listener if run is never called.

@@ -2,64 +2,82 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/registrytoken"
 	"github.com/exeunt/exeunt/registry"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-var (
-	errUnknownClient = errors.New("the server does not know these credentials; the password is a token (exeunt user add, kubectl create token)")
-	errNoCredentials = errors.New("log in: any user name, and a token as the password (exeunt user add, kubectl create token; the file registry-token for a registry on loopback), or use a client certificate")
-)
-
-// admit identifies clients of the registry: a session of the console, a client
-// certificate, a bearer token, or a token as the password of basic authentication. A
-// client without credentials may do nothing, unless the operator opened a registry on
-// loopback to every client.
-func (s *registryServer) admit(door *access.Door) func(*http.Request) (registry.Client, error) {
-	return func(req *http.Request) (registry.Client, error) {
-		if _, password, ok := req.BasicAuth(); ok {
-			client, known := s.login.client(password)
-			if !known {
-				response, found, err := door.AuthenticateToken(req.Context(), password)
-				if err != nil || !found {
-					return nil, errUnknownClient
-				}
-				client = response.User
-			}
-			return registryClient{req.Context(), client, door.Authorizer()}, nil
-		}
-		_, session := access.ClientFrom(req.Context())
-		if !session && req.Header.Get("Authorization") == "" && (req.TLS == nil || len(req.TLS.VerifiedChains) == 0) {
-			if s.config.RegistryAnonymous {
-				return nil, nil
-			}
-			return nil, errNoCredentials
-		}
-		client, known := door.Authenticate(req)
-		if !known {
-			return nil, errUnknownClient
-		}
-		return registryClient{req.Context(), client, door.Authorizer()}, nil
-	}
-}
-
-// registryClient decides by roles on repositories.
+// registryClient decides by roles on repositories, with every request. A token bounds
+// what roles allow.
 type registryClient struct {
-	ctx   context.Context // of the request, which the client is for
-	user  user.Info
-	authz authorizer.Authorizer
+	ctx       context.Context // of the request, which the client is for
+	user      user.Info
+	anonymous bool                 // has not logged in
+	token     *registrytoken.Token // nil: the client is not bounded by one
+	authz     authorizer.Authorizer
+	public    func(ctx context.Context, path string) (bool, error)
 }
 
-// May implements registry.Client.
-func (c registryClient) May(verb, path string) error {
+// Known implements registry.Client.
+func (c *registryClient) Known() bool { return !c.anonymous }
+
+// actions are the actions of tokens by the verbs that they stand for.
+var actions = map[string]string{"get": registrytoken.Pull, "create": registrytoken.Push, "update": registrytoken.Push, "delete": registrytoken.Delete}
+
+// May implements registry.Client. Every client that is logged in may ask for the
+// catalog, which shows what it may pull.
+func (c *registryClient) May(verb, path string) error {
+	catalog := verb == "list" && path == ""
+	if !catalog || c.anonymous {
+		if err := c.right(verb, path); err != nil {
+			return err
+		}
+	}
+	carries := c.token == nil || c.token.Allows("repository", path, actions[verb])
+	if catalog {
+		carries = c.token == nil || c.token.Allows("registry", "catalog", registrytoken.Any)
+	}
+	if !carries {
+		return &registry.Error{Code: registry.Unauthorized, Reason: "insufficient_scope", Message: "the token does not carry this right: ask for one that does"}
+	}
+	return nil
+}
+
+// Sees implements registry.Client.
+func (c *registryClient) Sees(path string) bool { return c.right("get", path) == nil }
+
+// right returns why roles, and the repository itself, do not allow a verb; nil: they do.
+func (c *registryClient) right(verb, path string) error {
+	var denial error = c.login()
+	if !c.anonymous {
+		if denial = c.authorize(verb, path); denial == nil {
+			return nil
+		}
+	}
+	if verb != "get" || path == "" {
+		return denial
+	}
+	public, err := c.public(c.ctx, path)
+	if err != nil || public {
+		return err
+	}
+	return denial
+}
+
+func (c *registryClient) login() *registry.Error {
+	e := &registry.Error{Code: registry.Unauthorized, Message: errNoCredentials}
+	if c.token != nil {
+		e.Reason = "insufficient_scope"
+	}
+	return e
+}
+
+func (c *registryClient) authorize(verb, path string) error {
 	a := authorizer.AttributesRecord{
 		User: c.user, Verb: verb, ResourceRequest: true,
 		APIGroup: registryv1.GroupVersion.Group, APIVersion: registryv1.GroupVersion.Version, Resource: registryv1.Plural,

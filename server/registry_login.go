@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
 )
 
@@ -51,16 +53,30 @@ func openLocalLogin(data string) (*localLogin, error) {
 	return &localLogin{path, sha256.Sum256([]byte(token))}, nil
 }
 
-// client returns the administrator if a password is the token.
-func (l *localLogin) client(password string) (user.Info, bool) {
+// localPrefix begins the credential of holders that have the local login. The rest is a
+// hash of the password's hash.
+const localPrefix = "local:"
+
+func (l *localLogin) credential() string {
+	again := sha256.Sum256(l.hash[:])
+	return localPrefix + hex.EncodeToString(again[:])
+}
+
+// holder returns the administrator if a password is the token.
+func (l *localLogin) holder(password string) (registrytoken.Holder, bool) {
 	if l == nil {
-		return nil, false
+		return registrytoken.Holder{}, false
 	}
 	hash := sha256.Sum256([]byte(password))
 	if subtle.ConstantTimeCompare(hash[:], l.hash[:]) != 1 {
-		return nil, false
+		return registrytoken.Holder{}, false
 	}
-	return &user.DefaultInfo{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}, true
+	return registrytoken.Holder{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}, Credential: l.credential()}, true
+}
+
+// issued says whether a holder logged in with the token as it is now.
+func (l *localLogin) issued(h registrytoken.Holder) bool {
+	return l != nil && h.Credential == l.credential()
 }
 
 // path returns the file with the token, or "".

@@ -123,7 +123,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 	if err := f.openAccess(ctx); err != nil {
 		return nil, err
 	}
-	if f.images, err = openRegistry(ctx, c, p, f.door); err != nil {
+	if f.images, err = openRegistry(ctx, c, p, f.door, f.tokenKeys); err != nil {
 		return nil, err
 	}
 	if f.listener, f.identity, err = listen(c); err != nil {

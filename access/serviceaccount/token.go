@@ -11,7 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -72,11 +71,6 @@ type ref struct {
 
 // Issue signs a token for a ServiceAccount.
 func (a *Authority) Issue(namespace string, account Bound, audiences []string, life time.Duration, bound *Bound) (token string, expires time.Time, err error) {
-	k := a.Keys.signing()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}}, nil)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("sign a token: %w", err)
-	}
 	now := a.Now().Truncate(time.Second)
 	expires = now.Add(min(life, MaxLife))
 	public := jwt.Claims{
@@ -95,7 +89,7 @@ func (a *Authority) Issue(namespace string, account Bound, audiences []string, l
 			own.Kubernetes.Node = to
 		}
 	}
-	token, err = jwt.Signed(signer).Claims(public).Claims(own).CompactSerialize()
+	token, err = a.Keys.Sign(public, own)
 	return token, expires, err
 }
 
@@ -109,17 +103,9 @@ var (
 
 // AuthenticateToken verifies a token. Tokens of other issuers and keys are not known.
 func (a *Authority) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	parsed, err := jwt.ParseSigned(token)
-	if err != nil || len(parsed.Headers) != 1 || parsed.Headers[0].Algorithm != string(jose.ES256) {
-		return nil, false, nil
-	}
-	k, ok := a.Keys.find(parsed.Headers[0].KeyID)
-	if !ok {
-		return nil, false, nil
-	}
 	var public jwt.Claims
 	var own private
-	if err := parsed.Claims(&k.private.PublicKey, &public, &own); err != nil || public.Issuer != a.Issuer {
+	if _, ok := a.Keys.Verify(token, &public, &own); !ok || public.Issuer != a.Issuer {
 		return nil, false, nil
 	}
 	if now := a.Now(); public.Expiry == nil || now.After(public.Expiry.Time()) || public.NotBefore != nil && now.Before(public.NotBefore.Time().Add(-10*time.Second)) {

@@ -71,7 +71,8 @@ func schema() *props {
 							"\"web\" in namespace shop has the path shop/web, in namespace default the path web. " +
 							"A path of more components needs the name that the first push would give it.",
 					},
-					"hold": {Type: "boolean", Description: "If true, the collector removes nothing of it. It can still be deleted."},
+					"anonymousPull": {Type: "boolean", Description: "If true, clients that have not logged in may pull from it."},
+					"hold":          {Type: "boolean", Description: "If true, the collector removes nothing of it. It can still be deleted."},
 					"reviewAfterSeconds": {
 						Type: "integer", Format: "int64", Minimum: &least, Maximum: &most,
 						Description: "Seconds between the deletion or move of a tag or list, or the push of a manifest, and the review of its manifest: " +
