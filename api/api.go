@@ -21,7 +21,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
@@ -34,19 +36,20 @@ import (
 
 // Config holds the dependencies and settings of an API.
 type Config struct {
-	Store    *store.Store
-	Kinds    *kind.Registry
-	Access   *access.Door
-	OpenAPI  http.Handler  // serves /openapi/
-	Metrics  http.Handler  // serves /metrics
-	Extra    http.Handler  // serves /exeunt/, which Kubernetes does not have; nil: 404
-	Open     http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
-	Observer Observer      // is called after every request
-	Audit    *auditlog.Log // records requests; nil: none
-	Logger   *slog.Logger
-	Version  string           // version of this program, for /version
-	Ready    func() error     // returns why the server is not ready, or nil
-	Now      func() time.Time // nil: time.Now
+	Store     *store.Store
+	Kinds     *kind.Registry
+	Access    *access.Door
+	OpenAPI   http.Handler  // serves /openapi/
+	Metrics   http.Handler  // serves /metrics
+	Extra     http.Handler  // serves /exeunt/, which Kubernetes does not have; nil: 404
+	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
+	Observer  Observer      // is called after every request
+	Admission Admission     // webhooks and policies; nil: none
+	Audit     *auditlog.Log // records requests; nil: none
+	Logger    *slog.Logger
+	Version   string           // version of this program, for /version
+	Ready     func() error     // returns why the server is not ready, or nil
+	Now       func() time.Time // nil: time.Now
 
 	// MaxRequests limits the requests that are served at once, without watches. 0:
 	// inflight.DefaultRequests.
@@ -57,6 +60,15 @@ type Config struct {
 	// GuardWarning returns a warning for the client if the guard will hold the delete,
 	// or "". Nil: no warnings.
 	GuardWarning func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
+}
+
+// Admission decides about writes by webhooks and policies.
+type Admission interface {
+	admission.Interface
+	// Selects says whether a webhook or a policy may apply.
+	Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool
+	// Ready returns why it cannot decide yet, or nil.
+	Ready() error
 }
 
 // Observer is called after every request with its result. Resource is empty for
@@ -81,6 +93,7 @@ type API struct {
 	open    http.Handler
 	observe Observer
 	audit   *auditlog.Log
+	admit   Admission
 	log     *slog.Logger
 	version string
 	ready   func() error
@@ -111,7 +124,7 @@ func New(c Config) *API {
 	limitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
-		observe: c.Observer, audit: c.Audit, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
 		maxCascade: c.MaxCascade, guardWarning: c.GuardWarning,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
@@ -125,10 +138,22 @@ func New(c Config) *API {
 	if a.now == nil {
 		a.now = time.Now
 	}
+	if a.admit == nil {
+		a.admit = noAdmission{}
+	}
 	a.closing, a.close = context.WithCancel(context.Background())
 	a.handler = a.filters(http.HandlerFunc(a.route))
 	return a
 }
+
+// noAdmission admits every request.
+type noAdmission struct{}
+
+func (noAdmission) Handles(admission.Operation) bool { return false }
+
+func (noAdmission) Ready() error { return nil }
+
+func (noAdmission) Selects(schema.GroupResource, string, admission.Operation) bool { return false }
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) { a.handler.ServeHTTP(w, req) }

@@ -27,7 +27,7 @@ const deleteBatch = 500
 // Delete deletes an object. The answer is the object while it still exists
 // (grace period or finalizers), and a Status with its uid once it is removed.
 func (r *resource) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	result, err := r.delete(ctx, r.key(ctx, name), options, "")
+	result, err := r.deleteAdmitted(ctx, r.key(ctx, name), validate, options, "")
 	if err != nil {
 		return nil, false, err
 	}
@@ -52,6 +52,46 @@ func (refuseUnsafe) Delete(_ context.Context, name string, _ rest.ValidateObject
 	return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, name, field.ErrorList{
 		field.Invalid(option, true, "is exclusively used to delete corrupt object(s), try again by removing this option"),
 	})
+}
+
+// deleteAdmitted asks webhooks and policies about the object as it is, and deletes that
+// version of it. If another write comes first, they are asked again.
+func (r *resource) deleteAdmitted(ctx context.Context, key object.Key, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, cascade string) (store.DeleteResult, error) {
+	if validate == nil || !r.admits("delete") {
+		return r.delete(ctx, key, options, cascade)
+	}
+	if options == nil {
+		options = metav1.NewDeleteOptions(0)
+	}
+	for {
+		current, err := r.api.store.Get(ctx, key)
+		if err != nil {
+			return store.DeleteResult{}, r.statusError(err, key)
+		}
+		obj, err := r.decode(current)
+		if err != nil {
+			return store.DeleteResult{}, err
+		}
+		if err := validate(ctx, obj); err != nil {
+			return store.DeleteResult{}, err
+		}
+		exact := options.DeepCopy()
+		if exact.Preconditions == nil {
+			exact.Preconditions = &metav1.Preconditions{}
+		}
+		theirs := exact.Preconditions.ResourceVersion
+		if theirs == nil {
+			version := current.ResourceVersion()
+			exact.Preconditions.ResourceVersion = &version
+		}
+		result, err := r.delete(ctx, key, exact, cascade)
+		if theirs != nil || !apierrors.IsConflict(err) || ctx.Err() != nil {
+			return result, err
+		}
+		if uid := exact.Preconditions.UID; uid != nil && *uid != current.UID {
+			return result, err // no retry can meet the client's own precondition
+		}
+	}
 }
 
 // delete calls the store. With an empty cascade the object starts its own.
@@ -134,7 +174,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			if err := ctx.Err(); err != nil {
 				return nil, r.internalError(err)
 			}
-			if err := r.deleteListed(ctx, o, options, cascade, &done); err != nil {
+			if err := r.deleteListed(ctx, o, validate, options, cascade, &done); err != nil {
 				return nil, err
 			}
 			obj, err := r.decode(o)
@@ -152,8 +192,8 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 
 // deleteListed deletes one object of a collection. It ignores an object that is
 // already gone. The preconditions of the options apply to each object.
-func (r *resource) deleteListed(ctx context.Context, o object.Object, options *metav1.DeleteOptions, cascade string, done *deletions) error {
-	result, err := r.delete(ctx, o.Key, options.DeepCopy(), cascade)
+func (r *resource) deleteListed(ctx context.Context, o object.Object, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, cascade string, done *deletions) error {
+	result, err := r.deleteAdmitted(ctx, o.Key, validate, options.DeepCopy(), cascade)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -113,11 +112,11 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"get":              handlers.GetResource(main, scope),
 		"list":             boundTimeout(handlers.ListResource(main, main, scope, false, minWatchTime)),
 		"watch":            boundTimeout(handlers.ListResource(main, main, scope, true, minWatchTime)),
-		"create":           perRequest(func() http.HandlerFunc { return handlers.CreateResource(main, scope, nil) }),
-		"update":           perRequest(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, nil) }),
-		"patch":            perRequest(func() http.HandlerFunc { return handlers.PatchResource(main, scope, nil, patchTypes(v)) }),
-		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, nil) }),
-		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, nil) }),
+		"create":           perRequest(func() http.HandlerFunc { return handlers.CreateResource(main, scope, a.admit) }),
+		"update":           perRequest(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, a.admit) }),
+		"patch":            perRequest(func() http.HandlerFunc { return handlers.PatchResource(main, scope, a.admit, patchTypes(v)) }),
+		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, a.admit) }),
+		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, a.admit) }),
 	}
 	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager))
 	if v.Status != nil {
@@ -156,15 +155,15 @@ func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecy
 		return err
 	}
 	r := &patchOnly{a.newResource(v, s)}
-	e.verbs[name] = readWriteVerbs(r, scope, v)
+	e.verbs[name] = a.readWriteVerbs(r, scope, v)
 	return nil
 }
 
-func readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
+func (a *API) readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"get":    handlers.GetResource(r, scope),
-		"update": perRequest(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, nil) }),
-		"patch":  perRequest(func() http.HandlerFunc { return handlers.PatchResource(r, scope, nil, patchTypes(v)) }),
+		"update": perRequest(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, a.admit) }),
+		"patch":  perRequest(func() http.HandlerFunc { return handlers.PatchResource(r, scope, a.admit, patchTypes(v)) }),
 	}
 }
 
@@ -200,8 +199,6 @@ func (a *API) newScope(v *kind.Version, subresource string, reset map[fieldpath.
 }
 
 func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope {
-	equivalent := runtime.NewEquivalentResourceRegistry()
-	equivalent.RegisterKindFor(v.Resource(), "", v.GVK)
 	return &handlers.RequestScope{
 		Namer:                    handlers.ContextBasedNaming{Namer: meta.NewAccessor(), ClusterScoped: !v.Kind.Namespaced},
 		Serializer:               wire.Serializer,
@@ -212,7 +209,7 @@ func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope
 		UnsafeConvertor:          wire.UnsafeConvertor,
 		Defaulter:                wire.Defaulter,
 		Typer:                    wire.Typer,
-		EquivalentResourceMapper: equivalent,
+		EquivalentResourceMapper: v.Equivalents(),
 		Authorizer:               a.access.Authorizer(),
 		Resource:                 v.Resource(),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,

@@ -103,7 +103,7 @@ func TestOpenPath(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	if r := w.want(http.StatusOK, "GET", "/readyz?verbose", ""); r.body != "[+]ping ok\n[+]database ok\n[+]shutdown ok\nreadyz check passed\n" {
+	if r := w.want(http.StatusOK, "GET", "/readyz?verbose", ""); r.body != "[+]ping ok\n[+]database ok\n[+]admission ok\n[+]shutdown ok\nreadyz check passed\n" {
 		t.Errorf("in words, readyz is %q", r.body)
 	}
 	w.want(http.StatusNotFound, "GET", "/readyz/unheard-of", "")

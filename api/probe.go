@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// The server is alive while it answers. It is ready while its database answers
-// and it is not shutting down.
+// The server is alive while it answers. It is ready while its database answers, it
+// knows the webhooks and policies, and it is not shutting down.
 var (
 	probes      = []string{"/healthz", "/livez", "/readyz"}
 	aliveChecks = []string{"ping"}
-	readyChecks = []string{"ping", "database", "shutdown"}
+	readyChecks = []string{"ping", "database", "admission", "shutdown"}
 )
 
 func isProbe(path string) bool {
@@ -67,6 +67,8 @@ func (a *API) check(name string) error {
 		return errors.New("the server is shutting down")
 	case name == "database" && a.ready != nil:
 		return a.ready()
+	case name == "admission":
+		return a.admit.Ready()
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (a *API) addScale(e *endpoint, v *kind.Version) error {
 	}
 	s := &scaled{main: e.main}
 	scope.TableConvertor = builtin.ScaleTable(v.Resource().GroupResource())
-	e.verbs["scale"] = readWriteVerbs(s, scope, &kind.Version{Wire: a.scale})
+	e.verbs["scale"] = a.readWriteVerbs(s, scope, &kind.Version{Wire: a.scale})
 	return nil
 }
 
@@ -65,15 +65,33 @@ func (s *scaled) Get(ctx context.Context, name string, options *metav1.GetOption
 
 // Update changes the number of replicas by an update of the object itself, so that
 // all rules of an update apply.
-func (s *scaled) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+func (s *scaled) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	parent := *s.main
 	parent.strategy = neverCreate{s.main.strategy}
-	obj, _, err := parent.Update(ctx, name, &scaleInfo{s, info}, create, nil, false, options)
+	obj, _, err := parent.Update(ctx, name, &scaleInfo{s, info}, create, s.validateScale(validate), false, options)
 	if err != nil {
 		return nil, false, err
 	}
 	scale, err := s.show(obj)
 	return scale, false, err
+}
+
+// validateScale lets admission judge the Scales of the new and the old object.
+func (s *scaled) validateScale(validate rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
+	if validate == nil {
+		return nil
+	}
+	return func(ctx context.Context, obj, old runtime.Object) error {
+		next, err := s.show(obj)
+		if err != nil {
+			return err
+		}
+		before, err := s.show(old)
+		if err != nil {
+			return err
+		}
+		return validate(ctx, next, before)
+	}
 }
 
 // show builds the Scale of an object.

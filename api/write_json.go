@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
@@ -58,7 +59,7 @@ func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
 func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
 	switch {
-	case j.r.v.Kind.Namespaced && info.Namespace == "":
+	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb):
 		return false
 	case info.Verb == "create" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
 		write = j.create
@@ -74,6 +75,18 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	ctx, cancel := context.WithTimeout(genericrequest.WithNamespace(req.Context(), info.Namespace), writeTimeout)
 	defer cancel()
 	return write(ctx, w, req, info, body)
+}
+
+// admits says whether webhooks or policies may judge a write. The library calls them.
+func (r *resource) admits(verb string) bool {
+	operation := admission.Update
+	switch verb {
+	case "create":
+		operation = admission.Create
+	case "delete":
+		operation = admission.Delete
+	}
+	return r.api.admit.Selects(r.v.Resource().GroupResource(), "", operation)
 }
 
 func sendsType(req *http.Request, contentType string) bool {

@@ -141,6 +141,19 @@ func (v *Version) Resource() schema.GroupVersionResource {
 	return v.GVK.GroupVersion().WithResource(v.Kind.Plural)
 }
 
+// Equivalents returns the versions of the kind as the library wants them: a webhook that
+// names one of them is called for all.
+func (v *Version) Equivalents() runtime.EquivalentResourceMapper {
+	equivalent := runtime.NewEquivalentResourceRegistry()
+	for _, other := range v.Kind.Versions {
+		equivalent.RegisterKindFor(other.Resource(), "", other.GVK)
+		if other.Status != nil {
+			equivalent.RegisterKindFor(other.Resource(), "status", other.GVK)
+		}
+	}
+	return equivalent
+}
+
 // StorageName returns the name under which objects of a group and plural are stored.
 func StorageName(group, plural string) string {
 	if group == "" {

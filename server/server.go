@@ -24,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/admission"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind/definition"
@@ -88,6 +89,11 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 		return errors.Join(err, f.listener.Close())
 	}
 	defer func() { err = errors.Join(err, f.audit.Close()) }() // after the last request
+	f.self = newSelf()
+	f.admission, err = admission.New(admission.Config{Client: f.self.config(), Kinds: f.kinds, Authorizer: f.door.Authorizer()})
+	if err != nil {
+		return errors.Join(err, f.listener.Close())
+	}
 	f.api = f.newAPI(storeCtx)
 	return f.run(ctx, storeCtx)
 }
@@ -106,6 +112,8 @@ type frontend struct {
 	tokenKeys   *serviceaccount.Keys
 	door        *access.Door
 	listener    net.Listener
+	self        *self
+	admission   *admission.Chain
 	audit       *auditlog.Log // nil: none
 	api         *api.API
 }
@@ -142,7 +150,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
+		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
 		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {
@@ -191,6 +199,8 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.tokenKeys.Run,
 		f.nodes.Run,
 		f.provisioner.run,
+		f.admission.Run,
+		func(ctx context.Context) error { return f.self.serve(ctx, f.api) },
 		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
 		f.images.updateStatuses,
 		f.images.collect,

@@ -31,7 +31,7 @@ var kinds = sync.OnceValue(func() []*kind.Kind {
 	for _, group := range [][]*kind.Kind{
 		coreKinds(), coreStorageKinds(), eventKinds(), appsKinds(), batchKinds(),
 		coordinationKinds(), discoveryKinds(), policyKinds(), networkingKinds(),
-		rbacKinds(), schedulingKinds(), storageKinds(), autoscalingKinds(),
+		rbacKinds(), admissionKinds(), schedulingKinds(), storageKinds(), autoscalingKinds(),
 		nodeKinds(), flowControlKinds(), migrationKinds(), deviceKinds(), podCertificateKinds(),
 		reviewKinds(),
 	} {

@@ -10,6 +10,7 @@ func addDefaults(s *runtime.Scheme) {
 	addAppsDefaults(s)
 	addBatchDefaults(s)
 	addOtherDefaults(s)
+	addAdmissionDefaults(s)
 }
 
 // defaults registers the defaulting function of one type.

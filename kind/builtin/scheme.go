@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -52,7 +53,7 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(
-		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
+		admissionv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
 		coordinationv1.AddToScheme, eventsv1.AddToScheme, discoveryv1.AddToScheme,
 		policyv1.AddToScheme, networkingv1.AddToScheme, rbacv1.AddToScheme,
 		schedulingv1.AddToScheme, storagev1.AddToScheme,

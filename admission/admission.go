@@ -1,0 +1,153 @@
+// Package admission runs the webhooks and policies that objects of
+// admissionregistration.k8s.io configure. The plugins are the Kubernetes library's; this
+// package follows the configurations, says which requests need them, and asks on
+// behalf of the collector.
+//
+// [Chain.Selects] keeps requests fast that no webhook and no policy selects: they never
+// reach the plugins. Configurations are followed by watches, so a change takes effect some
+// milliseconds after it is committed, as in Kubernetes.
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatinghook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatinghook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/proxy"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/kind"
+)
+
+// Config holds the dependencies of a Chain.
+type Config struct {
+	Client     *rest.Config // reaches this server, as the server itself
+	Kinds      *kind.Registry
+	Authorizer authorizer.Authorizer // decides for the CEL variable "authorizer"
+}
+
+// Chain is the ordered list of plugins. The library's handlers call it through the
+// embedded interface. It is safe for concurrent use.
+type Chain struct {
+	admission.Interface
+	informers informers.SharedInformerFactory
+	selected  selections
+	stop      chan struct{}
+}
+
+var _ admission.MutationInterface = (*Chain)(nil)
+var _ admission.ValidationInterface = (*Chain)(nil)
+
+// New builds the chain. It does no I/O; Run follows the configurations.
+func New(c Config) (*Chain, error) {
+	client, err := kubernetes.NewForConfig(c.Client)
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	dynamicClient, err := dynamic.NewForConfig(c.Client)
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	chain := &Chain{informers: informers.NewSharedInformerFactory(client, 0), stop: make(chan struct{})}
+	services, err := newServiceResolver(chain.informers)
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
+	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	return chain, chain.selected.follow(chain.informers)
+}
+
+// order is the order of Kubernetes: what changes an object comes before what judges the
+// result.
+var order = []string{mutating.PluginName, mutatinghook.PluginName, validating.PluginName, validatinghook.PluginName}
+
+func plugins() *admission.Plugins {
+	all := admission.NewPlugins()
+	mutating.Register(all)
+	mutatinghook.Register(all)
+	validating.Register(all)
+	validatinghook.Register(all)
+	return all
+}
+
+// noConfig gives each plugin its default settings.
+type noConfig struct{}
+
+func (noConfig) ConfigFor(string) (io.Reader, error) { return nil, nil }
+
+// serviceResolver finds the address of a webhook's Service among the endpoints that this
+// server stores. Cluster IPs lead nowhere: no proxy runs here.
+type serviceResolver struct {
+	services corelisters.ServiceLister
+	slices   proxy.EndpointSliceGetter
+}
+
+func newServiceResolver(f informers.SharedInformerFactory) (serviceResolver, error) {
+	slices, err := proxy.NewEndpointSliceIndexerGetter(f.Discovery().V1().EndpointSlices())
+	return serviceResolver{f.Core().V1().Services().Lister(), slices}, err
+}
+
+// Initialize implements admission.PluginInitializer: webhooks get the resolver.
+func (r serviceResolver) Initialize(plugin admission.Interface) {
+	if hook, ok := plugin.(interface {
+		SetServiceResolver(webhookutil.ServiceResolver)
+	}); ok {
+		hook.SetServiceResolver(r)
+	}
+}
+
+func (r serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return proxy.ResolveEndpoint(r.services, r.slices, namespace, name, port)
+}
+
+// Run follows the configurations until the context ends.
+func (c *Chain) Run(ctx context.Context) error {
+	c.informers.Start(ctx.Done())
+	<-ctx.Done()
+	close(c.stop)
+	c.informers.Shutdown()
+	return nil
+}
+
+// Ready says why the chain cannot decide yet, or nil.
+func (c *Chain) Ready() error {
+	if c.selected.ready() {
+		return nil
+	}
+	return errors.New("the configurations of webhooks and policies are not read yet")
+}
+
+// Admit lets webhooks and policies change an object.
+func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if !c.Selects(a.GetResource().GroupResource(), a.GetSubresource(), a.GetOperation()) {
+		return nil
+	}
+	return c.Interface.(admission.MutationInterface).Admit(ctx, a, o)
+}
+
+// Validate lets webhooks and policies refuse a request.
+func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if !c.Selects(a.GetResource().GroupResource(), a.GetSubresource(), a.GetOperation()) {
+		return nil
+	}
+	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
+}

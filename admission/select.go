@@ -1,0 +1,151 @@
+package admission
+
+import (
+	"strings"
+	"sync/atomic"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/admissionregistration/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// selections is the union of the rules of all webhooks and policies. It ignores versions,
+// scopes, selectors and conditions: the plugins decide those.
+type selections struct {
+	rules    atomic.Pointer[[]admissionv1.RuleWithOperations]
+	synced   []cache.InformerSynced
+	mutating listers.MutatingWebhookConfigurationLister
+	checking listers.ValidatingWebhookConfigurationLister
+	changing listers.MutatingAdmissionPolicyLister
+	policies listers.ValidatingAdmissionPolicyLister
+}
+
+// follow rebuilds the selections after every change of a configuration.
+func (s *selections) follow(f informers.SharedInformerFactory) error {
+	v1 := f.Admissionregistration().V1()
+	s.mutating, s.checking = v1.MutatingWebhookConfigurations().Lister(), v1.ValidatingWebhookConfigurations().Lister()
+	s.changing, s.policies = v1.MutatingAdmissionPolicies().Lister(), v1.ValidatingAdmissionPolicies().Lister()
+	for _, informer := range []cache.SharedIndexInformer{
+		v1.MutatingWebhookConfigurations().Informer(), v1.ValidatingWebhookConfigurations().Informer(),
+		v1.MutatingAdmissionPolicies().Informer(), v1.ValidatingAdmissionPolicies().Informer(),
+		v1.MutatingAdmissionPolicyBindings().Informer(), v1.ValidatingAdmissionPolicyBindings().Informer(),
+		f.Core().V1().Namespaces().Informer(), f.Core().V1().Services().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
+	} {
+		s.synced = append(s.synced, informer.HasSynced)
+	}
+	changed := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { s.rebuild() },
+		UpdateFunc: func(any, any) { s.rebuild() },
+		DeleteFunc: func(any) { s.rebuild() },
+	}
+	for _, informer := range []cache.SharedIndexInformer{
+		v1.MutatingWebhookConfigurations().Informer(), v1.ValidatingWebhookConfigurations().Informer(),
+		v1.MutatingAdmissionPolicies().Informer(), v1.ValidatingAdmissionPolicies().Informer(),
+	} {
+		registration, err := informer.AddEventHandler(changed)
+		if err != nil {
+			return err
+		}
+		s.synced = append(s.synced, registration.HasSynced)
+	}
+	return nil
+}
+
+// rebuild reads all configurations. The listers return errors for unusable indexes
+// only, which these do not have.
+func (s *selections) rebuild() {
+	var rules []admissionv1.RuleWithOperations
+	hooks, _ := s.mutating.List(labels.Everything())
+	for _, c := range hooks {
+		for _, w := range c.Webhooks {
+			rules = append(rules, w.Rules...)
+		}
+	}
+	checks, _ := s.checking.List(labels.Everything())
+	for _, c := range checks {
+		for _, w := range c.Webhooks {
+			rules = append(rules, w.Rules...)
+		}
+	}
+	changing, _ := s.changing.List(labels.Everything())
+	for _, p := range changing {
+		rules = append(rules, policyRules(p.Spec.MatchConstraints)...)
+	}
+	policies, _ := s.policies.List(labels.Everything())
+	for _, p := range policies {
+		rules = append(rules, policyRules(p.Spec.MatchConstraints)...)
+	}
+	s.rules.Store(&rules)
+}
+
+func policyRules(m *admissionv1.MatchResources) []admissionv1.RuleWithOperations {
+	if m == nil {
+		return nil
+	}
+	rules := make([]admissionv1.RuleWithOperations, len(m.ResourceRules))
+	for i, r := range m.ResourceRules {
+		rules[i] = r.RuleWithOperations
+	}
+	return rules
+}
+
+func (s *selections) ready() bool {
+	for _, synced := range s.synced {
+		if !synced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Selects says whether a webhook or a policy may apply to a request. Before the
+// configurations are read it says yes, and the plugins wait for them.
+func (c *Chain) Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool {
+	rules := c.selected.rules.Load()
+	if rules == nil {
+		return !c.selected.ready()
+	}
+	for i := range *rules {
+		if selects(&(*rules)[i], resource, subresource, operation) {
+			return true
+		}
+	}
+	return false
+}
+
+func selects(r *admissionv1.RuleWithOperations, resource schema.GroupResource, subresource string, operation admission.Operation) bool {
+	return has(r.APIGroups, resource.Group) && hasOperation(r.Operations, operation) && hasResource(r.Resources, resource.Resource, subresource)
+}
+
+func has(list []string, value string) bool {
+	for _, s := range list {
+		if s == "*" || s == value {
+			return true
+		}
+	}
+	return false
+}
+
+func hasOperation(list []admissionv1.OperationType, operation admission.Operation) bool {
+	for _, o := range list {
+		if o == admissionv1.OperationAll || string(o) == string(operation) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasResource matches "pods", "*", "pods/*", "*/scale" and "*/*".
+func hasResource(list []string, resource, subresource string) bool {
+	for _, s := range list {
+		r, sub, both := strings.Cut(s, "/")
+		if (r == "*" || r == resource) && (sub == subresource || both && sub == "*") {
+			return true
+		}
+	}
+	return false
+}
