@@ -18,7 +18,7 @@ func webhookKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
 			gv: gv, plural: "mutatingwebhookconfigurations", cluster: true,
-			generation: true,
+			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingWebhookConfiguration) bool {
 				return !equality.Semantic.DeepEqual(obj.Webhooks, old.Webhooks)
 			},
@@ -31,7 +31,7 @@ func webhookKinds() []*kind.Kind {
 		}.kind(),
 		def[admissionv1.ValidatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration]{
 			gv: gv, plural: "validatingwebhookconfigurations", cluster: true,
-			generation: true,
+			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.ValidatingWebhookConfiguration) bool {
 				return !equality.Semantic.DeepEqual(obj.Webhooks, old.Webhooks)
 			},
@@ -50,9 +50,9 @@ func admissionPolicyKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicy]{
 			gv: gv, plural: "validatingadmissionpolicies", cluster: true,
-			generation: true,
-			parts:      func(p *admissionv1.ValidatingAdmissionPolicy) (any, any) { return &p.Spec, &p.Status },
-			validate:   validateValidatingPolicy,
+			generation: true, conditional: true,
+			parts:    func(p *admissionv1.ValidatingAdmissionPolicy) (any, any) { return &p.Spec, &p.Status },
+			validate: validateValidatingPolicy,
 			table: func() table[*admissionv1.ValidatingAdmissionPolicy] {
 				return policyTable("Validations", func(p *admissionv1.ValidatingAdmissionPolicy) (int, *admissionv1.ParamKind) {
 					return len(p.Spec.Validations), p.Spec.ParamKind
@@ -61,7 +61,7 @@ func admissionPolicyKinds() []*kind.Kind {
 		}.kind(),
 		def[admissionv1.ValidatingAdmissionPolicyBinding, *admissionv1.ValidatingAdmissionPolicyBinding]{
 			gv: gv, plural: "validatingadmissionpolicybindings", cluster: true,
-			generation: true,
+			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)
 			},
@@ -74,7 +74,7 @@ func admissionPolicyKinds() []*kind.Kind {
 		}.kind(),
 		def[admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicy]{
 			gv: gv, plural: "mutatingadmissionpolicies", cluster: true,
-			generation: true,
+			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingAdmissionPolicy) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)
 			},
@@ -87,7 +87,7 @@ func admissionPolicyKinds() []*kind.Kind {
 		}.kind(),
 		def[admissionv1.MutatingAdmissionPolicyBinding, *admissionv1.MutatingAdmissionPolicyBinding]{
 			gv: gv, plural: "mutatingadmissionpolicybindings", cluster: true,
-			generation: true,
+			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingAdmissionPolicyBinding) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)
 			},

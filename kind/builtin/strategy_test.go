@@ -27,6 +27,9 @@ var generations = map[string]bool{
 	"PodDisruptionBudget": true, "Ingress": true, "NetworkPolicy": true, "PriorityClass": true, "HorizontalPodAutoscaler": true,
 	"IngressClass": true, "CSIDriver": true, "FlowSchema": true, "PriorityLevelConfiguration": true, "DeviceClass": true,
 	"ResourceSlice": true, "DeviceTaintRule": true,
+	"MutatingWebhookConfiguration": true, "ValidatingWebhookConfiguration": true,
+	"MutatingAdmissionPolicy": true, "MutatingAdmissionPolicyBinding": true,
+	"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true,
 }
 
 func TestGenerationOnCreate(t *testing.T) {
