@@ -45,7 +45,10 @@ func (e *evictions) New() runtime.Object { return &policyv1.Eviction{} }
 
 func (e *evictions) Destroy() {}
 
-func (e *evictions) Create(ctx context.Context, name string, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (e *evictions) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := admitted(ctx, obj, validate); err != nil {
+		return nil, err
+	}
 	eviction, ok := obj.(*policyv1.Eviction)
 	if !ok {
 		return nil, e.pods.internalError(fmt.Errorf("got a %T", obj))

@@ -61,9 +61,17 @@ func (a *API) addNamedCreate(e *endpoint, v *kind.Version, name string, gvk sche
 	}
 	scope.TableConvertor = rest.NewDefaultTableConvertor(schema.GroupResource{Group: gvk.Group, Resource: name})
 	e.verbs[name] = map[string]http.HandlerFunc{
-		"create": perRequest(func() http.HandlerFunc { return handlers.CreateNamedResource(r, scope, nil) }),
+		"create": perRequest(func() http.HandlerFunc { return handlers.CreateNamedResource(r, scope, a.admit) }),
 	}
 	return nil
+}
+
+// admitted asks webhooks and policies about the object of a subresource.
+func admitted(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc) error {
+	if validate == nil {
+		return nil
+	}
+	return validate(ctx, obj)
 }
 
 // bindings serves pods/binding, with which the scheduler gives a pod its node.
@@ -77,7 +85,10 @@ func (b *bindings) Destroy() {}
 // resourceVersion of a Binding: they are preconditions.
 func (b *bindings) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-func (b *bindings) Create(ctx context.Context, name string, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (b *bindings) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := admitted(ctx, obj, validate); err != nil {
+		return nil, err
+	}
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return nil, b.pods.internalError(fmt.Errorf("got a %T", obj))

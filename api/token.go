@@ -42,7 +42,10 @@ func (t *tokens) New() runtime.Object { return &authenticationv1.TokenRequest{} 
 func (t *tokens) Destroy() {}
 
 // Create answers with a token for the ServiceAccount of this name.
-func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := admitted(ctx, obj, validate); err != nil {
+		return nil, err
+	}
 	q, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, t.main.internalError(fmt.Errorf("got a %T", obj))
