@@ -75,6 +75,7 @@ var layers = map[string][]string{
 	"console":                          {"access", "sqldb"},
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "access/serviceaccount", "api/openapi", "access/auditlog"},
 	"inflight":                         {},
+	"service":                          {"store", "kind", "lifecycle", "object"},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},
 	"cmd/exeunt":                       {"access", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},

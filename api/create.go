@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 
 	"github.com/google/uuid"
@@ -47,7 +48,7 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 		}
 		o, err := r.createOnce(ctx, obj, validate, dryRun)
 		taken := object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted)
-		if generated && taken && attempt < generateAttempts {
+		if (generated && taken || errors.Is(err, object.ErrAgain)) && attempt < generateAttempts {
 			continue
 		}
 		return o, r.statusError(err, r.key(ctx, accessor.GetName()))

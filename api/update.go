@@ -68,7 +68,7 @@ func (r *resource) update(ctx context.Context, key object.Key, u updating) (w wr
 			return written{}, false, r.statusError(err, key)
 		}
 		w, err := r.updateOnce(ctx, key, current, u)
-		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound)
+		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound) || errors.Is(err, object.ErrAgain)
 		if overtaken && ctx.Err() == nil {
 			continue // with the current object; if it is gone, the update may become a create
 		}
@@ -141,7 +141,17 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 	if err := r.permitWrite(ctx, obj, existing); err != nil {
 		return written{}, err
 	}
-	return r.swap(ctx, key, current, obj, updated.Remove, u.dryRun)
+	var with []store.CreateRequest
+	if attach := r.v.Kind.Attach; attach != nil && !updated.Remove {
+		attached, err := attach(ctx, obj, existing)
+		if err != nil {
+			return written{}, err
+		}
+		for _, n := range attached.Objects {
+			with = append(with, store.RequestFor(n))
+		}
+	}
+	return r.swap(ctx, key, current, obj, with, updated.Remove, u.dryRun)
 }
 
 // change computes the new object.
@@ -165,7 +175,7 @@ func changeError(err error) error {
 	return object.BadRequestf("the change cannot be applied: %v", err)
 }
 
-func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, remove, dryRun bool) (written, error) {
+func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, with []store.CreateRequest, remove, dryRun bool) (written, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return written{}, err
@@ -191,6 +201,7 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 		Meta:       object.MetaOf(accessor),
 		Body:       body,
 		Remove:     remove,
+		With:       with,
 		DryRun:     dryRun,
 		Actor:      clientName(ctx),
 	})

@@ -13,7 +13,7 @@ import (
 
 // Prepare makes a new object ready for the store: lifecycle.BeforeCreate with a
 // strategy (v.Strategy, or an endpoint's own), then validate (nil: no more checks),
-// then Kind.Admit, then Encode. It changes obj in place. The warnings are for the
+// then Kind.Admit and Kind.Attach, then Encode. It changes obj in place. The warnings are for the
 // client, also if there is an error.
 func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime.Object, c lifecycle.Creation, validate func(context.Context, runtime.Object) error) (n object.New, warnings []string, err error) {
 	warnings, err = lifecycle.BeforeCreate(ctx, s, obj, c)
@@ -27,6 +27,13 @@ func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime
 		if err := check(ctx, obj); err != nil {
 			return n, warnings, err
 		}
+	}
+	if v.Kind.Attach != nil {
+		attached, err := v.Kind.Attach(ctx, obj, nil)
+		if err != nil {
+			return n, warnings, err
+		}
+		n.With, warnings = attached.Objects, append(warnings, attached.Warnings...)
 	}
 	n.Body, err = v.Encode(obj)
 	if err == nil {
@@ -46,3 +53,20 @@ func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime
 	}
 	return n, warnings, nil
 }
+
+// Attachment is what Kind.Attach returns.
+type Attachment struct {
+	Objects  []object.New
+	Warnings []string
+}
+
+type restoringKey struct{}
+
+// Restoring returns a context for objects that come back from the archive. What they
+// had may be taken: Kind.Attach then gives them another, and warns.
+func Restoring(ctx context.Context) context.Context {
+	return context.WithValue(ctx, restoringKey{}, true)
+}
+
+// IsRestoring says whether the context is one of Restoring.
+func IsRestoring(ctx context.Context) bool { return ctx.Value(restoringKey{}) != nil }

@@ -59,6 +59,11 @@ type Kind struct {
 	// Strategy must not do. An *object.Error goes to the client.
 	Admit func(ctx context.Context, obj runtime.Object) error
 
+	// Attach, if set, completes an object after its validation and returns the objects
+	// that the same transaction must create: the addresses of a Service. Old is nil for a
+	// new object. It may read the store.
+	Attach func(ctx context.Context, obj, old runtime.Object) (Attachment, error)
+
 	// Ephemeral kinds (the review kinds) are answered and never stored: only create
 	// works. Answer computes the reply; nil: the api package answers.
 	Ephemeral bool

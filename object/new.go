@@ -1,6 +1,10 @@
 package object
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"errors"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // New is an object that passed the rules of its kind: what the store needs to
 // create it.
@@ -13,7 +17,15 @@ type New struct {
 	// Definition, when set, is the object that declares the kind: it must exist
 	// and not be terminating.
 	Definition Key
+	// With are the objects that the same transaction creates: all exist, or none.
+	With []New
+	// Taken, if set, is the error if the name is taken. ErrAgain: prepare the object
+	// again, with another name.
+	Taken error
 }
+
+// ErrAgain says that an object must be prepared again: what it chose is taken meanwhile.
+var ErrAgain = errors.New("a choice is taken meanwhile")
 
 // MetaOf copies the metadata that the store keeps in columns.
 func MetaOf(m metav1.Object) metav1.ObjectMeta {

@@ -23,6 +23,9 @@ type Config struct {
 	// ServiceAccountIssuer is the issuer of service account tokens, and their default
 	// audience: the same on all replicas. Default https://kubernetes.default.svc.
 	ServiceAccountIssuer string
+	// ServiceRange is the range of the cluster addresses of Services. Default
+	// 10.96.0.0/12.
+	ServiceRange string
 	// TLSNames are additional host names and addresses for the serving certificate,
 	// which always has localhost and the machine's own name.
 	TLSNames []string
@@ -121,6 +124,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.ServiceAccountIssuer == "" {
 		c.ServiceAccountIssuer = "https://kubernetes.default.svc"
+	}
+	if c.ServiceRange == "" {
+		c.ServiceRange = "10.96.0.0/12"
 	}
 	if c.Data == "" {
 		c.Data = "data"

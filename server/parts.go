@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/exeunt/exeunt/access"
@@ -17,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
+	"github.com/exeunt/exeunt/service"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -27,6 +29,7 @@ type parts struct {
 	store       *store.Store
 	kinds       *kind.Registry
 	definitions *kind.Kind
+	addresses   *service.Addresses
 
 	previews     *preview.Service
 	repositories *repository.Repositories
@@ -41,6 +44,11 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
 	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
+	p.addresses = &service.Addresses{Store: st, Kinds: kinds, Log: c.Logger}
+	if p.addresses.Range, err = service.ParseRange(c.ServiceRange); err != nil {
+		return p, fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	kinds.Put(builtin.Services(p.addresses.Attach))
 	if p.previews, err = preview.New(st, kinds, preview.Options{MaxCascade: c.MaxCascade}); err != nil {
 		return p, err
 	}

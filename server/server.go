@@ -118,8 +118,8 @@ type frontend struct {
 	api         *api.API
 }
 
-// open reads the stored definitions, creates the system namespaces, and opens the
-// listeners. It does not serve yet.
+// open reads the stored definitions, creates the system namespaces, opens the
+// listeners, and writes the objects that say where the server is. It does not serve yet.
 func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 	f = &frontend{parts: p, config: c, controller: definition.New(p.store, p.kinds, p.definitions, c.Logger)}
 	if err := f.controller.Load(ctx); err != nil {
@@ -142,6 +142,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 		f.images.close()
 		return nil, errors.Join(err, f.listener.Close())
 	}
+	f.ensureWellKnown(ctx) // before the first client looks for them
 	return f, nil
 }
 
@@ -205,6 +206,8 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.images.updateStatuses,
 		f.images.collect,
 		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
+		f.addresses.Run,
+		f.keepWellKnown,
 		newRenewal(f.config, f.identity, f.listener).run,
 		returnMemory,
 	}

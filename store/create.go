@@ -23,11 +23,19 @@ type CreateRequest struct {
 	// Restores, when set, names the archived object that this one restores.
 	Restores Restoration
 	DryRun   bool
+	// With are the objects that the same transaction creates: all exist, or none.
+	With []CreateRequest
+	// Taken, if set, is the error if the name is taken.
+	Taken error
 }
 
 // RequestFor is the request to create an object that passed the rules of its kind.
 func RequestFor(n object.New) CreateRequest {
-	return CreateRequest{Key: n.Key, Meta: n.Meta, Body: n.Body, InNamespace: n.InNamespace, Definition: n.Definition}
+	r := CreateRequest{Key: n.Key, Meta: n.Meta, Body: n.Body, InNamespace: n.InNamespace, Definition: n.Definition, Taken: n.Taken}
+	for _, with := range n.With {
+		r.With = append(r.With, RequestFor(with))
+	}
+	return r
 }
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when an object
@@ -40,6 +48,10 @@ func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, err
 		return object.Object{}, err
 	}
 	op := &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide}
+	if len(r.With) > 0 {
+		revision, err := s.together(ctx, op, r.With, r.DryRun)
+		return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: revision, Body: r.Body}, err
+	}
 	if err := s.writer.submit(ctx, op); err != nil {
 		return object.Object{}, err
 	}
@@ -82,6 +94,9 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 		}
 	}
 	if holder := v.objects[r.Key]; holder != nil {
+		if r.Taken != nil {
+			return effect{}, r.Taken
+		}
 		if holder.deleting {
 			return effect{}, object.Errorf(object.BeingDeleted, "object is being deleted: %s %q already exists", r.Key.Kind, r.Key.Name)
 		}

@@ -86,19 +86,6 @@ func (t *Tx) Restore(ctx context.Context, r CreateRequest) error {
 	if err := checkNew(r); err != nil {
 		return err
 	}
-	v := newView([]*operation{{key: r.Key, needs: r.needs()}}, t.Now)
-	var b sqldb.Batch
-	v.queueLoads(&b, t.keys)
-	if err := t.tx.Send(ctx, &b); err != nil {
-		return fmt.Errorf("load objects: %w", err)
-	}
-	f, err := r.decide(v)
-	if err != nil || f.Type == 0 {
-		return err
-	}
-	t.add(&f)
-	if err := t.Flush(ctx); err != nil {
-		return err
-	}
-	return f.refused()
+	_, err := t.run(ctx, &operation{key: r.Key, needs: r.needs(), decide: r.decide}, r.With, r.DryRun)
+	return err
 }

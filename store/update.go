@@ -21,6 +21,8 @@ type UpdateRequest struct {
 	// removed the last finalizer.
 	Remove bool
 	DryRun bool
+	// With are objects that the same transaction creates: all happens, or nothing.
+	With []CreateRequest
 	// Actor is the client that updates: the archive records it if the actor of the
 	// deletion is not known.
 	Actor string
@@ -45,6 +47,13 @@ func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, err
 			result.UID, result.Revision = f.objectUID(), f.before.revision
 		}
 		return f, err
+	}
+	if len(r.With) > 0 {
+		revision, err := s.together(ctx, op, r.With, r.DryRun)
+		if revision != 0 {
+			result.Revision = revision
+		}
+		return result, err
 	}
 	if err := s.writer.submit(ctx, op); err != nil {
 		return object.Object{}, err

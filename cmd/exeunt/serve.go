@@ -73,6 +73,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")
+	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "10.96.0.0/12", "`RANGE` of the cluster addresses of Services, IPv4, the same on all replicas")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, TLS elsewhere")
 	f.BoolVar(&c.RegistryAnonymous, "registry-anonymous", false, "let clients without credentials do everything in a registry on loopback: for tests and demonstrations")
 	f.StringSliceVar(&c.RegistryHosts, "registry-host", nil, "further `NAME` that a registry on loopback accepts in the Host header, repeatable; it refuses all others but localhost and loopback addresses, because web pages can send them")

@@ -37,7 +37,7 @@ func TestServeFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{
-		"--event-ttl=90s": "EventTTL 1m30s", "--tls-san=a.example,192.0.2.1": "TLSNames [a.example 192.0.2.1]",
+		"--event-ttl=90s": "EventTTL 1m30s", "--service-cluster-ip-range=10.0.0.0/16": "ServiceRange 10.0.0.0/16", "--tls-san=a.example,192.0.2.1": "TLSNames [a.example 192.0.2.1]",
 		"--archive-secrets=false": "ArchiveNoSecrets true", "--archive-for=2h": "ArchiveFor 2h0m0s", "--archive-max-bytes=5": "ArchiveMaxBytes 5",
 		"--enable-garbage-collector=false": "NoCollector true", "--max-cascade=7": "MaxCascade 7", "--stall-timeout=7s": "StallTimeout 7s",
 		"--max-requests-inflight=9": "MaxRequests 9", "--orphan-observed-generation-timeout=3s": "OrphanWait 3s",

@@ -72,11 +72,11 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		return result, err
 	}
 	for range maxAttempts {
-		if err = r.create(ctx, c, archived.Body, &result); !errors.Is(err, store.ErrOwnerIsBack) {
+		if err = r.create(ctx, c, archived.Body, &result); !errors.Is(err, store.ErrOwnerIsBack) && !errors.Is(err, object.ErrAgain) {
 			break
 		}
 	}
-	if errors.Is(err, store.ErrOwnerIsBack) {
+	if errors.Is(err, store.ErrOwnerIsBack) || errors.Is(err, object.ErrAgain) {
 		err = refusal{errors.New("its owners change at the same time; restore again")}
 	}
 	if err := r.judge(ctx, c, err, &result); err != nil {
@@ -121,7 +121,7 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	if err != nil {
 		return err
 	}
-	made, warnings, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{
+	made, warnings, err := v.Prepare(kind.Restoring(ctx), v.Strategy, obj, lifecycle.Creation{
 		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
 	}, v.MayCreate)
 	result.Warnings = append(result.Warnings, warnings...)

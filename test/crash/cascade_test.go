@@ -253,7 +253,7 @@ func (k *killing) list() map[string]corev1.ConfigMap {
 	decode(k.T, k.servers[0].HTTP().Get(k, "/api/v1/configmaps").Body, &all)
 	found := map[string]corev1.ConfigMap{}
 	for _, cm := range all.Items {
-		if cm.Name != "kube-root-ca.crt" && cm.Namespace != "default" {
+		if cm.Name != "kube-root-ca.crt" && cm.Namespace != "default" && cm.Namespace != "kube-system" {
 			found[cm.Namespace+"/"+cm.Name] = cm
 		}
 	}

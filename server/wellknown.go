@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/object"
+)
+
+// wellKnownEvery is how often the objects of this file are looked for, as in Kubernetes.
+const wellKnownEvery = 10 * time.Second
+
+// wellKnown keeps the objects by which programs find this server and verify its clients:
+// the Service default/kubernetes with its endpoints, and the ConfigMap
+// kube-system/extension-apiserver-authentication. Every replica runs it.
+type wellKnown struct {
+	writer objects.Writer
+	f      *frontend
+}
+
+func (f *frontend) keepWellKnown(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wellKnownEvery):
+			f.ensureWellKnown(ctx)
+		}
+	}
+}
+
+// ensureWellKnown creates what is missing. An error is no reason to stop the server:
+// keepWellKnown tries again.
+func (f *frontend) ensureWellKnown(ctx context.Context) {
+	w := wellKnown{objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:server"}, f}
+	if err := w.ensure(ctx); err != nil && ctx.Err() == nil {
+		f.config.Logger.Warn("the Service kubernetes or its companions could not be written; the next try is in 10 seconds", "error", err)
+	}
+}
+
+func (w wellKnown) ensure(ctx context.Context) error {
+	host, port := w.address()
+	https := "https"
+	tcp, number := corev1.ProtocolTCP, int32(port)
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+	labelled := *meta.DeepCopy()
+	labelled.Labels = map[string]string{"component": "apiserver", "provider": "kubernetes"}
+	slice := *meta.DeepCopy()
+	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "kubernetes"}
+	mirrored := *meta.DeepCopy()
+	mirrored.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
+	family := discoveryv1.AddressTypeIPv4
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	ready := true
+	return errors.Join(
+		keep(ctx, w.writer, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{w.f.addresses.Range.String()}},
+		}, nil),
+		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("services"), &corev1.Service{ObjectMeta: labelled, Spec: corev1.ServiceSpec{
+			ClusterIP: w.f.addresses.First(),
+			Ports:     []corev1.ServicePort{{Name: https, Port: 443, Protocol: tcp, TargetPort: intstr.FromInt32(number)}},
+		}}, nil),
+		keep(ctx, w.writer, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), &discoveryv1.EndpointSlice{
+			ObjectMeta: slice, AddressType: family,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+			Ports:     []discoveryv1.EndpointPort{{Name: &https, Port: &number, Protocol: &tcp}},
+		}, func(have, want *discoveryv1.EndpointSlice) {
+			// Other replicas are in the slice too; all serve the same port.
+			there := slices.ContainsFunc(have.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, host) })
+			if !there {
+				have.Endpoints = append(have.Endpoints, want.Endpoints...)
+			}
+			if len(have.Endpoints) == 1 || len(have.Ports) == 0 {
+				have.Ports = want.Ports
+			}
+		}),
+		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("endpoints"), &corev1.Endpoints{
+			ObjectMeta: mirrored,
+			Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: host}}, Ports: []corev1.EndpointPort{{Name: https, Port: number, Protocol: tcp}}}},
+		}, nil),
+		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"}, Data: w.authentication(),
+		}, func(have, want *corev1.ConfigMap) { have.Data = want.Data }),
+	)
+}
+
+// authentication is what extension servers need to know the clients of this server. It
+// has no front proxy.
+func (w wellKnown) authentication() map[string]string {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.f.identity.Authority.Raw})
+	return map[string]string{"client-ca-file": string(authority)}
+}
+
+// address is the address and the port of this replica. A server that listens on all
+// addresses names the first one of its machine.
+func (w wellKnown) address() (host string, port int) {
+	host, text, _ := net.SplitHostPort(w.f.listener.Addr().String())
+	port, _ = strconv.Atoi(text) // the listener's own text
+	if unspecified(host) {
+		host = "127.0.0.1"
+		if all := machineAddresses(); len(all) > 0 {
+			host = all[0].String()
+		}
+	}
+	return host, port
+}
+
+// keep creates an object if it is missing. If it exists, mend (nil: nothing) changes it
+// towards the wanted one; a write happens only if that changed something.
+func keep[P interface {
+	runtime.Object
+	metav1.Object
+}](ctx context.Context, w objects.Writer, gvr schema.GroupVersionResource, want P, mend func(have, want P)) error {
+	old, err := w.Get(ctx, gvr, want.GetNamespace(), want.GetName())
+	if object.Is(err, object.NotFound) {
+		err = w.Create(ctx, gvr, want)
+		if object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted) {
+			return nil // another replica was first, or its name is free soon
+		}
+		return err
+	}
+	if err != nil || mend == nil {
+		return err
+	}
+	have := old.DeepCopyObject().(P)
+	mend(have, want)
+	if equality.Semantic.DeepEqual(have, old) {
+		return nil
+	}
+	if err := w.Update(ctx, gvr, have, old); !object.Is(err, object.Conflict) && !object.Is(err, object.NotFound) {
+		return err
+	}
+	return nil // the next round sees what came first
+}

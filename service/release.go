@@ -1,0 +1,130 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Run gives addresses back after their Service was removed, by any replica and in any
+// way, or changed its type. Every replica runs it; a deletion names the uid, so that it
+// is idempotent.
+//
+// A Service gets an address only together with a new reservation. So a reservation whose
+// Service does not have its address can be deleted at any time: no Service can begin to
+// use it.
+//
+// The watch begins at a revision before the scan reads. So the scan or the watch sees
+// every Service that leaves.
+func (a *Addresses) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		from := a.Store.Revision()
+		err := a.Scan(ctx)
+		if err == nil {
+			err = a.follow(ctx, from)
+		}
+		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
+			continue
+		}
+		a.Log.Warn("addresses of removed Services could not be given back; the next try is in a second", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// Scan gives back all addresses that no Service uses.
+func (a *Addresses) Scan(ctx context.Context) error {
+	used, err := a.reserved(ctx)
+	if err != nil {
+		return err
+	}
+	for address := range used {
+		if err := a.release(ctx, address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow gives back the addresses of the Services that leave after a revision.
+func (a *Addresses) follow(ctx context.Context, from int64) error {
+	w, err := a.Store.Watch(ctx, store.WatchRequest{Kind: services, From: from})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		events, _, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			before := e.Previous
+			if e.Type == store.Removed {
+				before = e.Object.Body
+			}
+			for _, address := range clusterIPs(before) {
+				if e.Type == store.Updated && slices.Contains(clusterIPs(e.Object.Body), address) {
+					continue
+				}
+				if err := a.release(ctx, address); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// release deletes the reservation of an address, unless its Service has the address.
+// Reservations of other programs stay.
+func (a *Addresses) release(ctx context.Context, address string) error {
+	o, err := a.Store.Get(ctx, object.Key{Kind: ipAddresses, Name: address})
+	if object.Is(err, object.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var ip networkingv1.IPAddress
+	if err := json.Unmarshal(o.Body, &ip); err != nil || ip.Labels[networkingv1.LabelManagedBy] != managedBy || ip.Spec.ParentRef == nil {
+		return nil // not ours
+	}
+	parent := ip.Spec.ParentRef
+	svc, err := a.Store.Get(ctx, object.Key{Kind: services, Namespace: parent.Namespace, Name: parent.Name})
+	if err == nil && slices.Contains(clusterIPs(svc.Body), address) {
+		return nil
+	}
+	if err != nil && !object.Is(err, object.NotFound) {
+		return err
+	}
+	_, err = a.Store.Delete(ctx, store.DeleteRequest{
+		Key: o.Key, Options: metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}, Actor: "system:exeunt:services",
+	})
+	if object.Is(err, object.NotFound) || object.Is(err, object.Conflict) {
+		return nil // another replica was first
+	}
+	return err
+}
+
+func clusterIPs(body []byte) []string {
+	var svc struct {
+		Spec struct {
+			ClusterIPs []string `json:"clusterIPs"`
+		} `json:"spec"`
+	}
+	if len(body) == 0 || json.Unmarshal(body, &svc) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(svc.Spec.ClusterIPs, func(ip string) bool { return ip == corev1.ClusterIPNone })
+}
