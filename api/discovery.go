@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -43,7 +44,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 	var doc runtime.Object
 	switch {
 	case root && parts[0] == "api":
-		doc = &metav1.APIVersions{Versions: kinds.GroupVersions(""), ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
+		doc = &metav1.APIVersions{Versions: kinds.GroupVersions(""), ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: req.Host}}}
 	case root:
 		doc = groupList(kinds)
 	case parts[0] == "api" && len(parts) == 2:
@@ -246,6 +247,18 @@ func apiGroup(kinds *kind.Snapshot, name string) *metav1.APIGroup {
 	return g
 }
 
+// storageVersionHash identifies the version in which objects are stored, as Kubernetes
+// computes it. Only equality matters to clients. Kinds that are never stored, and custom
+// kinds, have none here.
+func storageVersionHash(v *kind.Version) string {
+	if v.Kind.Ephemeral || v.Kind.Source != nil || v.Wire.Custom {
+		return ""
+	}
+	stored := v.Kind.Versions[0].GVK
+	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
 // group returns nil, not a typed nil, if there is no such group.
 func group(kinds *kind.Snapshot, name string) runtime.Object {
 	if g := apiGroup(kinds, name); name != "" && len(g.Versions) > 0 {
@@ -263,7 +276,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 	eachResource(kinds, gv, func(v *kind.Version) {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: v.Kind.Plural, SingularName: v.Kind.Singular, Namespaced: v.Kind.Namespaced, Kind: v.GVK.Kind,
-			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories,
+			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories, StorageVersionHash: storageVersionHash(v),
 		})
 		for _, part := range subresourcesOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}

@@ -128,6 +128,21 @@ func TestRootPaths(t *testing.T) {
 			w.want(http.StatusOK, "GET", path.String(), "", "Accept: application/json")
 		}
 	}
+	for _, path := range []string{"/apis/apps", "/apis/apps/v1", "/readyz/database", "/openapi/v3"} {
+		if !strings.Contains(w.want(http.StatusOK, "GET", "/", "").body, `"`+path+`"`) {
+			t.Errorf("%s is not listed", path)
+		}
+	}
+	if got := w.want(http.StatusOK, "GET", "/api", "").get("serverAddressByClientCIDRs.0.serverAddress"); got != "example.com" {
+		t.Errorf("/api says that the server is at %q", got) // httptest's host
+	}
+	// The value is that of a kube-apiserver.
+	if got := w.want(http.StatusOK, "GET", "/api/v1", "").get(`resources.#(name=="pods").storageVersionHash`); got != "xPOwRZ+Yhw8=" {
+		t.Errorf("the hash of the stored version of Pods is %q", got)
+	}
+	if got := w.want(http.StatusMethodNotAllowed, "POST", "/api/v1/configmaps", "{}").get("message"); got != "the server does not allow this method on the requested resource" {
+		t.Errorf("405 says %q", got)
+	}
 	version := w.want(http.StatusOK, "GET", "/version", "")
 	if version.get("major") != "1" || version.get("minor") != KubernetesMinor || version.get("gitVersion") != "v1."+KubernetesMinor+".0+exeunt-test" {
 		t.Errorf("version is %s", version.body)

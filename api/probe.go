@@ -21,14 +21,19 @@ func isProbe(path string) bool {
 	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
 }
 
+// checksOf returns the checks of a probe, by its name without the slash.
+func checksOf(probe string) []string {
+	if probe == "livez" {
+		return aliveChecks
+	}
+	return readyChecks
+}
+
 // serveProbe answers for all checks of a probe, or for the one that the path
 // names. The reason of a failure goes to the log only, since the path is public.
 func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) {
 	probe, check, one := strings.Cut(path[1:], "/")
-	checks := readyChecks
-	if probe == "livez" {
-		checks = aliveChecks
-	}
+	checks := checksOf(probe)
 	if one {
 		if !slices.Contains(checks, check) {
 			http.NotFound(w, req)

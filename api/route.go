@@ -1,12 +1,12 @@
 package api
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"unicode"
@@ -65,14 +65,35 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 
 func (a *API) serveVersion(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		a.fail(w, req, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "version"}, req.Method))
+		a.fail(w, req, methodNotAllowed())
 		return
 	}
+	commit, state, date := builtFrom()
 	writeJSON(w, http.StatusOK, version.Info{
-		Major: "1", Minor: KubernetesMinor,
+		Major: "1", Minor: KubernetesMinor, GitCommit: commit, GitTreeState: state, BuildDate: date,
 		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.version,
 		GoVersion:  runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
+}
+
+// builtFrom returns what the program was built from. A build outside of a repository
+// does not know.
+func builtFrom() (commit, state, date string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", "", ""
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.time":
+			date = s.Value
+		case "vcs.modified":
+			state = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+		}
+	}
+	return commit, state, date
 }
 
 // serveProfile serves the profiles of this process. Only administrators reach it.
@@ -88,11 +109,27 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 }
 
 func (a *API) servePaths(w http.ResponseWriter) {
-	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+	paths := []string{"/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	for _, probe := range probes {
+		paths = append(paths, probe)
+		for _, check := range checksOf(probe[1:]) {
+			paths = append(paths, probe+"/"+check)
+		}
+	}
+	kinds := a.kinds.Snapshot()
+	for _, group := range kinds.Groups() {
+		if group == "" {
+			continue
+		}
+		paths = append(paths, "/apis/"+group)
+		for _, version := range kinds.GroupVersions(group) {
+			paths = append(paths, "/apis/"+group+"/"+version)
+		}
+	}
 	if a.access.ServiceAccounts() != nil {
 		paths = append(paths, serviceaccount.DiscoveryPath, serviceaccount.JWKSPath)
-		slices.Sort(paths)
 	}
+	slices.Sort(paths)
 	writeJSON(w, http.StatusOK, metav1.RootPaths{Paths: paths})
 }
 
@@ -129,7 +166,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	case !found:
 		a.fail(w, req, noSubresource(info))
 	case handler == nil:
-		a.fail(w, req, apierrors.NewMethodNotSupported(gvr.GroupResource(), cmp.Or(info.Verb, req.Method)))
+		a.fail(w, req, methodNotAllowed())
 	default:
 		a.serveResource(w, req, info, e, handler)
 	}
@@ -167,6 +204,15 @@ func namesNamespace(info *genericrequest.RequestInfo) bool {
 // support.
 func sendsProtobuf(req *http.Request) bool {
 	return strings.HasPrefix(req.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf")
+}
+
+// methodNotAllowed is the Status for a method that a path does not support, in the words
+// of Kubernetes.
+func methodNotAllowed() *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
+	}}
 }
 
 // notFoundRoute is the Status for a path that no kind serves.
