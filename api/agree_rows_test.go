@@ -13,6 +13,7 @@ import (
 var createRows = []row{
 	{name: "plain", url: configMaps, body: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"NAME","labels":{"x":"y"},"annotations":{"k":"v"}},"data":{"b":"c"},"binaryData":{"d":"AQI="}}`},
 	{name: "without kind and apiVersion", url: configMaps, body: `{"metadata":{"name":"NAME"},"data":{"b":"c"}}`},
+	{name: "without a Content-Type", url: configMaps, body: `{"metadata":{"name":"NAME"},"data":{"b":"c"}}`, headers: []string{"Content-Type: "}},
 	{name: "generateName", url: configMaps, body: `{"metadata":{"generateName":"a-"}}`},
 	{name: "field manager", url: configMaps + "?fieldManager=me", body: `{"metadata":{"name":"NAME"},"data":{"b":"c"}}`},
 	{name: "namespace in the object", url: "/api/v1/namespaces/shop/secrets", body: `{"metadata":{"name":"NAME","namespace":"shop"},"stringData":{"p":"q"}}`},

@@ -21,6 +21,9 @@ const (
 	// bookmarkEvery is how often a watcher that asked for bookmarks gets one, if the
 	// revision has advanced.
 	bookmarkEvery = 10 * time.Second
+	// lastBookmark is how long before its timeout such a watch gets one more, as in
+	// Kubernetes.
+	lastBookmark = 2 * time.Second
 	// minWatchTime is how long a watch without timeoutSeconds lasts. The limit is
 	// random, up to twice that, so that clients do not reconnect all at once.
 	minWatchTime = 30 * time.Minute
@@ -148,8 +151,18 @@ func (r *resource) sendState(plan watchPlan, state *store.Listing, out sink) err
 
 func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, reported int64, out sink) error {
 	due := time.Now().Add(r.api.bookmarkEvery)
+	early, cancel := beforeEnd(ctx, plan)
+	defer cancel()
 	for {
-		events, upTo, err := watcher.Next(ctx)
+		events, upTo, err := watcher.Next(early)
+		if err != nil && early.Err() != nil && ctx.Err() == nil {
+			// The watch ends soon: the last bookmark is due. An ended context makes Next
+			// collect what is there, without waiting.
+			if events, upTo, err = watcher.Next(early); errors.Is(err, context.DeadlineExceeded) {
+				err = nil
+			}
+			early, due = ctx, time.Time{}
+		}
 		if err != nil {
 			return r.statusError(err, object.Key{})
 		}
@@ -169,6 +182,16 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match mat
 			return err
 		}
 	}
+}
+
+// beforeEnd returns a context that ends shortly before a watch with bookmarks does. The
+// client continues at the last bookmark, so it should be recent.
+func beforeEnd(ctx context.Context, plan watchPlan) (context.Context, context.CancelFunc) {
+	end, limited := ctx.Deadline()
+	if !plan.bookmarks || !limited || time.Until(end) <= lastBookmark {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end.Add(-lastBookmark))
 }
 
 // send translates a change for the watcher's selectors: an object that begins to

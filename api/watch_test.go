@@ -152,6 +152,20 @@ func TestWatchInitialEvents(t *testing.T) {
 	})
 }
 
+// TestLastBookmark: a watch that asked for bookmarks gets one before its timeout, although the
+// next regular one is far away.
+func TestLastBookmark(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		from := w.configMap("a", "")
+		x := w.watch(base + "&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion=" + from)
+		other := w.want(http.StatusCreated, "POST", "/api/v1/namespaces/shop/secrets", `{"metadata":{"name":"s"}}`).get("metadata.resourceVersion")
+		if kind, obj := x.next(); kind != "BOOKMARK" || obj.Get("metadata.resourceVersion").String() != other {
+			t.Errorf("%s %s: want a bookmark at %s", kind, obj.Raw, other)
+		}
+	})
+}
+
 func TestWatchBookmarks(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})

@@ -61,9 +61,9 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	switch {
 	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb):
 		return false
-	case info.Verb == "create" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
+	case info.Verb == "create" && sendsJSON(req) && knownQuery(req):
 		write = j.create
-	case info.Verb == "update" && sendsType(req, runtime.ContentTypeJSON) && knownQuery(req):
+	case info.Verb == "update" && sendsJSON(req) && knownQuery(req):
 		write = j.update
 	case info.Verb == "patch" && sendsType(req, string(types.MergePatchType)) && knownQuery(req):
 		write = j.patch
@@ -87,6 +87,11 @@ func (r *resource) admits(verb string) bool {
 		operation = admission.Delete
 	}
 	return r.api.admit.Selects(r.v.Resource().GroupResource(), "", operation)
+}
+
+// sendsJSON says whether the body is JSON, which is also what no Content-Type means.
+func sendsJSON(req *http.Request) bool {
+	return sendsType(req, runtime.ContentTypeJSON) || sendsType(req, "")
 }
 
 func sendsType(req *http.Request, contentType string) bool {
