@@ -66,6 +66,8 @@ type Config struct {
 	// Redirect sends clients to the blob store for the bytes of blobs, if it is
 	// a blobstore.Redirector.
 	Redirect bool
+	// Quotas limit what clients can store.
+	Quotas Quotas
 	// MaxRequests limits the requests that are served at once. 0:
 	// inflight.DefaultRequests.
 	MaxRequests int
@@ -92,6 +94,7 @@ type Registry struct {
 	redirect blobstore.Redirector // nil: the registry sends the bytes itself
 	now      func() time.Time
 	log      *slog.Logger
+	quotas   Quotas
 	inFlight *inflight.Limit
 	writer   *writer
 	fresh    fresh
@@ -133,7 +136,7 @@ func New(c Config) *Registry {
 	}
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
-		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
+		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, quotas: c.Quotas, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
 	if c.Redirect {
@@ -200,6 +203,9 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 		return err
 	}
 	if err := checkContentType(to.Kind, req); err != nil {
+		return err
+	}
+	if err := r.quotas.checkLength(to.Kind, req); err != nil {
 		return err
 	}
 	slot, ok := r.inFlight.Begin(w, req)

@@ -21,6 +21,11 @@ WHERE r.path = $1`
 	lockTargetPostgres = findTarget + ` FOR SHARE OF r`
 )
 
+// countUploads counts the uploads under way, and those of a namespace.
+const countUploads = `
+SELECT count(*), count(CASE WHEN n.name = $1 THEN 1 END)
+FROM blob_uploads u JOIN repositories r ON r.id = u.repository_id JOIN top_level_namespaces n ON n.id = r.top_level_namespace_id`
+
 // listRepositories lists the repositories that have content, in path order, as
 // one value. It leaves out removed ones: clients cannot reach their content.
 const listRepositories = `

@@ -300,6 +300,9 @@ func (u *upload) write(ctx context.Context, p []byte) error {
 	if err := u.renew(ctx); err != nil {
 		return err
 	}
+	if err := u.r.quotas.checkSize(u.writer.Size() + int64(len(p))); err != nil {
+		return err
+	}
 	u.dirty = true
 	if _, err := u.writer.Write(p); err != nil {
 		return u.storeFailed(ctx, "store", err)

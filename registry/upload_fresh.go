@@ -65,6 +65,18 @@ func (f *fresh) find(to Request) (freshUpload, bool) {
 	return u, ok && u.repository == to.Repository
 }
 
+// count returns how many there are, and how many in a namespace.
+func (f *fresh) count(namespace string) (all, here int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.uploads {
+		if topLevel(u.repository) == namespace {
+			here++
+		}
+	}
+	return len(f.uploads), here
+}
+
 func (f *fresh) take(to Request) (freshUpload, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,6 +24,9 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 			return nil
 		}
 	}
+	if err := r.checkUploads(ctx, to.Repository); err != nil {
+		return err
+	}
 	if query.Has("digest") {
 		want, err := parseDigest(query.Get("digest"))
 		if err != nil {

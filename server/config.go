@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/registry"
 )
 
 // Config configures a server. The zero value of a field is its default.
@@ -35,6 +36,8 @@ type Config struct {
 	// RegistryAnonymous lets clients without credentials do everything in a registry on
 	// loopback.
 	RegistryAnonymous bool
+	// RegistryQuotas limit what clients can store in the registry. Default: no limits.
+	RegistryQuotas registry.Quotas
 	// RegistryHosts are additional host names of a registry on loopback. It refuses
 	// requests for other names, because web pages may send them (DNS rebinding).
 	RegistryHosts []string

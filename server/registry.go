@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind"
@@ -33,7 +34,8 @@ type registryServer struct {
 	login    *localLogin // nil: the registry is not on loopback
 	objects  *repository.Repositories
 	images   *registry.Registry
-	tokens   http.Handler // the endpoint at registrytoken.Path
+	tokens   http.Handler  // the endpoint at registrytoken.Path
+	audit    *auditlog.Log // nil: none; set before the first request
 	garbage  *collect.Collector
 }
 
@@ -77,7 +79,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	}
 	settings := registry.Config{
 		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Refresh: p.repositories.Refresh,
-		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Logger: c.Logger, Refuse: s.refuse(host),
+		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Logger: c.Logger, Refuse: s.refuse(host),
 	}
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
@@ -87,7 +89,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 		login: s.login, open: c.RegistryAnonymous, public: p.repositories.Public,
 	}
 	s.tokens = front.endpoint(settings.Refuse)
-	settings.Admit, settings.Challenge = front.admit, challenge
+	settings.Admit, settings.Challenge, settings.Record = front.admit, challenge, s.record
 	if c.RegistryAnonymous {
 		c.Logger.Warn("the registry asks for no credentials: every process on this machine can push and delete", "listen", c.RegistryListen)
 	}

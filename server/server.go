@@ -89,6 +89,9 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 		return errors.Join(err, f.listener.Close())
 	}
 	defer func() { err = errors.Join(err, f.audit.Close()) }() // after the last request
+	if f.images != nil {
+		f.images.audit = f.audit
+	}
 	f.self = newSelf()
 	f.admission, err = admission.New(admission.Config{Client: f.self.config(), Kinds: f.kinds, Authorizer: f.door.Authorizer()})
 	if err != nil {

@@ -42,6 +42,9 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 			if c.MaxCascade < 0 {
 				return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
 			}
+			if q := c.RegistryQuotas; min(q.BlobBytes, q.Uploads, q.NamespaceUploads) < 0 {
+				return fmt.Errorf("--registry-max-blob-bytes, --registry-max-uploads and --registry-max-uploads-per-namespace must not be negative")
+			}
 			if c.EventTTL < 0 {
 				return fmt.Errorf("--event-ttl %s: must not be negative", c.EventTTL)
 			}
@@ -76,6 +79,9 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "10.96.0.0/12", "`RANGE` of the cluster addresses of Services, IPv4, the same on all replicas")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, TLS elsewhere")
 	f.BoolVar(&c.RegistryAnonymous, "registry-anonymous", false, "let clients without credentials do everything in a registry on loopback: for tests and demonstrations")
+	f.Int64Var(&c.RegistryQuotas.BlobBytes, "registry-max-blob-bytes", 0, "size limit of a blob; 0: no limit")
+	f.Int64Var(&c.RegistryQuotas.Uploads, "registry-max-uploads", 0, "how many uploads may be under way in the registry, on all replicas together; further ones get 429; 0: no limit")
+	f.Int64Var(&c.RegistryQuotas.NamespaceUploads, "registry-max-uploads-per-namespace", 0, "how many uploads may be under way in one namespace; 0: no limit")
 	f.StringSliceVar(&c.RegistryHosts, "registry-host", nil, "further `NAME` that a registry on loopback accepts in the Host header, repeatable; it refuses all others but localhost and loopback addresses, because web pages can send them")
 	f.BoolVar(&c.RegistryAcceptStorage, "registry-accept-storage", false, "accept --registry-storage for this database although it has no id, or another database's id: after its bytes were lost; for one start")
 	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX?endpoint=URL&region=REGION&part-size=MIB with credentials from the environment")

@@ -1,0 +1,53 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Quotas limit what clients can store. 0: no limit.
+type Quotas struct {
+	// BlobBytes is the size of a blob.
+	BlobBytes int64
+	// Uploads is the number of uploads under way, and NamespaceUploads the number in one
+	// namespace, on all replicas together. Uploads that begin at the same moment may
+	// exceed a limit by their number.
+	Uploads, NamespaceUploads int64
+}
+
+// checkLength refuses a body that is announced to be larger than a blob may be.
+func (q Quotas) checkLength(k Kind, req *http.Request) error {
+	if !k.carriesBlob() || q.BlobBytes == 0 {
+		return nil
+	}
+	return q.checkSize(req.ContentLength)
+}
+
+func (q Quotas) checkSize(size int64) error {
+	if q.BlobBytes > 0 && size > q.BlobBytes {
+		return errorf(Denied, "a blob of this registry has at most %d bytes", q.BlobBytes)
+	}
+	return nil
+}
+
+// checkUploads refuses an upload if as many are under way as may be.
+func (r *Registry) checkUploads(ctx context.Context, repository string) error {
+	if r.quotas.Uploads == 0 && r.quotas.NamespaceUploads == 0 {
+		return nil
+	}
+	namespace := topLevel(repository)
+	var all, here int64
+	if _, err := r.db.Row(ctx, countUploads, []any{namespace}, &all, &here); err != nil {
+		return fmt.Errorf("count uploads: %w", err)
+	}
+	fresh, freshHere := r.fresh.count(namespace)
+	all, here = all+int64(fresh), here+int64(freshHere)
+	if limit := r.quotas.Uploads; limit > 0 && all >= limit {
+		return errorf(TooManyRequests, "%d uploads are under way, as many as this registry allows; finish or cancel them, or try again later", all)
+	}
+	if limit := r.quotas.NamespaceUploads; limit > 0 && here >= limit {
+		return errorf(TooManyRequests, "%d uploads are under way in namespace %s, as many as this registry allows; finish or cancel them, or try again later", here, namespace)
+	}
+	return nil
+}
