@@ -79,6 +79,9 @@ func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
 	return renewed, nil
 }
 
+// AuthorityPEM returns the authority's certificate.
+func (id *Identity) AuthorityPEM() []byte { return id.authority.cert }
+
 // TLSConfig returns the configuration of the listener; it always uses the current
 // serving certificate. A client certificate is optional, so that anonymous clients
 // can read the health checks. A certificate that is sent must be signed by our

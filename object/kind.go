@@ -8,5 +8,13 @@ const (
 	Events               = "events" // of both API groups
 	Secrets              = "secrets"
 	Pods                 = "pods"
+	ServiceAccounts      = "serviceaccounts"
+	ConfigMaps           = "configmaps"
 	ProvisionedResources = "provisionedresources.provisioning.exeunt.dev"
+)
+
+// Every namespace has these two objects: the server creates them.
+const (
+	DefaultAccount = "default"          // a ServiceAccount
+	RootCA         = "kube-root-ca.crt" // a ConfigMap
 )

@@ -113,6 +113,7 @@ type frontend struct {
 	directory   *directory.Directory
 	aggregator  *policy.Aggregator
 	tokenKeys   *serviceaccount.Keys
+	defaults    *serviceaccount.Defaults
 	door        *access.Door
 	listener    net.Listener
 	self        *self
@@ -141,7 +142,12 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 		f.images.close()
 		return nil, err
 	}
-	if f.provisioner, err = openBroker(c, p, f.identity, f.listener); err != nil {
+	// The system namespaces are complete before the first client sees them.
+	f.defaults = &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Logger: c.Logger}
+	if err = f.defaults.Ensure(ctx, systemNamespaces...); err == nil {
+		f.provisioner, err = openBroker(c, p, f.identity, f.listener)
+	}
+	if err != nil {
 		f.images.close()
 		return nil, errors.Join(err, f.listener.Close())
 	}
@@ -201,6 +207,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.aggregator.Run,
 		f.sessions.Run,
 		f.tokenKeys.Run,
+		f.defaults.Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		f.admission.Run,

@@ -66,8 +66,7 @@ func newArchivist(o ArchiveOptions) archivist {
 // queue adds the statement that archives a removed object and returns the bytes
 // that it keeps.
 func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
-	// Events are not archived: there is no reason to restore one.
-	if !a.on || f.key.Kind == object.Events {
+	if !a.on || !worthArchiving(f.key) {
 		return 0
 	}
 	keep, size := a.keeps(f), a.size(f)
@@ -79,12 +78,18 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 	return size
 }
 
+// worthArchiving is false for objects that there is no reason to restore: Events, and
+// the ConfigMap that the server writes into every namespace.
+func worthArchiving(k object.Key) bool {
+	return k.Kind != object.Events && (k.Kind != object.ConfigMaps || k.Name != object.RootCA)
+}
+
 // keeps says whether the body of a removed object is kept.
 func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != object.Secrets }
 
 // size is how many bytes a removed object takes in the archive.
 func (a archivist) size(f *effect) int64 {
-	if !a.on || f.key.Kind == object.Events || !a.keeps(f) {
+	if !a.on || !worthArchiving(f.key) || !a.keeps(f) {
 		return 0
 	}
 	return int64(f.before.stored)

@@ -186,7 +186,8 @@ func (r *Reader) RestoredAs(ctx context.Context, uid types.UID) (as types.UID, e
 
 // CountUnrestored counts the names in a cascade that have no restored object,
 // except the archive's row id. It uses archive_cascade_idx, and the unique index on
-// objects.uid for each row.
+// objects.uid for each row. The ServiceAccount "default" does not count: every namespace
+// has one.
 func (r *Reader) CountUnrestored(ctx context.Context, cascade string, id int64) (int64, error) {
 	return r.count(ctx, countUnrestored, cascade, id)
 }
@@ -198,6 +199,7 @@ SELECT count(*) FROM (
         UNION ALL
         SELECT * FROM archive WHERE uid = $1 AND cascade = uid
     ) a LEFT JOIN objects o ON o.uid = a.restored_as
+    WHERE a.kind <> 'serviceaccounts' OR a.name <> 'default'
     GROUP BY a.kind, a.namespace, a.name
     HAVING count(o.id) = 0 AND max(CASE WHEN a.id = $2 THEN 1 ELSE 0 END) = 0
 ) AS names`

@@ -17,6 +17,8 @@ type candidate struct {
 	key     object.Key
 	owners  []types.UID
 	cascade string
+	// isDefault: the server creates an equal object in every namespace.
+	isDefault bool
 	// recreated: a client created it during the cascade, which removed it too. See
 	// markRecreated.
 	recreated bool

@@ -2,10 +2,13 @@ package archive
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 func TestPlan(t *testing.T) {
@@ -67,5 +70,22 @@ func TestPlanDeep(t *testing.T) {
 	levels := plan(all)
 	if len(levels) != length || levels[0][0].key.Name != fmt.Sprint(length-1) {
 		t.Errorf("%d levels", len(levels))
+	}
+}
+
+// TestWithoutDefaults: an unchanged ServiceAccount "default" comes back with its
+// namespace; a changed one, and one that was deleted alone, is restored.
+func TestWithoutDefaults(t *testing.T) {
+	namespace := &candidate{key: object.Key{Kind: object.Namespaces, Name: "shop"}}
+	account := func(namespace, body string) *candidate {
+		return newCandidate(&row{Kind: object.ServiceAccounts, Namespace: namespace, Name: "default", Body: []byte(body)})
+	}
+	unchanged, changed := account("shop", `{"metadata":{"name":"default","uid":"u"}}`), account("shop", `{"metadata":{"name":"default"},"imagePullSecrets":[{"name":"s"}]}`)
+	elsewhere := account("other", `{"metadata":{"name":"default"}}`)
+	if got := withoutDefaults([]*candidate{namespace, unchanged, changed, elsewhere}); !slices.Equal(got, []*candidate{namespace, changed, elsewhere}) {
+		t.Errorf("left are %v", got)
+	}
+	if got := withoutDefaults([]*candidate{unchanged}); len(got) != 1 {
+		t.Error("one that was deleted alone is left out")
 	}
 }

@@ -34,7 +34,7 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	candidates, denied, err := permitted(ctx, candidates)
+	candidates, denied, err := permitted(ctx, withoutDefaults(candidates))
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
@@ -201,7 +201,7 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 // newCandidate reads the object's owners. For an unreadable body it has none: the
 // restore of the object reports the error.
 func newCandidate(r *row) *candidate {
-	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade}
+	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade, isDefault: isDefault(r)}
 	if m, err := object.ParseMeta(r.Body); err == nil {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 func podDef() def[corev1.Pod, *corev1.Pod] {
@@ -37,8 +38,11 @@ func podDef() def[corev1.Pod, *corev1.Pod] {
 }
 
 func preparePod(pod *corev1.Pod) {
-	fill(&pod.Spec.ServiceAccountName, "default") // every namespace has it
-	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	// A node creates mirror pods, which have no service account.
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		fill(&pod.Spec.ServiceAccountName, object.DefaultAccount) // every namespace has it
+		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&pod.Spec)}
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{

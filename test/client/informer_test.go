@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,10 +25,13 @@ type journal struct {
 	lines []string // guarded by mu
 }
 
+// add leaves out the ConfigMap that the server writes into every namespace.
 func (j *journal) add(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+	if line := fmt.Sprintf(format, args...); !strings.Contains(line, "kube-root-ca.crt") {
+		j.lines = append(j.lines, line)
+	}
 }
 
 func (j *journal) read() []string {

@@ -122,7 +122,7 @@ func TestInitialEvents(t *testing.T) {
 		check(t, err)
 		last := ""
 		bookmarked := false
-		for _, name := range []string{"a", "b", "", "c"} {
+		for _, name := range []string{"a", "b", "kube-root-ca.crt", "", "c"} {
 			e := event(t, w)
 			cm, ok := e.Object.(*corev1.ConfigMap)
 			if !ok {

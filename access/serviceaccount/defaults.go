@@ -1,0 +1,212 @@
+package serviceaccount
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	// rootCADescription is the annotation that kube-controller-manager writes.
+	rootCADescription = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc."
+	// ensurers is how many namespaces are completed at once: enough for the store to write
+	// their objects in batches.
+	ensurers = 16
+)
+
+var (
+	accounts   = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+)
+
+// Defaults gives every namespace its ServiceAccount "default" and the ConfigMap
+// "kube-root-ca.crt" with the server's authority, right after the namespace is created,
+// and again after one of the two is removed or changed. Every replica runs it: the writes
+// are idempotent. In a terminating namespace the store refuses creates, so the two do not
+// hold up its removal.
+type Defaults struct {
+	Writer objects.Writer
+	CA     []byte // PEM
+	Logger *slog.Logger
+}
+
+// Run works until the context ends. The watches begin at a revision before the first
+// look at all namespaces, so that one of them sees every change.
+func (d *Defaults) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		from := d.Writer.Store.Revision()
+		err := d.ensureAll(ctx)
+		if err == nil {
+			err = d.follow(ctx, from)
+		}
+		if ctx.Err() != nil || object.Is(err, object.Expired) {
+			continue
+		}
+		d.Logger.Warn("default service accounts could not be created; the next try is in a second", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// ensureAll completes all namespaces: two reads for each, and a write for what is missing.
+func (d *Defaults) ensureAll(ctx context.Context) error {
+	listing, err := d.Writer.Store.List(ctx, store.ListRequest{Kind: object.Namespaces})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ensurers)
+	for listing.Next() && ctx.Err() == nil {
+		name := listing.Object().Name
+		group.Go(func() error { return d.ensure(ctx, name) })
+	}
+	return errors.Join(group.Wait(), listing.Err())
+}
+
+// Ensure completes namespaces, before Run.
+func (d *Defaults) Ensure(ctx context.Context, namespaces ...string) error {
+	for _, namespace := range namespaces {
+		if err := d.ensure(ctx, namespace); err != nil {
+			return fmt.Errorf("complete namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
+}
+
+// follow completes the namespace of every change that matters. It returns the error that
+// ended it.
+func (d *Defaults) follow(ctx context.Context, from int64) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range []store.WatchRequest{
+		{Kind: object.Namespaces, From: from},
+		{Kind: object.ServiceAccounts, Name: object.DefaultAccount, From: from},
+		{Kind: object.ConfigMaps, Name: object.RootCA, From: from},
+	} {
+		group.Go(func() error {
+			w, err := d.Writer.Store.Watch(ctx, r)
+			for err == nil {
+				var events []*store.Event
+				if events, _, err = w.Next(ctx); err == nil {
+					err = d.react(ctx, events)
+				}
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// react completes the namespaces of events: new ones, and those that lost or changed one
+// of the two.
+func (d *Defaults) react(ctx context.Context, events []*store.Event) error {
+	incomplete := map[string]bool{}
+	for _, e := range events {
+		switch created := e.Type == store.Created; {
+		case e.Object.Kind == object.Namespaces && created:
+			incomplete[e.Object.Name] = true
+		case e.Object.Kind == object.ServiceAccounts && !created,
+			e.Object.Kind == object.ConfigMaps: // another replica may have created it, with its authority
+			incomplete[e.Object.Namespace] = true
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ensurers)
+	for namespace := range incomplete {
+		group.Go(func() error { return d.ensure(ctx, namespace) })
+	}
+	return group.Wait()
+}
+
+// ensure creates what is missing in a namespace, and corrects the ConfigMap.
+func (d *Defaults) ensure(ctx context.Context, namespace string) error {
+	_, err := d.Writer.Get(ctx, accounts, namespace, object.DefaultAccount)
+	if object.Is(err, object.NotFound) {
+		err = d.Writer.Create(ctx, accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: object.DefaultAccount}})
+	}
+	if err := tolerable(err); err != nil {
+		return err
+	}
+	found, err := d.Writer.Get(ctx, configMaps, namespace, object.RootCA)
+	if object.Is(err, object.NotFound) {
+		return tolerable(d.Writer.Create(ctx, configMaps, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: object.RootCA, Annotations: map[string]string{"kubernetes.io/description": rootCADescription},
+			},
+			Data: map[string]string{"ca.crt": string(d.CA)},
+		}))
+	}
+	old, ok := found.(*corev1.ConfigMap)
+	if err != nil || !ok || old.DeletionTimestamp != nil {
+		return err
+	}
+	bundle := withCA(old.Data["ca.crt"], d.CA)
+	if bundle == old.Data["ca.crt"] && len(old.Data) == 1 && len(old.BinaryData) == 0 {
+		return nil
+	}
+	next := old.DeepCopy()
+	next.Data, next.BinaryData = map[string]string{"ca.crt": bundle}, nil
+	return tolerable(d.Writer.Update(ctx, configMaps, next, old))
+}
+
+// withCA returns a bundle that has the authority. Replicas may have different authorities,
+// so one does not remove what another wrote: it adds its own. What is not a certificate,
+// or has expired, goes.
+func withCA(bundle string, ca []byte) string {
+	valid, clean := certificates([]byte(bundle))
+	switch has := bytes.Contains(valid, bytes.TrimSpace(ca)); {
+	case has && clean:
+		return bundle
+	case has:
+		return string(valid)
+	}
+	return string(append(valid, ca...))
+}
+
+// certificates returns the valid certificates of a PEM bundle, and whether it holds
+// nothing else.
+func certificates(bundle []byte) (valid []byte, clean bool) {
+	clean = true
+	for len(bytes.TrimSpace(bundle)) > 0 {
+		block, rest := pem.Decode(bundle)
+		if block == nil {
+			return valid, false
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && block.Type == "CERTIFICATE" && time.Now().Before(cert.NotAfter) {
+			valid = append(valid, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+		} else {
+			clean = false
+		}
+		bundle = rest
+	}
+	return valid, clean
+}
+
+// tolerable drops the errors after which nothing is left to do: another replica was
+// first, the namespace is terminating or gone, or another change follows.
+func tolerable(err error) error {
+	var known *object.Error
+	if errors.As(err, &known) {
+		switch known.Code {
+		case object.AlreadyExists, object.BeingDeleted, object.Conflict, object.NotFound, object.NoNamespace, object.Terminating:
+			return nil
+		}
+	}
+	return err
+}

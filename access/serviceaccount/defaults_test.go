@@ -1,0 +1,193 @@
+package serviceaccount_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+var (
+	namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+	accounts   = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+)
+
+// cluster is a database with two replicas, each with its own authority: two stores on
+// PostgreSQL, one on SQLite, which has one process.
+type cluster struct {
+	t      *testing.T
+	store  *store.Store
+	writer objects.Writer
+	cas    [2][]byte
+}
+
+func newCluster(t *testing.T, engine sqldb.Engine, before ...string) *cluster {
+	database := dbtest.Open(t, engine)
+	st := openStore(t, database)
+	c := &cluster{t: t, store: st, writer: objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}}
+	for _, name := range before {
+		c.namespace(name)
+	}
+	for i := range c.cas {
+		if c.cas[i] = newCA(t); i == 1 && engine == sqldb.Postgres {
+			st = openStore(t, database)
+		}
+		writer := objects.Writer{Store: st, Kinds: c.writer.Kinds}
+		run(t, (&serviceaccount.Defaults{Writer: writer, CA: c.cas[i], Logger: slog.New(slog.DiscardHandler)}).Run)
+	}
+	return c
+}
+
+func openStore(t *testing.T, database string) *store.Store {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{
+		DB: dbtest.Connect(t, database), Logger: slog.New(slog.DiscardHandler), Archive: store.ArchiveOptions{For: time.Hour},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	run(t, st.Run)
+	return st
+}
+
+func run(t *testing.T, task func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- task(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func newCA(t *testing.T) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) namespace(name string) {
+	c.t.Helper()
+	c.must(c.writer.Create(c.t.Context(), namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+}
+
+func (c *cluster) remove(key object.Key) {
+	c.t.Helper()
+	_, err := c.store.Delete(c.t.Context(), store.DeleteRequest{Key: key})
+	c.must(err)
+}
+
+// complete says why a namespace does not have its two objects, or "".
+func (c *cluster) complete(namespace string) string {
+	if _, err := c.writer.Get(c.t.Context(), accounts, namespace, "default"); err != nil {
+		return err.Error()
+	}
+	found, err := c.writer.Get(c.t.Context(), configMaps, namespace, "kube-root-ca.crt")
+	if err != nil {
+		return err.Error()
+	}
+	data := found.(*corev1.ConfigMap).Data
+	if bundle := data["ca.crt"]; len(data) != 1 || strings.Count(bundle, "BEGIN") != 2 ||
+		!strings.Contains(bundle, string(c.cas[0])) || !strings.Contains(bundle, string(c.cas[1])) {
+		return fmt.Sprintf("the bundle is %v", data)
+	}
+	return ""
+}
+
+func (c *cluster) until(namespace string) {
+	c.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for why := c.complete(namespace); why != ""; why = c.complete(namespace) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("namespace %s: %s", namespace, why)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestDefaults: namespaces from before the start and new ones get their two objects, once,
+// with the authorities of both replicas; what is deleted or changed returns.
+func TestDefaults(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			c := newCluster(t, engine, "old", "older")
+			c.until("old")
+			c.until("older")
+			c.namespace("shop")
+			c.until("shop")
+
+			c.remove(object.Key{Kind: object.ServiceAccounts, Namespace: "shop", Name: "default"})
+			c.until("shop")
+			c.remove(object.Key{Kind: object.ConfigMaps, Namespace: "shop", Name: "kube-root-ca.crt"})
+			c.until("shop")
+			found, err := c.writer.Get(t.Context(), configMaps, "shop", "kube-root-ca.crt")
+			c.must(err)
+			changed := found.DeepCopyObject().(*corev1.ConfigMap)
+			changed.Data = map[string]string{"ca.crt": "forged", "more": "x"}
+			c.must(c.writer.Update(t.Context(), configMaps, changed, found))
+			c.until("shop")
+		})
+	}
+}
+
+// TestDefaultsLeaveTerminatingNamespaces: what a terminating namespace loses does not
+// return. Of two deletions of one kind the second is handled after the first.
+func TestDefaultsLeaveTerminatingNamespaces(t *testing.T) {
+	c := newCluster(t, sqldb.SQLite)
+	c.namespace("shop")
+	c.namespace("other")
+	c.until("shop")
+	c.until("other")
+	c.remove(object.Key{Kind: object.Namespaces, Name: "shop"}) // it stays, with its finalizer: no collector runs
+	for _, key := range []object.Key{{Kind: object.ServiceAccounts, Name: "default"}, {Kind: object.ConfigMaps, Name: "kube-root-ca.crt"}} {
+		key.Namespace = "shop"
+		c.remove(key)
+		key.Namespace = "other"
+		c.remove(key)
+		c.until("other")
+		key.Namespace = "shop"
+		if _, err := c.store.Get(t.Context(), key); !object.Is(err, object.NotFound) {
+			t.Errorf("%s in a terminating namespace: %v", key.Name, err)
+		}
+	}
+}
