@@ -68,6 +68,7 @@ var layers = map[string][]string{
 	"access/policy":                    {"access/directory", "access/objects", "access/rbac", "object"},
 	"access/serviceaccount":            {"access/objects", "store", "object"},
 	"access/registrytoken":             {"registry/v1"},
+	"access/signing":                   {"access/objects", "kind/builtin", "store", "object"},
 	"access":                           {"access/*", "kind", "kind/custom", "object"},
 	"access/auditlog":                  {},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},

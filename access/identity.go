@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -97,6 +100,41 @@ func (id *Identity) TLSConfig() *tls.Config {
 		NextProtos:     []string{"h2", "http/1.1"},
 	}
 }
+
+// SignClient issues a client certificate for the key and the subject of a request: its
+// common name is the user, its organizations are the groups. A uid says that the user is a
+// User (certificates.current); a request cannot bring its own. The certificate ends with
+// the authority, at the latest.
+func (id *Identity) SignClient(request *x509.CertificateRequest, uid types.UID, life time.Duration, now time.Time) ([]byte, error) {
+	signer, err := tls.X509KeyPair(id.authority.cert, id.authority.key)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(),
+		Subject:      pkix.Name{CommonName: request.Subject.CommonName, Organization: request.Subject.Organization},
+		NotBefore:    now.Add(-5 * time.Minute), // clocks differ
+		NotAfter:     now.Add(life),
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames:     request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
+		BasicConstraintsValid: true,
+	}
+	if uid != "" {
+		template.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: uidAttribute, Value: UserUIDPrefix + string(uid)}}
+	}
+	if template.NotAfter.After(id.Authority.NotAfter) {
+		template.NotAfter = id.Authority.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, id.Authority, request.PublicKey, signer.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// uidAttribute is Kubernetes' attribute of a subject for the uid of a user.
+var uidAttribute = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 
 // openAuthority reads the authority, or creates it if both files are missing. It
 // never replaces an invalid authority: that would lock out all clients, so the

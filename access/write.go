@@ -36,6 +36,8 @@ type Write struct {
 //     keep the owner alive;
 //   - changing finalizers needs update on the object's own finalizers;
 //   - a User's tokens are only for clients that may impersonate the user and its groups;
+//   - approving a CertificateSigningRequest needs approve on its signer, setting its
+//     certificate sign (checkSigning);
 //   - confirming a guarded cascade needs confirm-cascade on the object.
 //
 // A create may set ownerReferences and finalizers: the object is the client's own.
@@ -44,6 +46,9 @@ func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 		return err
 	}
 	if err := d.checkUser(ctx, w); err != nil {
+		return err
+	}
+	if err := d.checkSigning(ctx, w); err != nil {
 		return err
 	}
 	var owners []metav1.OwnerReference

@@ -198,6 +198,9 @@ func subresourcesOf(v *kind.Version) []subresourceInfo {
 			subresourceInfo{"eviction", evictionKind, metav1.Verbs{"create"}},
 			subresourceInfo{"resize", v.GVK, subresourceVerbs})
 	}
+	if isSigningRequest(v) {
+		parts = append(parts, subresourceInfo{"approval", v.GVK, subresourceVerbs})
+	}
 	if v.Kind.IsNamespace() {
 		parts = append(parts, subresourceInfo{"finalize", v.GVK, metav1.Verbs{"update"}})
 	}

@@ -119,32 +119,32 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, a.admit) }),
 	}
 	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager))
+	return e, a.addParts(e, v)
+}
+
+// addParts serves the subresources.
+func (a *API) addParts(e *endpoint, v *kind.Version) error {
 	if v.Status != nil {
 		if err := a.addSubresource(e, v, "status", v.Status, v.StatusResetFields); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if v.Scale != nil {
 		if err := a.addScale(e, v); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if isServiceAccount(v) {
-		if err := a.addToken(e, v); err != nil {
-			return nil, err
-		}
+	switch {
+	case isServiceAccount(v):
+		return a.addToken(e, v)
+	case isPod(v):
+		return a.addPodParts(e, v)
+	case isSigningRequest(v):
+		return a.addSubresource(e, v, "approval", builtin.CertificateApprovalStrategy(), builtin.CertificateApprovalResetFields())
+	case v.Kind.IsNamespace():
+		return a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil)
 	}
-	if isPod(v) {
-		if err := a.addPodParts(e, v); err != nil {
-			return nil, err
-		}
-	}
-	if v.Kind.IsNamespace() {
-		if err := a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
+	return nil
 }
 
 // addSubresource serves a subresource that has the same fields as the object and

@@ -17,7 +17,8 @@ import (
 )
 
 // permitWrite refuses a write whose content needs rights that the client lacks. Old is
-// nil on create. It sees the object as it will be stored, so nothing changes after it.
+// nil on create. It sees the object as it will be stored, so nothing changes after it. Of
+// a new CertificateSigningRequest it sets the requestor.
 func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) error {
 	client, ok := genericrequest.UserFrom(ctx)
 	if !ok {
@@ -35,6 +36,9 @@ func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) err
 		if w.OldMeta, err = meta.Accessor(old); err != nil {
 			return err
 		}
+	}
+	if old == nil {
+		r.api.access.SetRequestor(client, obj)
 	}
 	return r.api.access.CheckWrite(ctx, w)
 }

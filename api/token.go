@@ -18,6 +18,7 @@ import (
 
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -26,6 +27,8 @@ var tokenKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 func isServiceAccount(v *kind.Version) bool {
 	return v.Kind.Group == "" && v.Kind.Name == "ServiceAccount"
 }
+
+func isSigningRequest(v *kind.Version) bool { return v.Kind.Storage == builtin.SigningRequests }
 
 // addToken serves serviceaccounts/token: kubectl create token.
 func (a *API) addToken(e *endpoint, v *kind.Version) error {

@@ -11,7 +11,10 @@ import (
 	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/access/signing"
+	v1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/console"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -55,4 +58,19 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 // writer writes objects of the access package.
 func (f *frontend) writer() objects.Writer {
 	return objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:access"}
+}
+
+// signer issues the certificates of approved requests.
+func (f *frontend) signer() *signing.Signer {
+	return &signing.Signer{
+		Writer: f.writer(), Sign: f.identity.SignClient, Logger: f.config.Logger, Now: time.Now,
+		// From the store: the directory may be a moment behind.
+		User: func(ctx context.Context, name string) (types.UID, error) {
+			o, err := f.store.Get(ctx, object.Key{Kind: kind.StorageName(v1.Users.Group, v1.Users.Resource), Name: name})
+			if object.Is(err, object.NotFound) {
+				return "", nil
+			}
+			return o.UID, err
+		},
+	}
 }

@@ -208,6 +208,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.sessions.Run,
 		f.tokenKeys.Run,
 		f.defaults.Run,
+		f.signer().Run,
 		f.nodes.Run,
 		f.provisioner.run,
 		f.admission.Run,

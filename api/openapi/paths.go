@@ -64,6 +64,9 @@ func (b *builder) addPaths(paths map[string]spec.PathItem, v *kind.Version, m mo
 		paths[item+"/ephemeralcontainers"] = e.subresource("ephemeralcontainers", v.GVK, m.object)
 		paths[item+"/resize"] = e.subresource("resize", v.GVK, m.object)
 	}
+	if v.Kind.Storage == "certificatesigningrequests.certificates.k8s.io" {
+		paths[item+"/approval"] = e.subresource("approval", v.GVK, m.object)
+	}
 	if v.Kind.IsNamespace() {
 		paths[item+"/finalize"] = e.subresource("finalize", v.GVK, m.object)
 	}

@@ -11,7 +11,7 @@
 // a second view of the stored core Events.
 //
 // The package is pure: it uses no store and no request. It uses the clock for the ages in
-// tables and for the time of a device's taint.
+// tables and for the times of a device's taint and of a certificate request's conditions.
 package builtin
 
 import (
@@ -33,6 +33,7 @@ var kinds = sync.OnceValue(func() []*kind.Kind {
 		coordinationKinds(), discoveryKinds(), policyKinds(), networkingKinds(),
 		rbacKinds(), admissionKinds(), schedulingKinds(), storageKinds(), autoscalingKinds(),
 		nodeKinds(), flowControlKinds(), migrationKinds(), deviceKinds(), podCertificateKinds(),
+		certificateKinds(),
 		reviewKinds(),
 	} {
 		all = append(all, group...)

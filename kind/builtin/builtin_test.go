@@ -113,8 +113,8 @@ func TestKindsAreComplete(t *testing.T) {
 			seen[v.Resource()] = true
 		}
 	}
-	if len(seen) != 67 {
-		t.Errorf("got %d kinds, want 67", len(seen))
+	if len(seen) != 68 {
+		t.Errorf("got %d kinds, want 68", len(seen))
 	}
 	each(t, func(t *testing.T, v *kind.Version) {
 		if v.Kind.Plural == "" || v.Kind.Singular == "" || v.Kind.Storage == "" || v.Strategy == nil || v.Table == nil || v.Wire == nil {
@@ -237,6 +237,7 @@ func TestNames(t *testing.T) {
 		"subjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":                              {"", "", "cluster", "", ""},
 		"selfsubjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":                          {"", "", "cluster", "", ""},
 		"selfsubjectrulesreviews.authorization.k8s.io/v1/authorization.k8s.io":                           {"", "", "cluster", "", ""},
+		"certificatesigningrequests.certificates.k8s.io/v1/certificates.k8s.io":                          {"csr", "", "cluster", "status", ""},
 
 		"clusterrolebindings.rbac.authorization.k8s.io/v1/rbac.authorization.k8s.io": {"", "", "cluster", "", "create-on-update"},
 		"localsubjectaccessreviews.authorization.k8s.io/v1/authorization.k8s.io":     {"", "", "namespace", "", ""},

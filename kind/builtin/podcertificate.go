@@ -66,7 +66,7 @@ func trustBundleName(name string, prefix bool) []string {
 // signerName requires DOMAIN/PATH.
 func signerName(at *field.Path, name string) field.ErrorList {
 	domain, path, ok := strings.Cut(name, "/")
-	if !ok || path == "" || strings.Contains(path, "/") {
+	if !ok || path == "" || strings.Contains(path, "/") || !strings.Contains(domain, ".") {
 		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
 	}
 	return append(invalids(at, domain, validation.IsDNS1123Subdomain(domain)), invalids(at, path, validation.IsDNS1123Subdomain(path))...)

@@ -112,6 +112,8 @@ status: {readyReplicas: 2, updatedReplicas: 1, availableReplicas: 2}
 		{"role", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: r}\n", "r ; 2026-01-01T00:00:00Z"},
 		{"budget", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: p}\nspec: {minAvailable: 50%}\nstatus: {disruptionsAllowed: 2}\n", "p ; 50% ; N/A ; 2 ; 2m"},
 		{"priorityclass", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: p}\nvalue: 7\n", "p ; 7 ; false ; 2m ; PreemptLowerPriority"},
+		{"certificate request", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: r}\nspec: {signerName: a.b/c, username: jane, expirationSeconds: 7200}\n", "r ; 2m ; a.b/c ; jane ; 120m ; Pending"},
+		{"certificate request, issued", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: r}\nspec: {signerName: a.b/c}\nstatus: {certificate: eA==, conditions: [{type: Approved}]}\n", "r ; 2m ; a.b/c ;  ; <none> ; Approved,Issued"},
 		{"storageclass", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: s}\nprovisioner: p\n", "s ; p ; Delete ; Immediate ; false ; 2m"},
 		{"autoscaler", "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec: {scaleTargetRef: {kind: Deployment, name: web}, maxReplicas: 5}\nstatus: {currentReplicas: 2, currentMetrics: [{type: Resource, resource: {name: cpu, current: {averageUtilization: 40}}}]}\n",
 			"h ; Deployment/web ; cpu: 40%/80% ; 1 ; 5 ; 2 ; 2m"},
