@@ -238,7 +238,7 @@ func (a *API) authorize(next http.Handler) http.Handler {
 }
 
 // limitInFlight serves a request within the limit of requests in flight, or refuses
-// it with 429. Watches are cheap and do not count. The body is already received. An
+// it with 429. Clients share the limit. Watches are cheap and do not count. The body is already received. An
 // answer that waits for its client does not count either.
 func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http.HandlerFunc) {
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
@@ -246,7 +246,7 @@ func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http
 		serve(w, req)
 		return
 	}
-	r, ok := a.inFlight.Begin(w, req)
+	r, ok := a.inFlight.BeginFor(clientName(req.Context()), w, req)
 	if !ok {
 		a.fail(w, req, errBusy())
 		return

@@ -7,6 +7,9 @@
 // hold in memory is counted. When all of them together hold more than the limit,
 // those that have waited longest for their client are cut off.
 //
+// Clients share the slots: one that has more than its share leaves a tenth of the slots
+// to others (BeginFor).
+//
 // The package knows HTTP and nothing of what is served. Begin with Limit.Begin.
 package inflight
 
@@ -38,6 +41,7 @@ type Limit struct {
 	patience time.Duration
 
 	mu      sync.Mutex
+	clients map[string]int        // slots by client, of those that have any; guarded by mu
 	held    int64                 // bytes of all requests; guarded by mu
 	leaving int64                 // of them, bytes of requests that were cut off; guarded by mu
 	wanted  int64                 // bytes that Admit waits for; guarded by mu
@@ -51,7 +55,7 @@ func New(requests int) *Limit {
 	if requests <= 0 {
 		requests = DefaultRequests
 	}
-	return &Limit{slots: make(chan struct{}, requests), maxBytes: maxBytes, patience: patience, waiting: map[*Request]struct{}{}}
+	return &Limit{slots: make(chan struct{}, requests), maxBytes: maxBytes, patience: patience, clients: map[string]int{}, waiting: map[*Request]struct{}{}}
 }
 
 // Full says whether all slots are taken.
@@ -64,11 +68,50 @@ func (l *Limit) Serving() int { return len(l.slots) }
 // handler answers through the returned Request, reads the body through Body, and
 // calls End when it returns.
 func (l *Limit) Begin(w http.ResponseWriter, req *http.Request) (*Request, bool) {
+	return l.BeginFor("", w, req)
+}
+
+// BeginFor is Begin for a client, which must not starve others. Its share is the number
+// of slots, divided by the clients that are being served and one more, who may come. Up
+// to its share it takes any slot; above, it leaves a tenth of the slots free, so that a
+// new client finds one at once, and takes over what ends until all have their share. An
+// empty name has no share.
+func (l *Limit) BeginFor(client string, w http.ResponseWriter, req *http.Request) (*Request, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mayTake(client) {
+		return nil, false
+	}
 	select {
 	case l.slots <- struct{}{}:
-		return &Request{ResponseWriter: w, limit: l, ctx: req.Context(), slot: true}, true
+		l.count(client, 1)
+		return &Request{ResponseWriter: w, limit: l, client: client, ctx: req.Context(), slot: true}, true
 	default:
 		return nil, false
+	}
+}
+
+// mayTake requires mu.
+func (l *Limit) mayTake(client string) bool {
+	if client == "" {
+		return true
+	}
+	has := l.clients[client]
+	others := len(l.clients)
+	if has > 0 {
+		others--
+	}
+	total := cap(l.slots)
+	return has < max(1, total/(others+2)) || total-len(l.slots) > total/10
+}
+
+// count requires mu.
+func (l *Limit) count(client string, by int) {
+	if client == "" {
+		return
+	}
+	if l.clients[client] += by; l.clients[client] <= 0 {
+		delete(l.clients, client)
 	}
 }
 
@@ -77,6 +120,7 @@ func (l *Limit) Begin(w http.ResponseWriter, req *http.Request) (*Request, bool)
 type Request struct {
 	http.ResponseWriter
 	limit   *Limit
+	client  string
 	ctx     context.Context // of the request
 	slot    bool
 	written int
@@ -102,10 +146,14 @@ func (r *Request) End() {
 }
 
 func (r *Request) giveSlot() {
-	if r.slot {
-		<-r.limit.slots
-		r.slot = false
+	if !r.slot {
+		return
 	}
+	r.limit.mu.Lock()
+	defer r.limit.mu.Unlock()
+	<-r.limit.slots
+	r.slot = false
+	r.limit.count(r.client, -1)
 }
 
 // takeSlot waits for a slot. A request that has ended goes on without one, to
@@ -115,7 +163,11 @@ func (r *Request) takeSlot() {
 	case r.limit.slots <- struct{}{}:
 		r.slot = true
 	case <-r.ctx.Done():
+		return
 	}
+	r.limit.mu.Lock()
+	defer r.limit.mu.Unlock()
+	r.limit.count(r.client, 1)
 }
 
 // Hold sets how many bytes the request holds. Above the limit, requests that wait

@@ -8,6 +8,10 @@ import (
 	"github.com/exeunt/exeunt/kind"
 )
 
+// flowWarning says what the kinds are worth here: clients that manage them work, and
+// nothing follows from them.
+const flowWarning = "this server stores flow control objects and does not apply them: its clients share the limit of --max-requests-inflight equally"
+
 func flowControlKinds() []*kind.Kind {
 	return []*kind.Kind{
 		def[flowcontrolv1.FlowSchema, *flowcontrolv1.FlowSchema]{
@@ -15,6 +19,7 @@ func flowControlKinds() []*kind.Kind {
 			parts:      func(s *flowcontrolv1.FlowSchema) (any, any) { return &s.Spec, &s.Status },
 			generation: true,
 			validate:   validateFlowSchema,
+			warn:       func(*flowcontrolv1.FlowSchema) []string { return []string{flowWarning} },
 			table:      flowSchemaTable,
 		}.kind(),
 		def[flowcontrolv1.PriorityLevelConfiguration, *flowcontrolv1.PriorityLevelConfiguration]{
@@ -22,6 +27,7 @@ func flowControlKinds() []*kind.Kind {
 			parts:      func(c *flowcontrolv1.PriorityLevelConfiguration) (any, any) { return &c.Spec, &c.Status },
 			generation: true,
 			validate:   validatePriorityLevel,
+			warn:       func(*flowcontrolv1.PriorityLevelConfiguration) []string { return []string{flowWarning} },
 			table:      priorityLevelTable,
 		}.kind(),
 	}

@@ -1,0 +1,59 @@
+package inflight
+
+import (
+	"net/http/httptest"
+	"testing"
+)
+
+// TestShares: one client with any number of requests does not starve others. A new client
+// finds slots at once, and has its share when the first one's requests have ended.
+func TestShares(t *testing.T) {
+	const total = 100
+	l := New(total)
+	req := httptest.NewRequest("GET", "/", nil)
+	running := map[string][]*Request{}
+	begin := func(client string) bool {
+		r, ok := l.BeginFor(client, httptest.NewRecorder(), req)
+		if ok {
+			running[client] = append(running[client], r)
+		}
+		return ok
+	}
+	end := func(client string) {
+		running[client][0].End()
+		running[client] = running[client][1:]
+	}
+	for range 1000 {
+		begin("greedy")
+	}
+	if n := len(running["greedy"]); n != total*9/10 {
+		t.Fatalf("a client alone has %d of %d slots, want %d", n, total, total*9/10)
+	}
+	for i := range total / 10 {
+		if !begin("polite") {
+			t.Fatalf("request %d of a new client is refused", i)
+		}
+	}
+	// Whenever a request ends, the greedy client asks a hundred times, then the other once.
+	for range 1000 {
+		end("greedy")
+		for range 100 {
+			begin("greedy")
+		}
+		begin("polite")
+		if len(running["greedy"]) < total/4 {
+			break
+		}
+	}
+	if greedy, polite := len(running["greedy"]), len(running["polite"]); polite < total/3 || greedy < total/4 {
+		t.Errorf("greedy has %d slots, polite %d", greedy, polite)
+	}
+	for client, all := range running {
+		for range all {
+			end(client)
+		}
+	}
+	if l.Serving() != 0 || len(l.clients) != 0 {
+		t.Errorf("%d slots are taken, by %v", l.Serving(), l.clients)
+	}
+}
