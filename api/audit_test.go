@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -175,6 +176,26 @@ func TestAuditDeletions(t *testing.T) {
 		if e := w.event(w.want(200, "DELETE", configMaps+"/held", "", "Impersonate-User: jo", "Impersonate-Group: system:masters")); e.ImpersonatedUser == nil || e.ImpersonatedUser.Username != "jo" || e.User.Username != "tester" {
 			t.Errorf("an impersonated delete: %+v", e)
 		}
+	}
+}
+
+// TestAuditKillBetweenEvents: when a delete is committed, its first event is in the log,
+// and the last is not. So a server that is killed at this moment leaves a record of who
+// deleted what, with the Audit-Id that the archive has.
+func TestAuditKillBetweenEvents(t *testing.T) {
+	w := newAudited(t, "- level: None\n")
+	w.want(201, "POST", configMaps, audConfigMap)
+	var between []auditv1.Event
+	var left error
+	w.api.handler = w.api.filters(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		w.api.route(rw, req)
+		between = w.events(rw.Header().Get("Audit-Id"))
+		_, left = w.api.store.Get(req.Context(), object.Key{Kind: object.ConfigMaps, Namespace: "shop", Name: "a"})
+	}))
+	w.want(200, "DELETE", configMaps+"/a", "")
+	if !object.Is(left, object.NotFound) || len(between) != 1 || between[0].Stage != auditv1.StageRequestReceived ||
+		between[0].User.Username != "tester" || between[0].ObjectRef == nil || between[0].ObjectRef.Name != "a" {
+		t.Errorf("after the commit (%v) the log has %+v", left, between)
 	}
 }
 
