@@ -77,6 +77,7 @@ func NewDoor(d *directory.Directory, c Config) *Door {
 	var err error
 	door.authz, err = authorizerunion.New(
 		authorizerunion.NamedAuthorizer{AuthorizerName: "privileged", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		authorizerunion.NamedAuthorizer{AuthorizerName: "broker", Authorizer: authorizer.AuthorizerFunc(brokerRights)},
 		authorizerunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: authorizer.AuthorizerFunc(roles)},
 	)
 	if err != nil {

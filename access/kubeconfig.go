@@ -34,7 +34,7 @@ func (id *Identity) RenewKubeconfig(path, server string, now time.Time) (renewed
 // its own name, and issues them if they are missing or expire soon.
 func (id *Identity) BrokerFiles(now time.Time) (cert, key string, err error) {
 	_, _, err = id.readOrIssue("broker", &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "system:exeunt:broker"},
+		Subject:     pkix.Name{CommonName: brokerName},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, nil, now)
 	return filepath.Join(id.dir, "broker.crt"), filepath.Join(id.dir, "broker.key"), err
