@@ -40,7 +40,12 @@ func serve(t *testing.T, id *Identity) *httptest.Server {
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	config := id.TLSConfig() // directly: httptest would add its own certificate
-	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config, nil }}
+	server.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if config.GetConfigForClient != nil {
+			return config.GetConfigForClient(hello)
+		}
+		return config, nil
+	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server

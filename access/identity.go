@@ -40,6 +40,7 @@ type Identity struct {
 	dir       string            // constant after Open
 	hosts     []string          // constant after Open: names and addresses of the serving certificate
 	serving   atomic.Pointer[tls.Certificate]
+	provided  provided
 }
 
 // pair is a certificate and its key, both PEM.
@@ -84,22 +85,6 @@ func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
 
 // AuthorityPEM returns the authority's certificate.
 func (id *Identity) AuthorityPEM() []byte { return id.authority.cert }
-
-// TLSConfig returns the configuration of the listener; it always uses the current
-// serving certificate. A client certificate is optional, so that anonymous clients
-// can read the health checks. A certificate that is sent must be signed by our
-// authority.
-func (id *Identity) TLSConfig() *tls.Config {
-	clients := x509.NewCertPool()
-	clients.AddCert(id.Authority)
-	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return id.serving.Load(), nil },
-		ClientAuth:     tls.VerifyClientCertIfGiven,
-		ClientCAs:      clients,
-		NextProtos:     []string{"h2", "http/1.1"},
-	}
-}
 
 // SignClient issues a client certificate for the key and the subject of a request: its
 // common name is the user, its organizations are the groups. A uid says that the user is a

@@ -30,6 +30,9 @@ type Config struct {
 	// TLSNames are additional host names and addresses for the serving certificate,
 	// which always has localhost and the machine's own name.
 	TLSNames []string
+	// TLSFiles are certificates that an administrator provides. Default: those of the
+	// authority in the data directory.
+	TLSFiles access.Files
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
 	// Empty: no registry. On loopback it serves plain HTTP, elsewhere TLS.
 	RegistryListen string

@@ -27,6 +27,9 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
+	if err := identity.UseFiles(c.TLSFiles); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
 	if err := identity.WriteKubeconfig(kubeconfig(c), "https://"+clientAddress(c.Listen, listener), time.Now()); err != nil {
 		return nil, nil, errors.Join(err, listener.Close())
 	}

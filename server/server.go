@@ -209,6 +209,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.tokenKeys.Run,
 		f.defaults.Run,
 		f.signer().Run,
+		func(ctx context.Context) error { return f.identity.WatchFiles(ctx, f.config.Logger) },
 		f.nodes.Run,
 		f.provisioner.run,
 		f.admission.Run,
