@@ -85,12 +85,13 @@ func (e staleError) Error() string { return e.cause.Error() }
 func (e staleError) Unwrap() error { return e.cause }
 
 func isStale(err error) bool {
-	_, ok := err.(staleError)
-	return ok
+	var s staleError
+	return errors.As(err, &s)
 }
 
 func stale(err error) error {
-	if known, ok := err.(*object.Error); ok && known.Code == object.Conflict {
+	var known *object.Error
+	if errors.As(err, &known) && known.Code == object.Conflict {
 		return staleError{known}
 	}
 	return err

@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -181,7 +182,8 @@ func TestBeforeCreateMetadata(t *testing.T) {
 	}
 	m := metav1.ObjectMeta{Name: "a", Finalizers: []string{"no slash", "no slash"}}
 	_, _, err := create(strategy{}, m)
-	if refusal, ok := err.(*object.Error); !ok || len(refusal.Fields) != 1 {
+	var refusal *object.Error
+	if !errors.As(err, &refusal) || len(refusal.Fields) != 1 {
 		t.Errorf("the same error twice is one error, got %+v", err)
 	}
 }

@@ -42,7 +42,7 @@ func finalizersOnDelete(d Deletion) []string {
 // Policy is the propagation policy: that of the request, else that of a finalizer
 // on the object, else the kind's default.
 func (d Deletion) Policy() metav1.DeletionPropagation {
-	//nolint:staticcheck // old clients still send orphanDependents
+	// Old clients still send orphanDependents.
 	if orphan := d.Options.OrphanDependents; orphan != nil {
 		if *orphan {
 			return metav1.DeletePropagationOrphan

@@ -32,7 +32,7 @@ func FuzzSplit(f *testing.F) {
 			}
 			return
 		}
-		if joined := string(head[:len(head)-1]) + string(metadata) + string(rest); joined != string(body) {
+		if joined := head[:len(head)-1] + string(metadata) + string(rest); joined != string(body) {
 			t.Fatalf("Split(%q) = %q, %q", body, metadata, rest)
 		}
 		if json.Valid(body) && (!json.Valid(metadata) || (rest[0] != '}' && rest[0] != ',') && !space(rest[0])) {

@@ -22,7 +22,7 @@ func TestWellKnownObjects(t *testing.T) {
 	if err != nil || len(slice.Endpoints) != 1 || *slice.Ports[0].Port != svc.Spec.Ports[0].TargetPort.IntVal {
 		t.Errorf("its EndpointSlice is %+v, %v", slice, err)
 	}
-	if _, err := core.Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil { //nolint:staticcheck // old clients read it
+	if _, err := core.Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil { // old clients read it
 		t.Error(err)
 	}
 	cm, err := core.ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})

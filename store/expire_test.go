@@ -35,6 +35,9 @@ func archivedIDs(t *testing.T, s *Store) (ids []int64) {
 		}
 		ids = append(ids, id)
 	}
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return ids
 }
 

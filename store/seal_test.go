@@ -83,6 +83,9 @@ func leaksPostgres(t testing.TB, db *sqldb.DB, text string) []string {
 		}
 		tables = append(tables, table)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	if len(tables) == 0 {
 		t.Fatal("no tables were found")
 	}
@@ -275,6 +278,9 @@ func storedUnder(t testing.TB, db *sqldb.DB, kind string) map[string]int {
 		}
 		name, _ := seal.SealedBy(body)
 		count[name]++
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
 	}
 	return count
 }

@@ -3,6 +3,7 @@ package registrytoken
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -172,7 +173,7 @@ func TestRefresh(t *testing.T) {
 			t.Fatalf("refresh: %d %+v %v", code, a, err)
 		}
 	}
-	if _, err := w.Authority.Verify(first.RefreshToken); err != ErrUnknown {
+	if _, err := w.Authority.Verify(first.RefreshToken); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a refresh token as an access token: %v", err)
 	}
 	form.Set("refresh_token", first.Token)
@@ -219,7 +220,7 @@ func TestVerify(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := w.Authority.Verify(token); err != ErrUnknown {
+		if got, err := w.Authority.Verify(token); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -232,15 +233,15 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.Authority.Verify(token + "x"); err != ErrUnknown {
+	if _, err := w.Authority.Verify(token + "x"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a changed signature: %v", err)
 	}
 	w.keys.revoked = true
-	if _, err := w.Authority.Verify(token); err != ErrUnknown {
+	if _, err := w.Authority.Verify(token); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a key that is gone: %v", err)
 	}
 	w.keys.revoked, w.now = false, w.now.Add(accessLife)
-	if _, err := w.Authority.Verify(token); err != ErrExpired {
+	if _, err := w.Authority.Verify(token); !errors.Is(err, ErrExpired) {
 		t.Errorf("after its life: %v", err)
 	}
 	_, ends, _ := w.Authority.Issue(Holder{Name: "jane", Expires: w.now.Add(time.Minute)}, nil)

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -153,7 +154,7 @@ func (k *Keys) await(ctx context.Context, from int64) error {
 			return nil
 		}
 	}
-	if context.Cause(ctx) == errRotate {
+	if errors.Is(context.Cause(ctx), errRotate) {
 		return nil
 	}
 	return err

@@ -241,7 +241,7 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 			found = "deleting"
 		}
 	}
-	ok := true
+	var ok bool
 	switch {
 	case item.Uncertain:
 		return // see compareEnd

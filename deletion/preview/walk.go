@@ -265,7 +265,6 @@ func (w *walk) expand(owners []types.UID) error {
 		for i := range rows {
 			seen[rows[i].Owner] = true
 		}
-		rows = nil // free the page before the next one is read
 		if err := w.expandOne(last.Owner, last.ID); err != nil {
 			return err
 		}

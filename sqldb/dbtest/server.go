@@ -107,7 +107,7 @@ func (s *server) wait(output *bytes.Buffer) error {
 		select {
 		case ended := <-s.done:
 			s.cmd = nil
-			return fmt.Errorf("postgres ended: %v: %s", ended, output)
+			return fmt.Errorf("postgres ended: %w: %s", ended, output)
 		case <-ctx.Done():
 			return fmt.Errorf("postgres does not answer: %w", err)
 		case <-time.After(50 * time.Millisecond):

@@ -78,7 +78,7 @@ func keepPageCache(tls *libc.TLS) error {
 	if rc := sqlite3.Xsqlite3_config(tls, sqlite3.SQLITE_CONFIG_PCACHE_HDRSZ, libc.VaList(args, header)); rc != sqlite3.SQLITE_OK {
 		return fmt.Errorf("size of a page in SQLite's cache: code %d", rc)
 	}
-	slot := pageSize + int32(libc.AtomicLoadPInt32(header))
+	slot := pageSize + libc.AtomicLoadPInt32(header)
 	memory := libc.Xmalloc(tls, libc.Tsize_t(slot*pages))
 	if memory == 0 {
 		return fmt.Errorf("no memory for SQLite's page cache")

@@ -23,6 +23,7 @@ import (
 
 // packages are the Go packages of the served kinds and of the types that they refer to.
 var packages = []string{
+	"k8s.io/api/admissionregistration/v1",
 	"k8s.io/api/apps/v1",
 	"k8s.io/api/authentication/v1",
 	"k8s.io/api/authorization/v1",
