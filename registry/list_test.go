@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -241,7 +240,7 @@ func TestKnown(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{
 		Admit: func(req *http.Request) (registry.Client, error) {
 			if req.Header.Get("Authorization") != "me" {
-				return nil, errors.New("who are you?")
+				return nil, &registry.Error{Code: registry.Unauthorized, Message: "who are you?"}
 			}
 			return nil, nil
 		},
