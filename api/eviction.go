@@ -162,7 +162,7 @@ func (e *evictions) budgetOf(ctx context.Context, pod *corev1.Pod) (*policyv1.Po
 			continue
 		}
 		if found != nil {
-			return nil, apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."))
+			return nil, apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
 		}
 		found = b
 	}
