@@ -12,6 +12,7 @@ import (
 	"os"
 	"sort"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -43,7 +44,7 @@ import (
 
 // groups register the types that have their own kind.
 var groups = runtime.NewSchemeBuilder(
-	appsv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+	admissionregistrationv1.AddToScheme, appsv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 	autoscalingv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme,
 	coordinationv1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme,
 	eventsv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme,
