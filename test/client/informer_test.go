@@ -75,7 +75,7 @@ func TestInformerSurvivesRestarts(t *testing.T) {
 			}
 		}
 		var got journal
-		factory := informers.NewSharedInformerFactory(client, 0)
+		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("default"))
 		informer := factory.Core().V1().ConfigMaps().Informer()
 		_, err := informer.AddEventHandler(&got)
 		check(t, err)
