@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -267,7 +266,7 @@ func (p *play) app(ctx context.Context) (string, error) {
 // list returns all objects of the watched kinds.
 func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err error) {
 	for _, resource := range watched {
-		page, err := p.objects.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		page, err := p.objects.Resource(resource).Namespace(namespace).List(ctx, shown)
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,9 @@ import (
 	"github.com/exeunt/exeunt/test/crossplane"
 )
 
+// shown leaves out the ConfigMap that the server keeps in every namespace.
+var shown = metav1.ListOptions{FieldSelector: "metadata.name!=kube-root-ca.crt"}
+
 // watched are all kinds of the demo.
 var watched = []schema.GroupVersionResource{
 	controllers.Apps,
@@ -63,7 +66,7 @@ type recorder struct {
 func record(ctx context.Context, s *stage) (*recorder, error) {
 	r := &recorder{printer: s.printer, known: map[string]string{}}
 	for _, resource := range watched {
-		w, err := s.objects.Resource(resource).Namespace(namespace).Watch(ctx, metav1.ListOptions{})
+		w, err := s.objects.Resource(resource).Namespace(namespace).Watch(ctx, shown)
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", resource.Resource, err)
 		}
