@@ -58,7 +58,9 @@ var errLogin = errorf(Unauthorized, "log in: any user name, and a token as the p
 
 // permit refuses what the client may not do. A mount needs get on the repository that it
 // mounts from, or on all if it names none; without that right it is an ordinary upload,
-// so that the answer does not tell whether the blob exists there.
+// so that the answer does not tell whether the blob exists there. A token that lacks the
+// scope of the source is refused with a challenge, as docker expects. No scope names all
+// repositories, so there the roles decide alone.
 func permit(client Client, req *http.Request, to Request) (*http.Request, error) {
 	if client == nil {
 		return req, nil
@@ -73,8 +75,18 @@ func permit(client Client, req *http.Request, to Request) (*http.Request, error)
 		return nil, err
 	}
 	query := req.URL.Query()
-	if to.Kind != UploadStart || !query.Has("mount") || client.May("get", query.Get("from")) == nil {
+	if to.Kind != UploadStart || !query.Has("mount") {
 		return req, nil
+	}
+	from := query.Get("from")
+	denied := client.May("get", from)
+	var refused *Error
+	lacksScope := errors.As(denied, &refused) && refused.Reason != "" // roles allow it, the token does not
+	switch {
+	case denied == nil, lacksScope && from == "":
+		return req, nil
+	case lacksScope && checkName(from) == nil:
+		return nil, denied
 	}
 	query.Del("mount")
 	query.Del("from")

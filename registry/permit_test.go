@@ -132,3 +132,45 @@ func TestScope(t *testing.T) {
 		}
 	}
 }
+
+var refusal = &Error{Code: Unauthorized, Reason: "insufficient_scope", Message: "the token lacks it"}
+
+// narrow is a client whose roles allow everything, and whose token allows a push to one
+// repository only.
+type narrow struct{}
+
+func (narrow) Known() bool { return true }
+
+func (narrow) Sees(string) bool { return true }
+
+func (narrow) May(verb, repository string) error {
+	if repository == "shop/web" {
+		return nil
+	}
+	return refusal
+}
+
+// TestMountNeedsScope mounts with a token that does not name the source: the client is
+// told to ask for a token that does. A mount that names no source is decided by roles.
+func TestMountNeedsScope(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]string{
+		"mount=sha256:x&from=shop/base": refusal.Error(),
+		"mount=sha256:x&from=UPPER":     "",
+		"mount=sha256:x":                "mount",
+		"":                              "",
+	} {
+		req := httptest.NewRequest("POST", "/v2/shop/web/blobs/uploads/?"+query, nil)
+		got := ""
+		permitted, err := permit(narrow{}, req, Request{Kind: UploadStart, Repository: "shop/web"})
+		switch {
+		case err != nil:
+			got = err.Error()
+		case permitted.URL.Query().Has("mount"):
+			got = "mount"
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", query, got, want)
+		}
+	}
+}
