@@ -281,15 +281,21 @@ func validateMutatingPolicyBinding(b *admissionv1.MutatingAdmissionPolicyBinding
 	return append(errs, validateMatch(at.Child("matchResources"), b.Spec.MatchResources, false)...)
 }
 
+// policy checks what both kinds of policies have. It makes the variables known to the
+// expressions that follow.
+func (e *expressions) policy(at *field.Path, params *admissionv1.ParamKind, match *admissionv1.MatchResources, failure *admissionv1.FailurePolicyType, variables []admissionv1.Variable, conditions []admissionv1.MatchCondition) field.ErrorList {
+	errs := validateParamKind(at.Child("paramKind"), params)
+	errs = append(errs, validateMatch(at.Child("matchConstraints"), match, true)...)
+	errs = append(errs, oneOfPtr(at.Child("failurePolicy"), failure, admissionv1.Fail, admissionv1.Ignore)...)
+	errs = append(errs, e.variables(at.Child("variables"), variables)...)
+	return append(errs, validateMatchConditions(at.Child("matchConditions"), conditions, e)...)
+}
+
 func validateValidatingPolicy(p *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	at := field.NewPath("spec")
 	s := &p.Spec
 	compile := newExpressions(s.ParamKind != nil)
-	errs := validateParamKind(at.Child("paramKind"), s.ParamKind)
-	errs = append(errs, validateMatch(at.Child("matchConstraints"), s.MatchConstraints, true)...)
-	errs = append(errs, oneOfPtr(at.Child("failurePolicy"), s.FailurePolicy, admissionv1.Fail, admissionv1.Ignore)...)
-	errs = append(errs, compile.variables(at.Child("variables"), s.Variables)...)
-	errs = append(errs, validateMatchConditions(at.Child("matchConditions"), s.MatchConditions, compile)...)
+	errs := compile.policy(at, s.ParamKind, s.MatchConstraints, s.FailurePolicy, s.Variables, s.MatchConditions)
 	if len(s.Validations)+len(s.AuditAnnotations) == 0 {
 		errs = append(errs, field.Required(at.Child("validations"), "validations or auditAnnotations must contain at least one item"))
 	}
@@ -313,12 +319,8 @@ func validateMutatingPolicy(p *admissionv1.MutatingAdmissionPolicy) field.ErrorL
 	at := field.NewPath("spec")
 	s := &p.Spec
 	compile := newExpressions(s.ParamKind != nil)
-	errs := validateParamKind(at.Child("paramKind"), s.ParamKind)
-	errs = append(errs, validateMatch(at.Child("matchConstraints"), s.MatchConstraints, true)...)
-	errs = append(errs, oneOfPtr(at.Child("failurePolicy"), s.FailurePolicy, admissionv1.Fail, admissionv1.Ignore)...)
+	errs := compile.policy(at, s.ParamKind, s.MatchConstraints, s.FailurePolicy, s.Variables, s.MatchConditions)
 	errs = append(errs, oneOf(at.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy)...)
-	errs = append(errs, compile.variables(at.Child("variables"), s.Variables)...)
-	errs = append(errs, validateMatchConditions(at.Child("matchConditions"), s.MatchConditions, compile)...)
 	if len(s.Mutations) == 0 {
 		errs = append(errs, field.Required(at.Child("mutations"), "mutations must contain at least one item"))
 	}
