@@ -44,8 +44,9 @@ type DB struct {
 
 	holder holder // this process
 
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
+	mu        sync.Mutex
+	stmts     map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
+	preparing map[string]bool      // statements that prepareLater works on; guarded by mu
 }
 
 // Open opens the database, creates it if it is an SQLite file that does not
@@ -150,9 +151,14 @@ func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ..
 	if db.engine == Postgres {
 		return tx.QueryContext(ctx, statement, args...)
 	}
-	stmt, err := db.prepared(ctx, statement)
-	if err != nil {
-		return nil, err
+	db.mu.Lock()
+	stmt := db.stmts[statement]
+	db.mu.Unlock()
+	if stmt == nil {
+		// Preparing takes a second connection. When as many transactions as there are
+		// connections wait for one here, none ever ends.
+		db.prepareLater(statement)
+		return tx.QueryContext(ctx, statement, args...)
 	}
 	return tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
 }
@@ -206,4 +212,25 @@ func (db *DB) prepared(ctx context.Context, statement string) (*sql.Stmt, error)
 	}
 	db.stmts[statement] = stmt
 	return stmt, nil
+}
+
+// prepareLater prepares a statement for the next QueryTx. A failure is left to that call.
+func (db *DB) prepareLater(statement string) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.preparing[statement] {
+		return
+	}
+	if db.preparing == nil {
+		db.preparing = map[string]bool{}
+	}
+	db.preparing[statement] = true
+	go func() {
+		ctx, cancel := boundWait(context.Background())
+		defer cancel()
+		_, _ = db.prepared(ctx, statement)
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		delete(db.preparing, statement)
+	}()
 }

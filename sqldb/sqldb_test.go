@@ -271,11 +271,13 @@ func TestTransactionsEnd(t *testing.T) {
 	})
 }
 
+// readers is how many connections each engine has for reads.
+var readers = map[sqldb.Engine]int{sqldb.SQLite: 8, sqldb.Postgres: 16}
+
 // TestRowWaitsForItsContext: if reads hold every connection of the pool, a read by key
 // waits only as long as its context allows.
 func TestRowWaitsForItsContext(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		readers := map[sqldb.Engine]int{sqldb.SQLite: 8, sqldb.Postgres: 16}
 		for range readers[db.Engine()] {
 			tx, err := db.Snapshot(t.Context())
 			if err != nil {
@@ -298,6 +300,39 @@ func TestRowWaitsForItsContext(t *testing.T) {
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("the read waits for a connection long after its context has ended")
+		}
+	})
+}
+
+// TestQueryTxNeedsNoSecondConnection: a transaction reads although transactions hold every
+// other connection, also by a statement that was never prepared.
+func TestQueryTxNeedsNoSecondConnection(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var txs []*sql.Tx
+		for range readers[db.Engine()] {
+			tx, err := db.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			txs = append(txs, tx)
+		}
+		for round := range 2 {
+			for _, tx := range txs {
+				rows, err := db.QueryTx(ctx, tx, "SELECT 1")
+				if err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				if err := rows.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for _, tx := range txs {
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
