@@ -89,7 +89,7 @@ func inFlight(ctx context.Context) *inflight.Request {
 
 // listRequest reads the options: selectors, snapshot, and start position.
 func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOptions) (store.ListRequest, error) {
-	match, name := newMatcher(options)
+	match, name := r.matcher(options)
 	request := store.ListRequest{Kind: r.v.Kind.Storage, Name: name, Limit: max(0, int(options.Limit))}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
@@ -98,7 +98,7 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		return request, r.statusError(object.BadRequestf("the field selector names an object %q, which is not a name", name), object.Key{})
 	}
 	if !match.all() {
-		request.Match = func(o *object.Object) bool { return match.match(o.Key, o.Body) }
+		request.Match = func(o *object.Object) (bool, error) { return match.match(o.Key, o.Body) }
 	}
 	if options.Continue != "" {
 		p, err := parsePosition(options.Continue)

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strings"
+
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,6 +17,38 @@ import (
 type matcher struct {
 	labels labels.Selector // nil: any
 	fields fields.Selector // nil: any
+
+	// attributes decodes a body, for custom kinds whose stored body may differ from the
+	// object that the client sees. Nil: the body decides.
+	attributes func(body []byte) (labels.Set, fields.Set, error)
+	custom     bool // absentFields and renamedFields do not apply
+}
+
+// matcher builds the matcher of a request.
+func (r *resource) matcher(options *metainternal.ListOptions) (m matcher, name string) {
+	m, name = newMatcher(options)
+	if m.custom = r.v.Attributes != nil; !m.custom || m.fields == nil || r.v.Raw && plainLabels(m.fields) {
+		return m, name
+	}
+	m.attributes = func(body []byte) (labels.Set, fields.Set, error) {
+		obj, err := r.decode(object.Object{Body: body})
+		if err != nil {
+			return nil, nil, err
+		}
+		return r.v.Attributes(obj)
+	}
+	return m, name
+}
+
+// plainLabels says whether all labels of a selector are paths without the special
+// characters of gjson.
+func plainLabels(s fields.Selector) bool {
+	for _, r := range s.Requirements() {
+		if strings.ContainsAny(r.Field, `*?|#@\!{}[]()=<>%~:"`) {
+			return false
+		}
+	}
+	return true
 }
 
 // newMatcher builds a matcher from the selectors of a request. A field selector for
@@ -38,11 +72,15 @@ func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 func (m matcher) all() bool { return m.labels == nil && m.fields == nil }
 
 // match says whether one version of an object matches.
-func (m matcher) match(key object.Key, body []byte) bool {
-	if m.labels != nil && !m.labels.Matches(bodyLabels(body)) {
-		return false
+func (m matcher) match(key object.Key, body []byte) (bool, error) {
+	if m.attributes != nil {
+		labelSet, fieldSet, err := m.attributes(body)
+		return err == nil && (m.labels == nil || m.labels.Matches(labelSet)) && (m.fields == nil || m.fields.Matches(fieldSet)), err
 	}
-	return m.fields == nil || m.fields.Matches(bodyFields{key, body})
+	if m.labels != nil && !m.labels.Matches(bodyLabels(body)) {
+		return false, nil
+	}
+	return m.fields == nil || m.fields.Matches(bodyFields{key, body, m.custom}), nil
 }
 
 func bodyLabels(body []byte) labels.Set {
@@ -60,8 +98,9 @@ func bodyLabels(body []byte) labels.Set {
 // bodyFields reads field labels from a stored body. A label is the path of the
 // field, except for those in renamedFields.
 type bodyFields struct {
-	key  object.Key
-	body []byte
+	key    object.Key
+	body   []byte
+	custom bool
 }
 
 // absentFields are the default values of fields that the JSON omits, where the
@@ -85,6 +124,9 @@ func (f bodyFields) Get(field string) string {
 		return f.key.Name
 	case "metadata.namespace":
 		return f.key.Namespace
+	}
+	if f.custom {
+		return gjson.GetBytes(f.body, field).String()
 	}
 	path := field
 	if renamed, ok := renamedFields[field]; ok {

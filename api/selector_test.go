@@ -1,13 +1,18 @@
 package api
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 func TestMatcher(t *testing.T) {
@@ -41,8 +46,8 @@ func TestMatcher(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, _ := newMatcher(&metainternal.ListOptions{LabelSelector: l, FieldSelector: f})
-			if got := m.match(key, body); got != test.want {
-				t.Errorf("match = %v, want %v", got, test.want)
+			if got, err := m.match(key, body); got != test.want || err != nil {
+				t.Errorf("match = %v, %v, want %v", got, err, test.want)
 			}
 		})
 	}
@@ -74,6 +79,51 @@ func FuzzMatcher(f *testing.F) {
 			return
 		}
 		m, _ := newMatcher(&metainternal.ListOptions{LabelSelector: l, FieldSelector: s})
-		m.match(object.Key{}, []byte(body)) // must not panic
+		if _, err := m.match(object.Key{}, []byte(body)); err != nil { // nor panic
+			t.Error(err)
+		}
 	})
+}
+
+// TestSelectDefaulted: a field selector sees the object as its client does. Stored
+// bodies lack a default that the definition got later.
+func TestSelectDefaulted(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.define()
+	for name, spec := range map[string]string{"plain": `{}`, "red": `{"color":"red"}`, "blue": `{"color":"blue"}`} {
+		w.want(http.StatusCreated, "POST", widgets, fmt.Sprintf(`{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":%q},"spec":%s}`, name, spec))
+	}
+	names := func(selector string) string {
+		var out []string
+		for _, item := range gjson.Get(w.want(http.StatusOK, "GET", widgets+"?fieldSelector="+selector, "").body, "items.#.metadata.name").Array() {
+			out = append(out, item.String())
+		}
+		return strings.Join(out, " ")
+	}
+	for selector, want := range map[string]string{"spec.color=red": "red", "spec.color=": "plain", "spec.color!=red": "blue plain"} {
+		if got := names(selector); got != want {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+	}
+	const definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.test.dev"
+	w.want(http.StatusOK, "PATCH", definition, `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default","value":"red"}]`,
+		"Content-Type: application/json-patch+json")
+	w.until("the default applies", func() error {
+		if got := names("spec.color=red"); got != "plain red" {
+			return fmt.Errorf("the selector selects %q", got)
+		}
+		return nil
+	})
+	seen := w.watch(widgets + "?watch=true&fieldSelector=spec.color%3Dred")
+	seen.wants("ADDED plain", "ADDED red")
+	w.want(http.StatusOK, "PATCH", widgets+"/plain", `{"spec":{"color":"blue"}}`, "Content-Type: application/merge-patch+json")
+	seen.wants("DELETED plain")
+	w.want(http.StatusOK, "PATCH", widgets+"/plain", `{"spec":{"color":null}}`, "Content-Type: application/merge-patch+json")
+	seen.wants("ADDED plain")
+	w.want(http.StatusOK, "DELETE", widgets+"?fieldSelector=spec.color%3Dred", "")
+	seen.wants("DELETED plain", "DELETED red")
+	if got := names(""); got != "blue" {
+		t.Errorf("%q are left, want blue", got)
+	}
+	w.want(http.StatusBadRequest, "GET", widgets+"?fieldSelector=spec.replicas%3D1", "")
 }

@@ -102,7 +102,7 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 // runWatch sends the state, if there is one, and then the events, until the context
 // ends. It returns nil then. Any other end is an error for the client.
 func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, state *store.Listing, out sink) error {
-	match, name := newMatcher(options)
+	match, name := r.matcher(options)
 	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
@@ -197,7 +197,10 @@ func beforeEnd(ctx context.Context, plan watchPlan) (context.Context, context.Ca
 // send translates a change for the watcher's selectors: an object that begins to
 // match is ADDED, and one that no longer matches is DELETED.
 func send(e *store.Event, match matcher, out sink) error {
-	now := match.all() || match.match(e.Object.Key, e.Object.Body)
+	now, err := match.match(e.Object.Key, e.Object.Body)
+	if err != nil {
+		return err
+	}
 	switch e.Type {
 	case store.Created:
 		if now {
@@ -208,7 +211,12 @@ func send(e *store.Event, match matcher, out sink) error {
 			return out.changed(watch.Deleted, e, e.Object)
 		}
 	case store.Updated:
-		before := match.all() || e.Previous != nil && match.match(e.Object.Key, e.Previous)
+		before := match.all()
+		if !before && e.Previous != nil {
+			if before, err = match.match(e.Object.Key, e.Previous); err != nil {
+				return err
+			}
+		}
 		switch {
 		case now && before:
 			return out.changed(watch.Modified, e, e.Object)

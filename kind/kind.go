@@ -7,6 +7,8 @@ package kind
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -105,6 +107,11 @@ type Version struct {
 	// metadata.name and metadata.namespace. Each is the dotted JSON path of a scalar
 	// in the stored body: "spec.nodeName".
 	SelectableFields []string
+
+	// Attributes returns the labels and the fields by which selectors select a decoded
+	// object, if the stored body may lack them or show them differently (custom kinds).
+	// Nil: the stored body has them.
+	Attributes func(obj runtime.Object) (labels.Set, fields.Set, error)
 
 	Table rest.TableConvertor
 	Wire  *Wire

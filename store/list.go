@@ -20,8 +20,8 @@ type ListRequest struct {
 	Revision int64
 	// AfterNamespace and AfterName are where the page before ended.
 	AfterNamespace, AfterName string
-	// Match says whether an object is wanted. Nil: all are.
-	Match func(*object.Object) bool
+	// Match says whether an object is wanted. Its error ends the listing. Nil: all are.
+	Match func(*object.Object) (bool, error)
 }
 
 // Listing streams objects in order of (namespace, name), all as of one revision.
@@ -107,8 +107,14 @@ func (l *Listing) Next() bool {
 		}
 		l.object = l.run[l.at]
 		l.at++
-		if l.request.Match != nil && !l.request.Match(&l.object) {
-			continue
+		if l.request.Match != nil {
+			wanted, err := l.request.Match(&l.object)
+			if l.err = err; err != nil {
+				return false
+			}
+			if !wanted {
+				continue
+			}
 		}
 		if l.request.Limit > 0 && l.count == l.request.Limit {
 			l.more, l.ended = true, true

@@ -30,7 +30,7 @@ func TestListHoldsNoConnection(t *testing.T) {
 		large(t, s.Store, 8)
 		for range 20 {
 			// The listing is never read to its end, so it is not cached.
-			l, err := s.List(t.Context(), ListRequest{Kind: things, Match: func(*object.Object) bool { return true }})
+			l, err := s.List(t.Context(), ListRequest{Kind: things, Match: func(*object.Object) (bool, error) { return true, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -58,11 +58,11 @@ func TestListLimit(t *testing.T) {
 		for i := range 6 {
 			create(t, s.Store, newRequest("a", fmt.Sprint(i)))
 		}
-		odd := func(o *object.Object) bool {
+		odd := func(o *object.Object) (bool, error) {
 			if !bytes.Contains(o.Body, []byte(o.Name)) {
 				t.Errorf("body of %s is %s", o.Name, o.Body)
 			}
-			return (o.Name[0]-'0')%2 == 1
+			return (o.Name[0]-'0')%2 == 1, nil
 		}
 		for _, test := range []struct {
 			name string

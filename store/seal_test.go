@@ -165,7 +165,7 @@ func wantBody(t testing.TB, s *Store, key object.Key, want []byte) {
 	if err != nil || !bytes.Equal(got.Body, want) {
 		t.Errorf("%s is %s, %v; want %s", key, got.Body, err, want)
 	}
-	l, err := s.List(t.Context(), ListRequest{Kind: key.Kind, Match: func(o *object.Object) bool { return o.Name == key.Name }})
+	l, err := s.List(t.Context(), ListRequest{Kind: key.Kind, Match: func(o *object.Object) (bool, error) { return o.Name == key.Name, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,14 +36,20 @@ func (b *builder) customObject(v *kind.Version) *spec.Schema {
 		b.addObjectFields(s)
 	}
 	s.AddExtension(extGVK, []any{describeKind(v.GVK)})
-	if len(v.SelectableFields) > 0 {
-		var fields []any
-		for _, path := range v.SelectableFields {
-			fields = append(fields, map[string]any{"fieldPath": path})
-		}
-		s.AddExtension(extSelectable, fields)
-	}
+	addSelectable(s, v)
 	return s
+}
+
+// addSelectable names the fields that a fieldSelector may use.
+func addSelectable(s *spec.Schema, v *kind.Version) {
+	if len(v.SelectableFields) == 0 {
+		return
+	}
+	var fields []any
+	for _, path := range v.SelectableFields {
+		fields = append(fields, map[string]any{"fieldPath": path})
+	}
+	s.AddExtension(extSelectable, fields)
 }
 
 // addObjectFields sets apiVersion, kind and metadata, even if the kind's own schema
@@ -73,5 +79,6 @@ func (b *builder) customList(v *kind.Version, gvk schema.GroupVersionKind, objec
 		SetProperty("apiVersion", types.Properties["apiVersion"]).
 		SetProperty("kind", types.Properties["kind"])
 	s.AddExtension(extGVK, []any{describeKind(gvk)})
+	addSelectable(s, v)
 	return s
 }

@@ -114,6 +114,9 @@ func TestCustomSchemaV3(t *testing.T) {
 	if diff := cmp.Diff([]schema.GroupVersionKind{gvk("example.exeunt.dev", "v1", "WidgetList")}, kindsOf(list)); diff != "" {
 		t.Errorf("kind of the list: %s", diff)
 	}
+	if diff := cmp.Diff([]any{map[string]any{"fieldPath": "spec.choice"}}, list.Extensions[extSelectable]); diff != "" {
+		t.Errorf("selectable fields of the list: %s", diff)
+	}
 	v, _ := s.registry.Snapshot().Lookup(widgetGVK.GroupVersion().WithResource("widgets"))
 	if diff := cmp.Diff(asJSON(t, widgetSchema), asJSON(t, v.Schema)); diff != "" {
 		t.Errorf("the kind's own schema was changed: %s", diff)

@@ -8,6 +8,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -22,7 +24,10 @@ type strategies struct {
 	build      func() built // cached by sync.OnceValue
 }
 
-type built struct{ object, status lifecycle.Strategy }
+type built struct {
+	object, status lifecycle.Strategy
+	attributes     func(runtime.Object) (labels.Set, fields.Set, error)
+}
 
 // strategies prepares the strategies of a version. It reports all errors of the schema;
 // only the compiling is left for later.
@@ -59,7 +64,7 @@ func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (
 	return &strategies{namespaced: namespaced, build: sync.OnceValue(func() built {
 		s := customresource.NewStrategy(typer{messages()}, namespaced, f.gvk(v.Name),
 			whole, statusOnly, f.schemas[v.Name], status, scale, v.SelectableFields)
-		return built{object: s, status: customresource.NewStatusStrategy(s)}
+		return built{object: s, status: customresource.NewStatusStrategy(s), attributes: s.GetAttrs}
 	})}, nil
 }
 
@@ -69,6 +74,11 @@ func (s *strategies) object() lifecycle.Strategy {
 
 func (s *strategies) status() lifecycle.Strategy {
 	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().status }}
+}
+
+// attributes returns the labels and the selectable fields of an object of this version.
+func (s *strategies) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	return s.build().attributes(obj)
 }
 
 // lazy is a lifecycle.Strategy that is built when a method other than NamespaceScoped

@@ -43,6 +43,7 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		Strategy:         rules.object(),
 		ResetFields:      map[fieldpath.APIVersion]*fieldpath.Set{},
 		SelectableFields: selectableFields(*v),
+		Attributes:       rules.attributes,
 		Wire:             f.wire(*v),
 		Warning:          f.deprecation(*v),
 		Schema:           f.openAPI(v.Name),
