@@ -156,7 +156,10 @@ func (noAdmission) Ready() error { return nil }
 func (noAdmission) Selects(schema.GroupResource, string, admission.Operation) bool { return false }
 
 // ServeHTTP answers one request.
-func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) { a.handler.ServeHTTP(w, req) }
+func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	growStack(req)
+	a.handler.ServeHTTP(w, req)
+}
 
 // Close ends all watches and waits for them until ctx ends. It reports whether
 // all watches have ended.
