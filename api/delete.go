@@ -37,6 +37,10 @@ func (r *resource) Delete(ctx context.Context, name string, validate rest.Valida
 		return r.deletedStatus(result.Object), true, nil
 	}
 	obj, err := r.decode(result.Object)
+	if err != nil && r.v.DecodeAll != nil {
+		// The delete is committed. A conversion webhook that is down hides only its result.
+		return r.deletedStatus(result.Object), gone, nil
+	}
 	return obj, gone, err
 }
 
@@ -170,6 +174,11 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 		if err != nil {
 			return nil, err
 		}
+		objects, err := r.decodeAll(listed.objects) // before the first delete: it may fail
+		if err != nil {
+			return nil, err
+		}
+		collected.items = append(collected.items, objects...)
 		for _, o := range listed.objects {
 			if err := ctx.Err(); err != nil {
 				return nil, r.internalError(err)
@@ -177,11 +186,6 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			if err := r.deleteListed(ctx, o, validate, options, cascade, &done); err != nil {
 				return nil, err
 			}
-			obj, err := r.decode(o)
-			if err != nil {
-				return nil, err
-			}
-			collected.items = append(collected.items, obj)
 		}
 		if listed.next == nil || list.Limit > 0 {
 			return collected.finish(listed)

@@ -251,13 +251,13 @@ func apiGroup(kinds *kind.Snapshot, name string) *metav1.APIGroup {
 }
 
 // storageVersionHash identifies the version in which objects are stored, as Kubernetes
-// computes it. Only equality matters to clients. Kinds that are never stored, and custom
-// kinds, have none here.
+// computes it. Only equality matters to clients. Kinds that are never stored, and those
+// whose storage version is not served, have none.
 func storageVersionHash(v *kind.Version) string {
-	if v.Kind.Ephemeral || v.Kind.Source != nil || v.Wire.Custom {
+	stored := v.Kind.Stored().GVK
+	if v.Kind.Ephemeral || v.Kind.Source != nil || v.Kind.StoredAs != "" && v.Kind.StoredAs != stored.Version {
 		return ""
 	}
-	stored := v.Kind.Versions[0].GVK
 	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

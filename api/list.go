@@ -26,12 +26,8 @@ func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) 
 		return nil, err
 	}
 	builder := listBuilder{list: r.v.NewList()}
-	for _, o := range listed.objects {
-		obj, err := r.decode(o)
-		if err != nil {
-			return nil, err
-		}
-		builder.items = append(builder.items, obj)
+	if builder.items, err = r.decodeAll(listed.objects); err != nil {
+		return nil, err
 	}
 	return builder.finish(listed)
 }
@@ -191,7 +187,7 @@ func (r *resource) streamList(out *stream, listing *store.Listing, after func(ob
 		if n > 0 {
 			out.buf = append(out.buf, ',')
 		}
-		out.buf = object.AppendWire(out.buf, r.prefix, o.Body, o.Revision)
+		out.buf = r.appendWire(out.buf, o)
 		last = o.Key
 		if bytes := listing.Bytes(); bytes != held {
 			held = bytes

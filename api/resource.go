@@ -51,11 +51,44 @@ func (r *resource) key(ctx context.Context, name string) object.Key {
 }
 
 // decode decodes a stored object. Every stored object can be decoded, so an error
-// is an internal error.
+// is an internal error, unless a conversion webhook failed: then it says so to the client.
 func (r *resource) decode(o object.Object) (runtime.Object, error) {
 	obj, err := r.v.Decode(o.Body, o.ResourceVersion())
 	if err != nil {
 		return nil, r.internalError(err)
 	}
 	return obj, nil
+}
+
+// appendWire appends a stored object as JSON. The kind is Raw, so no body names its
+// version, except for a moment in which another replica knows of a changed storage version
+// and this one does not.
+func (r *resource) appendWire(dst []byte, o object.Object) []byte {
+	body := o.Body
+	if r.v.Kind.Definition != "" && object.MayHaveVersion(body) {
+		if _, unmarked, err := object.CutVersion(body); err == nil {
+			body = unmarked
+		}
+	}
+	return object.AppendWire(dst, r.prefix, body, o.Revision)
+}
+
+// decodeAll decodes a page of stored objects, with few calls of a conversion webhook.
+func (r *resource) decodeAll(stored []object.Object) ([]runtime.Object, error) {
+	if r.v.DecodeAll != nil {
+		out, err := r.v.DecodeAll(stored)
+		if err != nil {
+			return nil, r.internalError(err)
+		}
+		return out, nil
+	}
+	var out []runtime.Object
+	for _, o := range stored {
+		obj, err := r.decode(o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, obj)
+	}
+	return out, nil
 }

@@ -27,7 +27,7 @@ type matcher struct {
 // matcher builds the matcher of a request.
 func (r *resource) matcher(options *metainternal.ListOptions) (m matcher, name string) {
 	m, name = newMatcher(options)
-	if m.custom = r.v.Attributes != nil; !m.custom || m.fields == nil || r.v.Raw && plainLabels(m.fields) {
+	if m.custom = r.v.Attributes != nil; !m.custom || m.all() || !r.seesOther(m) {
 		return m, name
 	}
 	m.attributes = func(body []byte) (labels.Set, fields.Set, error) {
@@ -38,6 +38,16 @@ func (r *resource) matcher(options *metainternal.ListOptions) (m matcher, name s
 		return r.v.Attributes(obj)
 	}
 	return m, name
+}
+
+// seesOther says whether a selector of a custom kind may see other values in the decoded
+// object than in the stored body: defaults and pruned fields, and what a conversion
+// webhook changes, which may be labels too.
+func (r *resource) seesOther(m matcher) bool {
+	if r.v.Raw {
+		return m.fields != nil && !plainLabels(m.fields)
+	}
+	return m.fields != nil || r.v.DecodeAll != nil
 }
 
 // plainLabels says whether all labels of a selector are paths without the special

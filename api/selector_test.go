@@ -127,3 +127,35 @@ func TestSelectDefaulted(t *testing.T) {
 	}
 	w.want(http.StatusBadRequest, "GET", widgets+"?fieldSelector=spec.replicas%3D1", "")
 }
+
+// TestReplicaBehindStorageVersion: another replica stores an object in a version that this
+// replica does not know yet. The object is served without the name of that version.
+func TestReplicaBehindStorageVersion(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.define()
+	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`)
+	key := object.Key{Kind: "widgets.test.dev", Namespace: "shop", Name: "a"}
+	o, err := w.api.store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := object.ParseMeta(o.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked, err := object.WithVersion(o.Body, "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.api.store.Update(t.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: meta, Body: marked}); err != nil {
+		t.Fatal(err)
+	}
+	get := w.want(http.StatusOK, "GET", widgets+"/a", "").body
+	list := gjson.Get(w.want(http.StatusOK, "GET", widgets, "").body, "items.0").Raw
+	_, watched := w.watch(widgets + "?watch=true").next()
+	for _, body := range []string{get, list, watched.Raw} {
+		if strings.Contains(body, `"apiVersion":"v2"`) || gjson.Get(body, "apiVersion").String() != "test.dev/v1" || gjson.Get(body, "spec.color").String() != "red" {
+			t.Errorf("served as %s", body)
+		}
+	}
+}

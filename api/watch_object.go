@@ -20,6 +20,9 @@ import (
 // client does not read, all of them stay in memory, up to a megabyte each.
 const decodedEvents = 4
 
+// stateBatch is how many objects of an initial state a conversion webhook gets at a time.
+const stateBatch = 500
+
 // Watch returns a watch of decoded objects to the library, for protobuf, Tables and
 // partial metadata. Plain JSON bypasses it (watch_json.go).
 func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions) (watch.Interface, error) {
@@ -55,6 +58,10 @@ type objectWatch struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	events chan watch.Event
+
+	// state are objects of the initial state that one call of a conversion webhook shall
+	// convert.
+	state []object.Object
 }
 
 func (w *objectWatch) ResultChan() <-chan watch.Event { return w.events }
@@ -70,7 +77,15 @@ func (w *objectWatch) send(e watch.Event) error {
 	}
 }
 
-func (w *objectWatch) added(o object.Object) error { return w.changed(watch.Added, nil, o) }
+func (w *objectWatch) added(o object.Object) error {
+	if w.r.v.DecodeAll == nil {
+		return w.changed(watch.Added, nil, o)
+	}
+	if w.state = append(w.state, o); len(w.state) < stateBatch {
+		return nil
+	}
+	return w.flush()
+}
 
 func (w *objectWatch) changed(t watch.EventType, _ *store.Event, o object.Object) error {
 	obj, err := w.r.decode(o)
@@ -81,6 +96,9 @@ func (w *objectWatch) changed(t watch.EventType, _ *store.Event, o object.Object
 }
 
 func (w *objectWatch) bookmark(revision int64, initial bool) error {
+	if err := w.flush(); err != nil { // the state comes first
+		return err
+	}
 	obj := w.r.v.New()
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -94,7 +112,22 @@ func (w *objectWatch) bookmark(revision int64, initial bool) error {
 	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
 }
 
-func (w *objectWatch) flush() error { return nil }
+func (w *objectWatch) flush() error {
+	if len(w.state) == 0 {
+		return nil
+	}
+	objects, err := w.r.decodeAll(w.state)
+	w.state = nil
+	if err != nil {
+		return err
+	}
+	for _, obj := range objects {
+		if err := w.send(watch.Event{Type: watch.Added, Object: obj}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // statusOf converts an error to the object of an ERROR event.
 func statusOf(err error) runtime.Object {

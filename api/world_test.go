@@ -68,7 +68,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 	st, stopStore := storetest.Start(t, options)
 	definitions := custom.Definition()
 	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
-	controller := definition.New(st, kinds, definitions, log)
+	controller := definition.New(st, kinds, definitions, nil, log)
 	if err := controller.Load(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // Kind is one kind of object. It is immutable once registered: a changed
@@ -37,6 +38,10 @@ type Kind struct {
 
 	// Versions are the served versions, the preferred one first.
 	Versions []*Version
+
+	// StoredAs is the name of the version in which objects are written: "v1". It may be a
+	// version that is not served. Empty: the preferred one.
+	StoredAs string
 
 	// Definition is the name of the CustomResourceDefinition that declares the
 	// kind; empty for built-in kinds.
@@ -89,6 +94,13 @@ type Version struct {
 	// stored form (object.Encode).
 	Decode func(body []byte, resourceVersion string) (runtime.Object, error)
 	Encode func(obj runtime.Object) ([]byte, error)
+
+	// DecodeAll decodes many objects of a kind whose versions are converted by a webhook, with
+	// few calls of it. It may take seconds: the client holds no transaction. DecodeStored
+	// decodes a body in the version it was written in, without the webhook. Nil: Decode
+	// calls no webhook.
+	DecodeAll    func(stored []object.Object) ([]runtime.Object, error)
+	DecodeStored func(body []byte, resourceVersion string) (runtime.Object, error)
 
 	// Raw says that the stored JSON equals this version's JSON, so that reads are
 	// served from stored bytes.
@@ -164,6 +176,20 @@ func (v *Version) Equivalents() runtime.EquivalentResourceMapper {
 		}
 	}
 	return equivalent
+}
+
+// Stored returns the version in which objects are stored, or the preferred version if that
+// one is not served. Nil: no version is served.
+func (k *Kind) Stored() *Version {
+	for _, v := range k.Versions {
+		if v.GVK.Version == k.StoredAs {
+			return v
+		}
+	}
+	if len(k.Versions) == 0 {
+		return nil
+	}
+	return k.Versions[0]
 }
 
 // StorageName returns the name under which objects of a group and plural are stored.

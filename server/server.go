@@ -17,6 +17,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
@@ -125,7 +127,12 @@ type frontend struct {
 // open reads the stored definitions, creates the system namespaces, opens the
 // listeners, and writes the objects that say where the server is. It does not serve yet.
 func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
-	f = &frontend{parts: p, config: c, controller: definition.New(p.store, p.kinds, p.definitions, c.Logger)}
+	f = &frontend{parts: p, config: c}
+	// The chain is opened before the first object is converted.
+	convert := func(crd *apiextensionsv1.CustomResourceDefinition) (copying, changing runtime.ObjectConvertor, err error) {
+		return f.admission.NewConverter(crd)
+	}
+	f.controller = definition.New(p.store, p.kinds, p.definitions, convert, c.Logger)
 	if err := f.controller.Load(ctx); err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func machine(t *testing.T) *kind.Kind {
 	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{
 		Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Now(),
 	}}
-	k, err := custom.New(&crd)
+	k, err := custom.New(&crd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

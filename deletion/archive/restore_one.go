@@ -293,7 +293,7 @@ func (r *restoration) version(ctx context.Context, storage string) (*kind.Versio
 		snapshot, changed := r.kinds.Changed()
 		k, ok := snapshot.Stored(storage)
 		if ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil {
-			return k.Versions[0], nil
+			return k.Stored(), nil
 		}
 		if !expected {
 			return nil, errUnserved

@@ -74,9 +74,17 @@ func (n *names) archived(r *row) (*v1.ArchivedObject, error) {
 func (n *names) wire(r *row, gvk schema.GroupVersionKind) ([]byte, error) {
 	k, ok := n.served.Stored(r.Kind)
 	if !ok || len(k.Versions) == 0 || k.Versions[0].Raw {
-		return object.AppendWire(nil, object.WirePrefix(gvk), r.Body, r.BodyRevision), nil
+		_, body, err := object.CutVersion(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		return object.AppendWire(nil, object.WirePrefix(gvk), body, r.BodyRevision), nil
 	}
-	obj, err := k.Versions[0].Decode(r.Body, object.Object{Revision: r.BodyRevision}.ResourceVersion())
+	decode := k.Versions[0].Decode
+	if stored := k.Versions[0].DecodeStored; stored != nil {
+		decode = stored // a webhook must not delay the archive, nor make it unreadable
+	}
+	obj, err := decode(r.Body, object.Object{Revision: r.BodyRevision}.ResourceVersion())
 	if err != nil {
 		return nil, err
 	}

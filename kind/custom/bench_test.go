@@ -17,7 +17,7 @@ func BenchmarkNew(b *testing.B) {
 	crd.Status, _ = Accept(crd, nil, now)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := New(crd); err != nil {
+		if _, err := New(crd, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,7 +19,7 @@ func BuiltIn(definition []byte) (*kind.Kind, error) {
 	}
 	crd.Name, crd.Generation = crd.Spec.Names.Plural+"."+crd.Spec.Group, 1
 	crd.Status.AcceptedNames = crd.Spec.Names
-	k, err := New(crd)
+	k, err := New(crd, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -120,18 +120,18 @@ func (c *converter) check(versions ...schema.GroupVersion) error {
 }
 
 // copyingConverter converts a copy and leaves its input unchanged.
-type copyingConverter struct{ *converter }
+type copyingConverter struct{ runtime.ObjectConvertor }
 
-// Convert is converter.Convert on a copy.
+// Convert converts a copy of in.
 func (s copyingConverter) Convert(in, out, context any) error {
 	obj, ok := in.(runtime.Object)
 	if !ok {
 		return fmt.Errorf("convert %T: not an object", in)
 	}
-	return s.converter.Convert(obj.DeepCopyObject(), out, context)
+	return s.ObjectConvertor.Convert(obj.DeepCopyObject(), out, context)
 }
 
-// ConvertToVersion is converter.ConvertToVersion on a copy.
+// ConvertToVersion converts a copy of in.
 func (s copyingConverter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
-	return s.converter.ConvertToVersion(in.DeepCopyObject(), target)
+	return s.ObjectConvertor.ConvertToVersion(in.DeepCopyObject(), target)
 }

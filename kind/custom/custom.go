@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/version"
@@ -28,8 +29,9 @@ const terminating = "create not allowed while custom resource definition is term
 // cannot reach its objects, but they can still be collected.
 //
 // New is cheap: the first write to a version compiles its rules and builds its model
-// for server-side apply.
-func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
+// for server-side apply. Convert builds the converter for the strategy Webhook; nil: such
+// a kind is served in its storage version only.
+func New(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*kind.Kind, error) {
 	crd = crd.DeepCopy() // the kind must not change with the caller's value
 	if err := checkServable(crd); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
@@ -50,10 +52,11 @@ func New(crd *apiextensionsv1.CustomResourceDefinition) (*kind.Kind, error) {
 	if crd.DeletionTimestamp != nil {
 		k.Refuse = terminating
 	}
-	f, err := newFamily(crd)
+	f, err := newFamily(crd, convert)
 	if err != nil {
 		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
 	}
+	k.StoredAs = f.storage
 	for i := range crd.Spec.Versions {
 		if !crd.Spec.Versions[i].Served {
 			continue
@@ -80,9 +83,6 @@ func checkServable(crd *apiextensionsv1.CustomResourceDefinition) error {
 	if crd.Spec.PreserveUnknownFields {
 		return fmt.Errorf("spec.preserveUnknownFields must be false")
 	}
-	if c := crd.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter {
-		return fmt.Errorf("conversion strategy %s is not supported", c.Strategy)
-	}
 	return nil
 }
 
@@ -90,32 +90,44 @@ func checkServable(crd *apiextensionsv1.CustomResourceDefinition) error {
 type family struct {
 	crd     *apiextensionsv1.CustomResourceDefinition
 	kind    schema.GroupKind
-	storage string // the version whose schema stored bodies follow
+	storage string // the version in which objects are written
 	schemas schemas
 	raw     bool
-	convert *converter
 	typed   managedfields.TypeConverter
+
+	// unmarked is the version of bodies that do not name theirs. marks says that new
+	// bodies name it: the storage version was changed once (see storage.go).
+	unmarked string
+	marks    bool
+
+	// convert may change its input, copying does not. hooked says that a webhook converts.
+	convert, copying runtime.ObjectConvertor
+	hooked           bool
 }
 
-func newFamily(crd *apiextensionsv1.CustomResourceDefinition) (*family, error) {
+func newFamily(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*family, error) {
 	f := &family{
 		crd:  crd,
 		kind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Status.AcceptedNames.Kind},
 	}
-	for _, v := range crd.Spec.Versions {
-		if v.Storage {
-			f.storage = v.Name
-		}
-	}
-	if f.storage == "" {
+	if f.storage = storageVersion(crd); f.storage == "" {
 		return nil, fmt.Errorf("it has no storage version")
 	}
 	var err error
 	if f.schemas, err = newSchemas(crd); err != nil {
 		return nil, err
 	}
+	f.unmarked, f.marks = f.storage, false
+	if first := firstStorage(crd); first != "" {
+		f.unmarked, f.marks = first, true
+	}
 	f.raw = f.schemas.raw(crd.Generation)
-	f.convert = newConverter(crd)
+	plain := newConverter(crd)
+	f.convert = plain
+	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+		f.convert, f.hooked = newWebhook(crd, plain, convert), true
+	}
+	f.copying = copyingConverter{f.convert}
 	f.typed = newLazyTypes(f.models)
 	return f, nil
 }

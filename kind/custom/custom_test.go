@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 	want := kind.Kind{
 		Group: "example.com", Name: "Widget", ListName: "WidgetList", Plural: "widgets", Singular: "widget",
 		ShortNames: []string{"wd"}, Categories: []string{"all"}, Namespaced: true, Storage: "widgets.example.com",
-		Definition: "widgets.example.com",
+		Definition: "widgets.example.com", StoredAs: "v1",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("kind = %+v, want %+v", got, want)
@@ -71,7 +71,6 @@ func TestNewRefuses(t *testing.T) {
 		{"no schema", edit(t, plain, "schema:", "ignored:"), "has no schema", false},
 		{"no storage version", edit(t, plain, "storage: true", "storage: false"), "no storage version", false},
 		{"unstructured schema", edit(t, plain, "teeth: {type: integer}", "teeth: {type: integer, $ref: '#/x'}"), "not structural", false},
-		{"webhook", edit(t, plain, "scope: Cluster", "scope: Cluster\n  conversion: {strategy: Webhook}"), "strategy Webhook is not supported", false},
 		{"broken column", edit(t, plain, "storage: true", "storage: true\n    additionalPrinterColumns: [{name: a, type: string, jsonPath: '.a['}]"), "column", false},
 		{"preserveUnknownFields", edit(t, plain, "scope: Cluster", "scope: Cluster\n  preserveUnknownFields: true"), "must be false", false},
 	}
@@ -81,7 +80,7 @@ func TestNewRefuses(t *testing.T) {
 			if !tt.keep {
 				crd.Status, _ = Accept(crd, nil, now)
 			}
-			if _, err := New(crd); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := New(crd, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want one with %q", err, tt.want)
 			}
 		})
@@ -93,7 +92,7 @@ func TestNewWhileDeleting(t *testing.T) {
 	crd := create(t, plain)
 	deleted := at(0)
 	crd.DeletionTimestamp = &deleted
-	k, err := New(crd)
+	k, err := New(crd, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +137,7 @@ func TestRaw(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			crd := create(t, tt.text)
 			crd.Generation = tt.generation
-			k, err := New(crd)
+			k, err := New(crd, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -26,13 +27,16 @@ type definitionStrategy struct{}
 
 func (definitionStrategy) NamespaceScoped() bool { return false }
 
-func (definitionStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (definitionStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
 		return // Validate refuses it
 	}
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
 	crd.Generation = 1
+	if !kind.IsRestoring(ctx) {
+		delete(crd.Annotations, firstStorageKey)
+	}
 	crd.Status.StoredVersions = withStorage(crd)
 }
 
@@ -48,6 +52,7 @@ func (definitionStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 		crd.Generation++
 	}
 	crd.Status.StoredVersions = withStorage(crd)
+	keepFirstStorage(crd, before)
 }
 
 // withStorage returns status.storedVersions including the storage version: objects may
@@ -73,7 +78,7 @@ func (definitionStrategy) Validate(ctx context.Context, obj runtime.Object) fiel
 	if errs := selectable(obj); errs != nil {
 		return errs
 	}
-	if errs := append(supported(crd), library().Validate(ctx, crd)...); len(errs) > 0 {
+	if errs := library().Validate(ctx, crd); len(errs) > 0 {
 		return errs
 	}
 	return servable(obj)
@@ -87,7 +92,7 @@ func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.O
 	if errs := selectable(obj); errs != nil {
 		return errs
 	}
-	if errs := append(supported(crd), library().ValidateUpdate(ctx, crd, before)...); len(errs) > 0 {
+	if errs := library().ValidateUpdate(ctx, crd, before); len(errs) > 0 {
 		return errs
 	}
 	if equality.Semantic.DeepEqual(crd.Spec, before.Spec) {
@@ -137,17 +142,8 @@ func servable(obj runtime.Object) (errs field.ErrorList) {
 	}
 	accepted := crd.DeepCopy()
 	accepted.Status.AcceptedNames = accepted.Spec.Names
-	if _, err := New(accepted); err != nil {
+	if _, err := New(accepted, nil); err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
-	}
-	return nil
-}
-
-// supported refuses features of Kubernetes that this server does not have.
-func supported(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
-	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensions.WebhookConverter {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "conversion", "strategy"), c.Strategy,
-			"conversion strategy Webhook is not supported")}
 	}
 	return nil
 }
@@ -186,6 +182,7 @@ func (definitionStatusStrategy) PrepareForUpdate(_ context.Context, obj, old run
 	}
 	before.Spec.DeepCopyInto(&crd.Spec)
 	crd.Generation = before.Generation
+	keepFirstStorage(crd, before)
 }
 
 func (definitionStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {

@@ -119,7 +119,7 @@ func TestDefinitionValidate(t *testing.T) {
 		{"rule on an unknown field", edit(t, plain, "spec: {type: object,", "spec: {type: object, x-kubernetes-validations: [{rule: 'self.holes > 1'}],"), base + ".properties[spec].x-kubernetes-validations[0].rule", "undefined field 'holes'"},
 		{"scope", edit(t, plain, "scope: Cluster", "scope: World"), "spec.scope", "Unsupported value"},
 		{"kind in lower case", edit(t, plain, "kind: Gear}", "kind: gear gear}"), "spec.names.kind", "Invalid value"},
-		{"webhook", edit(t, plain, "scope: Cluster", "scope: Cluster\n  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://example.com'}}}"), "spec.conversion.strategy", "conversion strategy Webhook is not supported"},
+		{"webhook", edit(t, plain, "scope: Cluster", "scope: Cluster\n  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v7], clientConfig: {url: 'https://example.com'}}}"), "spec.conversion.conversionReviewVersions", "must include at least one of v1, v1beta1"},
 		{"empty", "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a}", "spec.group", "Required value"},
 	}
 	for _, tt := range tests {
@@ -131,7 +131,7 @@ func TestDefinitionValidate(t *testing.T) {
 				t.Errorf("errors = %v, want %s: %s", errs, tt.field, tt.detail)
 			}
 			crd.Status, _ = Accept(crd, nil, now)
-			_, _ = New(crd) // it may be refused, it must not panic
+			_, _ = New(crd, nil) // it may be refused, it must not panic
 		})
 	}
 	if errs := (definitionStrategy{}).Validate(t.Context(), &metav1.Status{}); len(errs) != 1 {

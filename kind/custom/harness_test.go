@@ -147,7 +147,7 @@ func create(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition
 
 func serve(t *testing.T, text string) *kind.Kind {
 	t.Helper()
-	k, err := New(create(t, text))
+	k, err := New(create(t, text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

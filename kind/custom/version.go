@@ -39,7 +39,7 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		},
 		Decode:           func(body []byte, rv string) (runtime.Object, error) { return f.decode(v.Name, body, rv) },
 		Encode:           f.encode,
-		Raw:              f.raw,
+		Raw:              f.raw && !f.marks && (!f.hooked || v.Name == f.storage),
 		Strategy:         rules.object(),
 		ResetFields:      map[fieldpath.APIVersion]*fieldpath.Set{},
 		SelectableFields: selectableFields(*v),
@@ -47,6 +47,16 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		Wire:             f.wire(*v),
 		Warning:          f.deprecation(*v),
 		Schema:           f.openAPI(v.Name),
+	}
+	if f.hooked {
+		out.DecodeAll = func(stored []object.Object) ([]runtime.Object, error) {
+			bodies := make([]storedBody, len(stored))
+			for i, o := range stored {
+				bodies[i] = storedBody{o.Body, o.ResourceVersion()}
+			}
+			return f.decodeAll(v.Name, bodies)
+		}
+		out.DecodeStored = func(body []byte, rv string) (runtime.Object, error) { return f.decodeStored(storedBody{body, rv}) }
 	}
 	if out.Table, err = tableconvertor.New(columns(*v)); err != nil {
 		return nil, err
@@ -64,19 +74,43 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 
 type apiVersion = fieldpath.APIVersion
 
-// decode decodes a stored body into a version. Bodies do not record the version they were
-// written in, so decode does not prune by the storage version: fields that an older
-// storage version stored stay visible in the versions that have them.
+// decode decodes a stored body into a version. With the conversion strategy None the
+// version in which the body was written does not matter: decode does not prune by it, so
+// fields that an older storage version stored stay visible in the versions that have them.
 func (f *family) decode(version string, body []byte, resourceVersion string) (runtime.Object, error) {
+	if f.hooked {
+		all, err := f.decodeAll(version, []storedBody{{body, resourceVersion}})
+		if err != nil {
+			return nil, err
+		}
+		return all[0], nil
+	}
+	if object.MayHaveVersion(body) { // another replica may mark already
+		var err error
+		if _, body, err = object.CutVersion(body); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", f.kind, err)
+		}
+	}
+	return f.decodeAs(version, f.storage, body, resourceVersion)
+}
+
+// decodeAs decodes a body as an object of a version, with the defaults of the version in
+// which it was written.
+func (f *family) decodeAs(version, written string, body []byte, resourceVersion string) (*unstructured.Unstructured, error) {
 	u, err := object.DecodeUnstructured(body, resourceVersion, f.gvk(version))
 	if err != nil {
 		return nil, err
 	}
-	defaulting.Default(u.Object, f.schemas[f.storage])
+	defaulting.Default(u.Object, f.schemas[written])
+	return u, f.coerceStored(u)
+}
+
+// coerceStored makes a stored or converted object fit the schema of its version.
+func (f *family) coerceStored(u *unstructured.Unstructured) error {
 	if _, err := (coercer{kind: f.kind, schemas: f.schemas, lenient: true}).apply(u); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", f.kind, err)
+		return fmt.Errorf("decode %s: %w", f.kind, err)
 	}
-	return u, nil
+	return nil
 }
 
 // encode converts an object of any version to its stored form, which has only the
@@ -87,11 +121,22 @@ func (f *family) encode(obj runtime.Object) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %T is not a custom object", f.kind, obj)
 	}
 	stored := u.DeepCopy()
+	if f.hooked && u.GroupVersionKind().Version != f.storage {
+		converted, err := f.convert.ConvertToVersion(stored, f.gvk(f.storage).GroupVersion())
+		if err != nil {
+			return nil, err
+		}
+		stored = converted.(*unstructured.Unstructured)
+	}
 	stored.SetGroupVersionKind(f.gvk(f.storage))
 	if _, err := (coercer{kind: f.kind, schemas: f.schemas}).apply(stored); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", f.kind, err)
 	}
-	return object.Encode(stored)
+	body, err := object.Encode(stored)
+	if err != nil || !f.marks {
+		return body, err
+	}
+	return object.WithVersion(body, f.storage)
 }
 
 // columns returns the declared columns, or the age for a version without any.

@@ -32,7 +32,7 @@ func (f *family) wire(v apiextensionsv1.CustomResourceDefinitionVersion) *kind.W
 		StandardSerializers: s.media[:2:2], // without protobuf, which is only for Status, Table etc.
 		ParameterCodec:      runtime.NewParameterCodec(options),
 		Creater:             creater{},
-		Convertor:           copyingConverter{f.convert},
+		Convertor:           f.copying,
 		UnsafeConvertor:     f.convert,
 		Defaulter:           defaulter{delegate: options, family: f},
 		Typer:               typer,
@@ -95,7 +95,7 @@ func (s *serializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.m
 
 // EncoderForVersion encodes objects in a version, and messages unchanged.
 func (s *serializer) EncoderForVersion(e runtime.Encoder, gv runtime.GroupVersioner) runtime.Encoder {
-	return versioning.NewCodec(e, nil, copyingConverter{s.family.convert}, s.scheme, s.scheme, s.scheme, gv, nil, "custom")
+	return versioning.NewCodec(e, nil, s.family.copying, s.scheme, s.scheme, s.scheme, gv, nil, "custom")
 }
 
 // DecoderToVersion decodes objects. A strict decoder also reports unknown fields.

@@ -38,6 +38,8 @@ type Controller struct {
 	log   *slog.Logger
 	now   func() time.Time
 
+	convert custom.NewConverter // nil: no webhook is called
+
 	// reserved stand for the built-in kinds, whose names no definition may take.
 	// builtin are their storage names, so that no definition changes their objects.
 	// Both are constant after New.
@@ -74,10 +76,11 @@ type servedAs struct {
 const settleRetryDelay = time.Second
 
 // New creates a controller. kinds holds the built-in kinds; definitions is the kind
-// CustomResourceDefinition among them.
-func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, log *slog.Logger) *Controller {
+// CustomResourceDefinition among them. convert builds the converters for conversion
+// webhooks; it is called when the first object is converted.
+func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, convert custom.NewConverter, log *slog.Logger) *Controller {
 	c := &Controller{
-		store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
+		convert: convert, store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
 		known: map[string]*definition{}, builtin: map[string]bool{},
 	}
 	for _, k := range kinds.Snapshot().Kinds {
@@ -207,7 +210,7 @@ func (c *Controller) serve(d *definition) {
 		c.withdraw(d)
 		return
 	}
-	k, err := custom.New(d.crd)
+	k, err := custom.New(d.crd, c.convert)
 	if err != nil {
 		c.log.Error("definition cannot be served", "name", d.crd.Name, "error", err)
 		return

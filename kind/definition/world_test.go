@@ -51,7 +51,7 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 	log := slog.New(slog.DiscardHandler)
 	definitions := custom.Definition()
 	r := &replica{t: t, store: st, kinds: kind.NewRegistry(append(builtin.Kinds(), definitions))}
-	r.controller = New(st, r.kinds, definitions, log)
+	r.controller = New(st, r.kinds, definitions, nil, log)
 	if err := r.controller.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

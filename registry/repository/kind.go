@@ -22,7 +22,7 @@ const maxDelay = 100 * 365 * 24 * 60 * 60
 // so schema, validation, server-side apply and explain work. rules adds the
 // checks of the name, which a definition cannot express.
 func newKind() (*kind.Kind, error) {
-	k, err := custom.New(definition())
+	k, err := custom.New(definition(), nil)
 	if err != nil {
 		return nil, err
 	}
