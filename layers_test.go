@@ -76,6 +76,7 @@ var layers = map[string][]string{
 	"console":                          {"access", "sqldb"},
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "access/serviceaccount", "api/openapi", "access/auditlog"},
 	"inflight":                         {},
+	"quota":                            {"store", "review", "kind", "object", "sqldb"},
 	"service":                          {"store", "kind", "lifecycle", "object"},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"server":                           {"*"},

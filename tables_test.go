@@ -19,8 +19,9 @@ var tableOwners = map[string][]string{
 	"store": {
 		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_kinds", "dropped_references", "seal_keys", "sealed_kinds",
 	},
-	"gc":   {"gc_object_reviews", "gc_state"},
-	"mesh": {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
+	"gc":    {"gc_object_reviews", "gc_state"},
+	"quota": {"quota_reviews"},
+	"mesh":  {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
 	"broker": {
 		"provisioned_resources", "provisioned_resource_reviews", "provisioned_resource_published",
 		"provisioned_resource_outbox", "provisioned_resource_outbox_reviews",

@@ -1597,6 +1597,22 @@ COMMENT ON COLUMN provisioned_resources.deletion_requested_at IS 'null: never';
 
 COMMENT ON COLUMN provisioned_resources.round_token IS 'of the replica whose round it is; empty: none';
 
+CREATE TABLE quota_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT quota_reviews_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+CREATE INDEX quota_reviews_review_after_idx ON public.quota_reviews USING btree (review_after);
+
+COMMENT ON TABLE quota_reviews IS 'ResourceQuotas whose status must be written, by uid: see package review for the columns. The transaction that changes the usage adds the row.';
+
 CREATE TABLE repositories (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     top_level_namespace_id bigint NOT NULL,
@@ -1654,6 +1670,7 @@ CREATE TABLE revision (
     current bigint NOT NULL,
     compacted bigint NOT NULL,
     archived bigint DEFAULT 0 NOT NULL,
+    quotas bigint DEFAULT 0 NOT NULL,
     CONSTRAINT revision_one_check CHECK ((one = 1)),
     CONSTRAINT revision_pkey PRIMARY KEY (one)
 ) WITH (fillfactor=10);
@@ -1665,6 +1682,8 @@ COMMENT ON COLUMN revision.current IS 'the newest revision';
 COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
+
+COMMENT ON COLUMN revision.quotas IS 'revision of the last change to what a ResourceQuota limits: every write reads this row anyway';
 
 CREATE TABLE seal_keys (
     name text COLLATE "C" NOT NULL,

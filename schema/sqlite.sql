@@ -995,6 +995,21 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+CREATE TABLE quota_reviews (
+    -- ResourceQuotas whose status must be written, by uid: see package review for
+    -- the columns. The transaction that changes the usage adds the row.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX quota_reviews_review_after_idx ON quota_reviews (review_after);
+
 CREATE TABLE repositories (
     -- What clients push to and pull from. All content is deleted with it.
     id                     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -1029,7 +1044,8 @@ CREATE TABLE revision (
     one       INTEGER PRIMARY KEY CONSTRAINT revision_one_check CHECK (one = 1),
     current   INTEGER NOT NULL,          -- the newest revision
     compacted INTEGER NOT NULL,          -- states before this revision are gone
-    archived  INTEGER NOT NULL DEFAULT 0 -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
+    archived  INTEGER NOT NULL DEFAULT 0, -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
+    quotas    INTEGER NOT NULL DEFAULT 0  -- revision of the last change to what a ResourceQuota limits: every write reads this row anyway
 ) STRICT;
 
 CREATE TABLE seal_keys (

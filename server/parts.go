@@ -16,6 +16,7 @@ import (
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/quota"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/service"
@@ -34,6 +35,7 @@ type parts struct {
 	previews     *preview.Service
 	repositories *repository.Repositories
 	collector    *gc.Collector
+	quotas       *quota.Ledger
 	nodes        *mesh.Mesh
 	sessions     *console.Sessions // set by openAccess
 }
@@ -64,6 +66,9 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 		return p, err
 	}
 	if p.collector, err = gc.New(db, st, kinds, gc.Options{Logger: c.Logger, OrphanWait: c.OrphanWait}); err != nil {
+		return p, err
+	}
+	if p.quotas, err = quota.New(db, st, kinds, c.Logger); err != nil {
 		return p, err
 	}
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {

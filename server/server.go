@@ -163,7 +163,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
-	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine()}
+	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine(), f.quotas.Engine()}
 	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
@@ -218,6 +218,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.signer().Run,
 		func(ctx context.Context) error { return f.identity.WatchFiles(ctx, f.config.Logger) },
 		f.nodes.Run,
+		f.quotas.Run,
 		f.provisioner.run,
 		f.admission.Run,
 		func(ctx context.Context) error { return f.self.serve(ctx, f.api) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/seal"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // A batch of operations is one transaction in three steps: load the objects
@@ -30,6 +31,8 @@ type environment struct {
 	now       func() time.Time
 	log       *slog.Logger
 	keys      *seal.Keys
+	// limit sets v.limits, after the objects are loaded. Nil: no limits.
+	limit func(ctx context.Context, tx transaction, v *view, ops []*operation) error
 }
 
 // transaction is a write transaction that holds the lock on the revision.
@@ -43,6 +46,9 @@ type transaction interface {
 	write(ctx context.Context, effects []*effect) error
 	commit(ctx context.Context) error
 	rollback()
+	// send runs other statements; limited sets the limits whose statements write adds.
+	send(ctx context.Context, b *sqldb.Batch) error
+	limited(l Limiter)
 }
 
 // state is an object as a transaction sees it. It is immutable.
@@ -62,6 +68,9 @@ type view struct {
 	sealing  string                // name of the sealing key; loaded if the batch has a sealed kind
 	objects  map[object.Key]*state // nil: the object does not exist
 	parents  map[string]bool       // uids with dependents, among those passed to parents
+
+	compacted, quotas int64   // as revision: see the table
+	limits            Limiter // nil: no quotas
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -102,6 +111,7 @@ type operation struct {
 	// dependents, else "". Nil means that no object is such a parent.
 	parent func(*view) string
 	decide func(*view) (effect, error)
+	grows  bool // a create or an update: quotas may refuse it
 
 	effect effect
 	err    error
@@ -158,6 +168,11 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	if uids := parentsOf(v, ops); len(uids) > 0 {
 		if err := tx.parents(ctx, v, uids); err != nil {
 			return &refusedError{fmt.Errorf("load dependents: %w", err)}
+		}
+	}
+	if e.limit != nil {
+		if err := e.limit(ctx, tx, v, ops); err != nil {
+			return &refusedError{fmt.Errorf("read quotas: %w", err)}
 		}
 	}
 	effects := e.decideAll(v, ops)
@@ -234,6 +249,9 @@ func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
 func (f *effect) accept(revision int64, v *view) {
 	f.revision = revision
 	f.at = v.now.UnixMilli()
+	if v.limits != nil {
+		v.limits.Accept(f.change())
+	}
 	f.id = revision // an object's id is the revision of its creation
 	if f.before != nil {
 		f.id = f.before.id

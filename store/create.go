@@ -40,14 +40,14 @@ func RequestFor(n object.New) CreateRequest {
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when an object
 // with this name is being deleted; NoNamespace; Terminating; Forbidden when the
-// kind's definition is terminating; Expired when the archive no longer has what
+// kind's definition is terminating, or a quota is exceeded; Expired when the archive no longer has what
 // it restores; ErrOwnerIsBack and ErrAwaited. The result of a dry run has no
 // revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err
 	}
-	op := &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide}
+	op := &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide, grows: true}
 	if len(r.With) > 0 {
 		revision, err := s.together(ctx, op, r.With, r.DryRun)
 		return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: revision, Body: r.Body}, err
@@ -102,10 +102,10 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 		}
 		return effect{}, object.Errorf(object.AlreadyExists, "%s %q already exists", r.Key.Kind, r.Key.Name)
 	}
-	if r.DryRun {
-		return effect{}, nil
-	}
 	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body, restores: r.Restores}
+	if err := v.fits(&f); err != nil || r.DryRun {
+		return effect{}, err
+	}
 	f.describe(&r.Meta)
 	f.owners = ownersOf(r.Meta.OwnerReferences)
 	f.ownersChange = len(f.owners) > 0

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // Limits of one read of the log, in events and bytes. They bound the memory of a
@@ -72,4 +74,26 @@ func (s *Store) scanEvent(rows *sql.Rows) (*Event, error) {
 		o.Body = body
 	}
 	return e, nil
+}
+
+// Changes reads all changes in (from, to], in order, as the transaction sees them. A body
+// that cannot be unsealed is missing.
+func (r *Reader) Changes(ctx context.Context, from, to int64) (events []*Event, err error) {
+	err = r.rows(ctx, func(row sqldb.Row) error {
+		e := &Event{}
+		o := &e.Object
+		var body, before []byte
+		if err := row.Scan(&o.Revision, &e.Type, (*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &body, &before); err != nil {
+			return err
+		}
+		body, _ = r.keys.Open(sealObject(o.Key, string(o.UID)), body)
+		before, _ = r.keys.Open(sealObject(o.Key, string(o.UID)), before)
+		o.Body, e.Previous = body, before
+		if e.Type == Removed {
+			o.Body = before
+		}
+		events = append(events, e)
+		return nil
+	}, readLog, from, to, to-from)
+	return events, err
 }

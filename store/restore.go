@@ -86,6 +86,6 @@ func (t *Tx) Restore(ctx context.Context, r CreateRequest) error {
 	if err := checkNew(r); err != nil {
 		return err
 	}
-	_, err := t.run(ctx, &operation{key: r.Key, needs: r.needs(), decide: r.decide}, r.With, r.DryRun)
+	_, err := t.run(ctx, &operation{key: r.Key, needs: r.needs(), decide: r.decide, grows: true}, r.With, r.DryRun)
 	return err
 }

@@ -12,12 +12,15 @@ const readRevision = `SELECT current, compacted FROM revision`
 // the lock stays true until its commit. On SQLite the transaction itself is the
 // lock.
 const (
-	lockRevisionSQLite   = `SELECT current, compacted FROM revision`
-	lockRevisionPostgres = `SELECT current, compacted FROM revision FOR UPDATE`
+	lockRevisionSQLite   = `SELECT current, compacted, quotas FROM revision`
+	lockRevisionPostgres = `SELECT current, compacted, quotas FROM revision FOR UPDATE`
 )
 
 // setRevision ends every write. $2 is how many bytes the write adds to the archive.
 const setRevision = `UPDATE revision SET current = $1, archived = archived + $2`
+
+// setQuotas notes that a write changed what a quota limits.
+const setQuotas = `UPDATE revision SET quotas = $1`
 
 // notifyPostgres notifies the other replicas when the transaction commits.
 const notifyPostgres = `SELECT pg_notify('exeunt_changes', $1)`

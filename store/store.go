@@ -92,6 +92,7 @@ type Store struct {
 	nudged     chan struct{} // capacity 1; a value makes the follower read the log
 
 	listeners []func([]*Event) // of OnChange; complete before Run
+	limits    Limits           // of SetLimits; set before Run; nil: none
 	ran       atomic.Bool
 	expired   atomic.Int64 // objects removed because their TTL ended
 	closed    chan struct{}
@@ -131,6 +132,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		now:       o.Now,
 		log:       o.Logger,
 		keys:      o.Keys,
+		limit:     s.limit,
 	})
 	return s, nil
 }

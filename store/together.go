@@ -26,7 +26,7 @@ func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRu
 		if err := checkNew(w); err != nil {
 			return 0, err
 		}
-		if _, err := t.run(ctx, &operation{key: w.Key, needs: w.needs(), decide: w.decide}, w.With, dryRun); err != nil {
+		if _, err := t.run(ctx, &operation{key: w.Key, needs: w.needs(), decide: w.decide, grows: true}, w.With, dryRun); err != nil {
 			return 0, err
 		}
 	}
@@ -35,6 +35,9 @@ func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRu
 	v.queueLoads(&b, t.keys)
 	if err := t.tx.Send(ctx, &b); err != nil {
 		return 0, fmt.Errorf("load objects: %w", err)
+	}
+	if err := t.limit(ctx, v, op); err != nil {
+		return 0, err
 	}
 	f, err := op.decide(v)
 	if err != nil || f.Type == 0 {

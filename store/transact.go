@@ -30,7 +30,8 @@ type Tx struct {
 	waiting  []*effect // all of one type; queued together later, as a set if possible
 	queued   sqldb.Batch
 
-	cause causes
+	cause  causes
+	limits Limiter // nil: none
 }
 
 // Transact runs fn in a transaction of its own, between two batches of other
@@ -46,12 +47,15 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
 		t.Reader = Reader{send: tx.Send, engine: s.db.Engine(), keys: s.opts.Keys}
 		var b sqldb.Batch
-		var compacted int64
-		lock(&b, s.db.Engine(), &t.revision, &compacted)
+		var compacted, quotas int64
+		lockWith(&b, s.db.Engine(), &t.revision, &compacted, &quotas)
 		if t.keys != nil {
 			querySealingKey(&b, &t.sealing)
 		}
 		if err := tx.Send(ctx, &b); err != nil {
+			return fmt.Errorf("transact: %w", err)
+		}
+		if t.limits, err = s.beginLimits(ctx, &t.Reader, t.revision, compacted, quotas, t.Now); err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
 		if err := fn(t); err != nil {
@@ -69,6 +73,7 @@ func (s *Store) finish(ctx context.Context, t *Tx) error {
 	if len(t.effects) > 0 {
 		var b sqldb.Batch
 		b.Exec(setRevision, t.revision, t.archived)
+		queueLimits(&b, t.limits, t.revision)
 		if s.db.Engine() == sqldb.Postgres {
 			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
 		}
@@ -131,6 +136,9 @@ func (t *Tx) add(f *effect) {
 		t.unsealed = err
 	}
 	t.cause.explain(f)
+	if t.limits != nil {
+		t.limits.Accept(f.change())
+	}
 	t.effects = append(t.effects, f)
 	if len(t.waiting) > 0 && t.waiting[0].Type != f.Type {
 		t.queueWaiting()

@@ -29,7 +29,7 @@ type UpdateRequest struct {
 }
 
 // Update is a compare-and-swap. Errors: NotFound; Conflict when the object is at
-// another revision. A body equal to the stored one is not written, and the
+// another revision; Forbidden when a quota is exceeded. A body equal to the stored one is not written, and the
 // object keeps its revision. With Remove the result has the request's body at the
 // revision of the removal; watchers get the last stored body.
 func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, error) {
@@ -40,7 +40,7 @@ func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, err
 		return object.Object{}, object.BadRequestf("update %s: no body", r.Key)
 	}
 	result := object.Object{Key: r.Key, UID: r.Meta.UID, Body: r.Body}
-	op := &operation{key: r.Key, size: len(r.Body)}
+	op := &operation{key: r.Key, size: len(r.Body), grows: true}
 	op.decide = func(v *view) (effect, error) {
 		f, err := r.decide(v)
 		if err == nil {
@@ -78,12 +78,16 @@ func (r *UpdateRequest) decide(v *view) (effect, error) {
 		return effect{}, object.Errorf(object.Conflict, "%s %q has uid %s, not %s", r.Key.Kind, r.Key.Name, before.uid, r.Meta.UID)
 	}
 	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor}
-	if r.DryRun || !r.Remove && bytes.Equal(r.Body, before.body) {
-		return f, nil
-	}
-	if r.Remove {
+	if r.Remove && !r.DryRun {
 		f.Type, f.body = Removed, before.body
 		return f, nil
+	}
+	if r.Remove || bytes.Equal(r.Body, before.body) {
+		return f, nil
+	}
+	grown := effect{Type: Updated, key: r.Key, uid: before.uid, body: r.Body, before: before}
+	if err := v.fits(&grown); err != nil || r.DryRun {
+		return f, err
 	}
 	return f, f.rewrite(r.Body, &r.Meta)
 }

@@ -17,6 +17,7 @@ type sqlTx struct {
 	archive archivist
 	keys    *seal.Keys
 	lives   lifetimes
+	limits  Limiter // nil: none
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -29,11 +30,16 @@ func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
 
 // lock adds the statement that takes the lock on the revision.
 func lock(b *sqldb.Batch, engine sqldb.Engine, current, compacted *int64) {
+	lockWith(b, engine, current, compacted, new(int64))
+}
+
+// lockWith is lock for a transaction that quotas may limit.
+func lockWith(b *sqldb.Batch, engine sqldb.Engine, current, compacted, quotas *int64) {
 	statement := lockRevisionSQLite
 	if engine == sqldb.Postgres {
 		statement = lockRevisionPostgres
 	}
-	b.Query(func(row sqldb.Row) error { return row.Scan(current, compacted) }, statement)
+	b.Query(func(row sqldb.Row) error { return row.Scan(current, compacted, quotas) }, statement)
 }
 
 // load is one round trip. On PostgreSQL each statement sees what was committed
@@ -41,8 +47,7 @@ func lock(b *sqldb.Batch, engine sqldb.Engine, current, compacted *int64) {
 // that the lock waited for.
 func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
-	var compacted int64
-	lock(&b, t.engine, &v.revision, &compacted)
+	lockWith(&b, t.engine, &v.revision, &v.compacted, &v.quotas)
 	if v.queueLoads(&b, t.keys) {
 		querySealingKey(&b, &v.sealing)
 	}
@@ -96,6 +101,7 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	}
 	last := effects[len(effects)-1].revision
 	b.Exec(setRevision, last, archived)
+	queueLimits(&b, t.limits, last)
 	if t.engine == sqldb.Postgres {
 		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
 	}
@@ -112,6 +118,9 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 
 func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
 func (t *sqlTx) rollback()                        { t.tx.Rollback() }
+func (t *sqlTx) limited(l Limiter)                { t.limits = l }
+
+func (t *sqlTx) send(ctx context.Context, b *sqldb.Batch) error { return t.tx.Send(ctx, b) }
 
 // queue adds the statements of one effect. It returns the bytes that they add
 // to the archive.

@@ -47,6 +47,8 @@ func (r *Repositories) declare(ctx context.Context, path string) error {
 		return denied("the repository is being deleted")
 	case object.Is(err, object.Terminating), object.Is(err, object.NoNamespace):
 		return denied("namespace %s is being deleted", namespace)
+	case object.Is(err, object.Forbidden): // a quota counts Repositories
+		return denied("namespace %s: %v", namespace, err)
 	case store.Unavailable(err):
 		// The store may be stopping; the registry cannot see that.
 		refusal := &registry.Error{Code: registry.Unavailable, Message: "the server is stopping, or its database does not answer; try again later"}

@@ -2,12 +2,14 @@ CREATE TABLE revision (
     one       integer PRIMARY KEY CONSTRAINT revision_one_check CHECK (one = 1),
     current   bigint NOT NULL,
     compacted bigint NOT NULL,
-    archived  bigint NOT NULL DEFAULT 0
+    archived  bigint NOT NULL DEFAULT 0,
+    quotas    bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 COMMENT ON TABLE revision IS 'The counter of the object log: one row. Its lock is the lock for writing objects.';
 COMMENT ON COLUMN revision.current IS 'the newest revision';
 COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
+COMMENT ON COLUMN revision.quotas IS 'revision of the last change to what a ResourceQuota limits: every write reads this row anyway';
 
 -- Starts at 1: to clients, version 0 of a list means "any version".
 INSERT INTO revision (one, current, compacted) VALUES (1, 1, 0);

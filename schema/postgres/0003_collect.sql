@@ -117,3 +117,17 @@ $$;
 COMMENT ON FUNCTION gc_track_owners_removed IS 'An owner that waits for its dependents is reviewed when a blocking dependent is removed, or drops its reference.';
 CREATE TRIGGER owners_removed_track AFTER DELETE ON owners
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION gc_track_owners_removed();
+
+CREATE TABLE quota_reviews (
+    uid          text COLLATE "C" PRIMARY KEY,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event        text NOT NULL,
+    created_at   bigint NOT NULL,
+    last_error   text,
+    claim_token  text,
+    claim_until  bigint
+) WITH (fillfactor = 50);
+COMMENT ON TABLE quota_reviews IS 'ResourceQuotas whose status must be written, by uid: see package review for the columns. The transaction that changes the usage adds the row.';
+
+CREATE INDEX quota_reviews_review_after_idx ON quota_reviews (review_after);

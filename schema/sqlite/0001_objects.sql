@@ -3,7 +3,8 @@ CREATE TABLE revision (
     one       INTEGER PRIMARY KEY CONSTRAINT revision_one_check CHECK (one = 1),
     current   INTEGER NOT NULL,          -- the newest revision
     compacted INTEGER NOT NULL,          -- states before this revision are gone
-    archived  INTEGER NOT NULL DEFAULT 0 -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
+    archived  INTEGER NOT NULL DEFAULT 0, -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
+    quotas    INTEGER NOT NULL DEFAULT 0  -- revision of the last change to what a ResourceQuota limits: every write reads this row anyway
 ) STRICT;
 
 -- Starts at 1: to clients, version 0 of a list means "any version".

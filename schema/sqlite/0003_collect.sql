@@ -141,3 +141,18 @@ BEGIN
         event = CASE WHEN event IN ('owner_removed', 'cluster_owner_removed') THEN event ELSE excluded.event END,
         claim_token = NULL, claim_until = NULL;
 END;
+
+CREATE TABLE quota_reviews (
+    -- ResourceQuotas whose status must be written, by uid: see package review for
+    -- the columns. The transaction that changes the usage adds the row.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX quota_reviews_review_after_idx ON quota_reviews (review_after);
