@@ -19,7 +19,7 @@ var tableOwners = map[string][]string{
 	"store": {
 		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_kinds", "dropped_references", "seal_keys", "sealed_kinds",
 	},
-	"gc":    {"gc_object_reviews", "gc_state"},
+	"gc":    {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
 	"quota": {"quota_reviews"},
 	"mesh":  {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
 	"broker": {

@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // permitWrite refuses a write whose content needs rights that the client lacks. Old is
@@ -77,8 +78,14 @@ func (a *API) asClient(ctx context.Context) context.Context {
 			}
 			return responsewriters.ForbiddenStatusError(attributes, reason)
 		},
-		MayCreate: func(ctx context.Context, v *kind.Version, obj runtime.Object) error {
-			return a.newResource(v, v.Strategy).permitWrite(ctx, obj, nil)
+		Mutate: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+			return a.mutate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
+		},
+		MayCreate: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+			if err := a.newResource(v, v.Strategy).permitWrite(ctx, obj, nil); err != nil {
+				return err
+			}
+			return a.validate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,8 @@ type Collector struct {
 	engine *review.Engine
 	opts   Options
 	pace   pace
+	asker  *asker
+	asked  atomic.Bool // a review has queued deletes for the asker
 
 	mu       sync.Mutex
 	paused   bool      // guarded by mu
@@ -97,12 +100,15 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	q := queue
 	q.Idle = o.Poll
 	var err error
-	c.engine, err = review.New(db, q, c, st.Transact, review.Options{
+	c.engine, err = review.New(db, q, c, c.transact, review.Options{
 		Paused: c.Paused,
 		Now:    o.Now,
 		Logger: o.Logger,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if c.asker, err = newAsker(c); err != nil {
 		return nil, err
 	}
 	st.OnChange(c.wakeOnChange)
@@ -113,9 +119,10 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 // is added.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var scanning sync.WaitGroup
-	scanning.Go(func() { c.scanWhenDue(ctx) })
-	defer scanning.Wait()
+	var others sync.WaitGroup
+	others.Go(func() { c.scanWhenDue(ctx) })
+	others.Go(func() { c.asker.run(ctx) })
+	defer others.Wait()
 	defer cancel()
 	return c.engine.Run(ctx)
 }
@@ -171,8 +178,10 @@ func hasNewKind(kinds, before *kind.Snapshot) bool {
 // RunOne reviews at most one batch that is due: for tests.
 func (c *Collector) RunOne(ctx context.Context) (review.Result, error) { return c.engine.RunOne(ctx) }
 
-// Engine shows the queue, for metrics and reports.
-func (c *Collector) Engine() *review.Engine { return c.engine }
+// Engines show the queues, for metrics and reports.
+func (c *Collector) Engines() []*review.Engine {
+	return []*review.Engine{c.engine, c.asker.engine}
+}
 
 var (
 	deletionMark = []byte(`"deletionTimestamp"`)

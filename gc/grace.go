@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -10,15 +11,23 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
+// askRecheck is how often an owner that passes its grace period on looks whether the
+// deletes of its dependents were admitted.
+const askRecheck = 2 * time.Second
+
 // propagate is the finalizer of an owner that passes its grace period on: it
 // deletes the dependents, and then removes the finalizer from the owner.
 func (s *session) propagate(ctx context.Context, o *item) (review.Verdict, error) {
 	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
+	waiting := len(s.deferred)
 	v, err := s.collect(ctx, string(o.UID), s.tx.Dependents, s.judge)
 	if err != nil || s.budget <= 0 {
 		return v, err
+	}
+	if len(s.deferred) > waiting {
+		return review.Again(askRecheck), nil // without its owner a dependent has no grace period
 	}
 	return s.removeFinalizer(ctx, o.UID, lifecycle.PropagateGrace)
 }

@@ -59,7 +59,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err := object.DecodeInto(o.Body, "", namespaceKind, ns); err != nil {
 		return review.Verdict{}, err
 	}
-	if err := s.tx.SetCause(ctx, actor, string(o.UID)); err != nil {
+	if err := s.setCause(ctx, string(o.UID)); err != nil {
 		return review.Verdict{}, err
 	}
 	present, err := s.tx.KindsIn(ctx, ns.Name)
@@ -103,6 +103,8 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 // empty deletes the objects of a kind in a namespace. It continues after an object
 // that cannot be deleted, and names it in failed.
 func (s *session) empty(ctx context.Context, kind, namespace string) (failed []string, err error) {
+	s.emptying = true
+	defer func() { s.emptying = false }()
 	for after := ""; s.budget > 0; {
 		limit := s.budget
 		batch, err := s.tx.ActiveContent(ctx, kind, namespace, after, limit)

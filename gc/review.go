@@ -39,6 +39,25 @@ type session struct {
 	next   []types.UID         // reviewable because of this transaction
 	queued map[types.UID]bool  // the uids in next
 	events []event.Event       // recorded at the end of the transaction
+
+	cause    string     // the uid that setCause set last
+	emptying bool       // the deletes empty a namespace
+	admitted version    // may be deleted without asking
+	deferred []deferral // deletes that wait for their admission
+}
+
+// session begins a session with a budget.
+func (c *Collector) session(tx *store.Tx, now time.Time) *session {
+	return &session{
+		c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: c.pace.budget(),
+		owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{},
+	}
+}
+
+// setCause records the owner or the namespace that causes the deletes that follow.
+func (s *session) setCause(ctx context.Context, uid string) error {
+	s.cause = uid
+	return s.tx.SetCause(ctx, actor, uid)
 }
 
 // Review implements review.Reviewer: the garbage processor and the finalizers.
@@ -50,8 +69,10 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 			return nil, fmt.Errorf("review objects: %w", err)
 		}
 	}
-	budget, begin := c.pace.budget(), time.Now()
-	s := &session{c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: budget, until: c.pace.until(begin), owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{}}
+	begin := time.Now()
+	s := c.session(tx, now)
+	budget := s.budget
+	s.until = c.pace.until(begin)
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
 		if !s.more() {
@@ -65,6 +86,9 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 		verdicts[i] = v
 	}
 	if err := s.follow(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.enqueueDeferred(ctx); err != nil {
 		return nil, err
 	}
 	c.pace.spent(budget-s.budget, time.Since(begin))
@@ -87,7 +111,7 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return s.finalize(ctx, o)
 	}
 	before := s.budget
-	if err := s.tx.SetCause(ctx, actor, ""); err != nil {
+	if err := s.setCause(ctx, ""); err != nil {
 		return review.Verdict{}, err
 	}
 	if err := s.judge(ctx, []*item{o}); err != nil {
@@ -162,7 +186,7 @@ type readPage func(ctx context.Context, owner types.UID, after int64, limit int)
 // collect calls judge with batches of an owner's dependents until all are read or
 // the budget is spent; a later transaction continues the review.
 func (s *session) collect(ctx context.Context, uid string, read readPage, judge func(context.Context, []*item) error) (review.Verdict, error) {
-	if err := s.tx.SetCause(ctx, actor, uid); err != nil {
+	if err := s.setCause(ctx, uid); err != nil {
 		return review.Verdict{}, err
 	}
 	before, after := s.budget, int64(0)
@@ -312,6 +336,10 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", o.Key, err)
+	}
+	if s.mustAsk(o) {
+		s.deferred = append(s.deferred, deferral{uid: o.UID, revision: o.Revision, cause: s.cause, options: options, emptying: s.emptying})
+		return nil
 	}
 	switch d.Outcome {
 	case lifecycle.Remove:

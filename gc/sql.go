@@ -1,6 +1,7 @@
 package gc
 
-// The statements of the package, on its tables gc_object_reviews and gc_state, the
+// The statements of the package, on its tables gc_object_reviews,
+// gc_admission_reviews and gc_state, the
 // same on both engines unless the name ends in SQLite or Postgres. The store reads objects, owners and the archive.
 
 // indexesOnly begins a review on PostgreSQL. Where most references name one
@@ -34,6 +35,18 @@ const ReviewByUID = `
 SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
 FROM gc_object_reviews WHERE uid = $1`
 
+// AdmissionByUID is ReviewByUID for a delete that waits for its admission.
+const AdmissionByUID = `
+SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
+FROM gc_admission_reviews WHERE uid = $1`
+
+// askEnqueue adds a delete that waits for its admission, if it has no row. The event is
+// the uid of the owner or namespace that causes it.
+const askEnqueue = `
+INSERT INTO gc_admission_reviews (uid, review_after, review_count, event, created_at)
+VALUES ($1, $2, 0, $3, $2)
+ON CONFLICT (uid) DO NOTHING`
+
 // maxUnknownReports bounds the dependents of an owner of an unserved kind that one
 // review reports.
 const maxUnknownReports = 20
@@ -51,7 +64,11 @@ RETURNING uid`
 // failing lists reviews that failed last time, those with the most attempts first.
 const failing = `
 SELECT uid, event, review_count, review_after, coalesce(last_error, '')
-FROM gc_object_reviews WHERE review_count > 0 ORDER BY review_count DESC, uid LIMIT $1`
+FROM gc_object_reviews WHERE review_count > 0
+UNION ALL
+SELECT uid, 'admission', review_count, review_after, coalesce(last_error, '')
+FROM gc_admission_reviews WHERE review_count > 0
+ORDER BY 3 DESC, 1 LIMIT $1`
 
 const (
 	readPaused  = `SELECT paused, reason FROM gc_state`

@@ -21,6 +21,8 @@ type Status struct {
 	Overdue  int        `json:"overdue"`            // of them, due
 	Claimed  int        `json:"claimed"`            // of them, under review
 	Failing  int        `json:"failing"`            // of them, failed last time
+	Asking   int        `json:"asking"`             // deletes that wait for webhooks or policies
+	Refused  int        `json:"refused"`            // of them, refused or without an answer last time
 	Oldest   *time.Time `json:"oldest,omitempty"`   // when the oldest review was queued
 	Failures []Failure  `json:"failures,omitempty"` // those with the most attempts
 }
@@ -53,7 +55,12 @@ func (c *Collector) Status(ctx context.Context) (Status, error) {
 		oldest := stats.Oldest.UTC()
 		s.Oldest = &oldest
 	}
-	if s.Failing > 0 {
+	asks, err := c.asker.engine.Stats(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	s.Asking, s.Refused = asks.Depth, asks.Failing
+	if s.Failing+s.Refused > 0 {
 		s.Failures, err = c.failures(ctx)
 	}
 	return s, err

@@ -16,9 +16,11 @@ import (
 type Client struct {
 	// May returns a denial for the client, or nil.
 	May func(verb string, resource schema.GroupResource, namespace, name string) error
-	// MayCreate checks the content of a new object: roles, for instance, grant only what
-	// the client holds.
-	MayCreate func(ctx context.Context, v *Version, obj runtime.Object) error
+	// Mutate lets webhooks and policies change a new object, before it is prepared.
+	Mutate func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
+	// MayCreate checks the content of a new object as it will be stored: roles, for
+	// instance, grant only what the client holds. Webhooks and policies may refuse it.
+	MayCreate func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
 }
 
 type clientKey struct{}
@@ -44,14 +46,24 @@ func MayResource(ctx context.Context, verb string, r schema.GroupResource, names
 	return c.May(verb, r, namespace, name)
 }
 
-// MayCreate returns a denial if the client in the context may not create an object with
-// this content, or nil.
-func (v *Version) MayCreate(ctx context.Context, obj runtime.Object) error {
+// MutateNew lets webhooks and policies change an object that the client in the context
+// creates.
+func (v *Version) MutateNew(ctx context.Context, key object.Key, obj runtime.Object, dryRun bool) error {
 	c, ok := ctx.Value(clientKey{}).(Client)
-	if !ok {
+	if !ok || c.Mutate == nil {
 		return nil
 	}
-	return c.MayCreate(ctx, v, obj)
+	return c.Mutate(ctx, v, key, obj, dryRun)
+}
+
+// MayCreate returns a denial if the client in the context may not create an object with
+// this content, or nil.
+func (v *Version) MayCreate(ctx context.Context, key object.Key, obj runtime.Object, dryRun bool) error {
+	c, ok := ctx.Value(clientKey{}).(Client)
+	if !ok || c.MayCreate == nil {
+		return nil
+	}
+	return c.MayCreate(ctx, v, key, obj, dryRun)
 }
 
 // ResourceOf returns the resource that clients mean by apiVersion and kind, as Names

@@ -1091,6 +1091,22 @@ COMMENT ON COLUMN dropped_references.reference IS 'the OwnerReference as it was 
 
 COMMENT ON COLUMN dropped_references.known IS 'uids of the owners that restores gave the dependent, JSON; any other was added by a client';
 
+CREATE TABLE gc_admission_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    CONSTRAINT gc_admission_reviews_pkey PRIMARY KEY (uid)
+);
+
+CREATE INDEX gc_admission_reviews_review_after_idx ON public.gc_admission_reviews USING btree (review_after);
+
+COMMENT ON TABLE gc_admission_reviews IS 'Objects that the collector would delete, and whose delete a webhook or a policy may judge. The event is the uid of the owner or namespace that causes it.';
+
 CREATE TABLE gc_blob_review_queue (
     digest text COLLATE "C" NOT NULL,
     review_after bigint NOT NULL,

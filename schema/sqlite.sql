@@ -279,6 +279,21 @@ CREATE TABLE dropped_references (
 
 CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
+CREATE TABLE gc_admission_reviews (
+    -- Objects that the collector would delete, and whose delete a webhook or a policy
+    -- may judge. The event is the uid of the owner or namespace that causes it.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_admission_reviews_review_after_idx ON gc_admission_reviews (review_after);
+
 CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every unused blob is here. See package review
     -- for the columns.

@@ -100,6 +100,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 		return errors.Join(err, f.listener.Close())
 	}
 	f.api = f.newAPI(storeCtx)
+	f.collector.SetAdmission(f.api)
 	return f.run(ctx, storeCtx)
 }
 
@@ -163,7 +164,10 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
-	queues := []prometheus.Collector{f.collector.Engine(), f.nodes.Engine(), f.quotas.Engine()}
+	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine()}
+	for _, engine := range f.collector.Engines() {
+		queues = append(queues, engine)
+	}
 	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),

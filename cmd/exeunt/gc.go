@@ -19,6 +19,8 @@ type collection struct {
 	Overdue  int
 	Claimed  int
 	Failing  int
+	Asking   int // deletes that wait for webhooks or policies
+	Refused  int
 	Oldest   *time.Time
 	Found    *int // by a scan
 	Failures []struct {
@@ -124,6 +126,9 @@ func (c *collection) write(out io.Writer, now time.Time) error {
 		p.line("found: %d that no review was queued for", *c.Found)
 	}
 	p.line("queue: %d, of them %d due, %d under review, %d failing", c.Depth, c.Overdue, c.Claimed, c.Failing)
+	if c.Asking > 0 {
+		p.line("waiting for webhooks or policies: %s, of them %d refused or without an answer", counted(c.Asking, "delete"), c.Refused)
+	}
 	if c.Oldest != nil {
 		p.line("oldest: queued %s ago", now.Sub(*c.Oldest).Round(time.Second))
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-const gcAnswer = `{"paused":true,"reason":"a test","depth":3,"overdue":2,"claimed":1,"failing":2,"oldest":"2020-01-01T00:00:00Z","found":7,
+const gcAnswer = `{"paused":true,"reason":"a test","depth":3,"overdue":2,"claimed":1,"failing":2,"asking":6,"refused":1,"oldest":"2020-01-01T00:00:00Z","found":7,
 "failures":[{"uid":"u1","kind":"pods","namespace":"n","name":"p","event":"deleting","attempts":4,"next":"2020-01-01T00:00:00Z","error":"no luck"},
 {"uid":"u2","event":"owner_removed","attempts":1,"next":"2020-01-01T00:00:00Z","error":"bad body"}]}`
 
@@ -36,6 +36,7 @@ func TestGC(t *testing.T) {
 	}{
 		{[]string{"status"}, "GET /exeunt/gc", "PAUSED: a test\n", false},
 		{[]string{"status"}, "GET /exeunt/gc", "queue: 3, of them 2 due, 1 under review, 2 failing\n", false},
+		{[]string{"status"}, "GET /exeunt/gc", "waiting for webhooks or policies: 6 deletes, of them 1 refused or without an answer\n", false},
 		{[]string{"status"}, "GET /exeunt/gc", "failing: pods p in n, 4 times, next in 0s: no luck\n", false},
 		{[]string{"status"}, "GET /exeunt/gc", "failing: uid u2 (gone), 1 time, ", false},
 		{[]string{"status", "-o", "json"}, "GET /exeunt/gc", `"depth": 3`, false},

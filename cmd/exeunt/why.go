@@ -254,7 +254,7 @@ func writeReasons(b *strings.Builder, reasons []v1.Reason, indent string, now ti
 			branch, next = "└─ ", indent+"   "
 		}
 		message := r.Message
-		if now.IsZero() && (r.Type == v1.ReasonGracePeriod || r.Type == v1.ReasonReview) {
+		if now.IsZero() && (r.Type == v1.ReasonGracePeriod || r.Type == v1.ReasonReview || r.Type == v1.ReasonAdmission) {
 			message = ""
 		}
 		fmt.Fprintf(b, "%s%s%s: %s", indent, branch, r.Type, message)

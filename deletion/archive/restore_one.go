@@ -16,6 +16,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -121,9 +122,15 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	if err != nil {
 		return err
 	}
+	if err := v.MutateNew(ctx, c.key, obj, r.spec.DryRun); err != nil {
+		return refusal{err}
+	}
+	mayCreate := func(ctx context.Context, obj runtime.Object) error {
+		return v.MayCreate(ctx, c.key, obj, r.spec.DryRun)
+	}
 	made, warnings, err := v.Prepare(kind.Restoring(ctx), v.Strategy, obj, lifecycle.Creation{
 		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
-	}, v.MayCreate)
+	}, mayCreate)
 	result.Warnings = append(result.Warnings, warnings...)
 	// A Namespace's last status says that it is terminating.
 	if err == nil && r.spec.KeepStatus && c.key.Kind != object.Namespaces {

@@ -179,8 +179,9 @@ func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 		out = append(out, reason)
 		dangling = dangling || missing
 	}
-	if !dangling {
-		return out, nil
+	asked, err := t.admission(h.UID)
+	if err != nil || len(asked) > 0 || !dangling {
+		return append(out, asked...), err
 	}
 	for _, uid := range append(uidsOf(m.OwnerReferences), h.UID) {
 		collector, err := t.collector(uid)

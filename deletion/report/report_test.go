@@ -199,6 +199,50 @@ func TestReasons(t *testing.T) {
 			state: v1.Deleting,
 			want:  "Review: its review failed 3 times, last with: disk on fire; next attempt in 40s\n",
 		},
+		"a dependent whose delete is not admitted": {
+			prepare: func(w *world) object.Object {
+				o := w.Create(thing{Namespace: "n", Name: "a"})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(o)})
+				w.Delete(o.Key, foreground)
+				w.Exec(`DELETE FROM gc_object_reviews`)
+				w.Exec(`INSERT INTO gc_admission_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 1, '', 1000, 'hook says no')`,
+					string(b.UID), w.Now.Add(7*time.Second).UnixMilli())
+				return o
+			},
+			state: v1.Deleting, remain: 1,
+			want: `BlockingDependents: blocked by 1 dependent
+  Dependent: ConfigMap b in namespace n is not being deleted yet
+    Admission: its delete is not admitted: hook says no; asked 1 time, next in 7s
+`,
+		},
+		"garbage that a webhook is asked about": {
+			prepare: func(w *world) object.Object {
+				ref := w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "owner"}, "missing", true)
+				o := w.Create(thing{Namespace: "n", Name: "a", Owners: []metav1.OwnerReference{ref}})
+				w.Exec(`INSERT INTO gc_admission_reviews (uid, review_after, review_count, event, created_at) VALUES ($1, 0, 0, '', 1000)`, string(o.UID))
+				return o
+			},
+			state: v1.Active,
+			want: "NotDeleted: no client has asked for its deletion\n" +
+				"Owner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
+				"Admission: the collector asks webhooks and policies about its delete\n",
+		},
+		"a namespace whose content is not admitted": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(w.home.Key, background)
+				w.Exec(`INSERT INTO gc_admission_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 2, '', 1000, 'hook says no')`,
+					string(a.UID), w.Now.Add(7*time.Second).UnixMilli())
+				w.Exec(`DELETE FROM gc_object_reviews`)
+				return w.home
+			},
+			state: v1.Deleting, remain: 1,
+			want: `NamespaceContent: it is not empty: 1 object left
+  Content: 1 of kind ConfigMap
+    Content: ConfigMap a in namespace n is not being deleted yet
+      Admission: its delete is not admitted: hook says no; asked 2 times, next in 7s
+`,
+		},
 		"a review that is under way": {
 			prepare: func(w *world) object.Object {
 				o := w.Create(thing{Namespace: "n", Name: "a"})

@@ -102,10 +102,14 @@ func (t *reporter) namespaceContent(h *store.Stored, _ metav1.ObjectMeta, depth 
 		if err != nil {
 			return nil, err
 		}
+		waiting, err := t.notAdmitted(c.kind, h.Name)
+		if err != nil {
+			return nil, err
+		}
 		reason.Children = append(reason.Children, v1.Reason{
 			Type:     v1.ReasonContent,
 			Message:  fmt.Sprintf("%d of kind %s", c.count, t.kindName(c.kind)),
-			Children: children,
+			Children: append(children, waiting...),
 		})
 	}
 	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, subject.Plural(int(total), "object"))
@@ -154,13 +158,17 @@ func (t *reporter) children(sort v1.ReasonType, depth int, total int64, read fun
 	for _, h := range heads {
 		t.objects++
 		ref := t.reference(h.Key, h.UID)
-		reason := v1.Reason{Type: sort, Object: &ref, Message: subject.Describe(ref) + " is not being deleted yet"}
+		reason := v1.Reason{Type: sort, Object: &ref}
 		switch {
 		case t.reported[h.UID]:
 			reason.Message = subject.Describe(ref) + " is being deleted; see above"
 		case h.Deletion != 0:
 			reason.Message = subject.Describe(ref) + " is being deleted"
 			if reason.Children, err = t.reasons(h, depth+1); err != nil {
+				return nil, err
+			}
+		default:
+			if reason, err = t.waiting(sort, h); err != nil {
 				return nil, err
 			}
 		}

@@ -205,6 +205,8 @@ const (
 	ReasonContent ReasonType = "Content"
 	// ReasonReview: the collector's review of it is due, running or failing.
 	ReasonReview ReasonType = "Review"
+	// ReasonAdmission: webhooks or policies have not admitted the collector's delete.
+	ReasonAdmission ReasonType = "Admission"
 	// ReasonCollectorPaused: the collector is paused.
 	ReasonCollectorPaused ReasonType = "CollectorPaused"
 	// ReasonCollectorOff: the answering server runs without a collector.

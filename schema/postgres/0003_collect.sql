@@ -1,4 +1,4 @@
--- What the collector of objects needs: its queue, its switch, and the triggers
+-- What the collector of objects needs: its queues, its switch, and the triggers
 -- that fill the queue. Triggers on updates name the column deletion_time: a write
 -- that leaves an ACTIVE object ACTIVE does not set it, and calls none of them.
 --
@@ -21,6 +21,20 @@ CREATE TABLE gc_object_reviews (
 COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must review: see package review for the columns, package gc for the events.';
 
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
+
+CREATE TABLE gc_admission_reviews (
+    uid          text COLLATE "C" PRIMARY KEY,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event        text NOT NULL,
+    created_at   bigint NOT NULL,
+    last_error   text,
+    claim_token  text,
+    claim_until  bigint
+);
+COMMENT ON TABLE gc_admission_reviews IS 'Objects that the collector would delete, and whose delete a webhook or a policy may judge. The event is the uid of the owner or namespace that causes it.';
+
+CREATE INDEX gc_admission_reviews_review_after_idx ON gc_admission_reviews (review_after);
 
 CREATE TABLE gc_state (
     one    integer PRIMARY KEY CONSTRAINT gc_state_one_check CHECK (one = 1),

@@ -1,4 +1,4 @@
--- What the collector of objects needs: its queue, its switch, and the triggers
+-- What the collector of objects needs: its queues, its switch, and the triggers
 -- that fill the queue. Triggers on updates name the column deletion_time: a write
 -- that leaves an ACTIVE object ACTIVE does not set it, and calls none of them.
 
@@ -16,6 +16,21 @@ CREATE TABLE gc_object_reviews (
 ) STRICT;
 
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
+
+CREATE TABLE gc_admission_reviews (
+    -- Objects that the collector would delete, and whose delete a webhook or a policy
+    -- may judge. The event is the uid of the owner or namespace that causes it.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL, -- Unix milliseconds
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL, -- Unix milliseconds
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER           -- Unix milliseconds
+) STRICT;
+
+CREATE INDEX gc_admission_reviews_review_after_idx ON gc_admission_reviews (review_after);
 
 CREATE TABLE gc_state (
     -- The collector's persisted switch: one row.
