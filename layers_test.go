@@ -79,6 +79,7 @@ var layers = map[string][]string{
 	"quota":                            {"store", "review", "kind", "object", "sqldb"},
 	"service":                          {"store", "kind", "lifecycle", "object"},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
+	"kind/migration":                   {"store", "kind", "object"},
 	"server":                           {"*"},
 	"cmd/exeunt":                       {"access", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},

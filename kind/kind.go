@@ -44,8 +44,9 @@ type Kind struct {
 	StoredAs string
 
 	// Definition is the name of the CustomResourceDefinition that declares the
-	// kind; empty for built-in kinds.
+	// kind; empty for built-in kinds. Generation is that of the definition.
 	Definition string
+	Generation int64
 
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules

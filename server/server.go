@@ -30,6 +30,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind/definition"
+	"github.com/exeunt/exeunt/kind/migration"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -110,6 +111,7 @@ type frontend struct {
 	parts
 	config      Config
 	controller  *definition.Controller
+	migrations  *migration.Controller
 	images      *registryServer // nil: no registry
 	provisioner *provisioner
 	identity    *access.Identity
@@ -134,6 +136,9 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 		return f.admission.NewConverter(crd)
 	}
 	f.controller = definition.New(p.store, p.kinds, p.definitions, convert, c.Logger)
+	if f.migrations, err = migration.New(p.store, p.kinds, p.definitions, c.Logger); err != nil {
+		return nil, err
+	}
 	if err := f.controller.Load(ctx); err != nil {
 		return nil, err
 	}
@@ -214,6 +219,7 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 func (f *frontend) tasks() []func(context.Context) error {
 	tasks := []func(context.Context) error{
 		f.controller.Run,
+		f.migrations.Run,
 		f.directory.Run,
 		f.aggregator.Run,
 		f.sessions.Run,

@@ -48,6 +48,7 @@ func New(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*
 		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		Storage:    kind.StorageName(crd.Spec.Group, names.Plural),
 		Definition: crd.Name,
+		Generation: crd.Generation,
 	}
 	if crd.DeletionTimestamp != nil {
 		k.Refuse = terminating

@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 	want := kind.Kind{
 		Group: "example.com", Name: "Widget", ListName: "WidgetList", Plural: "widgets", Singular: "widget",
 		ShortNames: []string{"wd"}, Categories: []string{"all"}, Namespaced: true, Storage: "widgets.example.com",
-		Definition: "widgets.example.com", StoredAs: "v1",
+		Definition: "widgets.example.com", Generation: 1, StoredAs: "v1",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("kind = %+v, want %+v", got, want)

@@ -253,13 +253,30 @@ func testCarLists(t *testing.T, c client.Client) {
 	}
 }
 
+// migrate rewrites all cars in v2.
+func migrate(t *testing.T, s *harness.Server) {
+	t.Helper()
+	const migration = `{apiVersion: storagemigration.k8s.io/v1, kind: StorageVersionMigration, metadata: {name: cars}, spec: {resource: {group: cars.exeunt.dev, resource: cars}}}`
+	if r := s.KubectlCommand(t, harness.Command{Args: []string{"create", "-f", "-"}, Stdin: migration}); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := s.Kubectl(t, "wait", "storageversionmigration/cars", "--for=condition=Running=false", "--timeout=30s"); r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := s.Kubectl(t, "get", "crd", "cars.cars.exeunt.dev", "-o", "jsonpath={.status.storedVersions}"); r.Stdout != `["v2"]` {
+		t.Fatalf("storedVersions = %s %s", r.Stdout, r.Stderr)
+	}
+}
+
 // testWithoutConverter stops the webhook.
 func testWithoutConverter(t *testing.T, s *harness.Server, c client.Client, h *httptest.Server) {
 	t.Helper()
 	ctx := t.Context()
-	check(t, c.Delete(ctx, &CarV2{ObjectMeta: car("early")})) // what is left is stored in v2
+	migrate(t, s)
 	h.Close()
 	stored := &CarV2{}
+	check(t, c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "early"}, stored)) // it was stored in v1
+	check(t, c.Delete(ctx, stored))
 	check(t, c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "late"}, stored))
 	check(t, c.List(ctx, &CarV2List{}, client.InNamespace("default")))
 	check(t, c.Patch(ctx, stored, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"first":"G."}}`))))
