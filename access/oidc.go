@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -79,7 +80,25 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 		}
 		options.CAContentProvider = bundle(ca)
 	}
-	return oidc.New(ctx, options)
+	tokens, err := oidc.New(ctx, options)
+	return outsiders{tokens}, err
+}
+
+// outsiders refuses what a provider must not decide: a user without a name, and names
+// and groups of this server's own ("system:masters" may do everything).
+type outsiders struct{ authenticator.Token }
+
+func (o outsiders) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	response, ok, err := o.Token.AuthenticateToken(ctx, token)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	for _, name := range append([]string{response.User.GetName()}, response.User.GetGroups()...) {
+		if name == "" || strings.HasPrefix(name, "system:") {
+			return nil, false, fmt.Errorf("the provider's token names %q: a name must not be empty or begin with system:", name)
+		}
+	}
+	return response, true, nil
 }
 
 func prefixOf(text string) *string {

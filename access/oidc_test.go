@@ -1,0 +1,143 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+)
+
+// provider is an OpenID Connect provider: its discovery document and its keys.
+type provider struct {
+	*httptest.Server
+	key *rsa.PrivateKey
+}
+
+func newProvider(t *testing.T) *provider {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{key: key}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, p.URL, p.URL+"/keys")
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "1", Algorithm: "RS256", Use: "sig"}}})
+	})
+	p.Server = httptest.NewTLSServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// sign signs claims as the provider, unless a change says otherwise.
+func sign(t *testing.T, key jose.SigningKey, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TestOIDC: an ID token of the provider names its user and groups. One for another client,
+// of another time, of another issuer or with another signature does not.
+func TestOIDC(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{
+		Issuer: p.URL, ClientID: "exeunt", UsernameClaim: "email", UsernamePrefix: "-", GroupsClaim: "groups", GroupsPrefix: "sso:", CAFile: ca,
+	}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := all[0]
+	claims := func(change map[string]any) map[string]any {
+		c := map[string]any{
+			"iss": p.URL, "aud": "exeunt", "sub": "1", "email": "jane@example.com", "groups": []string{"ops"},
+			"iat": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix(),
+		}
+		for k, v := range change {
+			c[k] = v
+		}
+		return c
+	}
+	ours := jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: p.key, KeyID: "1"}}
+	good := sign(t, ours, claims(nil))
+	response := awaitProvider(t, tokens, good)
+	if name, groups := response.User.GetName(), strings.Join(response.User.GetGroups(), " "); name != "jane@example.com" || groups != "sso:ops" {
+		t.Errorf("the token names %q in %q", name, groups)
+	}
+	own := sign(t, ours, claims(map[string]any{"groups": []string{"system:masters"}}))
+	if groups := awaitProvider(t, tokens, own).User.GetGroups(); groups[0] != "sso:system:masters" {
+		t.Errorf("a group of the provider became %q", groups)
+	}
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, payload, _ := strings.Cut(good, ".")
+	payload, _, _ = strings.Cut(payload, ".")
+	for name, token := range map[string]string{
+		"another audience":                  sign(t, ours, claims(map[string]any{"aud": "someone-else"})),
+		"expired":                           sign(t, ours, claims(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})),
+		"not valid yet":                     sign(t, ours, claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()})),
+		"another issuer":                    sign(t, ours, claims(map[string]any{"iss": "https://evil.example.com"})),
+		"email not verified":                sign(t, ours, claims(map[string]any{"email_verified": false})),
+		"no name":                           sign(t, ours, claims(map[string]any{"email": ""})),
+		"a name of the server's":            sign(t, ours, claims(map[string]any{"email": "system:admin"})),
+		"another key":                       sign(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: other, KeyID: "1"}}, claims(nil)),
+		"the public key as a shared secret": sign(t, jose.SigningKey{Algorithm: jose.HS256, Key: p.key.N.Bytes()}, claims(nil)),
+		"no signature":                      header + "." + payload + ".",
+		"not a token":                       "a.b.c",
+	} {
+		if response, ok, _ := tokens.AuthenticateToken(t.Context(), token); ok {
+			t.Errorf("%s: accepted as %s", name, response.User.GetName())
+		}
+	}
+}
+
+// awaitProvider returns the first answer: the library reads the provider's keys beside
+// the first requests.
+func awaitProvider(t *testing.T, tokens authenticator.Token, token string) *authenticator.Response {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		response, ok, err := tokens.AuthenticateToken(t.Context(), token)
+		if ok {
+			return response
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the token is not accepted: %v", err)
+		}
+	}
+}
+
+func TestOIDCNeedsAClient(t *testing.T) {
+	t.Parallel()
+	_, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{Issuer: "https://example.com"}}, slog.Default())
+	if err == nil || !strings.Contains(err.Error(), "--oidc-client-id") {
+		t.Errorf("got %v", err)
+	}
+}
