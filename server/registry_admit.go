@@ -149,12 +149,7 @@ func userOf(h registrytoken.Holder) user.Info {
 // endpoint issues tokens.
 func (d *registryDoor) endpoint(refuse func(*http.Request) string) http.Handler {
 	e := &registrytoken.Endpoint{
-		Authority: d.tokens, Login: d.loginByHeader, Password: d.loginByPassword,
-		Current: func(h registrytoken.Holder) bool {
-			_, ok := d.current(h)
-			return ok
-		},
-		Grant: d.grant,
+		Authority: d.tokens, Login: d.loginByHeader, Password: d.loginByPassword, Refresh: d.loginByRefresh, Grant: d.grant,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if why := refuse(req); why != "" {
@@ -200,6 +195,23 @@ func (d *registryDoor) loginByPassword(req *http.Request, password string) (regi
 		return registrytoken.Holder{}, slowed(wait)
 	}
 	return d.basic(req, header)
+}
+
+// loginByRefresh identifies the client by a refresh token. A wrong one slows its address
+// as a wrong password does.
+func (d *registryDoor) loginByRefresh(req *http.Request, token string) (registrytoken.Holder, error) {
+	if wait := d.Throttle().Wait(req.RemoteAddr, token); wait > 0 {
+		return registrytoken.Holder{}, slowed(wait)
+	}
+	h, err := d.tokens.Refresh(token)
+	if err == nil {
+		if _, ok := d.current(h); ok {
+			d.Throttle().Succeeded(token)
+			return h, nil
+		}
+	}
+	d.Throttle().Failed(req.RemoteAddr, token)
+	return registrytoken.Holder{}, registrytoken.ErrLogin
 }
 
 // grant returns the actions of a scope that the holder may do now.

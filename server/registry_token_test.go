@@ -350,6 +350,10 @@ func TestRegistryThrottle(t *testing.T) {
 			t.Errorf("%s: 200 wrong passwords and not slowed", path)
 		}
 	}
+	form := url.Values{"grant_type": {"refresh_token"}, "refresh_token": {"guess"}}.Encode()
+	if code, _, _ := w.ask("", "POST", registrytoken.Path, "application/x-www-form-urlencoded", form); code != 429 {
+		t.Errorf("a wrong refresh token after wrong passwords: %d", code)
+	}
 	if code, _, _ := w.ask(w.admin(), "GET", "/v2/", "", ""); code != 200 {
 		t.Errorf("a client that was known before: %d", code)
 	}

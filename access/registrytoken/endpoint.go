@@ -28,9 +28,9 @@ type Endpoint struct {
 	Login func(*http.Request) (Holder, error)
 	// Password identifies the client by a password in the body.
 	Password func(req *http.Request, password string) (Holder, error)
-	// Current says whether the holder of a refresh token still exists, and its credential
-	// too.
-	Current func(Holder) bool
+	// Refresh identifies the client by a refresh token in the body, if its holder still
+	// exists, and the holder's credential too.
+	Refresh func(req *http.Request, token string) (Holder, error)
 	// Grant returns which actions of a scope the holder may do.
 	Grant func(ctx context.Context, h Holder, asked Access) []string
 }
@@ -132,10 +132,8 @@ func (e *Endpoint) loginByForm(req *http.Request) (h Holder, refresh string, err
 		return h, "", err
 	case "refresh_token":
 		refresh = req.PostForm.Get("refresh_token")
-		if h, err = e.Authority.Refresh(refresh); err != nil || !e.Current(h) {
-			return Holder{}, "", ErrLogin
-		}
-		return h, refresh, nil
+		h, err = e.Refresh(req, refresh)
+		return h, refresh, err
 	}
 	return Holder{}, "", invalid("grant_type: want password or refresh_token")
 }

@@ -67,7 +67,13 @@ func newWorld(t *testing.T) *world {
 			return Holder{Name: "anonymous", Anonymous: true}, nil
 		},
 		Password: password,
-		Current:  func(h Holder) bool { return h.Credential == "c" && !w.gone },
+		Refresh: func(_ *http.Request, token string) (Holder, error) {
+			h, err := w.Authority.Refresh(token)
+			if err != nil || h.Credential != "c" || w.gone {
+				return Holder{}, ErrLogin
+			}
+			return h, nil
+		},
 		Grant: func(_ context.Context, h Holder, asked Access) []string {
 			if h.Anonymous || asked.Name != "shop/web" || !slices.Contains(asked.Actions, Pull) {
 				return nil
