@@ -24,6 +24,9 @@ import (
 type localLogin struct {
 	file string // absolute, if the system allows
 	hash [sha256.Size]byte
+
+	// credential of the holders that have it: localPrefix and a hash of hash.
+	credential string
 }
 
 const (
@@ -50,17 +53,13 @@ func openLocalLogin(data string) (*localLogin, error) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	return &localLogin{path, sha256.Sum256([]byte(token))}, nil
+	hash := sha256.Sum256([]byte(token))
+	again := sha256.Sum256(hash[:])
+	return &localLogin{path, hash, localPrefix + hex.EncodeToString(again[:])}, nil
 }
 
-// localPrefix begins the credential of holders that have the local login. The rest is a
-// hash of the password's hash.
+// localPrefix begins the credential of holders that have the local login.
 const localPrefix = "local:"
-
-func (l *localLogin) credential() string {
-	again := sha256.Sum256(l.hash[:])
-	return localPrefix + hex.EncodeToString(again[:])
-}
 
 // holder returns the administrator if a password is the token.
 func (l *localLogin) holder(password string) (registrytoken.Holder, bool) {
@@ -71,12 +70,12 @@ func (l *localLogin) holder(password string) (registrytoken.Holder, bool) {
 	if subtle.ConstantTimeCompare(hash[:], l.hash[:]) != 1 {
 		return registrytoken.Holder{}, false
 	}
-	return registrytoken.Holder{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}, Credential: l.credential()}, true
+	return registrytoken.Holder{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}, Credential: l.credential}, true
 }
 
 // issued says whether a holder logged in with the token as it is now.
 func (l *localLogin) issued(h registrytoken.Holder) bool {
-	return l != nil && h.Credential == l.credential()
+	return l != nil && h.Credential == l.credential
 }
 
 // path returns the file with the token, or "".
