@@ -1,5 +1,6 @@
 // Package admission runs the webhooks and policies that objects of
-// admissionregistration.k8s.io configure. The plugins are the Kubernetes library's; this
+// admissionregistration.k8s.io configure, and the built-in plugins LimitRanger and
+// PodSecurity. The plugins are the Kubernetes library's; this
 // package follows the configurations, says which requests need them, and asks on
 // behalf of the collector.
 //
@@ -50,6 +51,7 @@ type Chain struct {
 	admission.Interface
 	informers informers.SharedInformerFactory
 	selected  selections
+	builtin   builtin
 	stop      chan struct{}
 
 	converters *conversion.CRConverterFactory
@@ -76,6 +78,7 @@ func New(c Config) (*Chain, error) {
 	if chain.converters, err = conversion.NewCRConverterFactory(services, nil); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
+	chain.builtin = newBuiltin(chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
 	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services}, nil)
 	if err != nil {
@@ -86,10 +89,12 @@ func New(c Config) (*Chain, error) {
 
 // order is the order of Kubernetes: what changes an object comes before what judges the
 // result.
-var order = []string{mutating.PluginName, mutatinghook.PluginName, validating.PluginName, validatinghook.PluginName}
+var order = []string{limitRangerName, podSecurityName, mutating.PluginName, mutatinghook.PluginName, validating.PluginName, validatinghook.PluginName}
 
 func plugins() *admission.Plugins {
 	all := admission.NewPlugins()
+	registerLimitRanger(all)
+	registerPodSecurity(all)
 	mutating.Register(all)
 	mutatinghook.Register(all)
 	validating.Register(all)
@@ -150,18 +155,23 @@ func (c *Chain) Ready() error {
 	return errors.New("the configurations of webhooks and policies are not read yet")
 }
 
-// Admit lets webhooks and policies change an object.
+// Admit lets LimitRanges, webhooks and policies change an object.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !c.Selects(a.GetResource().GroupResource(), a.GetSubresource(), a.GetOperation()) {
+	if !c.applies(a) {
 		return nil
 	}
 	return c.Interface.(admission.MutationInterface).Admit(ctx, a, o)
 }
 
-// Validate lets webhooks and policies refuse a request.
+// Validate lets plugins, webhooks and policies refuse a request.
 func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if !c.Selects(a.GetResource().GroupResource(), a.GetSubresource(), a.GetOperation()) {
+	if !c.applies(a) {
 		return nil
 	}
 	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
+}
+
+func (c *Chain) applies(a admission.Attributes) bool {
+	resource := a.GetResource().GroupResource()
+	return c.Selects(resource, a.GetSubresource(), a.GetOperation()) || c.SelectsIn(a.GetNamespace(), resource, a.GetOperation())
 }

@@ -27,6 +27,8 @@ func (judge) Selects(resource schema.GroupResource, _ string, operation admissio
 	return resource.Resource == "configmaps" && operation == admission.Delete
 }
 
+func (judge) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
+
 func (j judge) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	accessor, err := meta.Accessor(a.GetOldObject())
 	if err != nil {

@@ -73,7 +73,8 @@ func (a *API) validate(ctx context.Context, v *kind.Version, r admission.Attribu
 }
 
 func (a *API) selects(v *kind.Version, r admission.Attributes) bool {
-	return a.admit.Selects(v.Resource().GroupResource(), "", r.GetOperation())
+	resource := v.Resource().GroupResource()
+	return a.admit.Selects(resource, "", r.GetOperation()) || a.admit.SelectsIn(r.GetNamespace(), resource, r.GetOperation())
 }
 
 // objects says how plugins handle the objects of a version.

@@ -67,6 +67,8 @@ type Admission interface {
 	admission.Interface
 	// Selects says whether a webhook or a policy may apply.
 	Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool
+	// SelectsIn says whether a built-in plugin may apply in a namespace.
+	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
 	// Ready returns why it cannot decide yet, or nil.
 	Ready() error
 }
@@ -152,6 +154,8 @@ type noAdmission struct{}
 func (noAdmission) Handles(admission.Operation) bool { return false }
 
 func (noAdmission) Ready() error { return nil }
+
+func (noAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 
 func (noAdmission) Selects(schema.GroupResource, string, admission.Operation) bool { return false }
 

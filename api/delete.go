@@ -61,7 +61,7 @@ func (refuseUnsafe) Delete(_ context.Context, name string, _ rest.ValidateObject
 // deleteAdmitted asks webhooks and policies about the object as it is, and deletes that
 // version of it. If another write comes first, they are asked again.
 func (r *resource) deleteAdmitted(ctx context.Context, key object.Key, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, cascade string) (store.DeleteResult, error) {
-	if validate == nil || !r.admits("delete") {
+	if validate == nil || !r.admits("delete", key.Namespace) {
 		return r.delete(ctx, key, options, cascade)
 	}
 	if options == nil {

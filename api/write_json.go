@@ -59,7 +59,7 @@ func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
 func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
 	switch {
-	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb):
+	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb, info.Namespace):
 		return false
 	case info.Verb == "create" && sendsJSON(req) && knownQuery(req):
 		write = j.create
@@ -77,8 +77,9 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	return write(ctx, w, req, info, body)
 }
 
-// admits says whether webhooks or policies may judge a write. The library calls them.
-func (r *resource) admits(verb string) bool {
+// admits says whether plugins, webhooks or policies may judge a write. The library calls
+// them.
+func (r *resource) admits(verb, namespace string) bool {
 	operation := admission.Update
 	switch verb {
 	case "create":
@@ -86,7 +87,8 @@ func (r *resource) admits(verb string) bool {
 	case "delete":
 		operation = admission.Delete
 	}
-	return r.api.admit.Selects(r.v.Resource().GroupResource(), "", operation)
+	written := r.v.Resource().GroupResource()
+	return r.api.admit.Selects(written, "", operation) || r.api.admit.SelectsIn(namespace, written, operation)
 }
 
 // sendsJSON says whether the body is JSON, which is also what no Content-Type means.

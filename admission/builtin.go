@@ -1,0 +1,71 @@
+package admission
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	podsecurity "k8s.io/pod-security-admission/admission"
+)
+
+// builtin says which requests need the plugins that every server has: LimitRanger and
+// PodSecurity. Its informers are the indexes of those plugins.
+type builtin struct {
+	ranges     cache.Indexer // LimitRanges, by namespace
+	namespaces listers.NamespaceLister
+	synced     cache.InformerSynced
+}
+
+func newBuiltin(f informers.SharedInformerFactory) builtin {
+	ranges, namespaces := f.Core().V1().LimitRanges(), f.Core().V1().Namespaces()
+	synced := func() bool { return ranges.Informer().HasSynced() && namespaces.Informer().HasSynced() }
+	return builtin{ranges.Informer().GetIndexer(), namespaces.Lister(), synced}
+}
+
+var (
+	podResource       = corev1.Resource("pods")
+	claimResource     = corev1.Resource("persistentvolumeclaims")
+	namespaceResource = corev1.Resource("namespaces")
+)
+
+// podSecurityLabels is how the labels of a Namespace begin that PodSecurity reads.
+const podSecurityLabels = "pod-security.kubernetes.io/"
+
+// SelectsIn says whether a built-in plugin may apply to a request in a namespace: one with
+// a LimitRange, or with labels of PodSecurity. Before the informers have read them it says
+// yes, and the plugins wait.
+func (c *Chain) SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool {
+	if operation != admission.Create && operation != admission.Update {
+		return false
+	}
+	if resource == namespaceResource {
+		return true // PodSecurity checks its labels
+	}
+	limited, secured := resource == podResource || resource == claimResource, podsecurity.DefaultPodSpecExtractor{}.HasPodSpec(resource)
+	if !limited && !secured {
+		return false
+	}
+	return !c.builtin.synced() || limited && c.builtin.limits(namespace) || secured && c.builtin.secures(namespace)
+}
+
+func (b *builtin) limits(namespace string) bool {
+	found, err := b.ranges.IndexKeys(cache.NamespaceIndex, namespace)
+	return err != nil || len(found) > 0
+}
+
+func (b *builtin) secures(namespace string) bool {
+	ns, err := b.namespaces.Get(namespace)
+	if err != nil {
+		return true // it was created a moment ago: the plugin reads it from the store
+	}
+	for label := range ns.Labels {
+		if strings.HasPrefix(label, podSecurityLabels) {
+			return true
+		}
+	}
+	return false
+}
