@@ -169,7 +169,7 @@ func (w *world) review() {
 func (w *world) collect() {
 	w.Helper()
 	for {
-		turn, err := w.gc.Engine().RunOne(w.Context())
+		turn, err := w.gc.RunOne(w.Context())
 		if err != nil {
 			w.Fatal(err)
 		}
