@@ -175,7 +175,11 @@ func perRequest(handler func() http.HandlerFunc) http.HandlerFunc {
 }
 
 func (a *API) newResource(v *kind.Version, s lifecycle.Strategy) *resource {
-	return &resource{api: a, v: v, strategy: s, prefix: object.WirePrefix(v.GVK)}
+	r := &resource{api: a, v: v, strategy: s, prefix: object.WirePrefix(v.GVK)}
+	if r.item = object.ItemPrefix(); v.Wire.Custom {
+		r.item = r.prefix
+	}
+	return r
 }
 
 func patchTypes(v *kind.Version) []string {

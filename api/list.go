@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/inflight"
@@ -187,7 +189,7 @@ func (r *resource) streamList(out *stream, listing *store.Listing, after func(ob
 		if n > 0 {
 			out.buf = append(out.buf, ',')
 		}
-		out.buf = r.appendWire(out.buf, o)
+		out.buf = r.appendWire(out.buf, r.item, o)
 		last = o.Key
 		if bytes := listing.Bytes(); bytes != held {
 			held = bytes
@@ -239,6 +241,11 @@ type listBuilder struct {
 }
 
 func (b *listBuilder) finish(from listed) (runtime.Object, error) {
+	if _, custom := b.list.(*unstructured.UnstructuredList); !custom {
+		for _, item := range b.items { // as in Kubernetes, only the list itself has a kind
+			item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		}
+	}
 	if err := meta.SetList(b.list, b.items); err != nil {
 		return nil, err
 	}

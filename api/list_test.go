@@ -240,3 +240,28 @@ func TestDeleteCollection(t *testing.T) {
 	}
 	w.want(http.StatusBadRequest, "DELETE", configMaps+"?labelSelector=%3D%3D", "")
 }
+
+// TestListItemsHaveNoKind: as in Kubernetes, items of built-in kinds have neither kind nor
+// apiVersion. Those of custom kinds have both, and so have the objects of watch events.
+func TestListItemsHaveNoKind(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.define()
+	w.configMap("a", "")
+	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	const maps = "/api/v1/namespaces/shop/configmaps"
+	for _, query := range []string{"", "?pretty=true", "?limit=1"} {
+		builtIn, custom := w.want(http.StatusOK, "GET", maps+query, "").body, w.want(http.StatusOK, "GET", widgets+query, "").body
+		if item := gjson.Get(builtIn, "items.0"); item.Get("kind").Exists() || item.Get("apiVersion").Exists() || item.Get("metadata.name").String() != "a" {
+			t.Errorf("%s: the item is %s", query, item.Raw)
+		}
+		if kind := gjson.Get(builtIn, "kind").String(); kind != "ConfigMapList" {
+			t.Errorf("%s: the list is a %s", query, kind)
+		}
+		if item := gjson.Get(custom, "items.0"); item.Get("kind").String() != "Widget" || item.Get("apiVersion").String() != "test.dev/v1" {
+			t.Errorf("%s: the custom item is %s", query, item.Raw)
+		}
+	}
+	if _, obj := w.watch(maps + "?watch=true").next(); obj.Get("kind").String() != "ConfigMap" || obj.Get("apiVersion").String() != "v1" {
+		t.Errorf("the event has %s", obj.Raw)
+	}
+}

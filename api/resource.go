@@ -21,6 +21,7 @@ type resource struct {
 	v        *kind.Version
 	strategy lifecycle.Strategy
 	prefix   []byte // object.WirePrefix of the version
+	item     []byte // the same for the items of a list
 }
 
 var (
@@ -63,14 +64,14 @@ func (r *resource) decode(o object.Object) (runtime.Object, error) {
 // appendWire appends a stored object as JSON. The kind is Raw, so no body names its
 // version, except for a moment in which another replica knows of a changed storage version
 // and this one does not.
-func (r *resource) appendWire(dst []byte, o object.Object) []byte {
+func (r *resource) appendWire(dst, prefix []byte, o object.Object) []byte {
 	body := o.Body
 	if r.v.Kind.Definition != "" && object.MayHaveVersion(body) {
 		if _, unmarked, err := object.CutVersion(body); err == nil {
 			body = unmarked
 		}
 	}
-	return object.AppendWire(dst, r.prefix, body, o.Revision)
+	return object.AppendWire(dst, prefix, body, o.Revision)
 }
 
 // decodeAll decodes a page of stored objects, with few calls of a conversion webhook.

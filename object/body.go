@@ -100,6 +100,10 @@ func WirePrefix(gvk schema.GroupVersionKind) []byte {
 	return append(typeHead(gvk), `"metadata":{"resourceVersion":"`...)
 }
 
+// ItemPrefix is WirePrefix for the items of a list of a built-in kind: as in Kubernetes,
+// only the list itself has apiVersion and kind.
+func ItemPrefix() []byte { return []byte(`{"metadata":{"resourceVersion":"`) }
+
 func typeHead(gvk schema.GroupVersionKind) []byte {
 	kind, _ := json.Marshal(gvk.Kind) // a string always marshals
 	apiVersion, _ := json.Marshal(gvk.GroupVersion().String())
