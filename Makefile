@@ -55,7 +55,7 @@ race: ## the server's own tests under the race detector
 e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
 	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 15m ./...
 
-clients: ## docker, podman, skopeo, helm and cosign against the registry; builds or installs them, which takes minutes
+clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long

@@ -25,7 +25,7 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	for _, program := range []string{"helm", "cosign", "skopeo", "podman", "docker", "dockerd"} {
+	for _, program := range []string{"helm", "cosign", "skopeo", "podman", "docker", "dockerd", "crane"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%v: run make clients", err)
 		}
@@ -47,7 +47,8 @@ func setup(env *testscript.Env, engine string) error {
 	if !ok {
 		return errors.New("the script's T is no testing.TB")
 	}
-	at := harness.Start(t, engine).Registry() + "/shop"
+	s := harness.Start(t, engine)
+	at := s.Registry() + "/shop"
 	img, err := image()
 	if err != nil {
 		return err
@@ -57,6 +58,10 @@ func setup(env *testscript.Env, engine string) error {
 		return err
 	}
 	env.Setenv("AT", at)
+	env.Setenv("HOST", s.Registry())
+	if err := os.WriteFile(filepath.Join(env.WorkDir, "token"), []byte(s.RegistryToken()), 0o600); err != nil {
+		return err
+	}
 	env.Setenv("DIGEST", digest.String())
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("DOCKER_CONFIG", os.Getenv("DOCKER_CONFIG"))
