@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -38,9 +39,15 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		})
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
+	if r.v.GVK.Group == authorizationv1.GroupName {
+		if errs := r.v.Strategy.Validate(ctx, obj); len(errs) > 0 {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.v.GVK.Group}, "", errs) // Kubernetes names no kind here
+		}
+	}
 	var err error
 	switch q := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
+		q.CreationTimestamp = metav1.Now()
 		q.Status.UserInfo = userInfo(client)
 	case *authenticationv1.TokenReview:
 		q.Status, err = r.api.reviewToken(ctx, q.Spec)
@@ -49,15 +56,14 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 	case *authorizationv1.SubjectAccessReview:
 		q.Status, err = r.api.reviewAccess(ctx, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
-		if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != q.Namespace {
-			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must match metadata.namespace")
-		}
 		q.Status, err = r.api.reviewAccess(ctx, subject(q.Spec), q.Spec.ResourceAttributes, q.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		if q.Spec.Namespace == "" {
 			return nil, apierrors.NewBadRequest("no namespace on request")
 		}
-		q.Status, err = r.api.reviewRules(ctx, client, q.Spec.Namespace)
+		answer := &authorizationv1.SelfSubjectRulesReview{} // without the question, as in Kubernetes
+		answer.Status, err = r.api.reviewRules(ctx, client, q.Spec.Namespace)
+		return answer, err
 	case *corev1.Binding:
 		return r.bindPod(ctx, q, dryrun.IsDryRun(options.DryRun))
 	default:
@@ -101,11 +107,8 @@ func (a *API) reviewToken(ctx context.Context, spec authenticationv1.TokenReview
 	return status, nil
 }
 
-// reviewAccess says whether the subject may.
+// reviewAccess says whether the subject may. Exactly one of the attributes is set.
 func (a *API) reviewAccess(ctx context.Context, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (status authorizationv1.SubjectAccessReviewStatus, err error) {
-	if (resource == nil) == (path == nil) {
-		return status, apierrors.NewBadRequest("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
-	}
 	question := authorizer.AttributesRecord{User: subject}
 	if path != nil {
 		question.Verb, question.Path = path.Verb, path.Path

@@ -34,12 +34,8 @@ func (x *Index) CheckGrant(ctx context.Context, authz authorizer.UnconditionalAu
 	case *rbacv1.Role:
 		return w.role(ctx, "roles", r.Namespace, r.Name, r.Rules)
 	case *rbacv1.ClusterRole:
-		rules := r.Rules
-		// An aggregation gathers rules of roles that do not exist yet.
-		if was, ok := old.(*rbacv1.ClusterRole); r.AggregationRule != nil || ok && was.AggregationRule != nil {
-			rules = slices.Concat(rules, fullAuthority)
-		}
-		return w.role(ctx, "clusterroles", "", r.Name, rules)
+		was, _ := old.(*rbacv1.ClusterRole)
+		return w.clusterRole(ctx, r, r.AggregationRule != nil || was != nil && was.AggregationRule != nil)
 	case *rbacv1.RoleBinding:
 		return w.binding(ctx, "rolebindings", r.Namespace, r.Name, r.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
@@ -84,6 +80,21 @@ func (w grantCheck) role(ctx context.Context, resource, namespace, name string, 
 	return refuse(resource, name, w.covers(namespace, rules))
 }
 
+func (w grantCheck) clusterRole(ctx context.Context, r *rbacv1.ClusterRole, aggregates bool) error {
+	const resource = "clusterroles"
+	if w.may(ctx, "escalate", resource, "", r.Name) {
+		return nil
+	}
+	if err := w.covers("", r.Rules); err != nil {
+		return refuse(resource, r.Name, err)
+	}
+	// An aggregation gathers rules of roles that do not exist yet.
+	if aggregates && w.covers("", fullAuthority) != nil {
+		return refuse(resource, r.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	}
+	return nil
+}
+
 func (w grantCheck) binding(ctx context.Context, resource, namespace, name string, ref rbacv1.RoleRef) error {
 	referred := map[string]string{"Role": "roles", "ClusterRole": "clusterroles"}[ref.Kind]
 	if w.may(ctx, "bind", referred, namespace, ref.Name) {
@@ -91,7 +102,7 @@ func (w grantCheck) binding(ctx context.Context, resource, namespace, name strin
 	}
 	rules, err := w.index.rulesOf(ref, namespace)
 	if err != nil {
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: referred}, ref.Name)
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
 	}
 	return refuse(resource, name, w.covers(namespace, rules))
 }
@@ -129,13 +140,13 @@ func (w grantCheck) covers(namespace string, rules []rbacv1.PolicyRule) error {
 		strings.Join(slices.Compact(lines), "\n"))
 }
 
-// compact joins the verbs of rules that are equal otherwise. Covers returns one rule
-// per verb.
+// compact joins the verbs of resource rules that are equal otherwise. Covers returns one rule
+// per verb. Kubernetes lists each verb of a URL by itself.
 func compact(rules []rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
 	for _, r := range rules {
 		i := slices.IndexFunc(out, func(known rbacv1.PolicyRule) bool {
 			return slices.Equal(known.APIGroups, r.APIGroups) && slices.Equal(known.Resources, r.Resources) &&
-				slices.Equal(known.ResourceNames, r.ResourceNames) && slices.Equal(known.NonResourceURLs, r.NonResourceURLs)
+				slices.Equal(known.ResourceNames, r.ResourceNames) && len(known.NonResourceURLs)+len(r.NonResourceURLs) == 0
 		})
 		if i < 0 {
 			r.Verbs = slices.Clone(r.Verbs)

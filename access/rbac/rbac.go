@@ -9,12 +9,14 @@ package rbac
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -42,8 +44,8 @@ type subject struct {
 
 // grant is one role that a binding gives to a subject.
 type grant struct {
-	role   *role // nil: the role does not exist
-	reason string
+	role   *role  // nil: the role does not exist
+	reason string // why a request is allowed; without a role, what is missing
 }
 
 // NewIndex builds an index. It keeps the objects: do not change them afterwards.
@@ -56,18 +58,19 @@ func NewIndex(o Objects) *Index {
 		}
 		return compiled[key]
 	}
-	resolve := func(ref rbacv1.RoleRef, namespace string) *role {
-		if rules, err := x.rulesOf(ref, namespace); err == nil {
-			return compile(ref.Kind+"/"+namespace+"/"+ref.Name, rules)
+	resolve := func(ref rbacv1.RoleRef, namespace, reason string) grant {
+		rules, err := x.rulesOf(ref, namespace)
+		if err != nil {
+			return grant{nil, err.Error()}
 		}
-		return nil
+		return grant{compile(ref.Kind+"/"+namespace+"/"+ref.Name, rules), reason}
 	}
 	for _, b := range o.ClusterRoleBindings {
-		x.add(b.Subjects, "", grant{resolve(b.RoleRef, ""), fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q", b.Name, b.RoleRef.Name)})
+		x.add(b.Subjects, "", resolve(b.RoleRef, "", fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q", b.Name, b.RoleRef.Name)))
 	}
 	for _, b := range o.RoleBindings {
 		reason := fmt.Sprintf("RoleBinding %q of %s %q", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name)
-		x.add(b.Subjects, b.Namespace, grant{resolve(b.RoleRef, b.Namespace), reason})
+		x.add(b.Subjects, b.Namespace, resolve(b.RoleRef, b.Namespace, reason))
 	}
 	return x
 }
@@ -91,6 +94,9 @@ func (x *Index) add(subjects []rbacv1.Subject, namespace string, g grant) {
 			}
 			key.name = serviceaccount.MakeUsername(home, s.Name)
 			reason = fmt.Sprintf("RBAC: allowed by %s to ServiceAccount %q", g.reason, s.Name+"/"+home)
+		}
+		if g.role == nil {
+			reason = g.reason
 		}
 		x.grants[key] = append(x.grants[key], grant{g.role, reason})
 	}
@@ -140,7 +146,7 @@ func (x *Index) visitScope(u user.Info, namespace string, f func(grant) bool) bo
 }
 
 // Authorize allows what a rule of the user's roles covers, and has no opinion
-// otherwise.
+// otherwise: the reason then names the bound roles that do not exist.
 func (x *Index) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := a.GetUser()
 	if u == nil {
@@ -155,6 +161,11 @@ func (x *Index) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 		decision, reason = authorizer.DecisionAllow, g.reason
 		return false
 	})
+	if decision == authorizer.DecisionNoOpinion {
+		if err := x.missing(u, a.GetNamespace()); err != nil {
+			reason = fmt.Sprintf("RBAC: %v", err)
+		}
+	}
 	return decision, reason, nil
 }
 
@@ -178,7 +189,20 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 			paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 		}
 	}
-	return resources, paths, false, nil
+	return resources, paths, false, x.missing(u, namespace)
+}
+
+// missing returns an error that names the roles which bindings give to the user, and which do
+// not exist; nil if there are none.
+func (x *Index) missing(u user.Info, namespace string) error {
+	var errs []error
+	x.visit(u, namespace, func(g grant) bool {
+		if g.role == nil {
+			errs = append(errs, errors.New(g.reason))
+		}
+		return true
+	})
+	return utilerrors.NewAggregate(errs)
 }
 
 // rules returns all rules of the user in a namespace.

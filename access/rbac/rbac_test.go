@@ -158,6 +158,9 @@ func TestCheckGrant(t *testing.T) {
 	}
 	aggregated := clusterRoleOf("a")
 	aggregated.AggregationRule = &rbacv1.AggregationRule{}
+	aggregatedRule := clusterRoleOf("b", rule("get", "core", "secrets", ""))
+	aggregatedRule.AggregationRule = &rbacv1.AggregationRule{}
+	urls := clusterRoleOf("u", rbacv1.PolicyRule{NonResourceURLs: []string{"/x"}, Verbs: []string{"get", "post"}})
 	const missing = `roles.rbac.authorization.k8s.io "r" is forbidden: user "bob" (groups=[]) is attempting to grant RBAC permissions not currently held:
 {APIGroups:[""], Resources:["secrets"], Verbs:["get" "list"]}`
 	for _, test := range []struct {
@@ -172,12 +175,14 @@ func TestCheckGrant(t *testing.T) {
 		{"a wildcard", "bob", role("shop", "r", rule("*", "core", "configmaps", "")), "not currently held"},
 		{"with escalate", "escalator", role("shop", "r", rule("*", "*", "*", "")), ""},
 		{"a ClusterRole", "bob", clusterRoleOf("c", rule("get", "core", "configmaps", "")), "not currently held"},
-		{"an aggregation", "bob", aggregated, "not currently held"},
+		{"an aggregation", "bob", aggregated, "must have cluster-admin privileges to use the aggregationRule"},
+		{"an aggregation with a rule", "bob", aggregatedRule, "not currently held"},
+		{"two verbs of a URL", "bob", urls, "{NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}\n{NonResourceURLs:[\"/x\"], Verbs:[\"post\"]}"},
 		{"bind a role that is covered", "bob", boundIn("shop", "Role", "reader", userNamed("x")), ""},
 		{"bind a role that is not covered", "bob", boundIn("shop", "ClusterRole", "all", userNamed("bob")), "not currently held"},
 		{"bind it everywhere", "ann", bound("ClusterRole", "all", userNamed("ann")), "not currently held"},
 		{"bind it where it is held", "ann", boundIn("shop", "ClusterRole", "all", userNamed("x")), ""},
-		{"bind a role that does not exist", "bob", boundIn("shop", "Role", "later", userNamed("bob")), "not found"},
+		{"bind a role that does not exist", "bob", boundIn("shop", "Role", "later", userNamed("bob")), `rolebindings.rbac.authorization.k8s.io "later" not found`},
 		{"with bind", "binder", bound("ClusterRole", "all", userNamed("binder")), ""},
 		{"with bind for another role", "binder", bound("ClusterRole", "escalator", userNamed("binder")), "not currently held"},
 		{"escalate does not bind", "escalator", bound("ClusterRole", "all", userNamed("escalator")), "not currently held"},
@@ -210,6 +215,29 @@ func TestCheckGrant(t *testing.T) {
 	}
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), narrowed, old); err == nil {
 		t.Error("a role with more rights than the client has was changed")
+	}
+}
+
+// TestMissingRoles: a denial names the roles that the client's bindings refer to and that do
+// not exist.
+func TestMissingRoles(t *testing.T) {
+	x := NewIndex(Objects{
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{"b": bound("ClusterRole", "everywhere", userNamed("gina"))},
+		RoleBindings:        map[types.NamespacedName]*rbacv1.RoleBinding{{Namespace: "shop", Name: "b"}: boundIn("shop", "Role", "here", userNamed("gina"))},
+	})
+	const everywhere = `clusterrole.rbac.authorization.k8s.io "everywhere" not found`
+	for _, test := range []struct{ user, namespace, want string }{
+		{"gina", "", "RBAC: " + everywhere},
+		{"gina", "shop", "RBAC: [" + everywhere + `, role.rbac.authorization.k8s.io "here" not found]`},
+		{"bob", "shop", ""},
+	} {
+		decision, reason, err := x.Authorize(t.Context(), authorizer.AttributesRecord{User: person(test.user), Verb: "get", Resource: "pods", Namespace: test.namespace, ResourceRequest: true})
+		if decision != authorizer.DecisionNoOpinion || reason != test.want || err != nil {
+			t.Errorf("%s in %q: %v, %q, %v; want %q", test.user, test.namespace, decision, reason, err, test.want)
+		}
+	}
+	if _, _, _, err := x.RulesFor(t.Context(), person("gina"), ""); err == nil || err.Error() != everywhere {
+		t.Errorf("the rules are listed with the error %v, want %s", err, everywhere)
 	}
 }
 

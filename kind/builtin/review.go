@@ -65,7 +65,7 @@ func validateLocalAccessReview(r *authorizationv1.LocalSubjectAccessReview) fiel
 
 func validateAttributes(resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) field.ErrorList {
 	if (resource == nil) == (other == nil) {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,7 +33,7 @@ func validatePolicyRules(rules []rbacv1.PolicyRule, namespaced bool) field.Error
 	for i, rule := range rules {
 		at := field.NewPath("rules").Index(i)
 		if len(rule.Verbs) == 0 {
-			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+			errs = append(errs, field.Required(at.Child("verbs"), ""))
 		}
 		if len(rule.NonResourceURLs) > 0 {
 			urls := at.Child("nonResourceURLs")
@@ -75,13 +77,15 @@ func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "field is immutable")}
 }
 
 func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	at := field.NewPath("roleRef")
 	errs := oneOf(at.Child("apiGroup"), ref.APIGroup, rbacv1.GroupName)
-	errs = append(errs, oneOf(at.Child("kind"), ref.Kind, kinds...)...)
+	if !slices.Contains(kinds, ref.Kind) {
+		errs = append(errs, field.NotSupported(at.Child("kind"), ref.Kind, kinds))
+	}
 	return append(errs, requiredName(at.Child("name"), ref.Name, path.IsValidPathSegmentName)...)
 }
 
