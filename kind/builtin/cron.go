@@ -43,7 +43,7 @@ func checkSchedule(schedule string) error {
 	}
 	fields := strings.Fields(schedule)
 	if len(fields) != len(cronFields) {
-		return fmt.Errorf("expected exactly 5 fields, found %d: %q", len(fields), schedule)
+		return fmt.Errorf("expected exactly 5 fields, found %d: %s", len(fields), fields)
 	}
 	for i, f := range cronFields {
 		for _, part := range strings.Split(fields[i], ",") {
