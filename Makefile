@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients spin bench schema generate
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff spin bench schema generate
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crash
 
 clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients
+
+diff: ## the same requests to this server and to a real kube-apiserver; builds it, the first time takes ten minutes and more
+	bin=$$(script/kubernetes etcd kube-apiserver kube-controller-manager) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags diff -count=1 -timeout 20m -v ./diff
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000
