@@ -95,7 +95,7 @@ func (o outsiders) AuthenticateToken(ctx context.Context, token string) (*authen
 	}
 	for _, name := range append([]string{response.User.GetName()}, response.User.GetGroups()...) {
 		if name == "" || strings.HasPrefix(name, "system:") {
-			return nil, false, fmt.Errorf("the provider's token names %q: a name must not be empty or begin with system:", name)
+			return nil, false, fmt.Errorf("the provider's token names %q: a name must not be empty or begin with %q", name, "system:")
 		}
 	}
 	return response, true, nil

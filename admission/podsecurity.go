@@ -105,7 +105,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if answer.Allowed {
 		return nil
 	}
-	refused := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity"))
+	refused := admission.NewForbidden(a, errors.New("the pod is not allowed by PodSecurity"))
 	status, ok := refused.(*apierrors.StatusError)
 	if result := answer.Result; ok && result != nil {
 		if result.Message != "" {
