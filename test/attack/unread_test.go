@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -81,13 +82,23 @@ func held(t testing.TB, conns []net.Conn) (n int) {
 	return n
 }
 
+// begun says whether the server has begun to answer an attacker.
+func begun(conns []net.Conn) bool {
+	return slices.ContainsFunc(conns, func(conn net.Conn) bool {
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // fails if the connection is closed, and so does the read
+		n, _ := conn.Read(make([]byte, 12))
+		return n > 0
+	})
+}
+
 // awaitCutOff waits until the server has closed all connections of the attackers. They
-// must be open when it is called.
+// must be open when it is called, or, on a machine so slow that they were cut off before,
+// must have received the beginning of an answer.
 func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
 	t.Helper()
 	start := time.Now()
-	if n := held(t, conns); n == 0 {
-		t.Errorf("the server has none of %d connections", len(conns))
+	if held(t, conns) == 0 && !begun(conns) {
+		t.Errorf("the server has none of %d connections, and answered none", len(conns))
 	}
 	harness.Within(t, limit, "all unread answers cut off", func() error {
 		if n := held(t, conns); n > 0 {
