@@ -187,6 +187,7 @@ type probes struct {
 	beside chan struct{} // one element for each probe of askBeside
 	began  time.Time
 	waited time.Duration // target.waited when the probes began
+	cpu    processors    // when the probes began
 
 	mu    sync.Mutex
 	ready []time.Duration          // answers of /readyz; guarded by mu
@@ -199,7 +200,7 @@ type probes struct {
 func (a *target) probe(t *testing.T) *probes {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &probes{t: t, stop: stop, target: a, beside: make(chan struct{}, tolerable/probeEvery), began: time.Now(), waited: a.waited(t), worst: map[string]time.Duration{}}
+	p := &probes{t: t, stop: stop, target: a, beside: make(chan struct{}, tolerable/probeEvery), began: time.Now(), waited: a.waited(t), cpu: readProcessors(t), worst: map[string]time.Duration{}}
 	client, err := rest.HTTPClientFor(a.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -311,12 +312,43 @@ func (p *probes) end() {
 	}
 }
 
-// starved returns by which factor answers may be late because other programs have the
-// processors: how many threads of server and test waited for one, on average, at least
-// 1. A server that waits for a lock, a connection or a client has no such threads.
+// starved returns by which factor answers may be late because others have the
+// processors. Other programs: how many threads of server and test waited for one, on
+// average, at least 1. A server that waits for a lock, a connection or a client has no
+// such threads. Other virtual machines: what they took of the time in which this one
+// had work.
 func (p *probes) starved() float64 {
 	p.t.Helper()
-	return max(1, float64(p.target.waited(p.t)-p.waited)/float64(time.Since(p.began)))
+	waiting := max(1, float64(p.target.waited(p.t)-p.waited)/float64(time.Since(p.began)))
+	now := readProcessors(p.t)
+	stolen, busy := now.stolen-p.cpu.stolen, now.busy-p.cpu.busy
+	return waiting * float64(stolen+busy+1) / float64(busy+1)
+}
+
+// processors is what the kernel counts for all processors, in ticks.
+type processors struct{ busy, stolen int64 }
+
+func readProcessors(t testing.TB) (p processors) {
+	t.Helper()
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// "cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …"
+	fields := strings.Fields(string(bytes.SplitN(data, []byte("\n"), 2)[0]))
+	for i, ticks := range fields {
+		n, err := strconv.ParseInt(ticks, 10, 64)
+		switch {
+		case i == 0 || i == 4 || i == 5 || i > 8:
+		case err != nil:
+			t.Fatal(err)
+		case i == 8:
+			p.stolen = n
+		default:
+			p.busy += n
+		}
+	}
+	return p
 }
 
 // wantPrompt: the server answered nineteen of twenty probes of /readyz promptly. It
