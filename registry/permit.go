@@ -74,8 +74,11 @@ func permit(client Client, req *http.Request, to Request) (*http.Request, error)
 	if err := mayOne(client, rights[to.Kind].verbs, to.Repository); err != nil {
 		return nil, err
 	}
+	if to.Kind != UploadStart {
+		return req, nil
+	}
 	query := req.URL.Query()
-	if to.Kind != UploadStart || !query.Has("mount") {
+	if !query.Has("mount") {
 		return req, nil
 	}
 	from := query.Get("from")
@@ -99,8 +102,8 @@ func permit(client Client, req *http.Request, to Request) (*http.Request, error)
 // is told to log in. Of several refusals mayOne returns the one that a login, or another
 // token, would overcome.
 func mayOne(client Client, verbs []string, repository string) error {
-	refusal := errorf(Denied, "no client may do this")
-	for i, verb := range verbs {
+	var refusal *Error
+	for _, verb := range verbs {
 		err := client.May(verb, repository)
 		if err == nil {
 			return nil
@@ -113,9 +116,12 @@ func mayOne(client Client, verbs []string, repository string) error {
 		default:
 			refused = errorf(Denied, "%v", err)
 		}
-		if i == 0 || refused.Code == Unauthorized {
+		if refusal == nil || refused.Code == Unauthorized {
 			refusal = refused
 		}
+	}
+	if refusal == nil {
+		return errorf(Denied, "no client may do this")
 	}
 	return refusal
 }

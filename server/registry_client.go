@@ -82,13 +82,15 @@ func (c *registryClient) authorize(verb, path string) error {
 		User: c.user, Verb: verb, ResourceRequest: true,
 		APIGroup: registryv1.GroupVersion.Group, APIVersion: registryv1.GroupVersion.Version, Resource: registryv1.Plural,
 	}
-	where := "at the cluster scope"
 	if path != "" {
 		a.Namespace, a.Name = registryv1.Name(path)
-		where = fmt.Sprintf("in the namespace %q", a.Namespace)
 	}
 	decision, _, err := c.authz.Authorize(c.ctx, a)
 	if err != nil || decision != authorizer.DecisionAllow {
+		where := "at the cluster scope"
+		if path != "" {
+			where = fmt.Sprintf("in the namespace %q", a.Namespace)
+		}
 		return fmt.Errorf("repositories.%s %q is forbidden: User %q cannot %s resource %q in API group %q %s",
 			a.APIGroup, a.Name, c.user.GetName(), verb, a.Resource, a.APIGroup, where)
 	}
