@@ -106,8 +106,8 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return nil
 	}
 	refused := admission.NewForbidden(a, errors.New("the pod is not allowed by PodSecurity"))
-	status, ok := refused.(*apierrors.StatusError)
-	if result := answer.Result; ok && result != nil {
+	var status *apierrors.StatusError
+	if result := answer.Result; result != nil && errors.As(refused, &status) {
 		if result.Message != "" {
 			status.ErrStatus.Message = result.Message
 		}

@@ -284,7 +284,7 @@ func wantError(t *testing.T, err, want error) {
 		t.Errorf("got error %v, want %v", err, want)
 	}
 	for _, other := range sentinels {
-		if other != want && errors.Is(err, other) {
+		if !errors.Is(want, other) && errors.Is(err, other) {
 			t.Errorf("the error is also %v: %v", other, err)
 		}
 	}

@@ -216,7 +216,8 @@ func TestBeforeCreateNeedsItsInputs(t *testing.T) {
 	} {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-"}}
 		_, err := lifecycle.BeforeCreate(context.Background(), strategy{}, obj, c)
-		if _, refusal := err.(*object.Error); err == nil || refusal {
+		var refusal *object.Error
+		if err == nil || errors.As(err, &refusal) {
 			t.Errorf("%s: got %v, want an internal error", name, err)
 		}
 	}

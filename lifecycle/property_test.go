@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -80,7 +81,8 @@ func (h *history) step() {
 		name = "wait"
 	}
 	h.steps = append(h.steps, fmt.Sprintf("%s: %v (%v)", name, h.world, err))
-	if _, refusal := err.(*object.Error); err != nil && !refusal {
+	var refusal *object.Error
+	if err != nil && !errors.As(err, &refusal) {
 		h.t.Fatalf("%s: %v is not a refusal", name, err)
 	}
 }

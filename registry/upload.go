@@ -276,7 +276,7 @@ func (u *upload) append(ctx context.Context, body io.Reader) error {
 				return err
 			}
 		}
-		if readErr == io.EOF {
+		if errors.Is(readErr, io.EOF) {
 			return nil
 		}
 		if readErr != nil {

@@ -304,6 +304,17 @@ func TestRowWaitsForItsContext(t *testing.T) {
 	})
 }
 
+func readOne(ctx context.Context, db *sqldb.DB, tx *sql.Tx) error {
+	rows, err := db.QueryTx(ctx, tx, "SELECT 1")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	return rows.Err()
+}
+
 // TestQueryTxNeedsNoSecondConnection: a transaction reads although transactions hold every
 // other connection, also by a statement that was never prepared.
 func TestQueryTxNeedsNoSecondConnection(t *testing.T) {
@@ -320,12 +331,8 @@ func TestQueryTxNeedsNoSecondConnection(t *testing.T) {
 		}
 		for round := range 2 {
 			for _, tx := range txs {
-				rows, err := db.QueryTx(ctx, tx, "SELECT 1")
-				if err != nil {
+				if err := readOne(ctx, db, tx); err != nil {
 					t.Fatalf("round %d: %v", round, err)
-				}
-				if err := rows.Close(); err != nil {
-					t.Error(err)
 				}
 			}
 		}

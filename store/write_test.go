@@ -310,6 +310,9 @@ func readOwners(t *testing.T, s *Store) (owners []string) {
 		}
 		owners = append(owners, fmt.Sprint(uid, " ", blocking, " ", controller))
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	return owners
 }
 

@@ -260,7 +260,7 @@ func (v *verifier) read(ctx context.Context, b storedBlob) (size int64, actual d
 			err = ctx.Err()
 		}
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return size, digest.NewDigest(b.digest.Algorithm(), hash), errors.Join(err, f.Close())
