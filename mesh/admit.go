@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"errors"
 	"net"
 	"regexp"
 	"strconv"
@@ -99,8 +100,9 @@ func admit(a application) (decision, *Denial) {
 	case a.nonceOf != "":
 		return refuse, deny(v1alpha1.ReasonNonceReplayed, "the nonce was used by an earlier enrolment")
 	}
-	if d, ok := a.project.(*Denial); ok {
-		return refuse, d
+	var denial *Denial
+	if errors.As(a.project, &denial) {
+		return refuse, denial
 	}
 	if a.nameTaken {
 		return refuse, deny(v1alpha1.ReasonNameTaken, "project %s has a node %s already", a.token.project, a.request.Name)

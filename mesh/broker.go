@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,7 +68,7 @@ func (p Ports) Deregister(ctx context.Context, id broker.BootstrapTokenID) error
 		return nil
 	}
 	err = p.mesh.requestDrain(ctx, Node{UID: n.uid, Project: n.project, Name: n.name}, brokerActor)
-	if err != nil && err != errUnknownNode { // unknown: it has left, or a review is about to remove it
+	if err != nil && !errors.Is(err, errUnknownNode) { // unknown: it has left, or a review is about to remove it
 		return &broker.DeregistrationError{Step: broker.StepDrain, Err: err}
 	}
 	if err := p.mesh.removalError(ctx, *n); err != nil {

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -254,7 +255,7 @@ func TestHasherIsBounded(t *testing.T) {
 	for h.waiting.Load() < maxWaiting {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := h.hash(t.Context(), "secret"); err != errBusy {
+	if _, err := h.hash(t.Context(), "secret"); !errors.Is(err, errBusy) {
 		t.Errorf("one too many: %v", err)
 	}
 	done()

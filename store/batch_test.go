@@ -241,7 +241,7 @@ func TestAbandonedWriteIsSkipped(t *testing.T) {
 				return <-left
 			},
 			creating(t, s, "stayed"))
-		if errs[0] != context.Canceled || errs[1] != nil {
+		if !errors.Is(errs[0], context.Canceled) || errs[1] != nil {
 			t.Errorf("errors: %v", errs)
 		}
 		if lines, _, _ := list(t, s, ListRequest{}); names(lines) != "a/stayed" {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -64,7 +65,7 @@ func TestWatchWaits(t *testing.T) {
 		future := watch(t, s.Store, WatchRequest{From: now + 1})
 		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if events, _, err := future.Next(short); err != context.DeadlineExceeded {
+		if events, _, err := future.Next(short); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("nothing happened, but: %v, %v", events, err)
 		}
 		arrived := make(chan []*Event, 1)
@@ -99,7 +100,7 @@ func TestWatchReportsProgress(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), progressEvery+progressEvery/2)
 		defer cancel()
-		if _, upTo, err := w.Next(short); err != context.DeadlineExceeded {
+		if _, upTo, err := w.Next(short); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("nothing moved, but: up to %d, %v", upTo, err)
 		}
 		later := create(t, s.Store, newRequest("a", "two"))
@@ -120,10 +121,10 @@ func TestCloseEndsWatchers(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-ended; err != errClosed {
+		if err := <-ended; !errors.Is(err, errClosed) {
 			t.Errorf("watcher ended with %v", err)
 		}
-		if _, err := s.Create(t.Context(), newRequest("a", "one")); err != errClosed {
+		if _, err := s.Create(t.Context(), newRequest("a", "one")); !errors.Is(err, errClosed) {
 			t.Errorf("create after close: %v", err)
 		}
 	})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -371,11 +372,11 @@ func TestWritesWaitForRunAndFailAfterIt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		if _, err := idle.Create(ctx, newRequest("a", "two")); err != context.DeadlineExceeded {
+		if _, err := idle.Create(ctx, newRequest("a", "two")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("before Run: %v", err)
 		}
 		s.stop()
-		if _, err := s.Create(t.Context(), newRequest("a", "two")); err != errStopped || !Unavailable(err) {
+		if _, err := s.Create(t.Context(), newRequest("a", "two")); !errors.Is(err, errStopped) || !Unavailable(err) {
 			t.Errorf("after Run: %v", err)
 		}
 		if err := s.Run(t.Context()); err == nil {

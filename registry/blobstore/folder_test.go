@@ -36,7 +36,7 @@ func TestGroupSyncBeginsAfterItWasAsked(t *testing.T) {
 		g.mu.Unlock()
 	}
 	close(finish)
-	if err := <-first; err != failed {
+	if err := <-first; !errors.Is(err, failed) {
 		t.Errorf("the first call got %v", err)
 	}
 	late.Wait()
