@@ -2,12 +2,10 @@ package gc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -77,8 +75,7 @@ func (a *asker) run(ctx context.Context) {
 
 // deferral is a delete that waits for its admission.
 type deferral struct {
-	uid      types.UID
-	revision int64
+	version
 	cause    string // the uid of the owner or namespace
 	options  metav1.DeleteOptions
 	emptying bool
@@ -87,7 +84,7 @@ type deferral struct {
 // mustAsk reports whether the delete of an object waits for its admission. An object
 // that is DELETING was admitted when that began.
 func (s *session) mustAsk(o *item) bool {
-	return s.c.asker.admission != nil && !o.Deleting && s.admitted != (deferral{uid: o.UID, revision: o.Revision}).version() &&
+	return s.c.asker.admission != nil && !o.Deleting && s.admitted != version{o.UID, o.Revision} &&
 		s.c.asker.admission.SelectsDelete(o.Kind)
 }
 
@@ -96,8 +93,6 @@ type version struct {
 	uid      types.UID
 	revision int64
 }
-
-func (d deferral) version() version { return version{d.uid, d.revision} }
 
 // enqueueDeferred queues the deletes that wait. It charges them to no budget: the next
 // transaction of a review would read the same objects again, and never those behind
@@ -210,7 +205,7 @@ func (a *asker) ask(ctx context.Context, o object.Object, d deferral) review.Ver
 	}
 	err = a.c.store.Transact(ctx, func(tx *store.Tx) error {
 		s := a.c.session(tx, a.c.opts.Now())
-		s.admitted = d.version()
+		s.admitted = d.version
 		if _, err := s.again(ctx, d.uid, d.cause); err != nil {
 			return err
 		}
@@ -220,66 +215,4 @@ func (a *asker) ask(ctx context.Context, o object.Object, d deferral) review.Ver
 		return review.Failed(err)
 	}
 	return review.Progressed(0)
-}
-
-// gate keeps a webhook that does not work from taking the askers' time: after a
-// failure the kind is not asked about for a while, and then by one asker.
-type gate struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	down map[string]*outage // by kind; guarded by mu
-}
-
-type outage struct {
-	failures int
-	until    time.Time
-	err      error
-	asking   bool
-}
-
-// The first wait after a failure, and the longest.
-const (
-	gateFirst = time.Second
-	gateMost  = 30 * time.Second
-)
-
-// enter returns the last error while the kind is not asked about.
-func (g *gate) enter(kind string) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	o := g.down[kind]
-	switch {
-	case o == nil:
-		return nil
-	case o.asking, g.now().Before(o.until):
-		return o.err
-	}
-	o.asking = true
-	return nil
-}
-
-// leave records how asking ended. A refusal is an answer: the webhook works.
-func (g *gate) leave(kind string, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !isOutage(err) {
-		delete(g.down, kind)
-		return
-	}
-	if g.down == nil {
-		g.down = map[string]*outage{}
-	}
-	o := g.down[kind]
-	if o == nil {
-		o = &outage{}
-		g.down[kind] = o
-	}
-	o.err, o.asking = err, false
-	o.until = g.now().Add(min(gateFirst<<min(o.failures, 10), gateMost))
-	o.failures++
-}
-
-// isOutage reports whether an error says that a webhook could not be asked.
-func isOutage(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -338,7 +338,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		return fmt.Errorf("delete %s: %w", o.Key, err)
 	}
 	if s.mustAsk(o) {
-		s.deferred = append(s.deferred, deferral{uid: o.UID, revision: o.Revision, cause: s.cause, options: options, emptying: s.emptying})
+		s.deferred = append(s.deferred, deferral{version: version{o.UID, o.Revision}, cause: s.cause, options: options, emptying: s.emptying})
 		return nil
 	}
 	switch d.Outcome {

@@ -10,24 +10,13 @@ import (
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
 // admission returns what webhooks and policies said about the delete of an object that
 // the collector would delete. None: the collector does not wait for them.
-func (t *reporter) admission(uid types.UID) (out []v1.Reason, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var task task
-		err := row.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
-		out = append(out, t.asked(task))
-		return err
-	}, gc.AdmissionByUID, string(uid))
-	if err := t.r.Send(t.ctx, &b); err != nil {
-		return nil, fmt.Errorf("read admissions: %w", err)
-	}
-	return out, nil
+func (t *reporter) admission(uid types.UID) ([]v1.Reason, error) {
+	return t.reviews(gc.AdmissionByUID, uid, t.asked)
 }
 
 // asked describes a delete that waits for its admission. The library's errors name the

@@ -29,7 +29,7 @@ func (t *reporter) kept(h *store.Stored, k Keeper, finalizer string, depth int) 
 	reason.Type = v1.ReasonFinalizer
 	reason.Message = "finalizer " + finalizer + " is " + k.Name + "'s: " + reason.Message
 	if k.Review != "" {
-		reviews, err := t.reviews(k.Name, k.Review, h.UID)
+		reviews, err := t.reviews(k.Review, h.UID, t.review(k.Name))
 		if err != nil {
 			return reason, err
 		}

@@ -119,19 +119,19 @@ func (t *reporter) collector(uid types.UID) ([]v1.Reason, error) {
 			Resolve: "start it without --enable-garbage-collector=false, or another one on the same database",
 		})
 	}
-	reviews, err := t.reviews("the collector", gc.ReviewByUID, uid)
+	reviews, err := t.reviews(gc.ReviewByUID, uid, t.review("the collector"))
 	return append(out, reviews...), err
 }
 
 // reviews describes the row of a uid in a queue, if there is one. It reads in the
 // snapshot, on the same connection: reports that hold one connection and wait for
 // a second could deadlock.
-func (t *reporter) reviews(who, statement string, uid types.UID) (out []v1.Reason, err error) {
+func (t *reporter) reviews(statement string, uid types.UID, describe func(task) v1.Reason) (out []v1.Reason, err error) {
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
 		var task task
 		err := row.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
-		out = append(out, t.review(who, task))
+		out = append(out, describe(task))
 		return err
 	}, statement, string(uid))
 	if err := t.r.Send(t.ctx, &b); err != nil {
@@ -147,9 +147,13 @@ type task struct {
 	claimed                int64 // end of the lease; 0: not claimed
 }
 
-// review describes a task of a queue. who is the part of the server that reviews
-// it. Only a failing review has a Since.
-func (t *reporter) review(who string, task task) v1.Reason {
+// review returns a function that describes a task of a queue. who is the part of the
+// server that reviews it. Only a failing review has a Since.
+func (t *reporter) review(who string) func(task) v1.Reason {
+	return func(task task) v1.Reason { return t.reviewed(who, task) }
+}
+
+func (t *reporter) reviewed(who string, task task) v1.Reason {
 	reason := v1.Reason{Type: v1.ReasonReview}
 	wait := time.UnixMilli(task.due).Sub(t.now).Round(time.Second)
 	switch {
