@@ -217,7 +217,8 @@ export function useKinds() {
  * @param {number} length @param {(index: number) => void} open */
 export function useSelection(length, open) {
   const [selected, setSelected] = useState(-1);
-  useEffect(() => {
+  // A layout effect: the keys work as soon as the rows are on the screen. An effect after the paint would lose some.
+  useLayoutEffect(() => {
     /** @param {KeyboardEvent} e */
     const key = (e) => {
       const target = /** @type {HTMLElement} */ (e.target);

@@ -375,7 +375,7 @@ func TestKeyboard(t *testing.T) {
 	p.eval(`document.activeElement.blur(); 0`, nil)
 	p.key("/")
 	p.keys("ns\r")
-	p.until("the namespaces", `location.hash === "#/objects/core/namespaces" && document.body.innerText.includes("kube-public")`)
+	p.until("the namespaces", `location.hash === "#/objects/core/namespaces" && document.querySelector(".virtual tbody")?.innerText.includes("kube-public")`)
 	p.eval(`document.activeElement.blur(); 0`, nil)
 	p.key("j")
 	p.key("j")
