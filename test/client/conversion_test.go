@@ -134,23 +134,30 @@ func carScheme() *runtime.Scheme {
 	return scheme
 }
 
-// startConverter serves controller-runtime's conversion webhook with a certificate for
-// the name of a Service, and returns the certificate.
-func startConverter(t *testing.T, scheme *runtime.Scheme) (*httptest.Server, []byte) {
+// serviceCertificate makes a certificate for a Service of the namespace default, which is its own authority.
+func serviceCertificate(t *testing.T, service string) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"convert.default.svc"}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), DNSNames: []string{service + ".default.svc"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	check(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// startConverter serves controller-runtime's conversion webhook with a certificate for
+// the name of a Service, and returns the certificate.
+func startConverter(t *testing.T, scheme *runtime.Scheme) (*httptest.Server, []byte) {
+	t.Helper()
+	certificate, bundle := serviceCertificate(t, "convert")
 	h := httptest.NewUnstartedServer(hookconversion.NewWebhookHandler(scheme, hookconversion.NewRegistry()))
-	h.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	h.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
 	h.StartTLS()
 	t.Cleanup(h.Close)
-	return h, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return h, bundle
 }
 
 // serveAt creates the Service "convert" with one endpoint.
