@@ -49,7 +49,7 @@ func Name(path string) (namespace, name string) {
 		first, rest = DefaultNamespace, path
 	}
 	plain := deeper != (first == DefaultNamespace) && plainName(rest)
-	if namespace = first; len(validation.IsDNS1123Label(first)) > 0 {
+	if namespace = first; !isLabel(first) {
 		namespace, plain = derive(first, first), false
 	}
 	if plain {
@@ -70,7 +70,21 @@ func Path(namespace, name string) (path string, known bool) {
 
 // plainName says whether a component is a valid name without change.
 func plainName(component string) bool {
-	return len(validation.IsDNS1123Subdomain(component)) == 0 && !derived.MatchString(component)
+	valid := isLabel(component) || len(validation.IsDNS1123Subdomain(component)) == 0
+	return valid && !(strings.Contains(component, "-") && derived.MatchString(component))
+}
+
+// isLabel says whether s is a DNS label, as validation.IsDNS1123Label does. It runs for
+// every request, so it is not a regular expression.
+func isLabel(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !letter && (c != '-' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= validation.DNS1123LabelMaxLength
 }
 
 // derive makes a name from the readable part of text and the hash of whole.

@@ -90,3 +90,24 @@ func FuzzName(f *testing.F) {
 		}
 	})
 }
+
+// TestIsLabel: isLabel and the library agree on every short text of these bytes, and on
+// the length.
+func TestIsLabel(t *testing.T) {
+	t.Parallel()
+	var walk func(text string)
+	walk = func(text string) {
+		if got, want := isLabel(text), len(validation.IsDNS1123Label(text)) == 0; got != want {
+			t.Errorf("isLabel(%q) = %t", text, got)
+		}
+		if len(text) < 5 {
+			for _, c := range "az09-._A\xff" {
+				walk(text + string(c))
+			}
+		}
+	}
+	walk("")
+	if longest := strings.Repeat("a", validation.DNS1123LabelMaxLength); !isLabel(longest) || isLabel(longest+"a") {
+		t.Errorf("a label has at most %d characters", validation.DNS1123LabelMaxLength)
+	}
+}
