@@ -1149,6 +1149,16 @@ COMMENT ON TABLE gc_blobs_layers IS 'Which layers, of any repository, are a blob
 
 COMMENT ON COLUMN gc_blobs_layers.blob_id IS 'RESTRICT: NO ACTION would first look for another blob with this id';
 
+CREATE TABLE gc_given_back (
+    day bigint NOT NULL,
+    bytes bigint NOT NULL,
+    CONSTRAINT gc_given_back_pkey PRIMARY KEY (day)
+);
+
+COMMENT ON TABLE gc_given_back IS 'How many bytes of the blob store the unlinkers removed on each day.';
+
+COMMENT ON COLUMN gc_given_back.day IS 'Days since 1970, UTC.';
+
 CREATE TABLE gc_manifest_review_queue (
     manifest text COLLATE "C" NOT NULL,
     top_level_namespace_id bigint DEFAULT 0 NOT NULL,

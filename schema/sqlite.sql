@@ -382,6 +382,12 @@ BEGIN
     ON CONFLICT (path) DO UPDATE SET event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
+CREATE TABLE gc_given_back (
+    -- How many bytes of the blob store the unlinkers removed on each day.
+    day   INTEGER PRIMARY KEY, -- days since 1970, UTC
+    bytes INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE gc_manifest_review_queue (
     -- Manifests that may be unused: every manifest without tag, list and subject
     -- is here. See package review for the columns.

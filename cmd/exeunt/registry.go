@@ -142,7 +142,7 @@ func writeRegistryStats(p *printer, raw []byte) error {
 		Paused, Off, CollectManifests, CollectBlobs, CollectSignatures bool
 		Repositories                                                   reviewQueue
 		Manifests, Blobs, Unlinks                                      reviewQueue
-		UnlinkBytes                                                    int64
+		UnlinkBytes, GivenBackBytes                                    int64
 		Uploads, AbandonedUploads                                      int
 		ReviewAfter                                                    map[string]string
 	}
@@ -182,6 +182,7 @@ func writeRegistryStats(p *printer, raw []byte) error {
 		p.line("%s", text)
 	}
 	p.line("%-10s %s wait to be removed", "", humanBytes(s.UnlinkBytes))
+	p.line("%-10s %s were given back today (UTC)", "", humanBytes(s.GivenBackBytes))
 	p.line("%-10s %d open, of them %d abandoned", "uploads:", s.Uploads, s.AbandonedUploads)
 	p.line("\nreviewed after:")
 	return writeSorted(p, s.ReviewAfter)

@@ -12,7 +12,7 @@ import (
 // registryAnswers has the answers of the server, by method and path.
 var registryAnswers = map[string]string{
 	"GET /exeunt/registry/gc": `{"paused":true,"collectManifests":true,"manifests":{"depth":3,"overdue":2,"claimed":1,"failing":1},
-"blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,
+"blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"givenBackBytes":1048576,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,
 	"GET /exeunt/registry/gc/dry-run": `{"manifests":[{"repository":"r","digest":"sha256:1"},{"repository":"@5d7b","digest":"sha256:1"}],"tags":[{"repository":"r","name":"s.sig"}],
 "blobs":[{"digest":"sha256:2","size":7}],"uploads":1,"bytes":7}`,
 	"GET /exeunt/registry/deleted?repository=shop%2Fweb":                          `[{"repository":"shop/web","tag":"v1","digest":"sha256:1","event":"tag_delete","deletedAt":"2020-01-01T00:00:00Z","until":"2020-01-02T00:00:00Z"}]`,
@@ -44,6 +44,7 @@ func TestRegistry(t *testing.T) {
 		{[]string{"gc", "stats"}, "manifests: 3 queued, of them 2 due, 1 under review, 1 failing\n", false},
 		{[]string{"gc", "stats"}, "cosign made for an image stay", false},
 		{[]string{"gc", "stats"}, "30MiB wait to be removed", false},
+		{[]string{"gc", "stats"}, "1MiB were given back today (UTC)", false},
 		{[]string{"gc", "stats"}, "tag_delete             24h0m0s", false},
 		{[]string{"gc", "stats", "-o", "json"}, `"unlinkBytes": 31457280`, false},
 		{[]string{"gc", "stats", "-o", "yaml"}, "unlinkBytes: 31457280\n", false},

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -93,6 +94,8 @@ type Collector struct {
 	metrics *metrics
 	sql     statements
 	turn    sync.Mutex // held during a review on SQLite
+
+	givenBack atomic.Int64 // bytes that were removed and are not recorded yet
 
 	manifests, blobRows, unlinks, removed *review.Engine
 }

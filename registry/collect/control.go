@@ -137,6 +137,7 @@ type statsAnswer struct {
 	Blobs             queueAnswer       `json:"blobs"`
 	Unlinks           queueAnswer       `json:"unlinks"`
 	UnlinkBytes       int64             `json:"unlinkBytes"`
+	GivenBack         int64             `json:"givenBackBytes"` // today, UTC
 	Uploads           int               `json:"uploads"`
 	Abandoned         int               `json:"abandonedUploads"`
 	ReviewAfter       map[string]string `json:"reviewAfter"`
@@ -152,7 +153,7 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
 		CollectSignatures: !k.collector.options.KeepSignatures,
 		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
-		UnlinkBytes: s.UnlinkBytes, Uploads: s.Uploads, Abandoned: s.Abandoned,
+		UnlinkBytes: s.UnlinkBytes, GivenBack: s.GivenBack, Uploads: s.Uploads, Abandoned: s.Abandoned,
 	}
 	if a.Paused, err = k.collector.paused(ctx); err != nil {
 		return nil, err

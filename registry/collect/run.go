@@ -41,10 +41,18 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
 	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
+	running.Go(func() {
+		c.repeat(ctx, "record the bytes given back", givenBackEvery, givenBackEvery, c.recordGivenBack)
+	})
 	if every := c.options.SweepEvery; every > 0 {
 		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
 	}
 	running.Wait()
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), givenBackEvery)
+	defer cancel()
+	if _, err := c.recordGivenBack(ending); err != nil {
+		c.options.Logger.Warn("registry collector", "step", "record the bytes given back", "error", err)
+	}
 	return nil
 }
 
@@ -122,7 +130,10 @@ func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	if t.Uploads, err = c.RemoveAbandoned(ctx); err != nil {
 		return t, err
 	}
-	t.Unlinks, err = c.unlinks.RunOne(ctx)
+	if t.Unlinks, err = c.unlinks.RunOne(ctx); err != nil {
+		return t, err
+	}
+	_, err = c.recordGivenBack(ctx)
 	return t, err
 }
 

@@ -101,6 +101,13 @@ COMMENT ON COLUMN gc_unlink_queue.size IS 'bytes, as far as known';
 
 CREATE INDEX gc_unlink_queue_review_after_idx ON gc_unlink_queue (review_after);
 
+CREATE TABLE gc_given_back (
+    day   bigint PRIMARY KEY,
+    bytes bigint NOT NULL
+);
+COMMENT ON TABLE gc_given_back IS 'How many bytes of the blob store the unlinkers removed on each day.';
+COMMENT ON COLUMN gc_given_back.day IS 'Days since 1970, UTC.';
+
 CREATE FUNCTION gc_now() RETURNS bigint LANGUAGE sql AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;

@@ -96,6 +96,12 @@ CREATE TABLE gc_unlink_queue (
 
 CREATE INDEX gc_unlink_queue_review_after_idx ON gc_unlink_queue (review_after);
 
+CREATE TABLE gc_given_back (
+    -- How many bytes of the blob store the unlinkers removed on each day.
+    day   INTEGER PRIMARY KEY, -- days since 1970, UTC
+    bytes INTEGER NOT NULL
+) STRICT;
+
 CREATE TRIGGER gc_review_after_defaults_keep BEFORE DELETE ON gc_review_after_defaults
 -- Without its row an event would not be tracked.
 BEGIN

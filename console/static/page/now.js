@@ -73,7 +73,7 @@ function Holder({ cascade }) {
 /** The first reason in the tree that people can act on. @param {any[]} reasons @returns {any} */
 export function first(reasons) {
   for (const r of reasons) {
-    if (["Finalizer", "SpecFinalizer", "Guard", "CollectorPaused", "CollectorOff"].includes(r.type)) return r;
+    if (["Finalizer", "SpecFinalizer", "Guard", "Admission", "CollectorPaused", "CollectorOff"].includes(r.type)) return r;
     const below = first(r.children || []);
     if (below) return below;
   }
@@ -113,6 +113,8 @@ function Queues() {
     : html`<button type="button" onClick=${() => setPausing(true)}>Pause…</button>`);
   return html`<${Panel} title="Reviews" actions=${actions} wide>
     ${gc && gc.paused && html`<p class="notice" role="status"><${State} state="held" text="The collector is paused" />${gc.reason ? ": " + gc.reason : ""}. Deletes are accepted; nothing follows them until you resume.</p>`}
+    ${r && html`<p id="given-back">${bytes(r.givenBackBytes)} of images given back today (UTC), ${bytes(r.unlinkBytes)} to be removed.</p>`}
+    ${gc && gc.asking > 0 && html`<p class="notice" role="status"><${State} state="held" text=${count(gc.asking, "delete")} /> of the collector wait for webhooks or policies, ${gc.refused} of them refused or without an answer.</p>`}
     <div class="charts">${queues.map(([name, q]) => html`<${Queue} key=${name} name=${name} queue=${q} />`)}</div>
     ${gc && gc.failures && html`<table><thead><tr><th scope="col">Failing review</th><th scope="col" class="number">Tries</th><th scope="col">Next</th><th scope="col">Error</th></tr></thead>
       <tbody>${gc.failures.map((/** @type {any} */ f) => html`<tr><td>${f.kind} ${f.name}</td><td class="number">${f.attempts}</td><td><${Age} at=${f.next} /></td><td>${f.error}</td></tr>`)}</tbody></table>`}
