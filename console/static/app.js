@@ -60,7 +60,7 @@ function SignIn({ notice, onUser }) {
       <button class="primary" disabled=${!token.trim()}>Sign in</button></form>
     <${Problem} error=${error} />
     <p class="faint">On the server's machine, <code>exeunt console</code> opens a link that signs the administrator in.
-      For a token: <code>kubectl create token NAME</code>.</p></main>`;
+      A token is what <code>exeunt user add</code> or <code>kubectl create token NAME</code> printed, or an ID token of your identity provider (OIDC).</p></main>`;
 }
 
 /** @param {{user: any, hash: string[], signOut: () => Promise<void>}} props */
