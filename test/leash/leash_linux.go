@@ -8,3 +8,9 @@ import "syscall"
 func Leash() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
+
+// Apart is Leash for a process in a process group of its own: Ctrl-C in a terminal reaches
+// only the parent, which ends the child in order.
+func Apart() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}

@@ -10,3 +10,8 @@ import "syscall"
 func Leash() *syscall.SysProcAttr {
 	return nil
 }
+
+// Apart does nothing either: Ctrl-C in a terminal reaches the child processes as well.
+func Apart() *syscall.SysProcAttr {
+	return nil
+}

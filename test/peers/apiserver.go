@@ -116,5 +116,5 @@ func (g *Group) Scheduler(kubeconfig string, flags ...string) (*Process, error) 
 
 // Kwok starts kwok, which plays the kubelets of all nodes on the server of a kubeconfig.
 func (g *Group) Kwok(kubeconfig string, flags ...string) (*Process, error) {
-	return g.Start("kwok", append([]string{"--kubeconfig=" + kubeconfig, "--manage-all-nodes=true", "--node-ip=10.0.0.1", "--cidr=10.128.0.0/16"}, flags...)...)
+	return g.Start("kwok", append([]string{"--kubeconfig=" + kubeconfig, "--manage-all-nodes=true", "--node-ip=10.0.0.1", "--cidr=10.128.0.0/16", "--config=" + filepath.Join(g.bin, "kwok.yaml")}, flags...)...)
 }

@@ -83,7 +83,7 @@ func (g *Group) Start(name string, args ...string) (*Process, error) {
 	defer log.Close()
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = leash.Leash()
+	p.cmd.SysProcAttr = leash.Apart()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
