@@ -169,7 +169,8 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
-	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine()}
+	state := &stateMetrics{version: f.config.Version, data: f.config.Data, db: f.db, identity: f.identity, log: f.config.Logger}
+	queues := []prometheus.Collector{state, f.nodes.Engine(), f.quotas.Engine()}
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}

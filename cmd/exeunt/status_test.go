@@ -1,0 +1,42 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestProblems: each finding that needs a person is named, and nothing else is.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	well := func() *health {
+		return &health{
+			Disk: filesystem{Bytes: 1000, Free: 100}, Queues: []queueHealth{{Name: "objects", Depth: 9, Overdue: 9, Lag: 300}},
+			Certificates: []certificate{{"serving", now.Add(30 * 24 * time.Hour)}},
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(h *health)
+		want   []string
+	}{
+		"well":      {func(*health) {}, nil},
+		"not ready": {func(h *health) { h.NotReady = []string{"store failed"} }, []string{"not ready: store failed"}},
+		"failing":   {func(h *health) { h.Queues[0].Failing = 2 }, []string{"queue objects: 2 reviews failing; the log and exeunt gc status say why"}},
+		"late":      {func(h *health) { h.Queues[0].Lag = 301 }, []string{"queue objects: 5m1s late"}},
+		"full":      {func(h *health) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
+		"no disk":   {func(h *health) { h.Disk = filesystem{} }, nil}, // the system does not say
+		"expiring":  {func(h *health) { h.Certificates[0].Expires = now.Add(28 * 24 * time.Hour) }, []string{"the serving certificate expires on 2026-03-29"}},
+		"refusals":  {func(h *health) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
+		"paused": { // what waits because of a pause is not reported as late
+			func(h *health) { h.Collector.Paused, h.Collector.Reason, h.Queues[0].Lag = true, "a test", 9000 },
+			[]string{"the collector is paused (a test): exeunt gc resume"},
+		},
+	} {
+		h := well()
+		tt.change(h)
+		if got := h.problems(now); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,15 @@
+//go:build unix
+
+package server
+
+import "syscall"
+
+// disk returns the size of the file system that holds dir, and what of it is free for
+// this process.
+func disk(dir string) (size, free int64, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, 0, err
+	}
+	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil
+}
