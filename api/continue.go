@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -22,6 +25,9 @@ type position struct {
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"name"`
 	Left      int64  `json:"left,omitempty"` // objects after this one; 0: not known
+
+	// Newest continues in the newest snapshot, because that of Revision is compacted.
+	Newest bool `json:"newest,omitempty"`
 }
 
 const positionVersion = "exeunt/v1"
@@ -68,6 +74,29 @@ func (r *resource) after(ctx context.Context, request store.ListRequest, options
 	p.Left = max(1, total-int64(n)) // at least one: the page was cut off
 	return p, err
 }
+
+// withToken adds to the error "expired" of a later page a token that continues the list in the
+// newest snapshot. The list is then inconsistent, which the client may prefer to a restart.
+func withToken(err error, options *metainternal.ListOptions) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Reason != metav1.StatusReasonExpired {
+		return err
+	}
+	p, parseErr := parsePosition(options.Continue)
+	if parseErr != nil {
+		return err
+	}
+	p.Newest = true
+	status.ErrStatus.Message = expiredContinue
+	status.ErrStatus.ListMeta.Continue = p.String()
+	return status
+}
+
+// expiredContinue is the text of Kubernetes.
+const expiredContinue = "The provided continue parameter is too old to display a consistent list result. You can start a new list without " +
+	"the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided " +
+	"token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned " +
+	"and now may show up in the list."
 
 func (r *resource) count(ctx context.Context, request store.ListRequest) (int64, error) {
 	if request.Namespace == "" {

@@ -106,7 +106,10 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		if options.ResourceVersion != "" && options.ResourceVersion != "0" {
 			return request, r.statusError(object.BadRequestf("specifying resource version is not allowed when using continue"), object.Key{})
 		}
-		request.Revision, request.AfterNamespace, request.AfterName = p.Revision, p.Namespace, p.Name
+		request.AfterNamespace, request.AfterName = p.Namespace, p.Name
+		if !p.Newest {
+			request.Revision = p.Revision
+		}
 		return request, nil
 	}
 	revision, err := object.ParseResourceVersion(options.ResourceVersion)
@@ -127,7 +130,7 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 func (r *resource) openListing(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions) (*store.Listing, error) {
 	listing, err := r.api.store.List(ctx, request)
 	if err != nil {
-		return nil, r.statusError(err, object.Key{})
+		return nil, withToken(r.statusError(err, object.Key{}), options)
 	}
 	minRevision, err := object.ParseResourceVersion(options.ResourceVersion)
 	if err == nil && options.Continue == "" && minRevision > listing.Revision() {

@@ -181,6 +181,32 @@ func TestListContinueRefused(t *testing.T) {
 	}
 }
 
+// TestContinueExpired: a list whose snapshot is compacted continues in the newest snapshot, with
+// the token of the refusal.
+func TestContinueExpired(t *testing.T) {
+	w, old := compacted(t)
+	for _, name := range []string{"x-1", "x-2", "x-3"} {
+		w.configMap(name, "")
+	}
+	for _, path := range paths {
+		asked := position{Revision: gjsonInt(old), Namespace: "shop", Name: "x-1", Left: 2}
+		refused := w.want(http.StatusGone, "GET", configMaps+"?limit=1&continue="+asked.String()+path, "")
+		token := refused.get("metadata.continue")
+		if refused.get("message") != expiredContinue || token == "" {
+			t.Fatalf("refused with %s", refused.body)
+		}
+		first := w.want(http.StatusOK, "GET", configMaps+"?limit=1&continue="+token+path, "")
+		if !slices.Equal(first.names(), []string{"x-2"}) || first.get("metadata.remainingItemCount") != "1" {
+			t.Errorf("continued with %s", first.body)
+		}
+		// The pages after it are of its snapshot.
+		rest := w.want(http.StatusOK, "GET", configMaps+"?limit=5&continue="+first.get("metadata.continue")+path, "")
+		if !slices.Equal(rest.names(), []string{"x-3"}) || rest.get("metadata.resourceVersion") != first.get("metadata.resourceVersion") {
+			t.Errorf("ended with %s", rest.body)
+		}
+	}
+}
+
 func TestGetVersions(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	old := w.configMap("a", "")

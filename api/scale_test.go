@@ -143,3 +143,10 @@ func TestReviews(t *testing.T) {
 		})
 	}
 }
+
+// TestReviewAsTable: the review kinds have no Table, as in Kubernetes.
+func TestReviewAsTable(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.want(http.StatusNotAcceptable, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
+}

@@ -126,7 +126,7 @@ type Version struct {
 	// Nil: the stored body has them.
 	Attributes func(obj runtime.Object) (labels.Set, fields.Set, error)
 
-	Table rest.TableConvertor
+	Table rest.TableConvertor // nil: a client that asks for a Table gets 406
 	Wire  *Wire
 
 	// Warning is sent with every answer (a deprecated version). Empty: none.

@@ -117,7 +117,7 @@ func TestKindsAreComplete(t *testing.T) {
 		t.Errorf("got %d kinds, want 68", len(seen))
 	}
 	each(t, func(t *testing.T, v *kind.Version) {
-		if v.Kind.Plural == "" || v.Kind.Singular == "" || v.Kind.Storage == "" || v.Strategy == nil || v.Table == nil || v.Wire == nil {
+		if v.Kind.Plural == "" || v.Kind.Singular == "" || v.Kind.Storage == "" || v.Strategy == nil || v.Wire == nil || (v.Table == nil) != v.Kind.Ephemeral {
 			t.Errorf("incomplete: %+v", v.Kind)
 		}
 		if v.Strategy.NamespaceScoped() != v.Kind.Namespaced {

@@ -168,6 +168,8 @@ func (d def[T, P]) newList(gvk schema.GroupVersionKind) func() runtime.Object {
 
 func (d def[T, P]) convertor() rest.TableConvertor {
 	switch {
+	case d.ephemeral:
+		return nil // as in Kubernetes, the review kinds have no Table
 	case d.plain:
 		return rest.NewDefaultTableConvertor(d.gv.WithResource(d.plural).GroupResource())
 	case d.table != nil:
