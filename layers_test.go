@@ -72,7 +72,7 @@ var layers = map[string][]string{
 	"access":                           {"access/*", "kind", "kind/custom", "object"},
 	"access/auditlog":                  {},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},
-	"admission":                        {"kind"},
+	"admission":                        {"kind", "kind/builtin"},
 	"console":                          {"access", "sqldb"},
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "access/serviceaccount", "api/openapi", "access/auditlog"},
 	"inflight":                         {},

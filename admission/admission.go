@@ -1,6 +1,6 @@
 // Package admission runs the webhooks and policies that objects of
 // admissionregistration.k8s.io configure, and the built-in plugins LimitRanger and
-// PodSecurity. The plugins are the Kubernetes library's; this
+// PodSecurity. It completes new pods. The plugins are the Kubernetes library's; this
 // package follows the configurations, says which requests need them, and asks on
 // behalf of the collector.
 //
@@ -51,7 +51,8 @@ type Chain struct {
 	admission.Interface
 	informers informers.SharedInformerFactory
 	selected  selections
-	builtin   builtin
+	builtin   builtinRules
+	pods      podPlugin
 	stop      chan struct{}
 
 	converters *conversion.CRConverterFactory
@@ -78,7 +79,7 @@ func New(c Config) (*Chain, error) {
 	if chain.converters, err = conversion.NewCRConverterFactory(services, nil); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain.builtin = newBuiltin(chain.informers)
+	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(client, chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
 	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services}, nil)
 	if err != nil {
@@ -155,8 +156,11 @@ func (c *Chain) Ready() error {
 	return errors.New("the configurations of webhooks and policies are not read yet")
 }
 
-// Admit lets LimitRanges, webhooks and policies change an object.
+// Admit completes a new pod, and lets LimitRanges, webhooks and policies change an object.
 func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if err := c.pods.admit(ctx, a); err != nil {
+		return err
+	}
 	if !c.applies(a) {
 		return nil
 	}

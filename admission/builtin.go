@@ -12,18 +12,21 @@ import (
 	podsecurity "k8s.io/pod-security-admission/admission"
 )
 
-// builtin says which requests need the plugins that every server has: LimitRanger and
+// builtinRules says which requests need the plugins that every server has: LimitRanger and
 // PodSecurity. Its informers are the indexes of those plugins.
-type builtin struct {
+type builtinRules struct {
 	ranges     cache.Indexer // LimitRanges, by namespace
 	namespaces listers.NamespaceLister
 	synced     cache.InformerSynced
 }
 
-func newBuiltin(f informers.SharedInformerFactory) builtin {
+func newBuiltin(f informers.SharedInformerFactory) builtinRules {
 	ranges, namespaces := f.Core().V1().LimitRanges(), f.Core().V1().Namespaces()
-	synced := func() bool { return ranges.Informer().HasSynced() && namespaces.Informer().HasSynced() }
-	return builtin{ranges.Informer().GetIndexer(), namespaces.Lister(), synced}
+	accounts, classes := f.Core().V1().ServiceAccounts(), f.Scheduling().V1().PriorityClasses()
+	synced := func() bool {
+		return ranges.Informer().HasSynced() && namespaces.Informer().HasSynced() && accounts.Informer().HasSynced() && classes.Informer().HasSynced()
+	}
+	return builtinRules{ranges.Informer().GetIndexer(), namespaces.Lister(), synced}
 }
 
 var (
@@ -52,12 +55,12 @@ func (c *Chain) SelectsIn(namespace string, resource schema.GroupResource, opera
 	return !c.builtin.synced() || limited && c.builtin.limits(namespace) || secured && c.builtin.secures(namespace)
 }
 
-func (b *builtin) limits(namespace string) bool {
+func (b *builtinRules) limits(namespace string) bool {
 	found, err := b.ranges.IndexKeys(cache.NamespaceIndex, namespace)
 	return err != nil || len(found) > 0
 }
 
-func (b *builtin) secures(namespace string) bool {
+func (b *builtinRules) secures(namespace string) bool {
 	ns, err := b.namespaces.Get(namespace)
 	if err != nil {
 		return true // it was created a moment ago: the plugin reads it from the store

@@ -31,7 +31,7 @@ func namespaced(t testing.TB, synced bool) *Chain {
 			}
 		}
 	}
-	return &Chain{builtin: builtin{ranges, listers.NewNamespaceLister(namespaces), func() bool { return synced }}}
+	return &Chain{builtin: builtinRules{ranges, listers.NewNamespaceLister(namespaces), func() bool { return synced }}}
 }
 
 func TestSelectsIn(t *testing.T) {

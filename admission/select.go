@@ -33,7 +33,7 @@ func (s *selections) follow(f informers.SharedInformerFactory) error {
 		v1.MutatingWebhookConfigurations().Informer(), v1.ValidatingWebhookConfigurations().Informer(),
 		v1.MutatingAdmissionPolicies().Informer(), v1.ValidatingAdmissionPolicies().Informer(),
 		v1.MutatingAdmissionPolicyBindings().Informer(), v1.ValidatingAdmissionPolicyBindings().Informer(),
-		f.Core().V1().Namespaces().Informer(), f.Core().V1().LimitRanges().Informer(), f.Core().V1().Services().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
+		f.Core().V1().Namespaces().Informer(), f.Core().V1().LimitRanges().Informer(), f.Core().V1().ServiceAccounts().Informer(), f.Scheduling().V1().PriorityClasses().Informer(), f.Core().V1().Services().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
 	} {
 		s.synced = append(s.synced, informer.HasSynced)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -22,6 +23,8 @@ type judge struct {
 func (judge) Handles(operation admission.Operation) bool { return operation == admission.Delete }
 
 func (judge) Ready() error { return nil }
+
+func (judge) CompletePod(context.Context, string, *corev1.Pod) error { return nil }
 
 func (judge) Selects(resource schema.GroupResource, _ string, operation admission.Operation) bool {
 	return resource.Resource == "configmaps" && operation == admission.Delete

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -69,6 +70,9 @@ type Admission interface {
 	Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool
 	// SelectsIn says whether a built-in plugin may apply in a namespace.
 	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
+	// CompletePod completes a new pod that is created without the chain. Its error is a
+	// reason to forbid the pod.
+	CompletePod(ctx context.Context, namespace string, pod *corev1.Pod) error
 	// Ready returns why it cannot decide yet, or nil.
 	Ready() error
 }
@@ -154,6 +158,8 @@ type noAdmission struct{}
 func (noAdmission) Handles(admission.Operation) bool { return false }
 
 func (noAdmission) Ready() error { return nil }
+
+func (noAdmission) CompletePod(context.Context, string, *corev1.Pod) error { return nil }
 
 func (noAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 

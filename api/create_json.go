@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -29,6 +32,9 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 		return nil
 	})
 	if err == nil {
+		err = j.r.complete(ctx, s.obj)
+	}
+	if err == nil {
 		o, err = j.r.create(ctx, s.obj, nil, false)
 	}
 	if err != nil {
@@ -37,4 +43,17 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	}
 	j.r.writeObject(w, http.StatusCreated, o)
 	return true
+}
+
+// complete does for a new pod what the chain does in the library's handlers.
+func (r *resource) complete(ctx context.Context, obj runtime.Object) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	namespace := genericrequest.NamespaceValue(ctx)
+	if err := r.api.admit.CompletePod(ctx, namespace, pod); err != nil {
+		return admission.NewForbidden(createAttributes(ctx, r.v, pod, r.key(ctx, pod.Name), false), err)
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +28,8 @@ const wellKnownEvery = 10 * time.Second
 
 // wellKnown keeps the objects by which programs find this server and verify its clients:
 // the Service default/kubernetes with its endpoints, and the ConfigMap
-// kube-system/extension-apiserver-authentication. Every replica runs it.
+// kube-system/extension-apiserver-authentication; and the two PriorityClasses that every
+// cluster has. Every replica runs it.
 type wellKnown struct {
 	writer objects.Writer
 	f      *frontend
@@ -98,7 +100,16 @@ func (w wellKnown) ensure(ctx context.Context) error {
 		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"}, Data: w.authentication(),
 		}, func(have, want *corev1.ConfigMap) { have.Data = want.Data }),
+		w.keepClass(ctx, "system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
+		w.keepClass(ctx, "system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
+}
+
+func (w wellKnown) keepClass(ctx context.Context, name string, value int32, description string) error {
+	policy := corev1.PreemptLowerPriority
+	return keep(ctx, w.writer, schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description, PreemptionPolicy: &policy,
+	}, nil)
 }
 
 // authentication is what extension servers need to know the clients of this server. It

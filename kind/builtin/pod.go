@@ -20,6 +20,7 @@ func podDef() def[corev1.Pod, *corev1.Pod] {
 		parts:         func(p *corev1.Pod) (any, any) { return &p.Spec, &p.Status },
 		generation:    true,
 		prepareCreate: preparePod,
+		prepareUpdate: keepCompletion,
 		prepareStatus: preparePodStatus,
 		statusResets: []fieldpath.Path{
 			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
@@ -39,7 +40,7 @@ func podDef() def[corev1.Pod, *corev1.Pod] {
 
 func preparePod(pod *corev1.Pod) {
 	// A node creates mirror pods, which have no service account.
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+	if !IsMirror(pod) {
 		fill(&pod.Spec.ServiceAccountName, object.DefaultAccount) // every namespace has it
 		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	}

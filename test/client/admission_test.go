@@ -281,6 +281,7 @@ func deployment(name string) *appsv1.Deployment {
 func TestPolicies(t *testing.T) {
 	s := harness.Start(t, "sqlite")
 	client := typed(t, s.Config())
+	testCompletedPods(t, s)
 	ctx := t.Context()
 	match := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule("configmaps", admissionv1.Create)[0]}}}
 	_, err := client.CoreV1().ConfigMaps("kube-system").Create(ctx, configMap("limit", map[string]string{"prefix": "ok-"}), metav1.CreateOptions{})
