@@ -43,6 +43,11 @@ func sendsBody(info *genericrequest.RequestInfo) bool {
 // checkHeaders checks the headers and returns an error for a request that must
 // be refused before the server receives its body.
 func (a *API) checkHeaders(req *http.Request, info *genericrequest.RequestInfo, v *kind.Version) error {
+	if !v.Wire.Custom {
+		if err := checkAccept(req, info.Verb == "watch"); err != nil {
+			return err
+		}
+	}
 	if !sendsBody(info) {
 		return nil
 	}
@@ -54,7 +59,7 @@ func (a *API) checkHeaders(req *http.Request, info *genericrequest.RequestInfo, 
 	case info.Verb == "patch":
 		mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
 		if supported := patchTypes(v); !slices.Contains(supported, mediaType) {
-			return negotiation.NewUnsupportedMediaTypeError(supported)
+			return errPatchType(v, supported)
 		}
 	case info.Verb == "create" || info.Verb == "update":
 		if sendsProtobuf(req) && v.Wire.Custom {

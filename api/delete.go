@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,6 +120,10 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 	})
 	if err == nil && result.Outcome == lifecycle.Mark {
 		r.warnHeld(ctx, result.Object, options)
+	}
+	if known, ok := errors.AsType[*object.Error](err); ok && known.Code == object.Conflict {
+		// Kubernetes names the kind here, and the resource in other conflicts.
+		return result, apierrors.NewConflict(schema.GroupResource{Group: r.v.GVK.Group, Resource: r.v.GVK.Kind}, key.Name, errors.New(known.Message))
 	}
 	return result, r.statusError(err, key)
 }

@@ -33,6 +33,10 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "discovery is read with GET", http.StatusMethodNotAllowed)
 		return
 	}
+	if err := checkAccept(req, false); err != nil {
+		a.fail(w, req, err)
+		return
+	}
 	kinds := a.kinds.Snapshot()
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	root := len(parts) == 1
@@ -55,7 +59,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		doc = resourceList(kinds, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 	}
 	if doc == nil {
-		a.fail(w, req, notFoundRoute())
+		a.failNoKind(w, req, parts[0] == "apis" && len(kinds.GroupVersions(parts[1])) == 0)
 		return
 	}
 	responsewriters.WriteObjectNegotiated(builtin.Codecs(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, req, http.StatusOK, doc, false)
@@ -164,22 +168,27 @@ func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidisc
 		}
 		r := apidiscoveryv2.APIResourceDiscovery{
 			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: v.Kind.Verbs(),
-			// Kubernetes leaves group and version empty if they equal the document's.
-			ResponseKind: &metav1.GroupVersionKind{Kind: v.GVK.Kind},
+			ResponseKind: responseKind(v, v.GVK),
 			ShortNames:   v.Kind.ShortNames, Categories: v.Kind.Categories,
 		}
 		for _, part := range subresourcesOf(v) {
 			sub := apidiscoveryv2.APISubresourceDiscovery{Subresource: part.name, Verbs: part.verbs}
-			responseKind := metav1.GroupVersionKind{Kind: part.gvk.Kind}
-			if part.gvk != v.GVK {
-				responseKind = metav1.GroupVersionKind(part.gvk)
-			}
-			sub.ResponseKind = &responseKind
+			sub.ResponseKind = responseKind(v, part.gvk)
 			r.Subresources = append(r.Subresources, sub)
 		}
 		out = append(out, r)
 	})
 	return out
+}
+
+// responseKind is the kind of an answer in the aggregated form. Kubernetes leaves group
+// and version empty if they equal the document's, except for custom kinds.
+func responseKind(v *kind.Version, gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+	if v.Kind.Definition == "" && gvk.GroupVersion() == v.GVK.GroupVersion() {
+		return &metav1.GroupVersionKind{Kind: gvk.Kind}
+	}
+	out := metav1.GroupVersionKind(gvk)
+	return &out
 }
 
 // subresourceInfo is a subresource as discovery shows it.
@@ -283,7 +292,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 		})
 		for _, part := range subresourcesOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}
-			if part.gvk != v.GVK {
+			if part.gvk.GroupVersion() != v.GVK.GroupVersion() {
 				r.Group, r.Version = part.gvk.Group, part.gvk.Version
 			}
 			list.APIResources = append(list.APIResources, r)

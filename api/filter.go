@@ -124,13 +124,45 @@ func (a *API) parse(next http.Handler) http.Handler {
 			ctx, ended = withWatchEnd(ctx, w)
 			defer ended()
 		}
-		if info.Verb != "watch" && info.Verb != "deletecollection" {
+		limit, err := timeLimit(req, info)
+		if err != nil {
+			a.fail(w, req, err)
+			return
+		}
+		if limit > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
+			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
 		next.ServeHTTP(w, req.WithContext(a.withAudit(ctx, info, w.Header().Get("Audit-Id"))))
 	})
+}
+
+// timeLimit is how long a request may take: as long as the client says with ?timeout, and
+// at most requestTimeout. 0: no limit.
+func timeLimit(req *http.Request, info *genericrequest.RequestInfo) (time.Duration, error) {
+	if info.Verb == "watch" {
+		return 0, nil
+	}
+	limit := requestTimeout
+	if info.Verb == "deletecollection" {
+		limit = 0
+	}
+	if !strings.Contains(req.URL.RawQuery, "timeout=") {
+		return limit, nil
+	}
+	text := req.URL.Query().Get("timeout")
+	if text == "" {
+		return limit, nil
+	}
+	asked, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, apierrors.NewBadRequest("invalid timeout specified in the request URL - " + err.Error())
+	}
+	if asked > 0 && (limit == 0 || asked < limit) {
+		return asked, nil
+	}
+	return limit, nil
 }
 
 // knownVerb returns the verb for the observer. All unknown methods become

@@ -163,7 +163,7 @@ func TestRefusedRoutes(t *testing.T) {
 	}{
 		{"GET", "/api/v1/nothings", 404},
 		{"GET", "/api/v9/pods", 404},
-		{"GET", "/apis/none.dev/v1/things", 404},
+		{"GET", "/apis/apps/v1/things", 404},
 		{"GET", "/apis/apps/v1/namespaces/shop/pods", 404},
 		{"GET", "/api/v1/namespaces/shop/namespaces", 404},
 		{"DELETE", "/api/v1/namespaces/shop/namespaces", 404},

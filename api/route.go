@@ -149,7 +149,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
 	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {
-		a.fail(w, req, notFoundRoute())
+		a.failNoKind(w, req, !ok && len(a.kinds.Snapshot().GroupVersions(info.APIGroup)) == 0)
 		return
 	}
 	if v.Warning != "" {
@@ -256,6 +256,16 @@ func noSubresource(info *genericrequest.RequestInfo) error {
 		err.ErrStatus.Message += fmt.Sprintf(": this server has no %q of %s", info.Subresource, info.Resource)
 	}
 	return err
+}
+
+// failNoKind answers about a path that no kind serves. As in Kubernetes an unknown group is
+// answered with a text.
+func (a *API) failNoKind(w http.ResponseWriter, req *http.Request, unknownGroup bool) {
+	if unknownGroup {
+		http.NotFound(w, req)
+		return
+	}
+	a.fail(w, req, notFoundRoute())
 }
 
 // fail answers with a Status.

@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -85,6 +87,7 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	}
 	seconds := int64(life / time.Second)
 	q.Name, q.Namespace, q.CreationTimestamp = sa.Name, sa.Namespace, metav1.NewTime(t.main.api.now())
+	q.UID = types.UID(uuid.NewString())
 	q.Spec.ExpirationSeconds = &seconds
 	q.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return q, nil
@@ -107,7 +110,7 @@ func checkTokenRequest(q *authenticationv1.TokenRequest, name string) error {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), q.Name, "must be the name of the ServiceAccount"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(tokenKind.GroupKind(), name, errs)
+		return apierrors.NewInvalid(tokenKind.GroupKind(), q.Name, errs)
 	}
 	return nil
 }

@@ -2,12 +2,14 @@ package kind
 
 import "slices"
 
-// The verbs by type of kind, in alphabetical order, as discovery shows them.
+// The verbs by type of kind, as discovery shows them: in alphabetical order but for customVerbs.
 var (
 	allVerbs       = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	namespaceVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 	sourceVerbs    = []string{"delete", "get", "list"}
 	answerVerbs    = []string{"create"}
+	// customVerbs is the order in which Kubernetes shows those of custom kinds.
+	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 )
 
 // Verbs returns the verbs that the kind supports.
@@ -17,6 +19,8 @@ func (k *Kind) Verbs() []string {
 		return answerVerbs
 	case k.Source != nil:
 		return sourceVerbs
+	case k.Definition != "":
+		return customVerbs
 	case k.IsNamespace():
 		// A request that deletes all namespaces is always a mistake.
 		return namespaceVerbs

@@ -17,7 +17,7 @@ func webhookKinds() []*kind.Kind {
 	gv := admissionv1.SchemeGroupVersion
 	return []*kind.Kind{
 		def[admissionv1.MutatingWebhookConfiguration, *admissionv1.MutatingWebhookConfiguration]{
-			gv: gv, plural: "mutatingwebhookconfigurations", cluster: true,
+			gv: gv, plural: "mutatingwebhookconfigurations", cluster: true, extends: true,
 			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingWebhookConfiguration) bool {
 				return !equality.Semantic.DeepEqual(obj.Webhooks, old.Webhooks)
@@ -30,7 +30,7 @@ func webhookKinds() []*kind.Kind {
 			},
 		}.kind(),
 		def[admissionv1.ValidatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration]{
-			gv: gv, plural: "validatingwebhookconfigurations", cluster: true,
+			gv: gv, plural: "validatingwebhookconfigurations", cluster: true, extends: true,
 			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.ValidatingWebhookConfiguration) bool {
 				return !equality.Semantic.DeepEqual(obj.Webhooks, old.Webhooks)
@@ -49,7 +49,7 @@ func admissionPolicyKinds() []*kind.Kind {
 	gv := admissionv1.SchemeGroupVersion
 	return []*kind.Kind{
 		def[admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicy]{
-			gv: gv, plural: "validatingadmissionpolicies", cluster: true,
+			gv: gv, plural: "validatingadmissionpolicies", cluster: true, extends: true,
 			generation: true, conditional: true,
 			parts:    func(p *admissionv1.ValidatingAdmissionPolicy) (any, any) { return &p.Spec, &p.Status },
 			validate: validateValidatingPolicy,
@@ -60,7 +60,7 @@ func admissionPolicyKinds() []*kind.Kind {
 			},
 		}.kind(),
 		def[admissionv1.ValidatingAdmissionPolicyBinding, *admissionv1.ValidatingAdmissionPolicyBinding]{
-			gv: gv, plural: "validatingadmissionpolicybindings", cluster: true,
+			gv: gv, plural: "validatingadmissionpolicybindings", cluster: true, extends: true,
 			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)
@@ -73,7 +73,7 @@ func admissionPolicyKinds() []*kind.Kind {
 			},
 		}.kind(),
 		def[admissionv1.MutatingAdmissionPolicy, *admissionv1.MutatingAdmissionPolicy]{
-			gv: gv, plural: "mutatingadmissionpolicies", cluster: true,
+			gv: gv, plural: "mutatingadmissionpolicies", cluster: true, extends: true,
 			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingAdmissionPolicy) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)
@@ -86,7 +86,7 @@ func admissionPolicyKinds() []*kind.Kind {
 			},
 		}.kind(),
 		def[admissionv1.MutatingAdmissionPolicyBinding, *admissionv1.MutatingAdmissionPolicyBinding]{
-			gv: gv, plural: "mutatingadmissionpolicybindings", cluster: true,
+			gv: gv, plural: "mutatingadmissionpolicybindings", cluster: true, extends: true,
 			generation: true, conditional: true,
 			moves: func(obj, old *admissionv1.MutatingAdmissionPolicyBinding) bool {
 				return !equality.Semantic.DeepEqual(obj.Spec, old.Spec)

@@ -30,6 +30,8 @@ type def[T any, P pointerTo[T]] struct {
 	plural string
 	short  []string
 	all    bool // in the category "all"
+	// extends puts a kind into the category "api-extensions".
+	extends bool
 
 	cluster   bool // not in a namespace
 	ephemeral bool
@@ -98,6 +100,9 @@ func (d def[T, P]) kind() *kind.Kind {
 	}
 	if d.all {
 		k.Categories = []string{"all"}
+	}
+	if d.extends {
+		k.Categories = []string{"api-extensions"}
 	}
 	if d.storage != "" {
 		k.Storage = d.storage

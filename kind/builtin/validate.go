@@ -139,7 +139,8 @@ func unchanged(path *field.Path, value, old any) field.ErrorList {
 // its pods. what names the kind in the message.
 func selectorOf(path *field.Path, selector *metav1.LabelSelector, podLabels map[string]string, what string) field.ErrorList {
 	if selector == nil {
-		return field.ErrorList{field.Required(path.Child("selector"), "")}
+		// No selector matches no labels: Kubernetes reports both.
+		return field.ErrorList{field.Required(path.Child("selector"), ""), unmatched(path, podLabels)}
 	}
 	errs := labelSelector(path.Child("selector"), selector)
 	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
@@ -153,9 +154,13 @@ func selectorOf(path *field.Path, selector *metav1.LabelSelector, podLabels map[
 		return field.ErrorList{field.Invalid(path.Child("selector"), selector, err.Error())}
 	}
 	if !match.Matches(labels.Set(podLabels)) {
-		return field.ErrorList{field.Invalid(path.Child("template", "metadata", "labels"), podLabels, "`selector` does not match template `labels`")}
+		return field.ErrorList{unmatched(path, podLabels)}
 	}
 	return nil
+}
+
+func unmatched(path *field.Path, podLabels map[string]string) *field.Error {
+	return field.Invalid(path.Child("template", "metadata", "labels"), podLabels, "`selector` does not match template `labels`")
 }
 
 // labelSelector validates the syntax of an optional label selector.

@@ -69,9 +69,7 @@ func validatePodSpec(path *field.Path, spec *corev1.PodSpec) field.ErrorList {
 // containers of a pod: seen holds the earlier names.
 func validateContainer(path *field.Path, c *corev1.Container, volumes, seen map[string]bool) field.ErrorList {
 	errs := requiredName(path.Child("name"), c.Name, validation.IsDNS1123Label)
-	if seen[c.Name] {
-		errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
-	}
+	duplicate := seen[c.Name]
 	seen[c.Name] = true
 	switch {
 	case c.Image == "":
@@ -87,6 +85,9 @@ func validateContainer(path *field.Path, c *corev1.Container, volumes, seen map[
 	errs = append(errs, validateEnv(path, c)...)
 	errs = append(errs, validateMounts(path.Child("volumeMounts"), c.VolumeMounts, volumes)...)
 	errs = append(errs, validateResources(path.Child("resources"), &c.Resources)...)
+	if duplicate {
+		errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
+	}
 	errs = append(errs, validateProbe(path.Child("livenessProbe"), c.LivenessProbe)...)
 	errs = append(errs, validateProbe(path.Child("readinessProbe"), c.ReadinessProbe)...)
 	return append(errs, validateProbe(path.Child("startupProbe"), c.StartupProbe)...)

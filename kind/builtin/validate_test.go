@@ -193,7 +193,7 @@ func TestInvalidObjects(t *testing.T) {
 		{"Pod", "image: nginx:1.29\n", "image: x\n    livenessProbe: {periodSeconds: -1}\n",
 			[]string{"spec.containers[0].livenessProbe.periodSeconds: Invalid value", "spec.containers[0].livenessProbe: Required value"}},
 
-		{"Deployment", "  selector: {matchLabels: {app: web}}\n", "", []string{"spec.selector: Required value"}},
+		{"Deployment", "  selector: {matchLabels: {app: web}}\n", "", []string{"spec.selector: Required value", "spec.template.metadata.labels: Invalid value"}},
 		{"Deployment", "{matchLabels: {app: web}}", "{}", []string{"spec.selector: Invalid value"}},
 		{"Deployment", "labels: {app: web}", "labels: {app: other}", []string{"spec.template.metadata.labels: Invalid value"}},
 		{"Deployment", "spec:\n", "spec:\n  replicas: -1\n", []string{"spec.replicas: Invalid value"}},
