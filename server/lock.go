@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
+	"runtime"
+
+	"github.com/exeunt/exeunt/lockfile"
 )
 
 // lockData creates the data directory, if needed, and locks it against a second
@@ -22,12 +24,13 @@ func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	locked, err := lockfile.TryLock(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock data directory: %w", err), f.Close())
+	}
+	if !locked {
 		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another server uses the data directory %s; give this one its own with --data", dir)
-		}
-		return nil, fmt.Errorf("lock data directory: %w", err)
+		return nil, fmt.Errorf("another server uses the data directory %s; give this one its own with --data", dir)
 	}
 	return func() { _ = f.Close() }, nil
 }
@@ -39,7 +42,7 @@ func restrictDirectory(dir string, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("look at data directory: %w", err)
 	}
-	if info.Mode().Perm()&0o077 == 0 {
+	if info.Mode().Perm()&0o077 == 0 || runtime.GOOS == "windows" { // Windows has no such bits
 		return nil
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
+	"github.com/exeunt/exeunt/lockfile"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 )
 
@@ -56,7 +56,10 @@ func openDirectory(dir string) (*directory, error) {
 	if d.lock, err = os.OpenFile(d.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return nil, fmt.Errorf("lock the node's directory: %w", err)
 	}
-	if err := syscall.Flock(int(d.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if locked, err := lockfile.TryLock(d.lock); err != nil {
+		d.close()
+		return nil, fmt.Errorf("lock the node's directory: %w", err)
+	} else if !locked {
 		d.close()
 		return nil, fmt.Errorf("another agent uses %s; give this one its own with --state", dir)
 	}
