@@ -13,12 +13,17 @@ import (
 	"github.com/exeunt/exeunt/schema"
 )
 
+// The linker sets these in a release (release/build.go): its version, and the time that
+// counts as its build date, the same for every build of the same commit.
+var releaseVersion, releaseDate string
+
 // build describes the source and the platform of this program.
 type build struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`
 	Modified  bool   `json:"modified,omitempty"`  // there were changes beyond the commit
 	Committed string `json:"committed,omitempty"` // when
+	Built     string `json:"built,omitempty"`     // build date of a release
 	Go        string `json:"go"`
 	Platform  string `json:"platform"`
 	Schema    int    `json:"schema"` // the step of the database that it makes and needs
@@ -34,7 +39,7 @@ func version() string {
 }
 
 func readBuild(info *debug.BuildInfo) build {
-	b := build{Version: "dev", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: "dev", Built: releaseDate, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -46,6 +51,8 @@ func readBuild(info *debug.BuildInfo) build {
 		}
 	}
 	switch v := info.Main.Version; {
+	case releaseVersion != "":
+		b.Version = releaseVersion
 	case len(b.Commit) >= 12:
 		b.Version = "dev-" + b.Commit[:12]
 	case v != "" && v != "(devel)":
@@ -127,6 +134,9 @@ func (v *versions) write(w io.Writer, unknown error) error {
 			changed = ", with changes"
 		}
 		p.line("commit:  %s of %s%s", v.Client.Commit, v.Client.Committed, changed)
+	}
+	if v.Client.Built != "" {
+		p.line("built:   %s", v.Client.Built)
 	}
 	p.line("go:      %s %s", v.Client.Go, v.Client.Platform)
 	p.line("schema:  step %d", v.Client.Schema)

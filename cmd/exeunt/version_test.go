@@ -63,6 +63,14 @@ func TestReadBuild(t *testing.T) {
 	if b := readBuild(info); b.Version != "dev-0123456789ab" || b.Commit != commit || b.Committed != "2024-05-06T07:08:09Z" || !b.Modified {
 		t.Errorf("of a checkout: %+v", b)
 	}
+	releaseVersion, releaseDate = "v0.1.0", "2024-05-06T07:08:09Z"
+	defer func() { releaseVersion, releaseDate = "", "" }()
+	var text strings.Builder
+	b := readBuild(info)
+	if err := (&versions{Client: b}).write(&text, nil); err != nil || b.Version != "v0.1.0" || b.Commit != commit || !strings.Contains(text.String(), "built:   2024-05-06T07:08:09Z\n") {
+		t.Errorf("of a release: %+v, %v\n%s", b, err, text.String())
+	}
+	releaseVersion = ""
 	if b := readBuild(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}); b.Version != "v1.2.3" || b.Commit != "" {
 		t.Errorf("of a module: %+v", b)
 	}
