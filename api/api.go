@@ -42,7 +42,7 @@ type Config struct {
 	Access    *access.Door
 	OpenAPI   http.Handler  // serves /openapi/
 	Metrics   http.Handler  // serves /metrics
-	Extra     http.Handler  // serves /exeunt/, which Kubernetes does not have; nil: 404
+	Extra     http.Handler  // serves /exeunt/ and SettingsPath, which Kubernetes does not have; nil: 404
 	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
 	Observer  Observer      // is called after every request
 	Admission Admission     // webhooks and policies; nil: none

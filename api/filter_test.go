@@ -25,7 +25,7 @@ func TestAuthentication(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	public := []string{"/healthz", "/livez", "/readyz", "/readyz/", "/livez/ping", "/version"}
 	private := []string{
-		"/", "/api", "/apis", "/apis/apps/v1", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/nowhere", "/version/x",
+		"/", "/api", "/apis", "/apis/apps/v1", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", SettingsPath, "/nowhere", "/version/x",
 		"/healthzz", "/api/v1/namespaces", configMaps, configMaps + "?watch=true", "/exeunt/x", "//healthz",
 	}
 	i := 0

@@ -46,7 +46,7 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		a.limitInFlight(w, req, a.openapi.ServeHTTP)
 	case path == "/metrics":
 		a.metrics.ServeHTTP(w, req)
-	case strings.HasPrefix(path, "/exeunt/") && a.extra != nil:
+	case (strings.HasPrefix(path, "/exeunt/") || path == SettingsPath) && a.extra != nil:
 		a.serveExtra(w, req, a.extra)
 	case path == serviceaccount.DiscoveryPath, path == serviceaccount.JWKSPath:
 		a.serveIssuer(w, req)
@@ -62,6 +62,9 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 	}
 }
+
+// SettingsPath is where administrators read the settings in force. Extra serves it.
+const SettingsPath = "/debug/config"
 
 func (a *API) serveVersion(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {

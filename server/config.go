@@ -115,6 +115,8 @@ type Config struct {
 	StallTimeout time.Duration
 	// Audit configures the audit log of the API. Default: none.
 	Audit auditlog.Options
+	// Settings are the flags behind this configuration, for /debug/config.
+	Settings []Setting
 	// Version is the version of this program.
 	Version string
 	// Started is called once, when the server accepts connections. Default: print the
@@ -125,6 +127,23 @@ type Config struct {
 
 	// Tests shorten these. Default: renewEvery, and the store's.
 	renewEvery, compactEvery time.Duration
+}
+
+// Setting is one value in force, without secrets.
+type Setting struct {
+	Name   string `json:"name"`   // of the flag
+	Value  string `json:"value"`  // passwords are masked
+	Source string `json:"source"` // default, flag, environment NAME, or FILE:LINE
+}
+
+// Check says whether Run would refuse the configuration by itself. It opens no database
+// and no listener.
+func Check(c Config) error {
+	c = c.withDefaults()
+	if err := checkAddresses(c); err != nil {
+		return err
+	}
+	return c.Audit.Check()
 }
 
 func (c Config) withDefaults() Config {

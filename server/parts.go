@@ -1,10 +1,12 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/deletion/archive"
 	"github.com/exeunt/exeunt/deletion/finalizer"
@@ -86,9 +88,14 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	return p, nil
 }
 
-// extra serves the paths below /exeunt/, which Kubernetes does not have.
-func (p parts) extra(images *registryServer) http.Handler {
+// extra serves the paths that Kubernetes does not have: those below /exeunt/, and the
+// settings.
+func (p parts) extra(images *registryServer, settings []Setting) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.SettingsPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(settings) // the client may be gone
+	})
 	mux.Handle(collect.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)

@@ -40,13 +40,10 @@ const shutdownGrace = 10 * time.Second
 // Run serves until the context ends, then stops in order: watches end, requests
 // finish, the last writes are committed.
 func Run(ctx context.Context, c Config) error {
+	if err := Check(c); err != nil {
+		return err
+	}
 	c = c.withDefaults()
-	if err := checkAddresses(c); err != nil {
-		return err
-	}
-	if err := c.Audit.Check(); err != nil {
-		return err
-	}
 	redirectKlog(ctx, c.Logger)
 	lowerGCPercent()
 	defer releaseStartMemory()()
@@ -177,7 +174,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images), Open: f.nodes.NodeHandler(),
+		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.config.Settings), Open: f.nodes.NodeHandler(),
 		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {
@@ -213,6 +210,7 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 		return shutdown(web, f.api, f.config.Logger)
 	})
 	f.config.Started(addresses(f.config, f.listener, f.images))
+	group.Go(func() error { return f.serviceManager().run(groupCtx) })
 	return group.Wait()
 }
 

@@ -23,6 +23,7 @@ func newServe(run func(context.Context, server.Config) error) *cobra.Command {
 	var collect, collectManifests, collectBlobs, collectSignatures, createRepositories, createNamespaces, archiveSecrets bool
 	var reviewAfter map[string]string
 	var o output
+	var file string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the Kubernetes API",
@@ -30,12 +31,20 @@ func newServe(run func(context.Context, server.Config) error) *cobra.Command {
 
 The first start creates certificates and an administrator's kubeconfig in the data
 directory. Stop the server with Ctrl-C or SIGTERM: it finishes the requests that it
-is serving. It may be killed at any moment: every acknowledged write is on disk.`,
+is serving. It may be killed at any moment: every acknowledged write is on disk.
+
+Each flag can also be a key of the --config file (listen: 0.0.0.0:6443) or an
+environment variable (EXEUNT_LISTEN). A flag overrides the variable, and the variable
+overrides the file.`,
 		Example: `  exeunt serve
+  exeunt serve --config /etc/exeunt/exeunt.yaml
   exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443 --tls-san exeunt.example.com
   exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if c.Settings, err = applySettings(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -54,7 +63,6 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 			c.RegistryKeepManifests, c.RegistryKeepBlobs = !collectManifests, !collectBlobs
 			c.RegistryKeepSignatures = !collectSignatures
 			c.RegistryDeclared, c.RegistryNoNamespaces = !createRepositories, !createNamespaces
-			var err error
 			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
 				return err
 			}
@@ -73,6 +81,7 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&file, configFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags; exeunt config check reads it without a start")
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")
