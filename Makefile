@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster spin bench schema generate
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster spin bench schema generate release
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -76,3 +76,6 @@ schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
 
 generate: ## rewrite the OpenAPI definitions of the built-in kinds
 	go generate ./api/openapi
+
+release: ## build a release into ./dist: programs, archives, .deb, .rpm, manual, licences, checksums; takes many minutes
+	cd release && go vet . && go test . && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// packed is one file of an archive or a package.
+type packed struct {
+	source string // path on this machine
+	name   string // path in the archive
+	mode   os.FileMode
+}
+
+// pack makes the archive of a platform, its list of modules and, for Linux, packages.
+func (r *release) pack(platform, program string) error {
+	name := "exeunt-" + r.version + "-" + strings.ReplaceAll(platform, "/", "-")
+	if err := r.sbom(program, name); err != nil {
+		return err
+	}
+	files := []packed{
+		{program, path.Join(name, filepath.Base(program)), 0o755},
+		{filepath.Join(r.root, "LICENSE"), path.Join(name, "LICENSE"), 0o644},
+		{filepath.Join(r.into, "THIRD-PARTY-LICENCES"), path.Join(name, "THIRD-PARTY-LICENCES"), 0o644},
+	}
+	for _, dir := range []string{"man", "completions"} {
+		found, err := filesIn(filepath.Join(r.into, dir), path.Join(name, dir))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	system, processor, _ := strings.Cut(platform, "/")
+	if system == "windows" {
+		return r.zip(filepath.Join(r.into, name+".zip"), files)
+	}
+	if err := r.tar(filepath.Join(r.into, name+".tar.gz"), files); err != nil || system != "linux" {
+		return err
+	}
+	return r.packages(processor, program)
+}
+
+// filesIn lists the files of a directory, for a directory of an archive.
+func filesIn(dir, as string) ([]packed, error) {
+	entries, err := os.ReadDir(dir)
+	var files []packed
+	for _, entry := range entries {
+		files = append(files, packed{filepath.Join(dir, entry.Name()), path.Join(as, entry.Name()), 0o644})
+	}
+	return files, err
+}
+
+func (r *release) tar(target string, files []packed) (err error) {
+	out, err := os.Create(target)
+	if err != nil {
+		return err
+	}
+	compressed := gzip.NewWriter(out)
+	archive := tar.NewWriter(compressed)
+	defer func() { err = errors.Join(err, archive.Close(), compressed.Close(), out.Close()) }()
+	for _, f := range files {
+		info, err := os.Stat(f.source)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: f.name, Mode: int64(f.mode), Size: info.Size(), ModTime: r.date, Format: tar.FormatPAX}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if err := copyFile(archive, f.source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *release) zip(target string, files []packed) (err error) {
+	out, err := os.Create(target)
+	if err != nil {
+		return err
+	}
+	archive := zip.NewWriter(out)
+	defer func() { err = errors.Join(err, archive.Close(), out.Close()) }()
+	for _, f := range files {
+		w, err := archive.CreateHeader(&zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: r.date})
+		if err != nil {
+			return err
+		}
+		if err := copyFile(w, f.source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(w io.Writer, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// checksums writes SHA256SUMS for the files that users download; sha256sum -c reads it.
+func (r *release) checksums() error {
+	entries, err := os.ReadDir(r.into)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			continue
+		}
+		sum, err := hashFile(filepath.Join(r.into, entry.Name()))
+		if err != nil {
+			return err
+		}
+		lines = append(lines, fmt.Sprintf("%s  %s\n", sum, entry.Name()))
+	}
+	slices.Sort(lines)
+	log.Printf("%d files in %s", len(lines), r.into)
+	return os.WriteFile(filepath.Join(r.into, "SHA256SUMS"), []byte(strings.Join(lines, "")), 0o644)
+}
