@@ -81,7 +81,7 @@ overrides the file.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, configFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags; exeunt config check reads it without a start")
+	f.StringVar(&file, configFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags")
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")

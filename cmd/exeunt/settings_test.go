@@ -105,6 +105,9 @@ func TestConfigCheck(t *testing.T) {
 	if code, stdout, stderr := run(t, "config", "check", good); code != 0 || stdout != good+" is valid: 2 settings\n" || stderr != "" {
 		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
 	}
+	if code, stdout, stderr := run(t, "config", "check", "-o", "yaml", good); code != 0 || !strings.Contains(stdout, "- name: max-cascade\n  source: "+good+":2\n  value: \"7\"\n") || stderr != "" {
+		t.Errorf("-o yaml: exit %d, %q, %q", code, stdout, stderr)
+	}
 	for text, want := range map[string]string{
 		"max-cascade: -1\n":  "--max-cascade -1: must not be negative",
 		"listen: nonsense\n": `--listen "nonsense": want HOST:PORT`,

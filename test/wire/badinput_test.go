@@ -362,7 +362,7 @@ func TestAnonymous(t *testing.T) {
 		for path, code := range map[string]int{
 			"/version": 200, "/healthz": 200, "/livez": 200, "/readyz": 200,
 			"/": 401, "/api": 401, "/apis": 401, "/api/v1": 401, "/openapi/v2": 401, "/openapi/v3": 401, "/metrics": 401,
-			"/api/v1/namespaces": 401, configMaps: 401, "/nowhere": 401, "/debug/pprof/": 401,
+			"/api/v1/namespaces": 401, configMaps: 401, "/nowhere": 401, "/debug/pprof/": 401, "/debug/config": 401,
 		} {
 			for _, token := range []string{"", "forged"} {
 				want := code
