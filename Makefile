@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster spin bench schema generate release
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance spin bench schema generate release
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ diff: ## the same requests to this server and to a real kube-apiserver; builds i
 cluster: build ## 100 nodes and 500 pods on this server, with the real controller manager, scheduler and kwok; builds them, which takes minutes
 	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/cluster ./cmd/kubectl
 	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok) && test/bin/demo/cluster -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -peers $$bin $(if $(filter keep,$(CLUSTER)),-keep)
+
+conformance: ## Kubernetes' own end-to-end specs on this server; builds them, the first time takes half an hour
+	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok e2e.test $(if $(findstring -real,$(CONFORMANCE)),etcd kube-apiserver)) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags conformance -count=1 -timeout 2h -v ./conformance $(CONFORMANCE)
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000

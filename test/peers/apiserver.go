@@ -56,6 +56,11 @@ func (g *Group) APIServer(ctx context.Context, flags ...string) (kubeconfig stri
 	return kubeconfig, g.until(ctx, "kube-apiserver", func() error { return healthy(host + "/readyz") })
 }
 
+// CertificateFile is the path of the certificate that the kube-apiserver signed itself.
+func (g *Group) CertificateFile() string {
+	return filepath.Join(g.dir, "certificates", "apiserver.crt")
+}
+
 // etcd starts an etcd and returns its URL.
 func (g *Group) etcd(ctx context.Context) (string, error) {
 	client, err := freePort()
@@ -114,7 +119,9 @@ func (g *Group) Scheduler(kubeconfig string, flags ...string) (*Process, error) 
 	}, flags...)...)
 }
 
-// Kwok starts kwok, which plays the kubelets of all nodes on the server of a kubeconfig.
+// Kwok starts kwok, which plays the kubelets of all nodes on the server of a kubeconfig. The
+// addresses of nodes and pods are of the range that is reserved for benchmarks (RFC 2544), so that no
+// client reaches a real host by them.
 func (g *Group) Kwok(kubeconfig string, flags ...string) (*Process, error) {
-	return g.Start("kwok", append([]string{"--kubeconfig=" + kubeconfig, "--manage-all-nodes=true", "--node-ip=10.0.0.1", "--cidr=10.128.0.0/16", "--config=" + filepath.Join(g.bin, "kwok.yaml")}, flags...)...)
+	return g.Start("kwok", append([]string{"--kubeconfig=" + kubeconfig, "--manage-all-nodes=true", "--node-ip=198.19.0.1", "--cidr=198.18.0.0/16", "--node-lease-duration-seconds=40", "--config=" + filepath.Join(g.bin, "kwok.yaml")}, flags...)...)
 }

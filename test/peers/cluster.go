@@ -16,11 +16,11 @@ import (
 const OursToo = "*,-garbage-collector-controller,-namespace-controller,-root-ca-certificate-publisher-controller"
 
 // Cluster starts a kube-controller-manager, a kube-scheduler and kwok on the server of a
-// kubeconfig, creates nodes, and returns when all nodes are ready. Clients have no rate
-// limit worth mentioning.
-func (g *Group) Cluster(ctx context.Context, kubeconfig, controllers string, nodes int) error {
+// kubeconfig, creates nodes, and returns when all nodes are ready. managerFlags are further
+// flags of the kube-controller-manager. Clients have no rate limit worth mentioning.
+func (g *Group) Cluster(ctx context.Context, kubeconfig, controllers string, nodes int, managerFlags ...string) error {
 	const qps, burst = "--kube-api-qps=500", "--kube-api-burst=1000"
-	if _, err := g.ControllerManager(kubeconfig, controllers, qps, burst); err != nil {
+	if _, err := g.ControllerManager(kubeconfig, controllers, append([]string{qps, burst}, managerFlags...)...); err != nil {
 		return err
 	}
 	if _, err := g.Scheduler(kubeconfig, qps, burst); err != nil {
