@@ -287,6 +287,36 @@ func TestPreviewCounts(t *testing.T) {
 	}
 }
 
+// TestOwnersOfItems: an item names all its owners, also those that keep it, and which of
+// them wait for it.
+func TestOwnersOfItems(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	a := w.Create(thing{Namespace: "n", Name: "a"})
+	b := w.Create(thing{Namespace: "n", Name: "b"})
+	w.Create(thing{Namespace: "n", Name: "c", Owners: []metav1.OwnerReference{w.Reference(a.Key, a.UID, true), w.Reference(b.Key, b.UID, false)}})
+	many := make([]metav1.OwnerReference, v1.MaxOwners+5)
+	for i := range many {
+		many[i] = w.Reference(a.Key, a.UID, true)
+	}
+	w.Create(thing{Namespace: "n", Name: "d", Owners: many})
+	status := w.preview(a, metav1.DeleteOptions{})
+	items := map[string][]v1.Owner{}
+	for _, item := range status.Items {
+		items[item.Name] = item.Owners
+	}
+	want := []v1.Owner{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: a.UID, Blocked: true},
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "b", UID: b.UID},
+	}
+	if !slices.Equal(items["c"], want) {
+		t.Errorf("c has the owners %+v, want %+v", items["c"], want)
+	}
+	if len(items["a"]) != 0 || len(items["d"]) != v1.MaxOwners {
+		t.Errorf("a has %d owners and d %d, want 0 and %d", len(items["a"]), len(items["d"]), v1.MaxOwners)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

@@ -23,6 +23,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	}
 	if at > 0 {
 		item.Owner = w.followed(q, n)
+		item.Owners = ownersOf(&q.meta)
 	}
 	hold := Holders{}
 	if n.holds {
@@ -51,6 +52,16 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		item.Reason = "already being deleted; " + item.Reason
 	}
 	return item, nil
+}
+
+// ownersOf returns the owners that an object's metadata names.
+func ownersOf(m *metav1.ObjectMeta) (owners []v1.Owner) {
+	for _, r := range m.OwnerReferences[:min(len(m.OwnerReferences), v1.MaxOwners)] {
+		owners = append(owners, v1.Owner{
+			APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: r.UID, Blocked: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion,
+		})
+	}
+	return owners
 }
 
 // refusal returns the error with which the kind of an object forbids its deletion.

@@ -73,9 +73,25 @@ type Item struct {
 	// Owner is the uid of the item that causes this one, if any: its owner, or its
 	// namespace or definition.
 	Owner types.UID `json:"owner,omitempty"`
+	// Owners are the owners that its metadata names, at most MaxOwners of them. The
+	// object itself has none here: the client has it.
+	Owners []Owner `json:"owners,omitempty"`
 	// Uncertain says that the result depends on the order of the collector's
 	// reviews, which is not guaranteed. Action is the slower result.
 	Uncertain bool `json:"uncertain,omitempty"`
+}
+
+// MaxOwners bounds the owners of an Item: a client can give an object thousands.
+const MaxOwners = 20
+
+// Owner is an owner of an Item, as the item's metadata names it.
+type Owner struct {
+	APIVersion string    `json:"apiVersion,omitempty"`
+	Kind       string    `json:"kind"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+	// Blocked says that a foreground deletion of the owner waits for the item.
+	Blocked bool `json:"blocked,omitempty"`
 }
 
 // Count is how many objects of a kind have an action.

@@ -37,6 +37,7 @@ func copyItems(items []Item) []Item {
 	out := slices.Clone(items)
 	for i := range out {
 		out[i].Finalizers = slices.Clone(out[i].Finalizers)
+		out[i].Owners = slices.Clone(out[i].Owners)
 	}
 	return out
 }

@@ -65,7 +65,14 @@ func DeletionPreviewSchema() *spec.Schema {
 		"reason":     text("Why, for people."),
 		"finalizers": listOf("Finalizers that others have to remove before it can go.", *spec.StringProperty()),
 		"owner":      text("Uid of the item that causes this one, if any: its owner, namespace or definition."),
-		"uncertain":  flag("Whether the result depends on the order of the collector's reviews; the action is the slower result."),
+		"owners": listOf("The owners that its metadata names, at most 20.", structure("An owner.", map[string]spec.Schema{
+			"apiVersion": text("Group and version of the owner's kind."),
+			"kind":       text("Kind of the owner."),
+			"name":       text("Name of the owner."),
+			"uid":        text("Uid of the owner."),
+			"blocked":    flag("Whether a foreground deletion of the owner waits for the object."),
+		}, "kind", "name", "uid")),
+		"uncertain": flag("Whether the result depends on the order of the collector's reviews; the action is the slower result."),
 	}, "action", "reason")
 	count := structure("How many objects of a kind have an action.", map[string]spec.Schema{
 		"apiVersion": text("Group and version of the kind."),

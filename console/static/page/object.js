@@ -114,6 +114,7 @@ export async function neighbourhood(object, reference, signal) {
     return k && objectLink(k, r.namespace, r.name);
   };
   const nodes = [], edges = [];
+  const outside = new Map(); // other owners of what it owns
   for (const o of object.metadata.ownerReferences || []) {
     nodes.push({ id: o.uid, label: o.name, kind: o.kind, state: "live", href: linkTo({ ...o, namespace: object.metadata.namespace }) });
     edges.push({ from: o.uid, to: object.metadata.uid, blocking: o.blockOwnerDeletion });
@@ -123,9 +124,15 @@ export async function neighbourhood(object, reference, signal) {
     const focus = item.uid === object.metadata.uid;
     const state = focus && !deleting && !(item.finalizers || []).length ? "live" : item.action === "Block" ? "held" : deleting && item.action !== "Keep" && item.action !== "Orphan" ? "leaving" : item.action === "Keep" ? "stays" : "live";
     nodes.push({ id: item.uid, label: item.name, kind: item.kind, state, note: item.reason, href: focus ? undefined : linkTo(item), focus });
-    if (item.owner) edges.push({ from: item.owner, to: item.uid, blocking: item.action === "Block" });
+    const owners = focus ? [] : item.owners || [];
+    for (const o of owners) {
+      outside.set(o.uid, { id: o.uid, label: o.name, kind: o.kind, state: "live", href: linkTo({ ...o, namespace: item.namespace }) });
+      edges.push({ from: o.uid, to: item.uid, blocking: o.blocked });
+    }
+    if (item.owner && !owners.some((/** @type {any} */ o) => o.uid === item.owner)) edges.push({ from: item.owner, to: item.uid, blocking: false });
   }
-  return { nodes, edges, preview };
+  for (const n of nodes) outside.delete(n.id);
+  return { nodes: [...nodes, ...outside.values()], edges, preview };
 }
 
 /** @param {{object: any, reference: any, gone?: boolean}} props */
