@@ -73,10 +73,12 @@ func TestShopLeaves(t *testing.T) {
 	p.accessible("now, empty")
 	p.click("#create-shop")
 	p.see("Ownership")
-	p.until("a graph of seven objects", `document.querySelectorAll(".node").length === 7`)
+	// Seven objects, and the other owner of one of them.
+	p.until("a graph of eight objects", `document.querySelectorAll(".node").length === 8`)
 	p.accessible("object")
 	p.press("As a table")
 	p.see("ConfigMap ledger")
+	p.see("Deployment web, ConfigMap shared")
 
 	p.press("Delete…")
 	p.see("What happens: background")
