@@ -11,5 +11,6 @@ func disk(dir string) (size, free int64, err error) {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, err
 	}
-	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil
+	block := int64(s.Bsize) //nolint:unconvert // a uint32 on darwin
+	return int64(s.Blocks) * block, int64(s.Bavail) * block, nil
 }
