@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
@@ -156,9 +158,20 @@ func (s *registryServer) refuse(host string) func(*http.Request) string {
 // control serves the endpoints that control the collection.
 func (s *registryServer) control() http.Handler {
 	if s == nil {
-		return http.NotFoundHandler()
+		return http.HandlerFunc(noRegistry)
 	}
 	return collect.NewControl(s.images, s.garbage)
+}
+
+// noRegistry answers for a server without a registry, in the form that clients of the API
+// read: they can tell it from a server that is no Exeunt server.
+func noRegistry(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotFound)
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may be gone
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound,
+		Code: http.StatusNotFound, Message: "this server has no registry: it was started with --registry-listen=",
+	})
 }
 
 // newRepositories creates the kind Repository. It exists also without the registry,

@@ -3,10 +3,12 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -231,5 +234,17 @@ func TestLostBlobStore(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(empty, ".exeunt-id")); err == nil {
 		t.Error("the refused directory got an id")
+	}
+}
+
+// TestNoRegistry: a server without a registry says so to clients of its control paths.
+func TestNoRegistry(t *testing.T) {
+	t.Parallel()
+	answer := httptest.NewRecorder()
+	(*registryServer)(nil).control().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/exeunt/registry/gc", nil))
+	var status metav1.Status
+	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusNotFound ||
+		status.Reason != metav1.StatusReasonNotFound || !strings.Contains(status.Message, "no registry") {
+		t.Errorf("got %d %+v, %v", answer.Code, status, err)
 	}
 }

@@ -13,21 +13,29 @@ import (
 
 // collection is the answer of /exeunt/gc.
 type collection struct {
-	Paused   bool
-	Reason   string
-	Depth    int
-	Overdue  int
-	Claimed  int
-	Failing  int
-	Asking   int // deletes that wait for webhooks or policies
-	Refused  int
-	Oldest   *time.Time
-	Found    *int // by a scan
-	Failures []struct {
-		UID, Kind, Namespace, Name, Event, Error string
-		Attempts                                 int
-		Next                                     time.Time
-	}
+	Paused   bool       `json:"paused"`
+	Reason   string     `json:"reason,omitempty"`
+	Depth    int        `json:"depth"`
+	Overdue  int        `json:"overdue"`
+	Claimed  int        `json:"claimed"`
+	Failing  int        `json:"failing"`
+	Asking   int        `json:"asking"` // deletes that wait for webhooks or policies
+	Refused  int        `json:"refused"`
+	Oldest   *time.Time `json:"oldest,omitempty"`
+	Found    *int       `json:"found,omitempty"` // by a scan
+	Failures []failure  `json:"failures,omitempty"`
+}
+
+// failure is a review that failed last time.
+type failure struct {
+	UID       string    `json:"uid"`
+	Kind      string    `json:"kind,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Event     string    `json:"event"`
+	Error     string    `json:"error"`
+	Attempts  int       `json:"attempts"`
+	Next      time.Time `json:"next"`
 }
 
 func newGC() *cobra.Command {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
@@ -24,12 +24,12 @@ type health struct {
 	Version      string        `json:"version"`
 	Started      time.Time     `json:"started"`
 	NotReady     []string      `json:"notReady,omitempty"` // the checks of /readyz that fail
-	Replicas     []string      `json:"replicas,omitempty"` // addresses of those alive
+	Replicas     []string      `json:"replicas,omitempty"` // the addresses of the Service kubernetes
 	Database     database      `json:"database"`
 	Disk         filesystem    `json:"disk"`
 	Queues       []queueHealth `json:"queues"`
 	Collector    collection    `json:"collector"`
-	Registry     images        `json:"registry"`
+	Registry     *images       `json:"registry,omitempty"` // nil: the server has none
 	Certificates []certificate `json:"certificates"`
 	Problems     []string      `json:"problems"`
 }
@@ -110,8 +110,12 @@ func (t *target) health(ctx context.Context) (*health, error) {
 	if err := answer(server.Get().AbsPath("/exeunt/gc").Do(ctx), &h.Collector); err != nil {
 		return nil, err
 	}
-	if err := answer(server.Get().AbsPath("/exeunt/registry/gc").Do(ctx), &h.Registry); err != nil {
-		return nil, err
+	found := server.Get().AbsPath("/exeunt/registry/gc").Do(ctx)
+	if !apierrors.IsNotFound(found.Error()) {
+		h.Registry = &images{}
+		if err := answer(found, h.Registry); err != nil {
+			return nil, err
+		}
 	}
 	var slice discoveryv1.EndpointSlice
 	if err := answer(server.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").Do(ctx), &slice); err != nil {
@@ -130,11 +134,14 @@ func (t *target) health(ctx context.Context) (*health, error) {
 
 // notReady returns the checks of /readyz that fail.
 func notReady(ctx context.Context, server rest.Interface) (failing []string) {
-	raw, _ := server.Get().AbsPath("/readyz").Param("verbose", "").Do(ctx).Raw() // not ready is an answer
+	raw, err := server.Get().AbsPath("/readyz").Param("verbose", "").Do(ctx).Raw()
 	for line := range strings.Lines(string(raw)) {
 		if check, ok := strings.CutPrefix(line, "[-]"); ok {
 			failing = append(failing, strings.TrimSpace(check))
 		}
+	}
+	if err != nil && len(failing) == 0 {
+		failing = append(failing, shortest(err).Error())
 	}
 	return failing
 }
@@ -242,7 +249,9 @@ func (h *health) write(w io.Writer, now time.Time) error {
 		collector = "PAUSED: " + h.Collector.Reason
 	}
 	p.line("collector   %s", collector)
-	p.line("registry    %s given back today (UTC), %s to be removed", humanBytes(h.Registry.GivenBackBytes), humanBytes(h.Registry.UnlinkBytes))
+	if r := h.Registry; r != nil {
+		p.line("registry    %s given back today (UTC), %s to be removed", humanBytes(r.GivenBackBytes), humanBytes(r.UnlinkBytes))
+	}
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))
 	}
@@ -251,9 +260,4 @@ func (h *health) write(w io.Writer, now time.Time) error {
 		p.line("%-36s %8d %8d %8d %8s", q.Name, q.Depth, q.Overdue, q.Failing, time.Duration(q.Lag)*time.Second)
 	}
 	return p.err
-}
-
-// MarshalJSON gives the collector's state the names of /exeunt/gc.
-func (c collection) MarshalJSON() ([]byte, error) {
-	return json.Marshal(map[string]any{"paused": c.Paused, "reason": c.Reason, "depth": c.Depth, "overdue": c.Overdue, "failing": c.Failing, "asking": c.Asking, "refused": c.Refused})
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,6 +39,20 @@ func TestProblems(t *testing.T) {
 		tt.change(h)
 		if got := h.problems(now); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestStatusWithoutRegistry: a server without a registry has no line about one.
+func TestStatusWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	for _, registry := range []*images{nil, {GivenBackBytes: 1}} {
+		var out bytes.Buffer
+		if err := (&health{Registry: registry}).write(&out, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "given back today"); got != (registry != nil) {
+			t.Errorf("with the registry %v:\n%s", registry, &out)
 		}
 	}
 }
