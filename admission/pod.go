@@ -27,14 +27,12 @@ type podPlugin struct {
 	client             kubernetes.Interface
 	accounts           corelisters.ServiceAccountLister
 	classes            schedulinglisters.PriorityClassLister
-	synced             func() bool
 }
 
 func newPodPlugin(client kubernetes.Interface, f informers.SharedInformerFactory) podPlugin {
 	accounts, classes := f.Core().V1().ServiceAccounts(), f.Scheduling().V1().PriorityClasses()
-	synced := func() bool { return accounts.Informer().HasSynced() && classes.Informer().HasSynced() }
-	p := podPlugin{admission.NewHandler(admission.Create), client, accounts.Lister(), classes.Lister(), synced}
-	p.SetReadyFunc(synced)
+	p := podPlugin{admission.NewHandler(admission.Create), client, accounts.Lister(), classes.Lister()}
+	p.SetReadyFunc(func() bool { return accounts.Informer().HasSynced() && classes.Informer().HasSynced() })
 	return p
 }
 
