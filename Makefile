@@ -77,8 +77,9 @@ bench: ## benchmarks next to the code, for benchstat
 schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
 	script/postgres go generate ./schema
 
-generate: ## rewrite the OpenAPI definitions of the built-in kinds
+generate: ## rewrite the OpenAPI definitions of the built-in kinds, and docs/metrics.md
 	go generate ./api/openapi
+	script/postgres go generate ./server
 
 release: ## build a release into ./dist: programs, archives, .deb, .rpm, manual, licences, checksums; takes many minutes
 	cd release && go vet . && go test . && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)

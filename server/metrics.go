@@ -13,7 +13,9 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// metrics holds the metrics of /metrics.
+//go:generate go test . -run TestMetricsPage -update
+
+// metrics holds the metrics of /metrics. docs/metrics.md lists them.
 type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec

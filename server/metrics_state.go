@@ -20,6 +20,7 @@ var (
 	diskSize     = prometheus.NewDesc("exeunt_data_disk_size_bytes", "Size of the file system that holds the data directory.", nil, nil)
 	diskFree     = prometheus.NewDesc("exeunt_data_disk_free_bytes", "Free bytes of the file system that holds the data directory.", nil, nil)
 	certExpiry   = prometheus.NewDesc("exeunt_certificate_expiry_timestamp_seconds", "When a certificate of the server expires, in Unix time.", []string{"certificate"}, nil)
+	paused       = prometheus.NewDesc("exeunt_collector_paused", "1 while the collector is paused (exeunt gc pause), otherwise 0.", nil, nil)
 )
 
 // stateMetrics are read at each scrape: the state of this replica's surroundings, for
@@ -28,12 +29,13 @@ type stateMetrics struct {
 	version, data string
 	db            *sqldb.DB
 	identity      *access.Identity
+	paused        func(context.Context) (bool, error)
 	log           *slog.Logger
 }
 
 // Describe is part of prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, certExpiry} {
+	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, certExpiry, paused} {
 		out <- desc
 	}
 }
@@ -50,6 +52,13 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		set(databaseSize, float64(size), string(m.db.Engine()))
 	} else {
 		m.log.Warn("the size of the database is not known", "error", err)
+	}
+	if is, err := m.paused(ctx); err == nil {
+		value := 0.0
+		if is {
+			value = 1
+		}
+		set(paused, value)
 	}
 	if size, free, err := disk(m.data); err == nil {
 		set(diskSize, float64(size))

@@ -39,6 +39,7 @@ type registryServer struct {
 	tokens   http.Handler  // the endpoint at registrytoken.Path
 	audit    *auditlog.Log // nil: none; set before the first request
 	garbage  *collect.Collector
+	metrics  *registryMetrics
 }
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
@@ -55,7 +56,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics()}
 	if s.plain {
 		if err := s.checkPlain(); err != nil {
 			return nil, errors.Join(err, listener.Close())
@@ -199,12 +200,12 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// meters returns the metrics of its collector.
+// meters returns the metrics of its collector and of its requests.
 func (s *registryServer) meters() []prometheus.Collector {
 	if s == nil {
 		return nil
 	}
-	return []prometheus.Collector{s.garbage}
+	return []prometheus.Collector{s.garbage, s.metrics.requests, s.metrics.durations}
 }
 
 // collect removes garbage until the context ends.

@@ -16,11 +16,16 @@ import (
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-// record writes audit events for a request to the registry, as the policy says: the
+// record counts a request to the registry, and writes its audit events.
+func (s *registryServer) record(client registry.Client, to registry.Request, next http.Handler) http.Handler {
+	return s.metrics.observed(to, s.audited(client, to, next))
+}
+
+// audited writes audit events for a request to the registry, as the policy says: the
 // client, a verb on the Repository, and what of it as the subresource. Deletions are
 // recorded always, as the API's are. What the collector removes later has no event: it is
 // no request.
-func (s *registryServer) record(client registry.Client, to registry.Request, next http.Handler) http.Handler {
+func (s *registryServer) audited(client registry.Client, to registry.Request, next http.Handler) http.Handler {
 	if s.audit == nil {
 		return next
 	}

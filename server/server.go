@@ -165,13 +165,20 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 	return f, nil
 }
 
-func (f *frontend) newAPI(storeCtx context.Context) *api.API {
-	state := &stateMetrics{version: f.config.Version, data: f.config.Data, db: f.db, identity: f.identity, log: f.config.Logger}
+// newMetrics registers the metrics of all parts.
+func (f *frontend) newMetrics() *metrics {
+	state := &stateMetrics{
+		version: f.config.Version, data: f.config.Data, db: f.db, identity: f.identity, paused: f.collector.Paused, log: f.config.Logger,
+	}
 	queues := []prometheus.Collector{state, f.nodes.Engine(), f.quotas.Engine()}
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}
-	meters := newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
+	return newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
+}
+
+func (f *frontend) newAPI(storeCtx context.Context) *api.API {
+	meters := f.newMetrics()
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.config.Settings), Open: f.nodes.NodeHandler(),
