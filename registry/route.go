@@ -3,7 +3,6 @@ package registry
 import (
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -208,13 +207,27 @@ func checkName(name string) error {
 	return nil
 }
 
-var tagPattern = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
-
 func checkTag(tag string) error {
-	if !tagPattern.MatchString(tag) {
+	if !isTag(tag) {
 		return errorf(ManifestInvalid, "%q is not a tag: want at most 128 letters, digits, _, . and -, not beginning with . or -", tag)
 	}
 	return nil
+}
+
+// isTag agrees with reference.TagRegexp, without a regular expression: every read of a
+// manifest by its tag asks.
+func isTag(s string) bool {
+	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '.', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // parseDigest accepts the digests that the registry can verify.

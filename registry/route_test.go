@@ -3,9 +3,11 @@ package registry_test
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/distribution/reference"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/registry"
@@ -175,4 +177,23 @@ func TestUploadsFromForms(t *testing.T) {
 			w.want(201, "POST", "/v2/a/blobs/uploads/?digest="+d, headers{"Content-Type": sent}, "content")
 		}
 	})
+}
+
+// TestTags compares the tags that routes accept with the pattern of the reference package.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	pattern := regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
+	tags := []string{strings.Repeat("a", 128), strings.Repeat("a", 129), "latest\n", "é"}
+	for c := range 256 {
+		if c != '/' { // another path
+			s := string([]byte{byte(c)})
+			tags = append(tags, s, "a"+s, s+"a", "v1"+s+"2")
+		}
+	}
+	for _, tag := range tags {
+		_, err := registry.Parse("GET", &url.URL{Path: "/v2/a/manifests/" + tag})
+		if got, want := err == nil, pattern.MatchString(tag); got != want {
+			t.Errorf("%q is a tag: %v, want %v", tag, got, want)
+		}
+	}
 }

@@ -53,13 +53,8 @@ func (c *registryClient) Sees(path string) bool { return c.right("get", path) ==
 
 // right returns why roles, and the repository itself, do not allow a verb; nil: they do.
 func (c *registryClient) right(verb, path string) error {
-	var denial error = c.login()
-	if !c.anonymous {
-		if denial = c.authorize(verb, path); denial == nil {
-			return nil
-		}
-	}
-	if verb != "get" || path == "" {
+	denial := c.denial(verb, path)
+	if denial == nil || verb != "get" || path == "" {
 		return denial
 	}
 	public, err := c.public(c.ctx, path)
@@ -67,6 +62,14 @@ func (c *registryClient) right(verb, path string) error {
 		return err
 	}
 	return denial
+}
+
+// denial returns why roles do not allow a verb; nil: they do.
+func (c *registryClient) denial(verb, path string) error {
+	if c.anonymous {
+		return c.login()
+	}
+	return c.authorize(verb, path)
 }
 
 func (c *registryClient) login() *registry.Error {
