@@ -38,7 +38,7 @@ this collection too.`,
 	cmd.AddCommand(
 		newRegistryVerb("stats", "Show the queues, the delays and what is turned off", http.MethodGet, "/gc", writeRegistryStats),
 		newRegistryVerb("run", "Review now what is due, and wait for the result", http.MethodPost, "/gc/run", writeRegistryRun),
-		newRegistryVerb("dry-run", "Show what would be removed if every review ran now", http.MethodGet, "/gc/dry-run", writeRegistryPlan),
+		newRegistryDryRun(),
 		newRegistryReviewAfter(),
 	)
 	return cmd
@@ -50,6 +50,32 @@ func newRegistryVerb(name, short, method, path string, write writeAnswer) *cobra
 		Use: name, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return r.run(cmd.Context(), cmd.OutOrStdout(), registryRequest{method, path, nil}, write)
+		},
+	}
+	r.addFlags(cmd)
+	return cmd
+}
+
+func newRegistryDryRun() *cobra.Command {
+	var r registryCommand
+	cmd := &cobra.Command{
+		Use:   "dry-run [REPOSITORY:TAG]",
+		Short: "Show what would be removed if every review ran now",
+		Long: `Show what would be removed if every review ran now. With REPOSITORY:TAG: show what
+would be removed because this tag is deleted, beside what is garbage already. Nothing is
+removed.`,
+		Example: "  exeunt registry gc dry-run\n  exeunt registry gc dry-run shop/web:v1",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ask := registryRequest{http.MethodGet, "/gc/dry-run", map[string]string{}}
+			if len(args) == 1 {
+				colon := strings.LastIndex(args[0], ":")
+				if colon < 0 {
+					return fmt.Errorf("%q has no tag: use, for instance, shop/web:v1", args[0])
+				}
+				ask.parameters["repository"], ask.parameters["tag"] = args[0][:colon], args[0][colon+1:]
+			}
+			return r.run(cmd.Context(), cmd.OutOrStdout(), ask, writeRegistryPlan)
 		},
 	}
 	r.addFlags(cmd)

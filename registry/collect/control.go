@@ -25,6 +25,7 @@ const runFor = 20 * time.Second
 //
 //	GET  /exeunt/registry/gc                              queues, delays, switches
 //	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
+//	GET  /exeunt/registry/gc/dry-run?repository=PATH&tag=T  what would go because this tag is deleted
 //	POST /exeunt/registry/gc/run                          review now what is due
 //	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
 //	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
@@ -175,7 +176,10 @@ func (k *Control) delays(ctx context.Context) (map[string]string, error) {
 	return text, nil
 }
 
-func (k *Control) dryRun(ctx context.Context, _ map[string]string) (any, error) {
+func (k *Control) dryRun(ctx context.Context, query map[string]string) (any, error) {
+	if repository, tag := query["repository"], query["tag"]; repository != "" || tag != "" {
+		return k.collector.DryRunTag(ctx, repository, tag)
+	}
 	return k.collector.DryRun(ctx)
 }
 

@@ -84,17 +84,11 @@ func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
 		return Plan{}, fmt.Errorf("dry run: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	p := &planner{
-		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[int64]bool{},
-		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
+	plan, err := newPlanner(ctx, c, tx).run()
+	if err != nil {
+		return Plan{}, fmt.Errorf("dry run: %w", err)
 	}
-	for _, step := range []func() error{p.planManifests, p.planBlobs, p.planBytes} {
-		if err := step(); err != nil {
-			return Plan{}, fmt.Errorf("dry run: %w", err)
-		}
-	}
-	p.sort()
-	return p.plan, nil
+	return plan, nil
 }
 
 type taggedName struct {
@@ -114,6 +108,26 @@ type planner struct {
 	candidates map[int64]bool      // blobs that may have become unused
 }
 
+func newPlanner(ctx context.Context, c *Collector, tx *sql.Tx) *planner {
+	return &planner{
+		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[int64]bool{},
+		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
+	}
+}
+
+// run plans from the queues, and from the given manifests as if they were queued.
+func (p *planner) run(queued ...int64) (Plan, error) {
+	err := p.planManifests(queued)
+	if err == nil {
+		err = p.planBlobs()
+	}
+	if err == nil {
+		err = p.planBytes()
+	}
+	p.sort()
+	return p.plan, err
+}
+
 // plannedManifest is what the decision needs to know of a manifest.
 type plannedManifest struct {
 	id, repository, config int64
@@ -122,7 +136,7 @@ type plannedManifest struct {
 }
 
 // planManifests follows each planned manifest to those that it kept.
-func (p *planner) planManifests() error {
+func (p *planner) planManifests(more []int64) error {
 	if p.c.options.KeepManifests {
 		return nil
 	}
@@ -131,7 +145,7 @@ func (p *planner) planManifests() error {
 		return err
 	}
 	queued, err := values[int64](p, planQueuedManifests)
-	todo = append(todo, queued...)
+	todo = slices.Concat(todo, queued, more)
 	for err == nil && len(todo) > 0 {
 		m := plannedManifest{id: todo[0]}
 		todo = todo[1:]

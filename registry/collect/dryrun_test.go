@@ -41,6 +41,63 @@ func TestGCDryRunRemoved(t *testing.T) {
 	})
 }
 
+// TestGCDryRunTag: the plan of a tag has what the deletion of the tag adds to the garbage:
+// not what another tag, list or repository uses, and also what only garbage uses too.
+func TestGCDryRunTag(t *testing.T) {
+	each(t, func(w *world) {
+		w.Push(image{Repo: "shop/web", Name: "old", Layers: []string{"base", "old"}, Tags: []string{"v1"}})
+		w.Push(image{Repo: "shop/web", Name: "garbage", Layers: []string{"with-garbage", "waits"}})
+		w.Push(image{Repo: "shop/web", Name: "m", Config: "c", Layers: []string{"own", "base", "elsewhere", "with-garbage"}, Tags: []string{"v2"}})
+		w.Push(image{Repo: "shop/web", Name: "sbom", Layers: []string{"list-of-parts"}, Subject: "m"})
+		w.Push(image{Repo: "shop/web", Name: "sig", Layers: []string{"signature"}, Tags: []string{strings.Replace(w.DigestOf("m"), ":", "-", 1) + ".sig"}})
+		w.Push(image{Repo: "shop/api", Name: "other", Layers: []string{"elsewhere"}, Tags: []string{"v1"}})
+		w.Push(image{Repo: "shop/api", Name: "twice", Layers: []string{"twice"}, Tags: []string{"v2", "latest"}})
+		for _, c := range []struct{ repository, tag, manifests, blobs, tags string }{
+			{"shop/web", "v1", "old", "old", ""},
+			{"shop/web", "v2", "m sbom sig", "c list-of-parts own signature with-garbage", ".sig"},
+			{"shop/api", "v2", "", "", ""}, // "latest" keeps it
+		} {
+			plan, err := w.c.DryRunTag(w.Context(), c.repository, c.tag)
+			if err != nil {
+				w.Fatal(err)
+			}
+			var manifests, blobs, tags []string
+			for _, m := range plan.Manifests {
+				manifests = append(manifests, m.Digest)
+			}
+			size := int64(0)
+			for _, b := range plan.Blobs {
+				blobs, size = append(blobs, b.Digest), size+b.Size
+			}
+			for _, tag := range plan.Tags {
+				tags = append(tags, tag.Name)
+			}
+			w.wantDigests("manifests of "+c.tag, c.manifests, manifests)
+			w.wantDigests("blobs of "+c.tag, c.blobs, blobs)
+			if !strings.HasSuffix(strings.Join(tags, " "), c.tags) || plan.Bytes != size {
+				w.Errorf("%s: %d bytes, want %d; tags %q", c.tag, plan.Bytes, size, tags)
+			}
+		}
+		if _, err := w.c.DryRunTag(w.Context(), "shop/web", "none"); err == nil || !strings.Contains(err.Error(), "shop/web has no tag none") {
+			w.Errorf("a tag that does not exist: %v", err)
+		}
+	})
+}
+
+// wantDigests compares digests with those of names.
+func (w *world) wantDigests(what, names string, got []string) {
+	w.Helper()
+	var want []string
+	for _, name := range strings.Fields(names) {
+		want = append(want, w.DigestOf(name))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
 // random creates a world with much garbage.
 func (w *world) random(r *rand.Rand, prefix string) {
 	w.Helper()

@@ -13,6 +13,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/exeunt/exeunt/test/harness"
 )
@@ -63,8 +64,32 @@ func orasRepository(t *testing.T, s *harness.Server, name string) *remote.Reposi
 		t.Fatal(err)
 	}
 	repo.PlainHTTP = true
-	repo.Client = &auth.Client{Credential: auth.StaticCredential(s.Registry(), auth.Credential{Username: harness.RegistryUser, Password: s.RegistryToken()})}
+	repo.Client = &auth.Client{Credential: credentials.Credential(orasLogin(t, s))}
 	return repo
+}
+
+// orasLogin does what "oras login" does, and returns the credentials that it keeps. A wrong
+// password is refused and not kept.
+func orasLogin(t *testing.T, s *harness.Server) credentials.Store {
+	t.Helper()
+	store := credentials.NewMemoryStore()
+	images, err := remote.NewRegistry(s.Registry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	images.PlainHTTP = true
+	wrong := auth.Credential{Username: harness.RegistryUser, Password: "wrong"}
+	if err := credentials.Login(t.Context(), store, images, wrong); err == nil {
+		t.Fatal("oras logged in with a wrong password")
+	}
+	if kept, err := store.Get(t.Context(), s.Registry()); err != nil || kept != auth.EmptyCredential {
+		t.Fatalf("oras kept %v, %v", kept, err)
+	}
+	right := auth.Credential{Username: harness.RegistryUser, Password: s.RegistryToken()}
+	if err := credentials.Login(t.Context(), store, images, right); err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // pack pushes an artifact of one layer, and reads it back.

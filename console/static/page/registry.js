@@ -106,8 +106,20 @@ function Image({ path, image, users, again }) {
     })}</tbody></table></details>
     ${attached.length > 0 && html`<h3>Attached</h3><ul>${attached.map((/** @type {any} */ a) => html`<li>${a.artifactType || a.mediaType} <code>${a.digest.slice(0, 19)}</code> ${bytes(a.size)}</li>`)}</ul>`}
     ${deleting && html`<${Dialog} title=${"Delete " + path + ":" + image.tag} onClose=${() => setDeleting(false)}>
-      <p>The tag goes now. Its bytes stay for a day, and the tag can be undeleted until then. Afterwards at most ${bytes(size(own))} are given back.</p>
+      <p>The tag goes now. Its bytes stay for a day, and the tag can be undeleted until then. <${Freed} path=${path} tag=${image.tag} most=${size(own)} /></p>
       <${Command} text=${`exeunt registry undelete ${path}:${image.tag}`} />
       <p class="actions"><${Act} kind="danger" run=${async () => { await send("DELETE", `/v2/${path}/manifests/${image.tag}`); setDeleting(false); again(); }}>Delete the tag<//> <button type="button" onClick=${() => setDeleting(false)}>Cancel</button></p><//>`}
   <//>`;
+}
+
+/** What deleting a tag frees, in all repositories. Clients that may not ask for a dry run
+ * read what this repository alone says.
+ * @param {{path: string, tag: string, most: number}} props */
+function Freed({ path, tag, most }) {
+  const plan = useAnswer((signal) => get("/exeunt/registry/gc/dry-run" + query({ repository: path, tag }), { signal }), 0, [path, tag]);
+  if (plan.error) return html`Afterwards at most ${bytes(most)} are given back: layers that other repositories use stay.`;
+  if (!plan.data) return html`<span class="faint">Counting what this frees…</span>`;
+  const { manifests, blobs, bytes: n } = plan.data;
+  return n === 0 && manifests.length === 0 ? html`Nothing else goes: other tags, lists or repositories use all of it.`
+    : html`Afterwards ${count(manifests.length, "manifest")} and ${count(blobs.length, "blob")} go, and <strong>${bytes(n)}</strong> are given back.`;
 }
