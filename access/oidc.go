@@ -28,6 +28,9 @@ type OIDCOptions struct {
 	UsernameClaim, UsernamePrefix string
 	GroupsClaim, GroupsPrefix     string
 	CAFile                        string // of the provider; empty: the system's
+	// ClientSecretFile and Scopes are for BrowserSignIn. A public client has no secret.
+	ClientSecretFile string
+	Scopes           []string // beside openid, for instance email and groups
 }
 
 // noPrefix as a prefix means none.

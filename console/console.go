@@ -1,8 +1,8 @@
 // Package console serves the web page at /console/: static files, sessions, and the
 // Kubernetes API for a signed-in browser.
 //
-// The page has no privileged backend. A browser signs in with a token or with a
-// one-time link (session.go) and gets a cookie. Below /console/api/ the request is
+// The page has no privileged backend. A browser signs in with a token, with a one-time
+// link (session.go) or at an OpenID Connect provider (oidc.go), and gets a cookie. Below /console/api/ the request is
 // handed to the API, or to the registry, with the session's user as its client; they
 // authorize it as any other. The cookie opens nothing else.
 //
@@ -50,6 +50,8 @@ type Config struct {
 	// Token identifies the owner of a bearer token, and says when the token ends (zero:
 	// never).
 	Token func(ctx context.Context, token string) (u user.Info, expires time.Time, ok bool, err error)
+	// OIDC signs browsers in at a provider; nil: there is none.
+	OIDC *access.BrowserSignIn
 	// Throttle slows clients that sign in with wrong tokens or codes.
 	Throttle *access.Throttle
 	Logger   *slog.Logger
@@ -70,6 +72,9 @@ func New(c Config) *Console {
 	k.mux.HandleFunc("GET /console/session", k.show)
 	k.mux.HandleFunc("POST /console/session", k.signIn)
 	k.mux.HandleFunc("DELETE /console/session", k.signOut)
+	k.mux.HandleFunc("GET /console/signin", k.methods)
+	k.mux.HandleFunc("GET "+oidcPath, k.startOIDC)
+	k.mux.HandleFunc("GET "+callbackPath, k.endOIDC)
 	return k
 }
 
@@ -82,7 +87,7 @@ func (k *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if why := access.FromPage(req); why != "" && req.URL.Path != "/console" && req.URL.Path != Path {
+	if why := access.FromPage(req); why != "" && req.URL.Path != "/console" && req.URL.Path != Path && req.URL.Path != callbackPath {
 		refuse(w, http.StatusForbidden, why)
 		return
 	}

@@ -52,15 +52,22 @@ func (k *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		k.fail(w, req, err)
 		return
 	}
+	if k.replace(w, req, secret, u) {
+		answer(w, http.StatusOK, shown(u))
+	}
+}
+
+// replace gives the browser a new session instead of the one that it had, or answers 503.
+func (k *Console) replace(w http.ResponseWriter, req *http.Request, secret string, u user.Info) bool {
 	if old, err := req.Cookie(cookieName); err == nil {
 		if err := k.Sessions.End(req.Context(), old.Value); err != nil {
 			k.fail(w, req, err)
-			return
+			return false
 		}
 	}
 	http.SetCookie(w, cookie(secret, int(sessionFor/time.Second)))
 	k.Logger.Info("console: signed in", "user", u.GetName())
-	answer(w, http.StatusOK, shown(u))
+	return true
 }
 
 // begin begins a session, and counts wrong tokens and codes.

@@ -52,6 +52,11 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 		},
 	}})
 	f.sessions = console.NewSessions(f.db, f.door, log)
+	if oidc := f.config.Tokens.OIDC; oidc.Issuer != "" {
+		if f.browsers, err = access.NewBrowserSignIn(oidc); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -19,7 +19,7 @@ func (f *frontend) withConsole(api http.Handler) http.Handler {
 		images = f.images.images
 	}
 	page := console.New(console.Config{
-		API: api, Registry: images, Sessions: f.sessions, Throttle: f.door.Throttle(), Logger: f.config.Logger,
+		API: api, Registry: images, Sessions: f.sessions, OIDC: f.browsers, Throttle: f.door.Throttle(), Logger: f.config.Logger,
 		Token: func(ctx context.Context, token string) (user.Info, time.Time, bool, error) {
 			response, ok, err := f.door.AuthenticateToken(ctx, token)
 			if err != nil || !ok {

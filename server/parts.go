@@ -39,7 +39,8 @@ type parts struct {
 	collector    *gc.Collector
 	quotas       *quota.Ledger
 	nodes        *mesh.Mesh
-	sessions     *console.Sessions // set by openAccess
+	sessions     *console.Sessions     // set by openAccess
+	browsers     *access.BrowserSignIn // set by openAccess; nil: there is no provider
 }
 
 // assemble builds the parts and registers their kinds. It does no I/O. It fails if

@@ -16,4 +16,6 @@ func addTokenFlags(f *pflag.FlagSet, o *access.TokenOptions) {
 	f.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim with the user's groups")
 	f.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of the groups")
 	f.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "`FILE` with the provider's certificate authority (default: the system's)")
+	f.StringVar(&o.OIDC.ClientSecretFile, "oidc-client-secret-file", "", "`FILE` with the client's secret, for signing in to the console at the provider (default: none, a public client)")
+	f.StringSliceVar(&o.OIDC.Scopes, "oidc-scopes", []string{"profile", "email"}, "`SCOPES` that the console asks the provider for, beside openid")
 }

@@ -24,6 +24,15 @@ async function sessionRequest(method, body) {
   return value;
 }
 
+// Why a sign-in at the identity provider failed: console/oidc.go has the reasons.
+const signInFailures = new Map([
+  ["expired", "The sign-in took too long, or began in another browser. Please begin again."],
+  ["denied", "Your identity provider did not sign you in."],
+  ["provider", "Your identity provider does not answer as expected. Try again in a moment; the server's log says more."],
+  ["user", "Your identity provider signed you in, but this server does not accept the name or the group. Its administrator can help."],
+  ["busy", "Too many sign-ins failed from your address. Try again in a moment."],
+]);
+
 /** The address as parts: #/object/core/pods/shop/web → ["object", "core", …]. */
 function readHash() { return location.hash.replace(/^#\/?/, "").split("/").map((p) => { try { return decodeURIComponent(p); } catch { return p; } }); }
 
@@ -36,6 +45,7 @@ function App() {
     addEventListener("hashchange", moved);
     session.ended = () => { setUser(null); setNotice("Your session has ended."); };
     const code = hash[0] === "signin" ? hash[1] : "";
+    if (hash[0] === "signin-failed") { setNotice(signInFailures.get(hash[1]) || "The sign-in failed."); history.replaceState(null, "", "#/now"); setHash(["now"]); }
     if (code) history.replaceState(null, "", "#/now"); // the code must not stay in the address
     (code ? sessionRequest("POST", { code }) : sessionRequest("GET")).then((u) => { setUser(u); if (code) setHash(["now"]); }, (err) => { setUser(null); if (code) setNotice(err.message); });
     return () => removeEventListener("hashchange", moved);
@@ -50,12 +60,15 @@ function App() {
 function SignIn({ notice, onUser }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const [provider, setProvider] = useState(false);
+  useEffect(() => { fetch("/console/signin").then((a) => a.json()).then((m) => setProvider(m.oidc), () => {}); }, []); // without an answer the token remains
   const submit = async (/** @type {Event} */ e) => {
     e.preventDefault();
     try { onUser(await sessionRequest("POST", { token: token.trim() })); } catch (err) { setError(/** @type {Error} */ (err)); }
   };
   return html`<main class="signin" id="main"><h1>Exeunt</h1>
     ${notice && html`<p class="notice" role="status">${notice}</p>`}
+    ${provider && html`<p><a class="button primary" href="/console/oidc">Sign in with your identity provider</a></p>`}
     <form onSubmit=${submit}><label>Token <input type="password" id="token" autocomplete="off" value=${token} onInput=${(/** @type {any} */ e) => setToken(e.target.value)} /></label>
       <button class="primary" disabled=${!token.trim()}>Sign in</button></form>
     <${Problem} error=${error} />

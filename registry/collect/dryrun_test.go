@@ -211,7 +211,9 @@ func TestGCStats(t *testing.T) {
 		if s.Manifests.Depth != 1 || s.Blobs.Depth != 1 || s.Blobs.Overdue != 0 || s.Unlinks.Depth != 1 || s.UnlinkBytes != 3 || s.Uploads != 1 || s.Abandoned != 1 || s.GivenBack != 0 {
 			t.Errorf("stats %+v", s)
 		}
-		w.later(time.Until(time.Now().Truncate(24 * time.Hour).Add(36 * time.Hour))) // noon: midnight must not come between
+		// To six o'clock, by at most twelve hours: midnight must not come between, and the
+		// reviews of a day must not be due.
+		w.later(time.Until(time.Now().Add(-6 * time.Hour).Truncate(12 * time.Hour).Add(18 * time.Hour)))
 		w.Exec(`UPDATE gc_unlink_queue SET review_after = 0`)
 		if _, err := w.c.RunOne(t.Context()); err != nil {
 			t.Fatal(err)

@@ -20,9 +20,10 @@ import (
 )
 
 // TestSignIn: a page without a session shows nothing; a wrong token and a used link are
-// refused; a sign-out ends the session on the server.
+// refused; a sign-out ends the session on the server. A user of an identity provider signs in
+// there.
 func TestSignIn(t *testing.T) {
-	s := harness.Start(t, harness.SQLite)
+	s := harness.Start(t, harness.SQLite, newProvider(t).flags(t)...)
 	p := openTab(t, s)
 	p.expect("status of 401") // the subject of this test
 	link := p.link()
@@ -30,6 +31,7 @@ func TestSignIn(t *testing.T) {
 	p.run(navigate(page))
 	p.see("Sign in")
 	p.accessible("sign-in")
+	p.shoot("sign-in")
 	p.write("#token", "not-a-token")
 	p.press("Sign in")
 	p.see("does not know this token")
@@ -59,6 +61,16 @@ func TestSignIn(t *testing.T) {
 	p.run(evaluateAsync(`fetch("/console/api/api", {headers: {"X-Exeunt-Console": "1"}}).then(r => r.status)`, &code))
 	if code != 401 {
 		t.Errorf("after the sign-out the API answers %d", code)
+	}
+
+	p.expect("status of 403") // no role names Jane yet
+	p.press("Sign in with your identity provider")
+	p.press("I am Jane") // a page of another site
+	p.see("jane@example.com")
+	var groups string
+	p.run(evaluateAsync(`fetch("/console/session", {headers: {"X-Exeunt-Console": "1"}}).then(r => r.json()).then(u => u.groups.join(" "))`, &groups))
+	if groups != "sso:ops system:authenticated" {
+		t.Errorf("the session's user is in %q", groups)
 	}
 }
 
@@ -219,6 +231,7 @@ func TestRegistry(t *testing.T) {
 	p.accessible("repository")
 	p.shoot("repository")
 	p.press("Delete tag…")
+	p.see("Nothing else goes: other tags, lists or repositories use all of it.") // v2 is the same image
 	p.press("Delete the tag")
 	p.see("Deleted, and still there")
 	p.press("Undelete v1")

@@ -1,0 +1,142 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc"
+	"golang.org/x/oauth2"
+)
+
+const (
+	// providerWait bounds one question to the provider.
+	providerWait = 10 * time.Second
+	// providerQuestions bounds how many questions are open at the same time: clients that
+	// are not signed in cause them.
+	providerQuestions = 8
+)
+
+// BrowserSignIn signs browsers in at an OpenID Connect provider, by the authorization code
+// flow with PKCE. It gets ID tokens; who they name is for an authenticator to say.
+type BrowserSignIn struct {
+	options OIDCOptions
+	secret  string
+	client  *http.Client
+	slots   chan struct{}
+
+	mu       sync.Mutex
+	endpoint *oauth2.Endpoint // guarded by mu; nil: the provider was not asked yet
+}
+
+// NewBrowserSignIn reads the files of the options. It does not ask the provider, which may
+// be started later than this server.
+func NewBrowserSignIn(o OIDCOptions) (*BrowserSignIn, error) {
+	s := &BrowserSignIn{options: o, client: &http.Client{Timeout: providerWait}, slots: make(chan struct{}, providerQuestions)}
+	if o.ClientSecretFile != "" {
+		secret, err := os.ReadFile(o.ClientSecretFile)
+		if err != nil {
+			return nil, fmt.Errorf("--oidc-client-secret-file: %w", err)
+		}
+		s.secret = strings.TrimSpace(string(secret))
+	}
+	if o.CAFile == "" {
+		return s, nil
+	}
+	pem, err := os.ReadFile(o.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--oidc-ca-file: %s has no certificate", o.CAFile)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	s.client.Transport = transport
+	return s, nil
+}
+
+// Attempt is what a browser keeps while its user is at the provider.
+type Attempt struct {
+	Redirect string // where the provider sends the browser back to
+	State    string // the provider returns it
+	Nonce    string // the ID token has it
+	Verifier string // proves to the provider that both requests came from this server
+}
+
+// URL returns where the browser goes to sign in.
+func (s *BrowserSignIn) URL(ctx context.Context, a Attempt) (string, error) {
+	config, err := s.config(ctx, a.Redirect)
+	if err != nil {
+		return "", err
+	}
+	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+}
+
+// Token exchanges the code that the browser brought back for an ID token.
+func (s *BrowserSignIn) Token(ctx context.Context, a Attempt, code string) (string, error) {
+	config, err := s.config(ctx, a.Redirect)
+	if err != nil {
+		return "", err
+	}
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.leave()
+	token, err := config.Exchange(context.WithValue(ctx, oauth2.HTTPClient, s.client), code, oauth2.VerifierOption(a.Verifier))
+	if err != nil {
+		return "", fmt.Errorf("the provider does not accept the code: %w", err)
+	}
+	id, ok := token.Extra("id_token").(string)
+	if !ok {
+		return "", errors.New("the provider's answer has no id_token: the client must have the scope openid")
+	}
+	return id, nil
+}
+
+// config asks the provider for its addresses, until it has answered once.
+func (s *BrowserSignIn) config(ctx context.Context, redirect string) (*oauth2.Config, error) {
+	s.mu.Lock()
+	endpoint := s.endpoint
+	s.mu.Unlock()
+	if endpoint == nil {
+		if err := s.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer s.leave()
+		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, s.client), s.options.Issuer)
+		if err != nil {
+			return nil, fmt.Errorf("ask the provider %s for its addresses: %w", s.options.Issuer, err)
+		}
+		found := provider.Endpoint()
+		endpoint = &found
+		s.mu.Lock()
+		s.endpoint = endpoint
+		s.mu.Unlock()
+	}
+	return &oauth2.Config{
+		ClientID: s.options.ClientID, ClientSecret: s.secret, Endpoint: *endpoint, RedirectURL: redirect,
+		Scopes: append([]string{oidc.ScopeOpenID}, s.options.Scopes...),
+	}, nil
+}
+
+func (s *BrowserSignIn) enter(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(providerWait):
+		return errors.New("too many browsers sign in at the same time")
+	}
+}
+
+func (s *BrowserSignIn) leave() { <-s.slots }
