@@ -1,16 +1,21 @@
 package demo
 
 import (
+	"context"
 	"database/sql"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/test/harness"
 )
@@ -19,7 +24,8 @@ import (
 func TestDemo(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
-			r, database := run(t, engine)
+			r, database, metrics := run(t, engine)
+			t.Run("metrics", func(t *testing.T) { checkMetrics(t, metrics) })
 			t.Run("preview", func(t *testing.T) { checkPreview(t, r) })
 			t.Run("order", func(t *testing.T) {
 				checkOrder(t, r.between(r.Asked, r.Restored))
@@ -34,7 +40,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, engine string) (r *Record, database string) {
+// run runs the demo, and reads /metrics after its last act.
+func run(t *testing.T, engine string) (r *Record, database, metrics string) {
 	t.Helper()
 	bin, err := harness.PluginDir()
 	if err != nil {
@@ -45,14 +52,61 @@ func run(t *testing.T, engine string) (r *Record, database string) {
 		t.Fatal(err)
 	}
 	database = harness.Database(t, engine)
+	scene := func(ctx context.Context, act, kubeconfig string) (err error) {
+		if act == "deleteForGood" {
+			metrics, err = readMetrics(ctx, kubeconfig)
+		}
+		return err
+	}
 	r, err = Run(t.Context(), Config{
 		Exeunt: filepath.Join(bin, "exeunt"), Kubectl: harness.KubectlPath(t), Examples: examples,
-		Dir: t.TempDir(), Database: database, Out: t.Output(),
+		Dir: t.TempDir(), Database: database, Out: t.Output(), Scene: scene,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, database
+	return r, database, metrics
+}
+
+func readMetrics(ctx context.Context, kubeconfig string) (string, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	text, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	return string(text), err
+}
+
+// checkMetrics: the server has every metric that an alert or a dashboard in deploy/ names.
+func checkMetrics(t *testing.T, metrics string) {
+	names := map[string]bool{}
+	for _, pattern := range []string{"prometheus/rules.yaml", "grafana/*.json"} {
+		files, err := filepath.Glob("../../deploy/" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range regexp.MustCompile(`\b(exeunt|process|go)_\w+`).FindAllString(string(text), -1) {
+				names[strings.TrimSuffix(name, "_bucket")] = true
+			}
+		}
+	}
+	if len(names) < 20 {
+		t.Errorf("deploy/ names only %d metrics: its form or this test has changed", len(names))
+	}
+	for name := range names {
+		if !strings.Contains(metrics, "# TYPE "+name+" ") {
+			t.Errorf("/metrics has no %s, which deploy/ names", name)
+		}
+	}
 }
 
 // between returns the events after one revision and up to another.
