@@ -27,6 +27,7 @@ func Each(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
 	for _, engine := range []string{SQLite, Postgres} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // the engines wait more than they work
 			test(t, Start(t, engine))
 		})
 	}
