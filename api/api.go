@@ -52,6 +52,11 @@ type Config struct {
 	Ready     func() error     // returns why the server is not ready, or nil
 	Now       func() time.Time // nil: time.Now
 
+	// SlowRequest is the time after which a request, except a watch, is logged with its
+	// steps. 0: none is.
+	SlowRequest time.Duration
+	// LogRequests logs every request.
+	LogRequests bool
 	// MaxRequests limits the requests that are served at once, without watches. 0:
 	// inflight.DefaultRequests.
 	MaxRequests int
@@ -105,6 +110,9 @@ type API struct {
 	ready   func() error
 	now     func() time.Time
 
+	slowRequest time.Duration
+	logRequests bool
+
 	maxCascade   int64
 	guardWarning func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
 
@@ -131,6 +139,7 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		slowRequest: c.SlowRequest, logRequests: c.LogRequests,
 		maxCascade: c.MaxCascade, guardWarning: c.GuardWarning,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{

@@ -25,7 +25,9 @@ const generateAttempts = 8
 
 // Create passes a new object through the lifecycle and stores it.
 func (r *resource) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	markIn(ctx, stepDecoded)
 	o, err := r.create(ctx, obj, validate, dryrun.IsDryRun(options.DryRun))
+	markIn(ctx, stepStored)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || len(s.meta.GetManagedFields()) > 0 {
 		return false
 	}
+	markStep(w, stepDecoded)
 	j.r.recordObject(ctx, s.obj)
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
@@ -37,6 +38,7 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	if err == nil {
 		o, err = j.r.create(ctx, s.obj, nil, false)
 	}
+	markStep(w, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true

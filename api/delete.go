@@ -28,7 +28,9 @@ const deleteBatch = 500
 // Delete deletes an object. The answer is the object while it still exists
 // (grace period or finalizers), and a Status with its uid once it is removed.
 func (r *resource) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	markIn(ctx, stepDecoded)
 	result, err := r.deleteAdmitted(ctx, r.key(ctx, name), validate, options, "")
+	markIn(ctx, stepStored)
 	if err != nil {
 		return nil, false, err
 	}

@@ -21,7 +21,9 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok {
 		return false
 	}
+	markStep(w, stepDecoded)
 	result, err := j.r.delete(ctx, j.r.key(ctx, info.Name), options, "")
+	markStep(w, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true

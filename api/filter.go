@@ -33,12 +33,12 @@ func (a *API) filters(next http.Handler) http.Handler {
 	return a.observed(next)
 }
 
-// observed recovers from panics, reports the request to the observer and sets the
-// Audit-Id header.
+// observed recovers from panics, reports the request to the observer and the log, and
+// sets the Audit-Id header.
 func (a *API) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		start := time.Now()
 		seen := &observedWriter{ResponseWriter: w}
+		seen.steps.start = time.Now()
 		seen.Header()["Audit-Id"] = []string{auditID(req)}
 		seen.Header()["Cache-Control"] = noCache // a handler may replace it
 		defer func() {
@@ -51,9 +51,11 @@ func (a *API) observed(next http.Handler) http.Handler {
 					a.fail(seen, req, apierrors.NewInternalError(fmt.Errorf("the server could not complete the request; its log says why")))
 				}
 			}
+			took := time.Since(seen.steps.start)
 			if a.observe != nil {
-				a.observe(seen.verb, seen.resource, seen.code, time.Since(start))
+				a.observe(seen.verb, seen.resource, seen.code, took)
 			}
+			a.logRequest(seen, req, took)
 		}()
 		next.ServeHTTP(seen, req)
 	})
@@ -70,11 +72,14 @@ func auditID(req *http.Request) string {
 	return id
 }
 
-// observedWriter remembers status code, verb and resource for the observer.
+// observedWriter remembers status code, verb and resource for the observer, and more for
+// the log.
 type observedWriter struct {
 	http.ResponseWriter
 	code           int
 	verb, resource string
+	user           string // before impersonation
+	steps          steps
 }
 
 func (w *observedWriter) WriteHeader(code int) {
@@ -213,6 +218,9 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			refuse.ServeHTTP(w, req)
 			return
 		}
+		if seen, ok := w.(*observedWriter); ok {
+			seen.user = client.GetName()
+		}
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
 	})
 }
@@ -264,6 +272,7 @@ func (a *API) authorize(next http.Handler) http.Handler {
 		case denied != nil:
 			a.fail(w, req, responsewriters.ForbiddenStatusError(denied, reason))
 		default:
+			markStep(w, stepAuthorized)
 			next.ServeHTTP(w, req)
 		}
 	})

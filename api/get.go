@@ -14,6 +14,7 @@ import (
 // resourceVersion that the client can have seen.
 func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	o, err := r.get(ctx, name, options.ResourceVersion)
+	markIn(ctx, stepRead)
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +40,7 @@ func (r *resource) get(ctx context.Context, name, version string) (object.Object
 // serveGet answers a plain JSON GET with the stored bytes.
 func (r *resource) serveGet(w http.ResponseWriter, req *http.Request, name string) {
 	o, err := r.get(req.Context(), name, req.URL.Query().Get("resourceVersion"))
+	markStep(w, stepRead)
 	if err != nil {
 		r.fail(w, req, err)
 		return

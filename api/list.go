@@ -24,6 +24,7 @@ import (
 // List reads a page, or all, of the objects that the options select.
 func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) (runtime.Object, error) {
 	listed, err := r.list(ctx, options)
+	markIn(ctx, stepRead)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +150,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 		return
 	}
 	listing, err := r.openListing(ctx, request, options)
+	markStep(w, stepRead)
 	if err != nil {
 		r.fail(w, req, err)
 		return

@@ -22,6 +22,7 @@ func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	if !ok || opts.lenient || !hasUniqueKeys(body) {
 		return false
 	}
+	markStep(w, stepDecoded)
 	uncommon := false
 	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
 		merged, err := j.merge(opts, info, live, body)
@@ -32,6 +33,7 @@ func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 		return j.owners.updated(live, merged, opts.manager, j.r.api.now()), nil
 	}
 	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
+	markStep(w, stepStored)
 	switch {
 	case uncommon:
 		return false

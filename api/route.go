@@ -188,10 +188,14 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 		return
 	}
 	defer a.release(r)
+	if r.body != nil {
+		markStep(w, stepReceived)
+	}
 	a.limitInFlight(w, r.Request, func(w http.ResponseWriter, req *http.Request) {
+		markStep(w, stepAdmitted)
 		r.Request = req
 		if info.Subresource != "" || !a.serveFast(w, r, info, e) {
-			handler(w, req)
+			handler(w, withSteps(w, req))
 		}
 	})
 }

@@ -27,11 +27,13 @@ import (
 // is repeated if another write came first: the store's compare-and-swap on the
 // revision makes this equal to one transaction.
 func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidate rest.ValidateObjectFunc, updateValidate rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	markIn(ctx, stepDecoded)
 	w, created, err := r.update(ctx, r.key(ctx, name), updating{
 		UpdatedObjectInfo: info,
 		createValidate:    createValidate, updateValidate: updateValidate,
 		forceCreate: forceCreate, dryRun: dryrun.IsDryRun(options.DryRun),
 	})
+	markIn(ctx, stepStored)
 	if err != nil {
 		return nil, false, err
 	}

@@ -20,11 +20,13 @@ func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || s.meta.GetName() != info.Name {
 		return false
 	}
+	markStep(w, stepDecoded)
 	j.r.recordObject(ctx, s.obj)
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
 		return j.owners.updated(live, obj, opts.manager, j.r.api.now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
+	markStep(w, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true

@@ -113,6 +113,11 @@ type Config struct {
 	// StallTimeout is how long a client may read nothing of its answer before the
 	// server closes the connection. Default 30 seconds.
 	StallTimeout time.Duration
+	// SlowRequest is the time after which a request is logged with its steps. Default
+	// 500 milliseconds; negative: none is.
+	SlowRequest time.Duration
+	// LogRequests logs every request to the API and the registry.
+	LogRequests bool
 	// Audit configures the audit log of the API. Default: none.
 	Audit auditlog.Options
 	// Settings are the flags behind this configuration, for /debug/config.
@@ -167,6 +172,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = 30 * time.Second
+	}
+	if c.SlowRequest == 0 {
+		c.SlowRequest = 500 * time.Millisecond
 	}
 	if c.Started == nil {
 		c.Started = func(a Addresses) { fmt.Print(a) }

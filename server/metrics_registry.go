@@ -1,7 +1,9 @@
 package server
 
 import (
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,14 +13,19 @@ import (
 	"github.com/exeunt/exeunt/registry"
 )
 
-// registryMetrics count the requests to the registry.
+// registryMetrics count and log the requests to the registry.
 type registryMetrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
+
+	slow time.Duration // not positive: no request is slow
+	all  bool          // log every request
+	log  *slog.Logger
 }
 
-func newRegistryMetrics() *registryMetrics {
+func newRegistryMetrics(c Config) *registryMetrics {
 	return &registryMetrics{
+		slow: c.SlowRequest, all: c.LogRequests, log: c.Logger,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "exeunt_registry_requests_total", Help: "Registry requests answered, by verb, content and HTTP status. Those that their Host or Origin header refuses do not count.",
 		}, []string{"verb", "content", "code"}),
@@ -29,51 +36,78 @@ func newRegistryMetrics() *registryMetrics {
 	}
 }
 
-// observed counts a request. Requests that are none of the registry's have the verb
+// observed counts and logs a request of a client. Requests that are none of the registry's have the verb
 // other, so that clients cannot create time series.
-func (m *registryMetrics) observed(to registry.Request, next http.Handler) http.Handler {
+func (m *registryMetrics) observed(client registry.Client, to registry.Request, next http.Handler) http.Handler {
 	verb, content := "other", ""
 	if as, ok := recordedAs[to.Kind]; ok {
 		verb, content = as[0], as[1]
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		start := time.Now()
-		seen := &codeWriter{ResponseWriter: w}
+		seen := &codeWriter{ResponseWriter: w, start: time.Now()}
 		defer func() {
+			took := time.Since(seen.start)
 			m.requests.WithLabelValues(verb, content, strconv.Itoa(seen.code)).Inc()
-			m.durations.WithLabelValues(verb, content).Observe(time.Since(start).Seconds())
+			m.durations.WithLabelValues(verb, content).Observe(took.Seconds())
+			m.logRequest(seen, req, client, took, content != "uploads" && to.Kind != registry.UploadPut)
 		}()
 		next.ServeHTTP(seen, req)
 	})
 }
 
-// codeWriter remembers the status code of an answer. 0: there was none.
+// logRequest logs a request whose answer began late, and every request if the settings
+// say so. How long the bytes take is up to the client: so uploads are not timed, and the
+// time of a pull ends where its bytes begin.
+func (m *registryMetrics) logRequest(seen *codeWriter, req *http.Request, client registry.Client, took time.Duration, timed bool) {
+	slow := timed && m.slow > 0 && seen.began >= m.slow
+	if !slow && !m.all {
+		return
+	}
+	name := ""
+	if known, ok := client.(*registryClient); ok {
+		name = known.user.GetName()
+	}
+	attributes := []any{
+		"method", req.Method, "path", req.URL.Path, "status", seen.code, "took", took.Round(time.Millisecond / 100),
+		"user", name, "from", req.RemoteAddr,
+	}
+	if slow {
+		m.log.Warn("slow registry request", append(attributes, "steps", fmt.Sprintf("answer begun after %dms", seen.began.Milliseconds()))...)
+		return
+	}
+	m.log.Info("registry request", attributes...)
+}
+
+// codeWriter remembers the status code of an answer, and when the answer began. Code 0:
+// there was none.
 type codeWriter struct {
 	http.ResponseWriter
-	code int
+	start time.Time
+	code  int
+	began time.Duration // since start
+}
+
+func (w *codeWriter) begin(code int) {
+	if w.code == 0 {
+		w.code, w.began = code, time.Since(w.start)
+	}
 }
 
 // WriteHeader is part of http.ResponseWriter.
 func (w *codeWriter) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-	}
+	w.begin(code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
 // Write is part of http.ResponseWriter.
 func (w *codeWriter) Write(p []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	return w.ResponseWriter.Write(p)
 }
 
 // ReadFrom lets the kernel send a file (sendfile).
 func (w *codeWriter) ReadFrom(src io.Reader) (int64, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
+	w.begin(http.StatusOK)
 	return io.Copy(w.ResponseWriter, src)
 }
 

@@ -2,10 +2,12 @@ package server
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -15,10 +17,10 @@ import (
 // TestRegistryRequestsAreCounted by what they do and how they end; an unknown request gets
 // no time series of its own.
 func TestRegistryRequestsAreCounted(t *testing.T) {
-	m := newRegistryMetrics()
+	m := newRegistryMetrics(Config{})
 	serve := func(kind registry.Kind, handler http.HandlerFunc) {
 		w := httptest.NewRecorder()
-		m.observed(registry.Request{Kind: kind}, handler).ServeHTTP(w, httptest.NewRequest("BREW", "/v2/some/path", nil))
+		m.observed(nil, registry.Request{Kind: kind}, handler).ServeHTTP(w, httptest.NewRequest("BREW", "/v2/some/path", nil))
 	}
 	serve(registry.BlobGet, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("bytes")) })
 	serve(registry.BlobGet, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
@@ -34,5 +36,46 @@ exeunt_registry_requests_total{code="201",content="manifests",verb="update"} 1
 `
 	if err := testutil.CollectAndCompare(m.requests, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRegistryRequestLog: a request is slow if its answer begins late. The time that the
+// client takes for its bytes does not count, and uploads are never slow.
+func TestRegistryRequestLog(t *testing.T) {
+	const slow = 20 * time.Millisecond
+	var out strings.Builder
+	m := newRegistryMetrics(Config{SlowRequest: slow, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	late := func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(slow)
+		w.WriteHeader(http.StatusOK)
+	}
+	log := func(kind registry.Kind, handler http.HandlerFunc) string {
+		out.Reset()
+		m.observed(nil, registry.Request{Kind: kind}, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v2/shop/web/x", nil))
+		return out.String()
+	}
+	if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="slow registry request" method=GET path=/v2/shop/web/x status=200`) ||
+		!strings.Contains(got, `steps="answer begun after `) {
+		t.Errorf("a late answer is logged as %q", got)
+	}
+	for _, kind := range []registry.Kind{registry.UploadPut, registry.UploadPatch, registry.UploadStart} {
+		if got := log(kind, late); got != "" {
+			t.Errorf("an upload is logged: %q", got)
+		}
+	}
+	m.slow, m.all = 0, true
+	if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="registry request"`) {
+		t.Errorf("with --log-requests the log has %q", got)
+	}
+}
+
+// TestRegistryAnswerTime: the answer of a pull begins with its header.
+func TestRegistryAnswerTime(t *testing.T) {
+	w := &codeWriter{ResponseWriter: httptest.NewRecorder(), start: time.Now().Add(-time.Hour)}
+	w.WriteHeader(http.StatusOK)
+	began := w.began
+	w.start = w.start.Add(-time.Hour)
+	if _, err := w.ReadFrom(strings.NewReader("bytes")); err != nil || began < time.Hour || w.began != began {
+		t.Errorf("the answer began after %s, and after its bytes after %s: %v", began, w.began, err)
 	}
 }

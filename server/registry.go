@@ -56,7 +56,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics()}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics(c)}
 	if s.plain {
 		if err := s.checkPlain(); err != nil {
 			return nil, errors.Join(err, listener.Close())

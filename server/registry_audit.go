@@ -16,9 +16,9 @@ import (
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-// record counts a request to the registry, and writes its audit events.
+// record counts and logs a request to the registry, and writes its audit events.
 func (s *registryServer) record(client registry.Client, to registry.Request, next http.Handler) http.Handler {
-	return s.metrics.observed(to, s.audited(client, to, next))
+	return s.metrics.observed(client, to, s.audited(client, to, next))
 }
 
 // audited writes audit events for a request to the registry, as the policy says: the

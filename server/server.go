@@ -182,6 +182,7 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
 		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.config.Settings), Open: f.nodes.NodeHandler(),
+		SlowRequest: f.config.SlowRequest, LogRequests: f.config.LogRequests,
 		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
 		Ready: func() error {

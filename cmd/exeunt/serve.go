@@ -69,6 +69,9 @@ overrides the file.`,
 			if c.OrphanWait == 0 {
 				c.OrphanWait = -1 // the zero value is the default
 			}
+			if c.SlowRequest == 0 {
+				c.SlowRequest = -1 // the zero value is the default
+			}
 			c.Started = func(a server.Addresses) {
 				// Not fatal: the server works without a reader of this message.
 				_ = o.print(cmd.OutOrStdout(), document{value: a, text: func(w io.Writer) error {
@@ -122,6 +125,8 @@ overrides the file.`,
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster in which the broker creates resources (default: this server)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that receives the broker's events, as CloudEvents in JSON")
 	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker creates reach this server (default: the address in its kubeconfig)")
+	f.DurationVar(&c.SlowRequest, "slow-request", 500*time.Millisecond, "log requests that take longer, with their steps; watches, uploads and the bytes of pulls do not count; 0: none")
+	f.BoolVar(&c.LogRequests, "log-requests", false, "log every request to the API and the registry, with its client, status and duration")
 	addAuditFlags(cmd, &c)
 	addLogLevel(cmd, &level)
 	o.addFlag(cmd)
