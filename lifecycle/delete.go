@@ -55,6 +55,9 @@ type Decision struct {
 	Meta    metav1.ObjectMeta
 	Body    []byte
 	Policy  metav1.DeletionPropagation // the effective policy; empty: Background
+	// Answer is the metadata for the answer to a graceful delete that removes the
+	// object at once: with the marks of this deletion, which are never stored. Nil: Meta.
+	Answer *metav1.ObjectMeta
 }
 
 // BeforeDelete decides what a delete request does. It changes none of its
@@ -96,17 +99,20 @@ func BeforeDelete(d Deletion) (Decision, error) {
 	body := d.Body
 	if first && d.Rules.MarkDeleting != nil {
 		var err error
-		if body, err = d.Rules.MarkDeleting(bytes.Clone(d.Body)); err != nil {
+		if body, err = d.Rules.MarkDeleting(bytes.Clone(d.Body), d.Now); err != nil {
 			return Decision{}, fmt.Errorf("mark body as deleting: %w", err)
 		}
 	}
 	waits := manner == graceful && *m.DeletionGracePeriodSeconds > 0
 	if len(m.Finalizers) == 0 && !waits && removable(d.Rules, body) {
 		asStored.Outcome = Remove
+		if manner == graceful {
+			asStored.Answer = &m
+		}
 		return asStored, nil
 	}
 	if manner == immediate {
-		endGrace(&m, d.Now)
+		endGrace(&m, d)
 	}
 	if !first && sameDeletion(m, d.Meta) {
 		return asStored, nil

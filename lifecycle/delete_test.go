@@ -71,6 +71,26 @@ func remove(t *testing.T, obj *corev1.ConfigMap, options metav1.DeleteOptions, r
 	return decision, err
 }
 
+// TestAnswerOfARemoval: a graceful delete that removes the object at once shows its marks,
+// as Kubernetes does. Others show the object as it was.
+func TestAnswerOfARemoval(t *testing.T) {
+	t.Parallel()
+	got, err := remove(t, stored(nil), grace(0), podRules)
+	if err != nil || got.Outcome != lifecycle.Remove || got.Answer == nil {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if m := got.Answer; m.DeletionTimestamp == nil || *m.DeletionGracePeriodSeconds != 0 || m.Generation != got.Meta.Generation+1 {
+		t.Errorf("answers %+v", m)
+	}
+	got, err = remove(t, stored(inGrace(50, 50)), grace(0), podRules)
+	if err != nil || got.Answer == nil || *got.Answer.DeletionGracePeriodSeconds != 0 || *got.Meta.DeletionGracePeriodSeconds != 50 {
+		t.Errorf("the end of a grace period: %+v, %v", got, err)
+	}
+	if got, err = remove(t, stored(nil), metav1.DeleteOptions{}, lifecycle.Rules{}); err != nil || got.Answer != nil {
+		t.Errorf("not graceful: %+v, %v", got, err)
+	}
+}
+
 func checkDecision(t *testing.T, d lifecycle.Deletion, got lifecycle.Decision) {
 	t.Helper()
 	if got.Outcome != lifecycle.Mark && (!bytes.Equal(got.Body, d.Body) || !reflect.DeepEqual(got.Meta, d.Meta)) {
@@ -302,7 +322,7 @@ func TestBeforeDeleteRemovable(t *testing.T) {
 func TestBeforeDeleteMarksTheBody(t *testing.T) {
 	t.Parallel()
 	rules := lifecycle.Rules{
-		MarkDeleting: func(body []byte) ([]byte, error) {
+		MarkDeleting: func(body []byte, _ time.Time) ([]byte, error) {
 			// The rule changes its argument in place; the change must not be visible
 			// outside.
 			at := bytes.Index(body, []byte(`"k":"v"`))
@@ -326,11 +346,11 @@ func TestBeforeDeleteMarksTheBody(t *testing.T) {
 	}
 
 	broken := errors.New("no phase here")
-	rules.MarkDeleting = func([]byte) ([]byte, error) { return nil, broken }
+	rules.MarkDeleting = func([]byte, time.Time) ([]byte, error) { return nil, broken }
 	if _, err := remove(t, stored(nil), metav1.DeleteOptions{}, rules); !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}
-	rules.MarkDeleting = func([]byte) ([]byte, error) { return []byte("{}"), nil }
+	rules.MarkDeleting = func([]byte, time.Time) ([]byte, error) { return []byte("{}"), nil }
 	if _, err := remove(t, stored(nil), metav1.DeleteOptions{}, rules); err == nil {
 		t.Error("a body without metadata was accepted")
 	}

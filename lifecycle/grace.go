@@ -77,14 +77,16 @@ func shorten(m *metav1.ObjectMeta, requested *int64, now time.Time) manner {
 
 // endGrace makes an object DELETING with no grace left: only finalizers, or
 // the kind's own rule, still hold it.
-func endGrace(m *metav1.ObjectMeta, now time.Time) {
-	if m.DeletionTimestamp == nil {
+func endGrace(m *metav1.ObjectMeta, d Deletion) {
+	if m.DeletionTimestamp == nil && !d.Rules.NoGrace {
 		nextGeneration(m)
 	}
-	if m.DeletionTimestamp == nil || m.DeletionTimestamp.After(now) {
-		m.DeletionTimestamp = wholeSeconds(now)
+	if m.DeletionTimestamp == nil || m.DeletionTimestamp.After(d.Now) {
+		m.DeletionTimestamp = wholeSeconds(d.Now)
 	}
-	m.DeletionGracePeriodSeconds = new(int64)
+	if !d.Rules.NoGrace {
+		m.DeletionGracePeriodSeconds = new(int64)
+	}
 }
 
 // nextGeneration increments the generation, so that controllers see that the

@@ -115,7 +115,9 @@ func CallOff(body []byte, m metav1.ObjectMeta, r Rules) (metav1.ObjectMeta, []by
 		return policyOf(f) != "" || f == PropagateGrace || slices.Contains(r.DeleteFinalizers, f)
 	})
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
-	nextGeneration(&m)
+	if !r.NoGrace {
+		nextGeneration(&m)
+	}
 	var err error
 	if r.MarkActive != nil {
 		if body, err = r.MarkActive(slices.Clone(body)); err != nil {

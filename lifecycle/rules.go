@@ -1,6 +1,10 @@
 package lifecycle
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Rules are the differences between kinds in a deletion. The zero value is the
 // common case: not graceful, dependents are deleted in the background.
@@ -22,9 +26,14 @@ type Rules struct {
 	// whether the deletion is graceful at all. Nil: never.
 	Graceful func(body []byte, requested *int64) (seconds int64, graceful bool)
 
+	// NoGrace: the mark of a deletion is its time alone. The object gets no grace
+	// period and keeps its generation, as Kubernetes marks a Namespace and a
+	// CustomResourceDefinition. Graceful must be nil.
+	NoGrace bool
+
 	// MarkDeleting changes a stored body as the object becomes DELETING (a
 	// Namespace's phase becomes Terminating). Nil: nothing to change.
-	MarkDeleting func(body []byte) ([]byte, error)
+	MarkDeleting func(body []byte, now time.Time) ([]byte, error)
 
 	// MarkActive is the inverse of MarkDeleting, for a deletion that is called
 	// off. Nil: nothing to change.

@@ -23,7 +23,7 @@ var rewrite = flag.Bool("update", false, "rewrite the expectations in testdata")
 // arguments, "----", and what follows from it. Lines that begin with # are
 // comments. Times are counted from the start of the script.
 //
-//	kind [grace=SECONDS] [policy=P] [add=FINALIZER,…] [hold]
+//	kind [grace=SECONDS] [policy=P] [add=FINALIZER,…] [hold] [nograce]
 //	create [finalizers=F,…]
 //	update [finalizers=F,…] [data=VALUE] [version=V]
 //	delete [grace=SECONDS] [policy=P] [orphan=BOOL] [uid=UID] [version=V]
@@ -132,6 +132,7 @@ func scriptRules(t *testing.T, args map[string]string) lifecycle.Rules {
 			return own, true
 		}
 	}
+	_, rules.NoGrace = args["nograce"]
 	if _, hold := args["hold"]; hold {
 		rules.Removable = func(body []byte) bool { return strings.Contains(string(body), `"data":{"k":"free"}`) }
 	}

@@ -32,7 +32,8 @@ type DeleteRequest struct {
 }
 
 // DeleteResult is the object after the delete: marked for deletion, or its last
-// state at the revision of its removal.
+// state at the revision of its removal. The last state of a graceful kind has the marks
+// of this deletion, which are in no stored body.
 type DeleteResult struct {
 	Object  object.Object
 	Outcome lifecycle.Outcome
@@ -60,7 +61,10 @@ func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, erro
 		result.Policy, result.Again = decision.Policy, f.before.deleting
 		result.Outcome = decision.Outcome
 		result.Object = object.Object{Key: r.Key, UID: f.objectUID(), Revision: f.before.revision, Body: decision.Body}
-		return f, nil
+		if decision.Answer != nil {
+			result.Object.Body, err = object.WithMeta(decision.Body, *decision.Answer)
+		}
+		return f, err
 	}
 	if err := s.writer.submit(ctx, op); err != nil {
 		return DeleteResult{}, err
@@ -88,9 +92,6 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 		return effect{}, d, err
 	}
 	f := effect{key: r.Key, uid: before.uid, before: before, actor: r.Actor, cascade: r.Cascade, requester: r.Requester, request: r.RequestID}
-	if d.Outcome != lifecycle.Mark {
-		d.Body = before.body
-	}
 	switch {
 	case r.DryRun || d.Outcome == lifecycle.Unchanged:
 	case d.Outcome == lifecycle.Remove:

@@ -3,6 +3,7 @@ package builtin
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -18,7 +19,7 @@ import (
 func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 	return def[corev1.Namespace, *corev1.Namespace]{
 		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
-		rules: lifecycle.Rules{MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers, Refuse: keepNamespace},
+		rules: lifecycle.Rules{NoGrace: true, MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers, Refuse: keepNamespace},
 		name:  apivalidation.NameIsDNSLabel,
 		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
 		prepareCreate: func(n *corev1.Namespace) {
@@ -45,7 +46,7 @@ func NamespaceFinalizeStrategy() lifecycle.Strategy {
 
 var namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 
-func markTerminating(body []byte) ([]byte, error) {
+func markTerminating(body []byte, _ time.Time) ([]byte, error) {
 	return withPhase(body, corev1.NamespaceTerminating)
 }
 

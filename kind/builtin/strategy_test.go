@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -250,7 +251,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	if v.Kind.Rules.Removable(body) {
 		t.Errorf("removable with finalizers in its spec")
 	}
-	body, err = v.Kind.Rules.MarkDeleting(body)
+	body, err = v.Kind.Rules.MarkDeleting(body, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	if got := marked.(*corev1.Namespace); got.Status.Phase != corev1.NamespaceTerminating || len(got.Spec.Finalizers) != 2 {
 		t.Errorf("marked as %+v", got)
 	}
-	if _, err := v.Kind.Rules.MarkDeleting([]byte("{")); err == nil {
+	if _, err := v.Kind.Rules.MarkDeleting([]byte("{"), time.Now()); err == nil {
 		t.Errorf("an unreadable body was marked")
 	}
 	if v.Kind.Rules.Removable([]byte("{")) {

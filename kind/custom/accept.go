@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // Accept decides which status a definition should have, given the others, and
@@ -30,7 +32,7 @@ func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 	status := *crd.Status.DeepCopy()
 	at := metav1.NewTime(now).Rfc3339Copy() // the precision of the stored form
 	if crd.DeletionTimestamp != nil {
-		acceptDeletion(&status, at)
+		acceptDeletion(&status, lifecycle.GuardOf(&crd.ObjectMeta).Held, at)
 		return status, !equality.Semantic.DeepEqual(status, crd.Status)
 	}
 	status.StoredVersions = withStorage(crd)
@@ -45,17 +47,58 @@ func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 	return status, !equality.Semantic.DeepEqual(status, crd.Status)
 }
 
-// acceptDeletion sets the condition Terminating, unless it is already set.
-func acceptDeletion(status *apiextensionsv1.CustomResourceDefinitionStatus, at metav1.Time) {
-	if condition(status.Conditions, apiextensionsv1.Terminating) != nil {
-		return
+const deletionPending = "InstanceDeletionPending"
+
+// acceptDeletion sets the condition Terminating: pending while the guard holds the
+// deletion, then in progress. A more exact reason stays.
+func acceptDeletion(status *apiextensionsv1.CustomResourceDefinitionStatus, held bool, at metav1.Time) {
+	c := condition(status.Conditions, apiextensionsv1.Terminating)
+	switch {
+	case c == nil && held:
+		set(status, pendingDeletion(), at)
+	case c == nil || c.Reason == deletionPending && !held:
+		set(status, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type:    apiextensionsv1.Terminating,
+			Status:  apiextensionsv1.ConditionTrue,
+			Reason:  "InstanceDeletionInProgress",
+			Message: "CustomResource deletion is in progress",
+		}, at)
 	}
-	set(status, apiextensionsv1.CustomResourceDefinitionCondition{
+}
+
+// pendingDeletion is the condition that the DELETE of a definition sets.
+func pendingDeletion() apiextensionsv1.CustomResourceDefinitionCondition {
+	return apiextensionsv1.CustomResourceDefinitionCondition{
 		Type:    apiextensionsv1.Terminating,
 		Status:  apiextensionsv1.ConditionTrue,
-		Reason:  "InstanceDeletionInProgress",
-		Message: "CustomResource deletion is in progress",
-	}, at)
+		Reason:  deletionPending,
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+	}
+}
+
+// markTerminating sets the condition in a stored definition as its deletion begins.
+func markTerminating(body []byte, now time.Time) ([]byte, error) {
+	return withStatus(body, func(status *apiextensionsv1.CustomResourceDefinitionStatus) {
+		set(status, pendingDeletion(), metav1.NewTime(now).Rfc3339Copy())
+	})
+}
+
+// markActive removes the condition when a deletion is called off.
+func markActive(body []byte) ([]byte, error) {
+	return withStatus(body, func(status *apiextensionsv1.CustomResourceDefinitionStatus) {
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return c.Type == apiextensionsv1.Terminating
+		})
+	})
+}
+
+func withStatus(body []byte, change func(*apiextensionsv1.CustomResourceDefinitionStatus)) ([]byte, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := object.DecodeInto(body, "", apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), crd); err != nil {
+		return nil, err
+	}
+	change(&crd.Status)
+	return object.Encode(crd)
 }
 
 // taken are the names that other definitions of the group hold. Plurals, singulars and

@@ -9,6 +9,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // holding returns another definition that holds these names.
@@ -173,6 +175,53 @@ func TestAcceptDeletion(t *testing.T) {
 	status, _ = Accept(fresh, nil, now)
 	if diff := cmp.Diff([]string{"Terminating=True InstanceDeletionInProgress"}, summary(status)); diff != "" || status.AcceptedNames.Plural != "" {
 		t.Errorf("never established, conditions (-want +got):\n%s", diff)
+	}
+}
+
+// TestMarkTerminating: the DELETE of a definition sets the condition; the controller sets a
+// new reason when no guard holds the deletion; a deletion that is called off removes it.
+func TestMarkTerminating(t *testing.T) {
+	t.Parallel()
+	crd := create(t, widgets)
+	before := summary(crd.Status)
+	body, err := object.Encode(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := Definition().Rules
+	marked, err := rules.MarkDeleting(body, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := func(body []byte) *apiextensionsv1.CustomResourceDefinition {
+		decoded, err := Definition().Versions[0].Decode(body, "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decoded.(*apiextensionsv1.CustomResourceDefinition)
+	}
+	got := decode(marked)
+	if diff := cmp.Diff(append(before, "Terminating=True InstanceDeletionPending"), summary(got.Status)); diff != "" {
+		t.Errorf("marked (-want +got):\n%s", diff)
+	}
+	deleted := at(0)
+	got.DeletionTimestamp, got.Finalizers = &deleted, []string{lifecycle.ConfirmCascade}
+	if status, changed := Accept(got, nil, now); changed {
+		t.Errorf("while the guard holds it: %v", summary(status))
+	}
+	got.Finalizers = nil
+	if status, _ := Accept(got, nil, now); status.Conditions[2].Reason != "InstanceDeletionInProgress" {
+		t.Errorf("without the guard: %v", summary(status))
+	}
+	active, err := rules.MarkActive(marked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, summary(decode(active).Status)); diff != "" {
+		t.Errorf("called off (-want +got):\n%s", diff)
+	}
+	if _, err := rules.MarkDeleting([]byte("{"), now); err == nil {
+		t.Error("an unreadable definition was marked")
 	}
 }
 

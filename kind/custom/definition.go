@@ -32,6 +32,9 @@ func Definition() *kind.Kind {
 		Storage:    kind.StorageName(gvk.Group, "customresourcedefinitions"),
 		Rules: lifecycle.Rules{
 			DeleteFinalizers: []string{apiextensionsv1.CustomResourceCleanupFinalizer},
+			NoGrace:          true,
+			MarkDeleting:     markTerminating,
+			MarkActive:       markActive,
 		},
 	}
 	k.Versions = []*kind.Version{{
