@@ -160,7 +160,7 @@ func TestSchemaThatAllowsEverything(t *testing.T) {
 	v2 := getV2(t, s).Definitions
 	for _, name := range []string{"Thing", "Bare"} {
 		d := v2["dev.exeunt.free.v1."+name]
-		if !d.Type.Contains("object") || len(d.Properties) != 0 {
+		if !d.Type.Contains("object") || len(d.Properties) != 0 || d.Description != "" || len(d.Extensions) != 1 || d.Extensions[extGVK] == nil {
 			t.Errorf("v2 of %s is %v", name, asJSON(t, d))
 		}
 	}

@@ -60,9 +60,14 @@ func schemaV2(s *spec.Schema) (*spec.Schema, error) {
 		return decodeSchema(old)
 	}
 	if free, _ := s.Extensions.GetBool(extPreserve); free {
-		// kubectl would refuse fields that are not listed.
-		out := new(spec.Schema).Typed("object", "").WithDescription(s.Description)
-		out.Extensions = s.Extensions
+		// kubectl would refuse fields that are not listed. As in Kubernetes, all that is
+		// left are the extensions that the server adds.
+		out := new(spec.Schema).Typed("object", "")
+		for _, name := range []string{extGVK, extSelectable} {
+			if value, ok := s.Extensions[name]; ok {
+				out.AddExtension(name, value)
+			}
+		}
 		return out, nil
 	}
 	w := schemamutation.Walker{SchemaCallback: narrow, RefCallback: refV2}
