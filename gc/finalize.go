@@ -82,7 +82,7 @@ func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item)
 				drop = append(drop, r.UID)
 			}
 		}
-		metas[i].OwnerReferences = without(metas[i].OwnerReferences, drop)
+		unlink(&metas[i], drop)
 		if err := s.rewrite(o, &metas[i]); err != nil {
 			return err
 		}

@@ -304,7 +304,7 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	}
 	switch d := Decide(&m, standing, o.Parent); d.Action {
 	case Unlink:
-		m.OwnerReferences = without(m.OwnerReferences, d.Drop)
+		unlink(&m, d.Drop)
 		return s.rewrite(o, &m)
 	case Delete:
 		return s.delete(o, m, d.Policy)
