@@ -278,7 +278,7 @@ func (c *Controller) settle(ctx context.Context) bool {
 func (c *Controller) writeStatus(ctx context.Context, d *definition, status apiextensionsv1.CustomResourceDefinitionStatus) error {
 	changed := d.crd.DeepCopy()
 	changed.Status = status
-	err := c.write(ctx, changed, d.object.Revision, false)
+	err := c.write(ctx, custom.OwnStatus(d.crd, changed), d.object.Revision, false)
 	if object.Is(err, object.Conflict) || object.Is(err, object.NotFound) {
 		return nil
 	}
