@@ -59,7 +59,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		doc = resourceList(kinds, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 	}
 	if doc == nil {
-		a.failNoKind(w, req, parts[0] == "apis" && len(kinds.GroupVersions(parts[1])) == 0)
+		a.failNoKind(w, req, parts[0] == "apis" && !hasBuiltIn(kinds, parts[1]))
 		return
 	}
 	responsewriters.WriteObjectNegotiated(builtin.Codecs(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, req, http.StatusOK, doc, false)
@@ -262,8 +262,11 @@ func apiGroup(kinds *kind.Snapshot, name string) *metav1.APIGroup {
 // storageVersionHash identifies the version in which objects are stored, as Kubernetes
 // computes it. Only equality matters to clients. Kinds that are never stored, and those
 // whose storage version is not served, have none.
-func storageVersionHash(v *kind.Version) string {
+func storageVersionHash(kinds *kind.Snapshot, v *kind.Version) string {
 	stored := v.Kind.Stored().GVK
+	if k, ok := kinds.Stored(v.Kind.Storage); ok {
+		stored = k.Stored().GVK // Events of both groups are stored as those of the core group
+	}
 	if v.Kind.Ephemeral || v.Kind.Source != nil || v.Kind.StoredAs != "" && v.Kind.StoredAs != stored.Version {
 		return ""
 	}
@@ -288,7 +291,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 	eachResource(kinds, gv, func(v *kind.Version) {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: v.Kind.Plural, SingularName: v.Kind.Singular, Namespaced: v.Kind.Namespaced, Kind: v.GVK.Kind,
-			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories, StorageVersionHash: storageVersionHash(v),
+			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories, StorageVersionHash: storageVersionHash(kinds, v),
 		})
 		for _, part := range subresourcesOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}

@@ -184,7 +184,7 @@ func (r *resource) streamList(out *stream, listing *store.Listing, after func(ob
 	out.buf = append(out.buf, r.v.GVK.GroupVersion().String()...)
 	out.buf = append(out.buf, '"')
 	if after == nil {
-		out.buf = appendListMeta(out.buf, listing.Revision(), nil)
+		out.buf = r.appendListMeta(out.buf, listing.Revision(), nil)
 	}
 	out.buf = append(out.buf, `,"items":[`...)
 	var last object.Key
@@ -217,16 +217,21 @@ func (r *resource) streamList(out *stream, listing *store.Listing, after func(ob
 			}
 			next = &p
 		}
-		out.buf = appendListMeta(out.buf, listing.Revision(), next)
+		out.buf = r.appendListMeta(out.buf, listing.Revision(), next)
 	}
 	out.buf = append(out.buf, '}', '\n')
 	return out.close()
 }
 
-func appendListMeta(buf []byte, revision int64, next *position) []byte {
+// appendListMeta writes the metadata of a list. As in Kubernetes, the last page of a custom
+// kind has an empty continue token, and that of a built-in kind has none.
+func (r *resource) appendListMeta(buf []byte, revision int64, next *position) []byte {
 	buf = append(buf, `,"metadata":{"resourceVersion":"`...)
 	buf = strconv.AppendInt(buf, revision, 10)
 	buf = append(buf, '"')
+	if next == nil && r.v.Wire.Custom {
+		buf = append(buf, `,"continue":""`...)
+	}
 	if next != nil {
 		buf = append(buf, `,"continue":"`...)
 		buf = append(buf, next.String()...)
@@ -246,7 +251,8 @@ type listBuilder struct {
 }
 
 func (b *listBuilder) finish(from listed) (runtime.Object, error) {
-	if _, custom := b.list.(*unstructured.UnstructuredList); !custom {
+	_, custom := b.list.(*unstructured.UnstructuredList)
+	if !custom {
 		for _, item := range b.items { // as in Kubernetes, only the list itself has a kind
 			item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
@@ -259,6 +265,9 @@ func (b *listBuilder) finish(from listed) (runtime.Object, error) {
 		return nil, err
 	}
 	accessor.SetResourceVersion(strconv.FormatInt(from.revision, 10))
+	if from.next == nil && custom {
+		accessor.SetContinue("")
+	}
 	if from.next != nil {
 		accessor.SetContinue(from.next.String())
 		if from.next.Left > 0 {

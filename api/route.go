@@ -24,6 +24,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
@@ -152,7 +153,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
 	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {
-		a.failNoKind(w, req, !ok && len(a.kinds.Snapshot().GroupVersions(info.APIGroup)) == 0)
+		a.failNoKind(w, req, !ok && !hasBuiltIn(a.kinds.Snapshot(), info.APIGroup))
 		return
 	}
 	if v.Warning != "" {
@@ -265,10 +266,15 @@ func noSubresource(info *genericrequest.RequestInfo) error {
 	return err
 }
 
-// failNoKind answers about a path that no kind serves. As in Kubernetes an unknown group is
-// answered with a text.
-func (a *API) failNoKind(w http.ResponseWriter, req *http.Request, unknownGroup bool) {
-	if unknownGroup {
+// hasBuiltIn says whether a group has a kind that no definition declares.
+func hasBuiltIn(kinds *kind.Snapshot, group string) bool {
+	return slices.ContainsFunc(kinds.Kinds, func(k *kind.Kind) bool { return k.Group == group && k.Definition == "" })
+}
+
+// failNoKind answers about a path that no kind serves. As in Kubernetes, the answer is a
+// text if the group is unknown or has custom kinds only.
+func (a *API) failNoKind(w http.ResponseWriter, req *http.Request, text bool) {
+	if text {
 		http.NotFound(w, req)
 		return
 	}

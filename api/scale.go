@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -59,6 +60,13 @@ func (s *scaled) Get(ctx context.Context, name string, options *metav1.GetOption
 	obj, err := s.main.Get(ctx, name, options)
 	if err != nil {
 		return nil, err
+	}
+	if custom, ok := obj.(*unstructured.Unstructured); ok {
+		path := s.main.v.Scale.SpecReplicasPath
+		if _, found, err := unstructured.NestedFieldNoCopy(custom.Object, strings.Split(path, ".")...); !found || err != nil {
+			// As in Kubernetes: a missing number is not zero replicas.
+			return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", "."+path))
+		}
 	}
 	return s.show(obj)
 }

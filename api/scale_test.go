@@ -72,7 +72,12 @@ func TestStatusSubresource(t *testing.T) {
 	if got.get("spec.color") != "red" || got.get("status.replicas") != "3" || got.get("metadata.generation") != "1" {
 		t.Errorf("the object is %s", got.body)
 	}
-	if scale := w.want(http.StatusOK, "GET", widgets+"/a/scale", ""); scale.get("status.selector") != "app=web" || scale.get("status.replicas") != "3" {
+	// Without spec.replicas there is no scale to read, but one to write.
+	if r := w.want(http.StatusInternalServerError, "GET", widgets+"/a/scale", ""); r.get("message") != `Internal error occurred: the spec replicas field ".spec.replicas" does not exist` {
+		t.Errorf("the missing scale is %s", r.body)
+	}
+	w.patch(widgets+"/a/scale", `{"spec":{"replicas":2}}`)
+	if scale := w.want(http.StatusOK, "GET", widgets+"/a/scale", ""); scale.get("spec.replicas") != "2" || scale.get("status.selector") != "app=web" || scale.get("status.replicas") != "3" {
 		t.Errorf("the scale is %s", scale.body)
 	}
 }

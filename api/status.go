@@ -32,6 +32,15 @@ func (r *resource) statusError(err error, key object.Key) error {
 	return r.refusal(known, key)
 }
 
+// invalidKind is what an Invalid status names: the kind or, if only the version of an update is
+// missing, the resource, as in Kubernetes.
+func (r *resource) invalidKind(known *object.Error) schema.GroupKind {
+	if len(known.Fields) == 1 && known.Fields[0].Field == "metadata.resourceVersion" && known.Fields[0].BadValue == 0 {
+		return schema.GroupKind{Group: r.v.GVK.Group, Kind: r.v.Kind.Plural}
+	}
+	return r.v.GVK.GroupKind()
+}
+
 func (r *resource) refusal(known *object.Error, key object.Key) error {
 	gr := r.v.Resource().GroupResource()
 	switch known.Code {
@@ -50,7 +59,7 @@ func (r *resource) refusal(known *object.Error, key object.Key) error {
 	case object.Conflict:
 		return apierrors.NewConflict(gr, key.Name, errors.New(known.Message))
 	case object.Invalid:
-		return apierrors.NewInvalid(r.v.GVK.GroupKind(), key.Name, known.Fields)
+		return apierrors.NewInvalid(r.invalidKind(known), key.Name, known.Fields)
 	case object.Forbidden:
 		return apierrors.NewForbidden(gr, key.Name, errors.New(known.Message))
 	case object.Expired:

@@ -82,7 +82,7 @@ func (s *Service) answer(w http.ResponseWriter, r *http.Request, formats []forma
 		return
 	}
 	if d == nil {
-		http.NotFound(w, r)
+		w.WriteHeader(http.StatusNotFound) // without a text, as in Kubernetes
 		return
 	}
 	d.write(w, r, f, packed)

@@ -14,12 +14,14 @@ func rbacKinds() []*kind.Kind {
 		def[rbacv1.Role, *rbacv1.Role]{
 			gv: rbacv1.SchemeGroupVersion, plural: "roles",
 			createOnUpdate: true, name: path.ValidatePathSegmentName, plain: true,
-			validate: validateRole,
+			validate:     validateRole,
+			canonicalize: func(r *rbacv1.Role) { r.Rules = withoutEmpty(r.Rules) },
 		}.kind(),
 		def[rbacv1.ClusterRole, *rbacv1.ClusterRole]{
 			gv: rbacv1.SchemeGroupVersion, plural: "clusterroles", cluster: true,
 			createOnUpdate: true, name: path.ValidatePathSegmentName, plain: true,
-			validate: validateClusterRole,
+			validate:     validateClusterRole,
+			canonicalize: func(r *rbacv1.ClusterRole) { r.Rules = withoutEmpty(r.Rules) },
 		}.kind(),
 		def[rbacv1.RoleBinding, *rbacv1.RoleBinding]{
 			gv: rbacv1.SchemeGroupVersion, plural: "rolebindings",
@@ -36,4 +38,12 @@ func rbacKinds() []*kind.Kind {
 			table:          clusterRoleBindingTable,
 		}.kind(),
 	}
+}
+
+// withoutEmpty turns an empty list into none: Kubernetes answers "rules": null for both.
+func withoutEmpty(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	if len(rules) == 0 {
+		return nil
+	}
+	return rules
 }
