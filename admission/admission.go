@@ -41,6 +41,7 @@ import (
 // Config holds the dependencies of a Chain.
 type Config struct {
 	Client     *rest.Config // reaches this server, as the server itself
+	Get        Getter       // reads the store
 	Kinds      *kind.Registry
 	Authorizer authorizer.Authorizer // decides for the CEL variable "authorizer"
 }
@@ -79,7 +80,7 @@ func New(c Config) (*Chain, error) {
 	if chain.converters, err = conversion.NewCRConverterFactory(services, nil); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(client, chain.informers)
+	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c.Get, chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
 	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services}, nil)
 	if err != nil {
@@ -169,6 +170,9 @@ func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.O
 
 // Validate lets plugins, webhooks and policies refuse a request.
 func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if err := c.pods.validateClass(a); err != nil {
+		return err
+	}
 	if !c.applies(a) {
 		return nil
 	}

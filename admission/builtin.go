@@ -48,6 +48,9 @@ func (c *Chain) SelectsIn(namespace string, resource schema.GroupResource, opera
 	if resource == namespaceResource {
 		return true // PodSecurity checks its labels
 	}
+	if resource == classResource {
+		return true // there may be another default
+	}
 	limited, secured := resource == podResource || resource == claimResource, podsecurity.DefaultPodSpecExtractor{}.HasPodSpec(resource)
 	if !limited && !secured {
 		return false

@@ -8,30 +8,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
 )
 
 // podPlugin completes new pods as Kubernetes' plugins ServiceAccount, Priority and
 // DefaultTolerationSeconds do. It runs before the webhooks, which see its result.
 type podPlugin struct {
 	*admission.Handler // waits until the informers have read accounts and classes
-	client             kubernetes.Interface
+	get                Getter
 	accounts           corelisters.ServiceAccountLister
 	classes            schedulinglisters.PriorityClassLister
 }
 
-func newPodPlugin(client kubernetes.Interface, f informers.SharedInformerFactory) podPlugin {
+// Getter reads an object from the store. Error: NotFound. A request to this server's own API
+// would wait for a free place among the requests in flight, while the client's request keeps one.
+type Getter func(context.Context, object.Key) (object.Object, error)
+
+func newPodPlugin(get Getter, f informers.SharedInformerFactory) podPlugin {
 	accounts, classes := f.Core().V1().ServiceAccounts(), f.Scheduling().V1().PriorityClasses()
-	p := podPlugin{admission.NewHandler(admission.Create), client, accounts.Lister(), classes.Lister()}
+	p := podPlugin{admission.NewHandler(admission.Create), get, accounts.Lister(), classes.Lister()}
 	p.SetReadyFunc(func() bool { return accounts.Informer().HasSynced() && classes.Informer().HasSynced() })
 	return p
 }
@@ -110,13 +113,33 @@ func (p *podPlugin) account(ctx context.Context, namespace, name string) (*corev
 		return &corev1.ServiceAccount{}, nil
 	}
 	// It may have been created a moment ago.
-	account, err = p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		return account, err
+	o, err := p.get(ctx, object.Key{Kind: "serviceaccounts", Namespace: namespace, Name: name})
+	if err == nil {
+		account = &corev1.ServiceAccount{}
+		return account, object.DecodeInto(o.Body, o.ResourceVersion(), corev1.SchemeGroupVersion.WithKind("ServiceAccount"), account)
 	}
-	ns, nsErr := p.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(nsErr) || nsErr == nil && ns.DeletionTimestamp != nil {
-		return &corev1.ServiceAccount{}, nil
+	if !object.Is(err, object.NotFound) {
+		return nil, err
+	}
+	if gone, err := p.ends(ctx, namespace); gone || err != nil {
+		return &corev1.ServiceAccount{}, err
 	}
 	return nil, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", namespace, name, name)
+}
+
+// ends says whether a namespace is missing or terminates.
+func (p *podPlugin) ends(ctx context.Context, namespace string) (bool, error) {
+	o, err := p.get(ctx, object.Key{Kind: object.Namespaces, Name: namespace})
+	if err != nil {
+		return object.Is(err, object.NotFound), ignoreNotFound(err)
+	}
+	m, err := object.ParseMeta(o.Body)
+	return m.DeletionTimestamp != nil, err
+}
+
+func ignoreNotFound(err error) error {
+	if object.Is(err, object.NotFound) {
+		return nil
+	}
+	return err
 }

@@ -1,43 +1,41 @@
 package admission
 
 import (
-	"net/http"
-	"net/http/httptest"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apiserver/pkg/admission"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/exeunt/exeunt/object"
 )
 
-// podsIn is a plugin that has read accounts and classes. Its client reaches a server that
-// has the namespaces shop, and ending, which terminates, and the account shop/new.
+// podsIn is a plugin that has read accounts and classes. Its store has the
+// namespaces shop, and ending, which terminates, and the account shop/new.
 func podsIn(t *testing.T, objects ...any) *podPlugin {
 	t.Helper()
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		switch req.URL.Path {
-		case "/api/v1/namespaces/shop":
-			_, _ = w.Write([]byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop"}}`))
-		case "/api/v1/namespaces/ending":
-			_, _ = w.Write([]byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"ending","deletionTimestamp":"2026-01-01T00:00:00Z"}}`))
-		case "/api/v1/namespaces/shop/serviceaccounts/new":
-			_, _ = w.Write([]byte(`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"new"},"automountServiceAccountToken":false}`))
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
+	stored := map[object.Key]string{
+		{Kind: "namespaces", Name: "shop"}:                           `{"metadata":{"name":"shop"}}`,
+		{Kind: "namespaces", Name: "ending"}:                         `{"metadata":{"name":"ending","deletionTimestamp":"2026-01-01T00:00:00Z"}}`,
+		{Kind: "serviceaccounts", Namespace: "shop", Name: "new"}:    `{"metadata":{"name":"new"},"automountServiceAccountToken":false}`,
+		{Kind: "serviceaccounts", Namespace: "shop", Name: "broken"}: "",
+	}
+	get := func(_ context.Context, key object.Key) (object.Object, error) {
+		body, ok := stored[key]
+		switch {
+		case !ok:
+			return object.Object{}, object.Errorf(object.NotFound, "not found")
+		case body == "":
+			return object.Object{}, errors.New("the database is gone")
 		}
-	}))
-	t.Cleanup(h.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: h.URL})
-	if err != nil {
-		t.Fatal(err)
+		return object.Object{Key: key, Body: []byte(body)}, nil
 	}
 	accounts := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -50,7 +48,7 @@ func podsIn(t *testing.T, objects ...any) *podPlugin {
 			t.Fatal(err)
 		}
 	}
-	return &podPlugin{client: client, accounts: corelisters.NewServiceAccountLister(accounts), classes: schedulinglisters.NewPriorityClassLister(classes)}
+	return &podPlugin{Handler: admission.NewHandler(admission.Create), get: get, accounts: corelisters.NewServiceAccountLister(accounts), classes: schedulinglisters.NewPriorityClassLister(classes)}
 }
 
 func TestCompletePod(t *testing.T) {
@@ -76,6 +74,7 @@ func TestCompletePod(t *testing.T) {
 		{"an account that the informer has not read", "shop", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "new" }, 10, 0, ""},
 		{"an unknown account", "shop", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "none" }, 0, 0,
 			`error looking up service account shop/none: serviceaccount "none" not found`},
+		{"an account that cannot be read", "shop", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "broken" }, 0, 0, "the database is gone"},
 		{"an account in a missing namespace", "nowhere", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "none" }, 10, 1, ""},
 		{"an account in a terminating namespace", "ending", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "none" }, 10, 1, ""},
 		{"a mirror pod", "shop", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, 10, 0, ""},
@@ -91,6 +90,36 @@ func TestCompletePod(t *testing.T) {
 		}
 		if err != nil || *pod.Spec.Priority != tt.priority || len(pod.Spec.Volumes) != tt.volumes || len(pod.Spec.Tolerations) != 2 {
 			t.Errorf("%s: %v: %+v", tt.name, err, pod.Spec)
+		}
+	}
+}
+
+// TestSecondDefaultClass: a second default class is refused, on create and on update. The
+// default itself may change.
+func TestSecondDefaultClass(t *testing.T) {
+	t.Parallel()
+	class := func(name string, isDefault bool) *schedulingv1.PriorityClass {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, GlobalDefault: isDefault}
+	}
+	for name, tt := range map[string]struct {
+		existing  []any
+		class     *schedulingv1.PriorityClass
+		operation admission.Operation
+		refused   bool
+	}{
+		"the first default":        {nil, class("a", true), admission.Create, false},
+		"not a default":            {[]any{class("a", true)}, class("b", false), admission.Create, false},
+		"a second default":         {[]any{class("a", true)}, class("b", true), admission.Create, true},
+		"an update of the default": {[]any{class("a", true)}, class("a", true), admission.Update, false},
+		"another becomes default":  {[]any{class("a", true), class("b", false)}, class("b", true), admission.Update, true},
+		"a deleted default":        {[]any{class("a", true)}, class("b", true), admission.Delete, false},
+	} {
+		gvk := schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")
+		a := admission.NewAttributesRecord(tt.class, nil, gvk, "", tt.class.Name, schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), "", tt.operation, nil, false, nil)
+		err := podsIn(t, tt.existing...).validateClass(a)
+		const text = `priorityclasses.scheduling.k8s.io "b" is forbidden: PriorityClass a is already marked as default. Only one default can exist`
+		if tt.refused && (err == nil || err.Error() != text) || !tt.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,11 +163,19 @@ func (e *evictions) budgetOf(ctx context.Context, pod *corev1.Pod) (*policyv1.Po
 			continue
 		}
 		if found != nil {
-			return nil, apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
+			return nil, twoBudgets()
 		}
 		found = b
 	}
 	return found, nil
+}
+
+// twoBudgets is the Status of Kubernetes for a pod that two budgets select: 500, and no reason.
+func twoBudgets() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+	}}
 }
 
 func isReady(pod *corev1.Pod) bool {

@@ -93,7 +93,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 		f.images.audit = f.audit
 	}
 	f.self = newSelf()
-	f.admission, err = admission.New(admission.Config{Client: f.self.config(), Kinds: f.kinds, Authorizer: f.door.Authorizer()})
+	f.admission, err = admission.New(admission.Config{Client: f.self.config(), Get: f.store.Get, Kinds: f.kinds, Authorizer: f.door.Authorizer()})
 	if err != nil {
 		return errors.Join(err, f.listener.Close())
 	}
