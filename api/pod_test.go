@@ -148,7 +148,8 @@ func TestEviction(t *testing.T) {
 		t.Errorf("eviction of another uid: %d %s", r.code, r.body)
 	}
 	w.budget("second", "", "")
-	if r := w.evict("held", ""); r.code != http.StatusInternalServerError {
+	if r := w.evict("held", ""); r.code != http.StatusInternalServerError || r.get("reason") != "" ||
+		r.get("message") != "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support." {
 		t.Errorf("eviction with two budgets: %d %s", r.code, r.body)
 	}
 }
