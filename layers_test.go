@@ -50,6 +50,7 @@ var layers = map[string][]string{
 	"registry/blobstore":               {},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
 	"registry/blobstore/s3test":        {},
+	"backup":                           {"store", "registry", "registry/blobstore", "lockfile", "sqldb"},
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb"},
@@ -82,7 +83,7 @@ var layers = map[string][]string{
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"store", "kind", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"access", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
+	"cmd/exeunt":                       {"access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema"},
 	"bench":                            {},
 }
 

@@ -33,6 +33,7 @@ var tableOwners = map[string][]string{
 		"tags", "top_level_namespaces",
 	},
 	"console": {"console_sessions"},
+	"backup":  {"backups"},
 	"sqldb":   {"migrations"},
 }
 

@@ -58,6 +58,8 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 		add("/usr/bin/exeunt", "/usr/bin/kubectl-exeunt", 0o777, files.TypeSymlink),
 		add("/usr/bin/exeunt", "/usr/bin/kubectl_complete-exeunt", 0o777, files.TypeSymlink),
 		add(filepath.Join(deploy, "systemd", "exeunt.service"), "/usr/lib/systemd/system/exeunt.service", 0o644, files.TypeFile),
+		add(filepath.Join(deploy, "systemd", "exeunt-backup.service"), "/usr/lib/systemd/system/exeunt-backup.service", 0o644, files.TypeFile),
+		add(filepath.Join(deploy, "systemd", "exeunt-backup.timer"), "/usr/lib/systemd/system/exeunt-backup.timer", 0o644, files.TypeFile),
 		add(filepath.Join(deploy, "systemd", "exeunt.sysusers"), "/usr/lib/sysusers.d/exeunt.conf", 0o644, files.TypeFile),
 		add(filepath.Join(deploy, "package", "exeunt.yaml"), "/etc/exeunt/exeunt.yaml", 0o644, files.TypeConfigNoReplace),
 		add(filepath.Join(r.root, "LICENSE"), "/usr/share/doc/exeunt/copyright", 0o644, files.TypeFile),

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -19,6 +20,7 @@ var (
 	databaseSize = prometheus.NewDesc("exeunt_database_size_bytes", "Size of the database.", []string{"engine"}, nil)
 	diskSize     = prometheus.NewDesc("exeunt_data_disk_size_bytes", "Size of the file system that holds the data directory.", nil, nil)
 	diskFree     = prometheus.NewDesc("exeunt_data_disk_free_bytes", "Free bytes of the file system that holds the data directory.", nil, nil)
+	lastBackup   = prometheus.NewDesc("exeunt_backup_last_success_timestamp_seconds", "When the last whole backup of the database ended, in Unix time. Absent: there is none.", nil, nil)
 	certExpiry   = prometheus.NewDesc("exeunt_certificate_expiry_timestamp_seconds", "When a certificate of the server expires, in Unix time.", []string{"certificate"}, nil)
 	paused       = prometheus.NewDesc("exeunt_collector_paused", "1 while the collector is paused (exeunt gc pause), otherwise 0.", nil, nil)
 )
@@ -35,7 +37,7 @@ type stateMetrics struct {
 
 // Describe is part of prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, certExpiry, paused} {
+	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, certExpiry, paused} {
 		out <- desc
 	}
 }
@@ -59,6 +61,11 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 			value = 1
 		}
 		set(paused, value)
+	}
+	if last, found, err := backup.Last(ctx, m.db); err == nil && found {
+		set(lastBackup, float64(last.At.Unix()))
+	} else if err != nil {
+		m.log.Warn("the last backup is not known", "error", err)
 	}
 	if size, free, err := disk(m.data); err == nil {
 		set(diskSize, float64(size))

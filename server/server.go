@@ -52,6 +52,9 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer unlock()
+	if err := checkRestored(c.Data); err != nil {
+		return err
+	}
 	db, err := sqldb.Open(ctx, c.Database)
 	if err != nil {
 		return err
@@ -62,6 +65,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer st.Close()
+	noteRestore(ctx, db, st.Revision(), c.Logger)
 	p, err := assemble(c, db, st)
 	if err != nil {
 		return err

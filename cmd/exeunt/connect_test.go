@@ -60,6 +60,11 @@ func TestServerFlags(t *testing.T) {
 		"exeunt config check":    "reads a file",
 		"exeunt node join":       "has a token instead",
 		"exeunt registry verify": "reads the database",
+		"exeunt backup create":   "reads the database",
+		"exeunt backup list":     "reads backups",
+		"exeunt backup verify":   "reads backups",
+		"exeunt backup prune":    "removes backups",
+		"exeunt restore-backup":  "writes a new database",
 	}
 	each(newRoot(), func(c *cobra.Command) {
 		_, excused := local[c.CommandPath()]

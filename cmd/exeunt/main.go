@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -20,8 +21,24 @@ func main() {
 	root := newProgram(os.Args)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, root.DisplayName()+":", shortest(err))
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
+}
+
+// codedError is an error with an exit code of its own.
+type codedError struct {
+	error
+	code int
+}
+
+func (e codedError) Unwrap() error { return e.error }
+
+// exitCode returns 1 unless the error has another code.
+func exitCode(err error) int {
+	if coded, ok := errors.AsType[codedError](err); ok {
+		return coded.code
+	}
+	return 1
 }
 
 func newRoot() *cobra.Command {
@@ -32,7 +49,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(server.Run), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newStatus(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(server.Run), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newStatus(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }

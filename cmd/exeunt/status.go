@@ -29,7 +29,8 @@ type health struct {
 	Disk         filesystem    `json:"disk"`
 	Queues       []queueHealth `json:"queues"`
 	Collector    collection    `json:"collector"`
-	Registry     *images       `json:"registry,omitempty"` // nil: the server has none
+	Registry     *images       `json:"registry,omitempty"`   // nil: the server has none
+	LastBackup   *time.Time    `json:"lastBackup,omitempty"` // nil: exeunt backup create has never ended well
 	Certificates []certificate `json:"certificates"`
 	Problems     []string      `json:"problems"`
 }
@@ -67,7 +68,7 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show on one screen whether the server is well",
 		Long: `Show on one screen whether the server is well: its replicas, database, disk,
-review queues, collector and certificates. Problems come first.
+review queues, collector, last backup and certificates. Problems come first.
 
 The exit code is 0 if nothing needs a person, and 1 if something does or if the server
 does not answer. The numbers are those of /metrics, at most 15 seconds old.`,
@@ -172,6 +173,10 @@ func (h *health) readMetrics(ctx context.Context, server rest.Interface) error {
 	each("exeunt_database_size_bytes", "engine", func(engine string, v float64) { h.Database = database{engine, int64(v)} })
 	each("exeunt_data_disk_size_bytes", "", func(_ string, v float64) { h.Disk.Bytes = int64(v) })
 	each("exeunt_data_disk_free_bytes", "", func(_ string, v float64) { h.Disk.Free = int64(v) })
+	each("exeunt_backup_last_success_timestamp_seconds", "", func(_ string, v float64) {
+		at := time.Unix(int64(v), 0).UTC()
+		h.LastBackup = &at
+	})
 	each("exeunt_certificate_expiry_timestamp_seconds", "certificate", func(name string, v float64) {
 		h.Certificates = append(h.Certificates, certificate{name, time.Unix(int64(v), 0).UTC()})
 	})
@@ -197,6 +202,8 @@ const (
 	// expiresSoon is shorter than the 30 days at which the server renews its own
 	// certificates, so only those that it cannot renew are problems.
 	expiresSoon = 29 * 24 * time.Hour
+	// oldBackup is how old the last backup may be, if there is one: a daily one may be late.
+	oldBackup = 2 * 24 * time.Hour
 	// leastFree is the part of the disk that must be free.
 	leastFree = 0.1
 )
@@ -223,6 +230,9 @@ func (h *health) problems(now time.Time) (found []string) {
 	}
 	if d := h.Disk; d.Bytes > 0 && float64(d.Free) < leastFree*float64(d.Bytes) {
 		add("the disk is nearly full: %s of %s free", humanBytes(d.Free), humanBytes(d.Bytes))
+	}
+	if h.LastBackup != nil && now.Sub(*h.LastBackup) > oldBackup {
+		add("the last backup is from %s: exeunt backup create", h.LastBackup.Format(time.DateOnly))
 	}
 	for _, c := range h.Certificates {
 		if left := c.Expires.Sub(now); left < expiresSoon {
@@ -251,6 +261,11 @@ func (h *health) write(w io.Writer, now time.Time) error {
 	p.line("collector   %s", collector)
 	if r := h.Registry; r != nil {
 		p.line("registry    %s given back today (UTC), %s to be removed", humanBytes(r.GivenBackBytes), humanBytes(r.UnlinkBytes))
+	}
+	if h.LastBackup != nil {
+		p.line("backup      %s, %s ago", h.LastBackup.Format("2006-01-02 15:04 UTC"), now.Sub(*h.LastBackup).Round(time.Second))
+	} else {
+		p.line("backup      none by exeunt backup create")
 	}
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))

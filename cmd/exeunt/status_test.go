@@ -29,7 +29,12 @@ func TestProblems(t *testing.T) {
 		"full":      {func(h *health) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
 		"no disk":   {func(h *health) { h.Disk = filesystem{} }, nil}, // the system does not say
 		"expiring":  {func(h *health) { h.Certificates[0].Expires = now.Add(28 * 24 * time.Hour) }, []string{"the serving certificate expires on 2026-03-29"}},
-		"refusals":  {func(h *health) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
+		"a backup":  {func(h *health) { at := now.Add(-48 * time.Hour); h.LastBackup = &at }, nil},
+		"old backup": {
+			func(h *health) { at := now.Add(-49 * time.Hour); h.LastBackup = &at },
+			[]string{"the last backup is from 2026-02-26: exeunt backup create"},
+		},
+		"refusals": {func(h *health) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
 		"paused": { // what waits because of a pause is not reported as late
 			func(h *health) { h.Collector.Paused, h.Collector.Reason, h.Queues[0].Lag = true, "a test", 9000 },
 			[]string{"the collector is paused (a test): exeunt gc resume"},

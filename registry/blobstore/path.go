@@ -2,6 +2,7 @@ package blobstore
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -75,4 +76,12 @@ func (c *claims) free(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, path)
+}
+
+// PathOf makes the path of content from a unique name of it, its digest for instance.
+// It is for copies of blobs: the copies of the same content have the same path.
+func PathOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	hexed := hex.EncodeToString(sum[:pathBytes])
+	return hexed[:2] + "/" + hexed
 }

@@ -76,6 +76,8 @@ const (
 	// Delays until the next review after one without a decision.
 	busyRecheck = time.Second // another transaction has the subject locked
 	holdRecheck = time.Hour   // the repository is on hold
+	// A backup runs.
+	backupRecheck = 15 * time.Second
 
 	uploadPoll = time.Minute
 	// firstSweep is short, because processes may restart often.

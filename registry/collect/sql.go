@@ -160,6 +160,14 @@ const pathKnown = `
 SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1) OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1),
     coalesce((SELECT q.size FROM gc_unlink_queue q WHERE q.path = $1), 0)`
 
+// pathToUnlink is pathKnown for the unlinker; the last column says whether a backup
+// runs that needs the bytes to stay. One statement reads both, see
+// docs/spec/backup.md.
+const pathToUnlink = `
+SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1) OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1),
+    coalesce((SELECT q.size FROM gc_unlink_queue q WHERE q.path = $1), 0),
+    EXISTS (SELECT 1 FROM backup_holds)`
+
 // isAbandoned checks, without a lock, whether an upload was idle since $1 and is
 // not claimed at $2. removeAbandoned deletes some, the oldest first; a trigger
 // queues their paths for the unlinker.

@@ -16,14 +16,15 @@ import (
 type unlinker struct{ c *Collector }
 
 // Review is review.Reviewer. As a safety check it asks again whether a row names
+// the path. While a backup runs it removes nothing: the copy of the database may name
 // the path.
 func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	tx.begin(workerUnlink, tasks)
-	known := make([]bool, len(tasks))
+	known, held := make([]bool, len(tasks)), make([]bool, len(tasks))
 	sizes := make([]int64, len(tasks))
 	var b sqldb.Batch
 	for i, task := range tasks {
-		b.Query(func(row sqldb.Row) error { return row.Scan(&known[i], &sizes[i]) }, pathKnown, task.Key)
+		b.Query(func(row sqldb.Row) error { return row.Scan(&known[i], &sizes[i], &held[i]) }, pathToUnlink, task.Key)
 	}
 	if err := tx.Send(ctx, &b); err != nil {
 		return nil, fmt.Errorf("look up paths: %w", err)
@@ -33,6 +34,11 @@ func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, task
 		if known[i] {
 			verdicts[i] = review.Kept()
 			tx.note(workerUnlink, task.Event, outcomeKept)
+			continue
+		}
+		if held[i] {
+			verdicts[i] = review.Again(backupRecheck)
+			tx.note(workerUnlink, task.Event, outcomePostponed)
 			continue
 		}
 		verdicts[i] = review.Acted().Then(u.remove(task, sizes[i]))

@@ -1,0 +1,273 @@
+package backup
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// RestoringFile is in a data directory while a restore fills it. A server does not start
+// there, and an interrupted restore can be repeated there.
+const RestoringFile = "restoring"
+
+// ErrUsed: the place of a restore is not empty.
+var ErrUsed = errors.New("it is not empty: a restore needs a new directory, and with PostgreSQL a new database")
+
+// Restore makes the data of a new server from a backup. Its data directory, database and
+// blob storage must be new. progress may be nil. It returns the first revision that the
+// restored server can issue.
+//
+// The file RestoringFile is there from the first byte to the last. The database comes
+// after bytes and keys: until then it is empty, or has no name.
+func Restore(ctx context.Context, t *Target, m Manifest, s Server, progress func(Progress)) (revision int64, err error) {
+	if s.EncryptionConfig != "" {
+		return 0, errors.New("the key of Secrets is restored to the data directory")
+	}
+	s = s.withDefaults()
+	if isURL := strings.Contains(s.Database, "://"); isURL != (m.Engine == string(sqldb.Postgres)) {
+		return 0, fmt.Errorf("backup %s is of %s: restore it with --database postgres://… if it is of PostgreSQL, and otherwise to a file", m.ID, m.Engine)
+	}
+	again, err := prepare(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	if progress == nil {
+		progress = func(Progress) {}
+	}
+	r := &restoration{target: t, manifest: m, server: s, again: again, progress: progress}
+	if err := r.blobs(ctx); err != nil {
+		return 0, err
+	}
+	if err := r.keys(ctx); err != nil {
+		return 0, err
+	}
+	progress(Progress{Step: "database"})
+	if err := r.database(ctx); err != nil {
+		return 0, err
+	}
+	if err := os.Remove(filepath.Join(s.Data, RestoringFile)); err != nil {
+		return 0, err
+	}
+	return r.revision, syncDir(s.Data)
+}
+
+// prepare checks that the data directory is new, and marks it. again says that an
+// interrupted restore has marked it before.
+func prepare(ctx context.Context, s Server) (again bool, err error) {
+	url := strings.Contains(s.Database, "://")
+	if url {
+		if empty, err := sqldb.Empty(ctx, s.Database); err != nil || !empty {
+			return false, errors.Join(err, fmt.Errorf("--database: %w", ErrUsed))
+		}
+	}
+	if err := os.MkdirAll(s.Data, 0o700); err != nil {
+		return false, err
+	}
+	mark := filepath.Join(s.Data, RestoringFile)
+	if _, err := os.Stat(mark); err == nil {
+		return true, nil
+	}
+	entries, err := os.ReadDir(s.Data)
+	if err != nil {
+		return false, err
+	}
+	if len(entries) > 0 {
+		return false, fmt.Errorf("%s has %s: %w", s.Data, entries[0].Name(), ErrUsed)
+	}
+	if !url {
+		if _, err := os.Stat(s.Database); err == nil {
+			return false, fmt.Errorf("%s exists: %w", s.Database, ErrUsed)
+		}
+	}
+	return false, writeFile(mark, strings.NewReader("exeunt restore-backup writes here; no server starts while this file exists\n"))
+}
+
+type restoration struct {
+	target   *Target
+	manifest Manifest
+	server   Server
+	again    bool // an interrupted restore may have written a part
+	progress func(Progress)
+	revision int64
+}
+
+// blobs copies the bytes to the paths that the database names.
+func (r *restoration) blobs(ctx context.Context) error {
+	if r.manifest.StoreID == "" {
+		return nil // the server has never had a registry
+	}
+	blobs, err := r.target.blobs(ctx, r.manifest)
+	if err != nil {
+		return err
+	}
+	to, err := r.openStorage(ctx)
+	if err != nil {
+		return fmt.Errorf("--registry-storage %s: %w", r.server.Storage, err)
+	}
+	done := make(chan int64)
+	group, working := errgroup.WithContext(ctx)
+	group.SetLimit(copiers + 1)
+	group.Go(func() error {
+		p := Progress{Step: "blobs", Total: int64(len(blobs))}
+		for range blobs {
+			r.progress(p)
+			select {
+			case <-working.Done():
+				return nil
+			case size := <-done:
+				p.Done++
+				p.Bytes += size
+			}
+		}
+		return nil
+	})
+	for _, b := range blobs {
+		group.Go(func() error {
+			if err := r.blob(working, to, b); err != nil {
+				return fmt.Errorf("blob %s: %w", b.Digest, err)
+			}
+			select {
+			case <-working.Done():
+			case done <- b.Size:
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return to.SetMark(ctx, r.manifest.StoreID, r.again)
+}
+
+// openStorage opens the blob storage of the new server and checks that it is new.
+func (r *restoration) openStorage(ctx context.Context) (blobstore.Marked, error) {
+	opened, err := blobstore.Open(ctx, r.server.Storage)
+	if err != nil {
+		return nil, err
+	}
+	to, ok := opened.(blobstore.Marked)
+	if !ok {
+		return nil, errors.New("this kind of storage cannot have an id")
+	}
+	mark, err := to.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used, err := to.Used(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if mark != "" && !(r.again && mark == r.manifest.StoreID) || used && !r.again {
+		return nil, ErrUsed
+	}
+	return to, nil
+}
+
+func (r *restoration) blob(ctx context.Context, to blobstore.Store, b registry.StoredBlob) error {
+	if r.again { // an interrupted restore may have left a part
+		if err := to.Remove(ctx, b.Path); err != nil {
+			return err
+		}
+	}
+	content, err := openBlob(ctx, r.target.store, blobstore.PathOf(b.Digest), b)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(ctx, to, b.Path, content), content.Close())
+}
+
+func (r *restoration) keys(ctx context.Context) error {
+	for _, f := range r.manifest.Files {
+		name, ok := strings.CutPrefix(f.Name, keyFolder)
+		if !ok {
+			continue
+		}
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("the manifest has a file %q: %w", f.Name, ErrDamaged)
+		}
+		path := filepath.Join(r.server.Data, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		content, err := r.target.open(ctx, f)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(writeFile(path, content), content.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *restoration) database(ctx context.Context) error {
+	open := func(name string) (io.ReadCloser, error) {
+		f, err := r.manifest.file(databaseFolder + name)
+		if err != nil {
+			return nil, err
+		}
+		return r.target.open(ctx, f)
+	}
+	finish := func(tx *sql.Tx) (err error) {
+		if r.revision, err = store.Restored(ctx, tx); err != nil {
+			return err
+		}
+		if err := registry.ForgetUploads(ctx, tx); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, markRestored, r.manifest.ID, r.manifest.Created.UnixMilli(), time.Now().UnixMilli())
+		return err
+	}
+	if r.manifest.Engine == string(sqldb.Postgres) {
+		err := sqldb.Load(ctx, r.server.Database, open, finish)
+		if errors.Is(err, sqldb.ErrNotEmpty) {
+			err = fmt.Errorf("--database: %w", errors.Join(ErrUsed, err))
+		}
+		return err
+	}
+	temporary := r.server.Database + "." + RestoringFile
+	for _, suffix := range []string{"", "-wal", "-shm"} { // of an interrupted restore
+		if err := os.Remove(temporary + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := sqldb.Load(ctx, temporary, open, finish); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, r.server.Database); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(r.server.Database))
+}
+
+// writeFile writes a file that only its owner can read.
+func writeFile(path string, content io.Reader) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// syncDir makes the names in a directory survive a power cut.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/server"
+)
+
+// The exit codes of backups, for cron.
+const (
+	exitUsage   = 2 // unknown flags or arguments: a retry does not help
+	exitDamaged = 3 // a backup has lost bytes
+)
+
+const backupCodes = `
+The exit code is 0 if all went well, 1 if it failed, 2 if flags or arguments are wrong,
+and 3 if a backup is damaged.`
+
+// withBackupCodes sets the exit codes of a command and of those below it.
+func withBackupCodes(cmd *cobra.Command) *cobra.Command {
+	usage := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return codedError{err, exitUsage}
+	}
+	eachCommand(cmd, func(c *cobra.Command) {
+		c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+		if args := c.Args; args != nil {
+			c.Args = func(cmd *cobra.Command, given []string) error { return usage(args(cmd, given)) }
+		}
+		if run := c.RunE; run != nil {
+			c.Long += "\n" + backupCodes
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				err := run(cmd, args)
+				if errors.Is(err, backup.ErrDamaged) {
+					return codedError{err, exitDamaged}
+				}
+				return err
+			}
+		}
+	})
+	return cmd
+}
+
+func newBackup() *cobra.Command {
+	cmd := &cobra.Command{Use: "backup", Short: "Back a server up, and look after its backups"}
+	cmd.AddCommand(newBackupCreate(), newBackupList(), newBackupVerify(), newBackupPrune())
+	return withBackupCodes(cmd)
+}
+
+// addPlaces adds the flags that say where the data of a server is.
+func addPlaces(cmd *cobra.Command, s *backup.Server) {
+	f := cmd.Flags()
+	f.StringVar(&s.Data, "data", "./data", "the server's data directory")
+	f.StringVar(&s.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
+	f.StringVar(&s.Storage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+}
+
+func newBackupCreate() *cobra.Command {
+	var s backup.Server
+	o := backup.CreateOptions{Version: version()}
+	var format output
+	var config string
+	var keep int
+	cmd := &cobra.Command{
+		Use:   "create DIR|s3://BUCKET/PREFIX",
+		Short: "Copy database, blobs and keys to a directory or bucket, while the server works",
+		Long: `Copy the database, the blobs that it names, and the server's keys to a directory or a
+bucket, while the server works. The copy is one state of the database: every write that
+was acknowledged before the command started is in it. Blobs that are in the target
+already are not copied again. While it runs, the registry removes no bytes.
+
+Give it the same --data, --database and --registry-storage as the server, or the server's
+--config, and use the server's version of this program. Run it on a machine that has the
+data directory. The backup contains the keys of the server and of its Secrets: keep it
+where only administrators can read it.
+
+An interrupted backup is not listed. The next one removes what it left.`,
+		Example: `  exeunt backup create /srv/backup --data /var/lib/exeunt
+  exeunt backup create s3://backups/exeunt --config /etc/exeunt/exeunt.yaml --keep 14`,
+		Args: exactly(1, "the directory or bucket"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			if config != "" {
+				if err := readPlaces(cmd, config, &s); err != nil {
+					return err
+				}
+			}
+			p := &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+			o.Progress = p.show
+			target, err := backup.OpenTarget(cmd.Context(), args[0], true)
+			if err != nil {
+				return err
+			}
+			made, err := backup.Create(cmd.Context(), s, target, o)
+			p.clear()
+			if err != nil {
+				return err
+			}
+			if err := format.print(cmd.OutOrStdout(), document{value: made, text: func(w io.Writer) error { return writeMade(w, made) }}); err != nil || keep == 0 {
+				return err
+			}
+			return prune(cmd, target, keep, format)
+		},
+	}
+	addPlaces(cmd, &s)
+	f := cmd.Flags()
+	f.StringVar(&s.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys of Secrets (default encryption.yaml in the data directory)")
+	f.StringVar(&config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
+	f.StringVar(&o.Staging, "staging", "", "`directory` for the copy of an SQLite database until it is in the target (default: the target, or the system's for temporary files)")
+	f.IntVar(&keep, "keep", 0, "then remove all but the newest `N` backups (default: remove none)")
+	format.addFlag(cmd)
+	return cmd
+}
+
+// readPlaces takes the settings of a server that flags have not set.
+func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
+	var c server.Config
+	serve := newServe(func(_ context.Context, found server.Config) error {
+		c = found
+		return nil
+	})
+	serve.SilenceUsage, serve.SilenceErrors = true, true
+	serve.SetArgs([]string{"--" + configFlag, file})
+	if err := serve.ExecuteContext(cmd.Context()); err != nil {
+		return err
+	}
+	for flag, setting := range map[string]struct {
+		to   *string
+		from string
+	}{
+		"data": {&s.Data, c.Data}, "database": {&s.Database, c.Database},
+		"registry-storage": {&s.Storage, c.RegistryStorage}, "encryption-provider-config": {&s.EncryptionConfig, c.EncryptionConfig},
+	} {
+		if !cmd.Flags().Changed(flag) {
+			*setting.to = setting.from
+		}
+	}
+	return nil
+}
+
+func writeMade(w io.Writer, made backup.Result) error {
+	p := &printer{out: w}
+	p.line("backup %s: %s, %s; copied %s, %s", made.ID, counted(made.Blobs, "blob"), humanBytes(made.Size()),
+		counted(made.Copied, "blob"), humanBytes(made.CopiedBytes))
+	if made.Removed > 0 {
+		p.line("removed %s that no backup needs", humanBytes(made.Removed))
+	}
+	return p.err
+}
+
+func newBackupList() *cobra.Command {
+	var format output
+	cmd := &cobra.Command{
+		Use:     "list DIR|s3://BUCKET/PREFIX",
+		Short:   "List the whole backups in a directory or bucket",
+		Long:    "List the backups in a directory or bucket, oldest first. Interrupted backups are not listed.",
+		Example: "  exeunt backup list /srv/backup",
+		Args:    exactly(1, "the directory or bucket"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
+			if err != nil {
+				return err
+			}
+			list, err := target.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			l := format.list(cmd.OutOrStdout(), "v1", "List", "ID\tCREATED\tENGINE\tBLOBS\tSIZE\tVERSION")
+			for _, m := range list {
+				if err := l.add(m, m.ID, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", m.ID, m.Created.Format(time.DateTime), m.Engine, m.Blobs, humanBytes(m.Size()), m.Version)); err != nil {
+					return err
+				}
+			}
+			return l.end("no backups")
+		},
+	}
+	format.addFlag(cmd, "name")
+	return cmd
+}
+
+func newBackupVerify() *cobra.Command {
+	var id string
+	var quick bool
+	var format output
+	cmd := &cobra.Command{
+		Use:   "verify DIR|s3://BUCKET/PREFIX",
+		Short: "Check that backups have all their bytes, and that they match their checksums",
+		Long: `Read all files and blobs of the backups in a directory or bucket, and compare them with
+their checksums. Each line of the output names bytes that are missing or damaged.`,
+		Example: "  exeunt backup verify /srv/backup\n  exeunt backup verify /srv/backup --backup 20261117T020000Z-k3xq",
+		Args:    exactly(1, "the directory or bucket"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := format.check(); err != nil {
+				return err
+			}
+			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
+			if err != nil {
+				return err
+			}
+			list, err := target.List(cmd.Context())
+			if err == nil && id != "" {
+				var one backup.Manifest
+				one, err = target.Find(cmd.Context(), id)
+				list = []backup.Manifest{one}
+			}
+			if err != nil {
+				return err
+			}
+			return verifyBackups(cmd, target, list, quick, format)
+		},
+	}
+	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of one backup (default: all)")
+	cmd.Flags().BoolVar(&quick, "quick", false, "compare sizes, and do not read the bytes")
+	format.addFlag(cmd)
+	return cmd
+}
+
+// verifiedBackup is the result for scripts.
+type verifiedBackup struct {
+	ID       string   `json:"id"`
+	Blobs    int      `json:"blobs"`
+	Bytes    int64    `json:"bytes"`
+	Findings []string `json:"findings"`
+}
+
+func verifyBackups(cmd *cobra.Command, target *backup.Target, list []backup.Manifest, quick bool, format output) error {
+	if len(list) == 0 {
+		return errors.New("there are no backups")
+	}
+	p := &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+	damaged, results := 0, []verifiedBackup{}
+	for _, m := range list {
+		result := verifiedBackup{m.ID, m.Blobs, m.Size(), []string{}}
+		err := target.Verify(cmd.Context(), m, quick, func(err error) { result.Findings = append(result.Findings, err.Error()) }, p.show)
+		p.clear()
+		if err != nil {
+			return err
+		}
+		if len(result.Findings) > 0 {
+			damaged++
+		}
+		results = append(results, result)
+	}
+	err := format.print(cmd.OutOrStdout(), document{value: results, text: func(w io.Writer) error { return writeVerified(w, results) }})
+	if damaged > 0 {
+		err = errors.Join(err, fmt.Errorf("%s of %d: %w", counted(damaged, "backup"), len(list), backup.ErrDamaged))
+	}
+	return err
+}
+
+func writeVerified(w io.Writer, results []verifiedBackup) error {
+	p := &printer{out: w}
+	for _, r := range results {
+		for _, finding := range r.Findings {
+			p.line("%s: %s", r.ID, finding)
+		}
+		if len(r.Findings) == 0 {
+			p.line("%s: whole, %s, %s", r.ID, counted(r.Blobs, "blob"), humanBytes(r.Bytes))
+		}
+	}
+	return p.err
+}
+
+func newBackupPrune() *cobra.Command {
+	var format output
+	var keep int
+	cmd := &cobra.Command{
+		Use:     "prune DIR|s3://BUCKET/PREFIX --keep N",
+		Short:   "Remove all but the newest backups, and the bytes that only they had",
+		Long:    "Remove all but the newest N backups, and the bytes that only they had.",
+		Example: "  exeunt backup prune /srv/backup --keep 14",
+		Args:    exactly(1, "the directory or bucket"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keep < 1 {
+				return codedError{errors.New("--keep N: say how many backups stay, at least 1"), exitUsage}
+			}
+			if err := format.check(); err != nil {
+				return err
+			}
+			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
+			if err != nil {
+				return err
+			}
+			return prune(cmd, target, keep, format)
+		},
+	}
+	cmd.Flags().IntVar(&keep, "keep", 0, "how many backups stay: the newest `N`")
+	format.addFlag(cmd)
+	return cmd
+}
+
+func prune(cmd *cobra.Command, target *backup.Target, keep int, format output) error {
+	removed, err := target.Prune(cmd.Context(), keep)
+	for _, m := range removed {
+		if format.format == "" {
+			fmt.Fprintln(cmd.OutOrStdout(), "removed backup", m.ID)
+		}
+	}
+	return err
+}
+
+// stepLine is a line on a terminal that is overwritten: the step of a backup or restore.
+type stepLine struct {
+	out    io.Writer
+	silent bool
+	last   time.Time
+}
+
+func (s *stepLine) show(p backup.Progress) {
+	if s.silent || time.Since(s.last) < 200*time.Millisecond {
+		return
+	}
+	s.last = time.Now()
+	fmt.Fprintf(s.out, "\r\x1b[K%s", describeProgress(p))
+}
+
+func describeProgress(p backup.Progress) string {
+	text := p.Step
+	if p.Total > 0 {
+		text += fmt.Sprintf(": %d of %s", p.Done, counted(p.Total, "blob"))
+	}
+	if p.Bytes > 0 {
+		text += ", " + humanBytes(p.Bytes)
+	}
+	return text
+}
+
+func (s *stepLine) clear() {
+	if !s.silent && !s.last.IsZero() {
+		fmt.Fprint(s.out, "\r\x1b[K")
+	}
+}
