@@ -70,6 +70,10 @@ type Config struct {
 	// Database is a postgres:// URL or the path of a SQLite file. Default
 	// exeunt.db in Data.
 	Database string
+	// StatementTimeout, LockTimeout and IdleTransactionTimeout are limits that PostgreSQL
+	// keeps for the connections of this server. Default 2 minutes, 1 minute, 1 minute;
+	// negative: no limit.
+	StatementTimeout, LockTimeout, IdleTransactionTimeout time.Duration
 	// NoCollector turns the garbage collector of this server off. Garbage waits in the
 	// queue until a server runs with a collector.
 	NoCollector bool
@@ -172,6 +176,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = 30 * time.Second
+	}
+	if c.StatementTimeout == 0 {
+		c.StatementTimeout = 2 * time.Minute
+	}
+	if c.LockTimeout == 0 {
+		c.LockTimeout = time.Minute
+	}
+	if c.IdleTransactionTimeout == 0 {
+		c.IdleTransactionTimeout = time.Minute
 	}
 	if c.SlowRequest == 0 {
 		c.SlowRequest = 500 * time.Millisecond

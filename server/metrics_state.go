@@ -22,6 +22,7 @@ var (
 	diskFree     = prometheus.NewDesc("exeunt_data_disk_free_bytes", "Free bytes of the file system that holds the data directory.", nil, nil)
 	lastBackup   = prometheus.NewDesc("exeunt_backup_last_success_timestamp_seconds", "When the last whole backup of the database ended, in Unix time. Absent: there is none.", nil, nil)
 	certExpiry   = prometheus.NewDesc("exeunt_certificate_expiry_timestamp_seconds", "When a certificate of the server expires, in Unix time.", []string{"certificate"}, nil)
+	timeouts     = prometheus.NewDesc("exeunt_database_timeouts_total", "Statements and connections of this replica that PostgreSQL ended because of a time limit: statement, lock, or idle_transaction.", []string{"limit"}, nil)
 	paused       = prometheus.NewDesc("exeunt_collector_paused", "1 while the collector is paused (exeunt gc pause), otherwise 0.", nil, nil)
 )
 
@@ -37,7 +38,7 @@ type stateMetrics struct {
 
 // Describe is part of prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, certExpiry, paused} {
+	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, certExpiry, timeouts, paused} {
 		out <- desc
 	}
 }
@@ -48,6 +49,10 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	set(versionInfo, 1, m.version)
+	statement, lock, idle := m.db.Timeouts()
+	for limit, n := range map[string]int64{"statement": statement, "lock": lock, "idle_transaction": idle} {
+		out <- prometheus.MustNewConstMetric(timeouts, prometheus.CounterValue, float64(n), limit)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
 	defer cancel()
 	if size, err := m.db.Size(ctx); err == nil {

@@ -55,7 +55,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := checkRestored(c.Data); err != nil {
 		return err
 	}
-	db, err := sqldb.Open(ctx, c.Database)
+	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout})
 	if err != nil {
 		return err
 	}

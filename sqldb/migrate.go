@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/exeunt/exeunt/schema"
 )
 
@@ -55,22 +53,22 @@ func (db *DB) migratePostgres(ctx context.Context, steps []schema.Migration) err
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	// The wait for another replica has no limit. So this connection does not return to
+	// the pool.
+	defer func() {
+		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+		conn.Release()
+	}()
+	if _, err := conn.Exec(ctx, noLimits); err != nil {
+		return err
+	}
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
 		return err
 	}
-	defer unlock(conn)
 	if _, err := conn.Exec(ctx, createMigrationsPostgres); err != nil {
 		return err
 	}
 	return db.runSteps(ctx, steps)
-}
-
-func unlock(conn *pgxpool.Conn) {
-	ctx := context.Background()
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(migrationLock)); err != nil {
-		_ = conn.Conn().Close(ctx) // the lock ends with its connection
-	}
 }
 
 // runSteps runs the pending steps, each in its own transaction.
@@ -78,6 +76,11 @@ func (db *DB) runSteps(ctx context.Context, steps []schema.Migration) error {
 	for {
 		left := 0
 		err := db.Write(ctx, func(tx *sql.Tx) error {
+			if db.engine == Postgres {
+				if _, err := tx.ExecContext(ctx, noLimitsHere); err != nil {
+					return err
+				}
+			}
 			todo, err := pending(ctx, tx, steps)
 			if err != nil || len(todo) == 0 {
 				return err

@@ -18,15 +18,15 @@ const (
 	postgresWriters = 8
 )
 
-func openPostgres(ctx context.Context, database string) (*DB, error) {
+func openPostgres(ctx context.Context, database string, limits Limits) (*DB, error) {
 	db := &DB{engine: Postgres}
-	if err := db.connectPostgres(ctx, database); err != nil {
+	if err := db.connectPostgres(ctx, database, limits); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), db.Close())
 	}
 	return db, nil
 }
 
-func (db *DB) connectPostgres(ctx context.Context, database string) error {
+func (db *DB) connectPostgres(ctx context.Context, database string, limits Limits) error {
 	config, err := pgxpool.ParseConfig(database)
 	if err != nil {
 		return err // pgx leaves the password out
@@ -37,13 +37,15 @@ func (db *DB) connectPostgres(ctx context.Context, database string) error {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "exeunt"
 	}
+	config.ConnConfig.OnPgError = db.timeouts.counting(config.ConnConfig.OnPgError)
+	settings := noJIT + limits.settings(database)
 	writers := config.Copy()
 	writers.MaxConns = postgresWriters
-	writers.AfterConnect = afterConnect(noJIT)
+	writers.AfterConnect = afterConnect(settings)
 	if db.writePool, err = pgxpool.NewWithConfig(ctx, writers); err != nil {
 		return err
 	}
-	config.AfterConnect = afterConnect(noJIT + "; SET default_transaction_read_only = on")
+	config.AfterConnect = afterConnect(settings + "; SET default_transaction_read_only = on")
 	if db.readPool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}

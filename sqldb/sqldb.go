@@ -4,7 +4,7 @@
 //
 // On SQLite there is exactly one writing connection, so write transactions run
 // one after the other. On PostgreSQL they run concurrently, and a transaction
-// that needs an order takes a lock. Start at [Open].
+// that needs an order takes a lock. Start at [OpenWithin].
 package sqldb
 
 import (
@@ -42,22 +42,31 @@ type DB struct {
 	rows  *rowReaders // SQLite only
 	flush flusher     // SQLite only
 
-	holder holder // this process
+	holder   holder   // this process
+	timeouts timeouts // PostgreSQL only
 
 	mu        sync.Mutex
 	stmts     map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
 	preparing map[string]bool      // statements that prepareLater works on; guarded by mu
 }
 
-// Open opens the database, creates it if it is an SQLite file that does not
+// Open is OpenWithin without time limits: for tests, and for commands whose statements
+// may take long.
+func Open(ctx context.Context, database string) (*DB, error) {
+	return OpenWithin(ctx, database, Limits{})
+}
+
+// OpenWithin opens the database, creates it if it is an SQLite file that does not
 // exist, and migrates it. database is a postgres:// or postgresql:// URL, or
 // else the path of an SQLite file.
-func Open(ctx context.Context, database string) (*DB, error) {
-	open := openSQLite
+func OpenWithin(ctx context.Context, database string, limits Limits) (*DB, error) {
+	var db *DB
+	var err error
 	if isPostgres(database) {
-		open = openPostgres
+		db, err = openPostgres(ctx, database, limits)
+	} else {
+		db, err = openSQLite(ctx, database)
 	}
-	db, err := open(ctx, database)
 	if err != nil {
 		return nil, Advised(err)
 	}

@@ -25,7 +25,9 @@ func TestUnreachable(t *testing.T) {
 		{&pgconn.PgError{Code: "57P03"}, true},  // it starts
 		{&pgconn.PgError{Code: "53300"}, true},  // no connections left
 		{&pgconn.PgError{Code: "23505"}, false}, // a key twice
-		{&pgconn.PgError{Code: "57014"}, false}, // the statement was cancelled
+		{&pgconn.PgError{Code: "57014"}, true},  // the limit of a statement, or a session cancelled it
+		{&pgconn.PgError{Code: "55P03"}, true},  // the limit of a wait for a lock
+		{&pgconn.PgError{Code: "25P03"}, true},  // the limit of an idle transaction
 		{context.DeadlineExceeded, false},
 		{errors.New("no such table"), false},
 		{nil, false},
