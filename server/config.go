@@ -56,6 +56,8 @@ type Config struct {
 	// RegistryKeepSignatures keeps the tags that cosign made for an image when the
 	// image is collected.
 	RegistryKeepSignatures bool
+	// RegistryRemoveTimeout limits one removal of a blob's bytes. Default 30 seconds.
+	RegistryRemoveTimeout time.Duration
 	// RegistryDeclared refuses pushes to a repository without a Repository object.
 	// Otherwise the first push creates the object.
 	RegistryDeclared bool

@@ -74,7 +74,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	}
 	s.garbage, err = collect.New(p.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
-		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector,
+		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector, RemoveTimeout: c.RegistryRemoveTimeout,
 		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
 	})
 	if err != nil {

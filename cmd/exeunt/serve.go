@@ -54,6 +54,9 @@ overrides the file.`,
 			if q := c.RegistryQuotas; min(q.BlobBytes, q.Uploads, q.NamespaceUploads) < 0 {
 				return fmt.Errorf("--registry-max-blob-bytes, --registry-max-uploads and --registry-max-uploads-per-namespace must not be negative")
 			}
+			if c.RegistryRemoveTimeout <= 0 || c.RegistryRemoveTimeout > time.Minute {
+				return fmt.Errorf("--registry-remove-timeout %s: must be more than 0 and at most 1m", c.RegistryRemoveTimeout)
+			}
 			if c.EventTTL < 0 {
 				return fmt.Errorf("--event-ttl %s: must not be negative", c.EventTTL)
 			}
@@ -109,6 +112,7 @@ overrides the file.`,
 	f.BoolVar(&collectManifests, "registry-collect-manifests", true, "collect manifests without a tag, a list or a subject; false leaves them in their queue")
 	f.BoolVar(&collectBlobs, "registry-collect-blobs", true, "collect blobs that no manifest uses; false leaves them in their queue")
 	f.BoolVar(&collectSignatures, "registry-collect-signatures", true, "collect the tags that cosign made for an image (sha256-….sig, .att, .sbom) with the image; false leaves them")
+	f.DurationVar(&c.RegistryRemoveTimeout, "registry-remove-timeout", 30*time.Second, "how long the collector waits for the removal of one blob's bytes before it retries later; at most 1m")
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.DurationVar(&c.StatementTimeout, "database-statement-timeout", 2*time.Minute, "how long PostgreSQL works on one statement; 0: no limit")
 	f.DurationVar(&c.LockTimeout, "database-lock-timeout", time.Minute, "how long a statement waits for a lock in PostgreSQL; 0: no limit")

@@ -58,6 +58,10 @@ type Options struct {
 	// UploadExpiry is how long an upload may be idle before it is abandoned.
 	// Default one day.
 	UploadExpiry time.Duration
+	// RemoveTimeout limits one removal of bytes from the blob store. A removal that
+	// takes longer is retried. The lease of the queue, a minute, limits it too. Default
+	// 30 seconds.
+	RemoveTimeout time.Duration
 	// SweepEvery is how often Sweep searches the blob store for bytes that the
 	// database does not know. Default one day; negative: never.
 	SweepEvery time.Duration
@@ -117,6 +121,9 @@ func New(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
 	}
 	if o.UploadExpiry == 0 {
 		o.UploadExpiry = 24 * time.Hour
+	}
+	if o.RemoveTimeout <= 0 {
+		o.RemoveTimeout = 30 * time.Second
 	}
 	if o.SweepEvery == 0 {
 		o.SweepEvery = 24 * time.Hour

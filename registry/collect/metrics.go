@@ -74,6 +74,8 @@ type metrics struct {
 	seconds *prometheus.CounterVec // by worker and event
 	bytes   *prometheus.CounterVec // by worker and event
 	uploads prometheus.Counter
+
+	timeouts prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -93,6 +95,9 @@ func newMetrics() *metrics {
 		uploads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "exeunt_registry_gc_abandoned_uploads_total", Help: "Uploads that were abandoned and removed.",
 		}),
+		timeouts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "exeunt_registry_gc_remove_timeouts_total", Help: "Removals of bytes that the blob store did not end in time. They are retried.",
+		}),
 	}
 }
 
@@ -111,7 +116,7 @@ func (m *metrics) giveBack(list ...recovered) {
 }
 
 func (c *Collector) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads}
+	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads, c.metrics.timeouts}
 }
 
 // Describe makes a Collector a prometheus.Collector of its metrics.

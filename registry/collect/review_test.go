@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/review/reviewtest"
@@ -395,5 +397,47 @@ func TestGCRepush(t *testing.T) {
 		}
 		w.Check() // the first bytes are gone, the second exist
 		w.Want("a")
+	})
+}
+
+// hangingStore does not end a removal before its time limit, while it hangs.
+type hangingStore struct {
+	blobstore.Store
+	hangs bool
+}
+
+func (s *hangingStore) Remove(ctx context.Context, path string) error {
+	if s.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Store.Remove(ctx, path)
+}
+
+// TestGCRemoveTimeout: a removal that does not end is given up after its limit, counted,
+// and done by a later review.
+func TestGCRemoveTimeout(t *testing.T) {
+	each(t, func(w *world) {
+		lost := w.Bytes("lost")
+		w.later(25 * time.Hour)
+		if n, err := w.c.Sweep(t.Context()); n != 1 || err != nil {
+			t.Errorf("swept %d: %v", n, err)
+		}
+		store := &hangingStore{Store: w.Store, hangs: true}
+		w.c.blobs, w.c.options.RemoveTimeout = store, 10*time.Millisecond
+		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Failed != 1 {
+			t.Errorf("while the store hangs: %+v, %v; want one failure", r, err)
+		}
+		if n := testutil.ToFloat64(w.c.metrics.timeouts); n != 1 {
+			t.Errorf("counted %v timeouts", n)
+		}
+		store.hangs = false
+		w.later(25 * time.Hour)
+		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Acted != 1 {
+			t.Errorf("when the store works: %+v, %v", r, err)
+		}
+		if _, err := w.Store.Stat(t.Context(), lost); err == nil {
+			t.Error("the bytes are still there")
+		}
 	})
 }

@@ -51,7 +51,13 @@ func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, task
 func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 	return func(ctx context.Context) error {
 		begin := time.Now()
-		if err := u.c.blobs.Remove(ctx, task.Key); err != nil {
+		limited, cancel := context.WithTimeout(ctx, u.c.options.RemoveTimeout)
+		defer cancel()
+		if err := u.c.blobs.Remove(limited, task.Key); err != nil {
+			if limited.Err() != nil && ctx.Err() == nil {
+				u.c.metrics.timeouts.Inc()
+				err = fmt.Errorf("the blob store did not remove the bytes within %s: %w", u.c.options.RemoveTimeout, err)
+			}
 			u.c.metrics.count(time.Since(begin), counted{workerUnlink, task.Event, outcomeFailed})
 			return err
 		}
