@@ -33,7 +33,7 @@ func Load(ctx context.Context, database string, open func(name string) (io.ReadC
 
 // Empty says whether a PostgreSQL database has no tables.
 func Empty(ctx context.Context, database string) (empty bool, err error) {
-	db, err := openPostgres(ctx, database)
+	db, err := openPostgres(ctx, database, Limits{})
 	if err != nil {
 		return false, Advised(err)
 	}
@@ -80,7 +80,7 @@ func loadPostgres(ctx context.Context, database string, open func(string) (io.Re
 	if err := errors.Join(err, content.Close()); err != nil {
 		return err
 	}
-	db, err := openPostgres(ctx, database)
+	db, err := openPostgres(ctx, database, Limits{})
 	if err != nil {
 		return err
 	}
