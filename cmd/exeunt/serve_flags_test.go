@@ -54,7 +54,7 @@ func TestServeFlags(t *testing.T) {
 		}
 	}
 	ofProgram := []string{"config", "output", "log-level", "help"}
-	values := []string{"true", "false", "7", "7m", "a=7m", "/some/file"} // one of them is valid, and no default
+	values := []string{"true", "false", "7", "7s", "7m", "a=7m", "/some/file"} // one of them is valid, and no default
 	newServe(nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if !slices.Contains(ofProgram, f.Name) && !slices.ContainsFunc(values, func(value string) bool {
 			c, err := configured(t, "--"+f.Name+"="+value)
