@@ -47,13 +47,13 @@ vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulner
 	$(GOVULNCHECK) ./...
 
 test: ## all tests, on SQLite and on PostgreSQL, some packages also under the race detector
-	script/postgres script/chromium sh -c 'go test -timeout 10m ./... && script/compiler go test -race -timeout 10m $(RACED) && cd test && go test -p 1 -timeout 15m ./...'
+	script/postgres script/chromium sh -c 'go test -timeout 30m ./... && script/compiler go test -race -timeout 30m $(RACED) && cd test && go test -p 1 -timeout 30m ./...'
 
 race: ## the server's own tests under the race detector
 	script/postgres script/compiler go test -race -timeout 20m ./...
 
 e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
-	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 15m ./...
+	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 30m ./...
 
 clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients

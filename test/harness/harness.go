@@ -20,7 +20,7 @@ const (
 
 // Patience bounds every wait for something that should happen at once. It is
 // generous because test machines are slow; a healthy server never needs it.
-const Patience = 30 * time.Second
+const Patience = 90 * time.Second
 
 // Each runs a test once per engine, on a fresh server each.
 func Each(t *testing.T, test func(t *testing.T, s *Server)) {
