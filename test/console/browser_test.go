@@ -147,21 +147,23 @@ func (p *tab) see(text string) {
 	p.until(fmt.Sprintf("shows %q", text), fmt.Sprintf("document.body.innerText.includes(%q)", text))
 }
 
-// until waits for a condition in the page.
+// until waits for a condition in the page. While the browser goes from one page to the
+// next there is no body, and a script may be cut off: the condition is asked again.
 func (p *tab) until(what, condition string) {
 	p.t.Helper()
-	deadline := time.Now().Add(harness.Patience)
+	ctx, cancel := context.WithTimeout(p.ctx, harness.Patience)
+	defer cancel()
 	for {
 		var ok bool
-		p.eval("!!("+condition+")", &ok)
+		err := chromedp.Run(ctx, chromedp.Evaluate("!!("+condition+")", &ok))
 		if ok {
 			return
 		}
-		if time.Now().After(deadline) {
+		if ctx.Err() != nil {
 			var text string
 			p.eval("document.body.innerText", &text)
 			p.shoot("failed")
-			p.t.Fatalf("the page does not have: %s. It shows:\n%s", what, text)
+			p.t.Fatalf("the page does not have: %s (last error: %v). It shows:\n%s", what, err, text)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -178,8 +180,7 @@ func (p *tab) click(selector string) {
 func (p *tab) press(text string) {
 	p.t.Helper()
 	find := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] button, dialog[open] a")].concat([...document.querySelectorAll("button, a")]).find(e => (e.innerText || "").trim() === %q && !e.disabled)`, text)
-	p.until("a button "+text, find)
-	p.eval(find+".click(); 0", nil)
+	p.until("a button "+text, fmt.Sprintf("(e => e && (e.click(), true))(%s)", find))
 }
 
 // write types into a field.
