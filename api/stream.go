@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,10 +36,25 @@ func putBuffer(b *[]byte) {
 	}
 }
 
-var gzips = sync.Pool{New: func() any {
-	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a constant level: cannot fail
-	return w
+// packer compresses an answer. The compressor writes some 250 bytes at a time, and each
+// write goes through every limit on the way to the client: the buffer gathers them.
+type packer struct {
+	gz  *gzip.Writer
+	out *bufio.Writer
+}
+
+var packers = sync.Pool{New: func() any {
+	p := &packer{out: bufio.NewWriterSize(io.Discard, spillAt)}
+	p.gz, _ = gzip.NewWriterLevel(p.out, gzip.BestSpeed) // a constant level: cannot fail
+	return p
 }}
+
+func (p *packer) reset(w io.Writer) {
+	p.out.Reset(w)
+	p.gz.Reset(p.out)
+}
+
+func (p *packer) close() error { return errors.Join(p.gz.Close(), p.out.Flush()) }
 
 // stream is an answer of unknown size. It is buffered up to gzipAt bytes, and
 // compressed from there on if the client accepts gzip.
@@ -46,7 +63,7 @@ type stream struct {
 	shared  *[]byte
 	buf     []byte // not written yet; users append to it
 	canGzip bool
-	gz      *gzip.Writer // set once the answer is compressed
+	packed  *packer // set once the answer is compressed
 	begun   bool
 	code    int
 }
@@ -82,14 +99,14 @@ func (s *stream) flush(compress bool) error {
 		if compress {
 			h.Set("Content-Encoding", "gzip")
 			h.Add("Vary", "Accept-Encoding")
-			s.gz = gzips.Get().(*gzip.Writer)
-			s.gz.Reset(s.w)
+			s.packed = packers.Get().(*packer)
+			s.packed.reset(s.w)
 		}
 		s.w.WriteHeader(s.code)
 	}
 	var err error
-	if s.gz != nil {
-		_, err = s.gz.Write(s.buf)
+	if s.packed != nil {
+		_, err = s.packed.gz.Write(s.buf)
 	} else {
 		_, err = s.w.Write(s.buf)
 	}
@@ -105,8 +122,8 @@ func (s *stream) close() error {
 	if err := s.flush(s.canGzip && len(s.buf) >= gzipAt); err != nil {
 		return err
 	}
-	if s.gz != nil {
-		if err := s.gz.Close(); err != nil {
+	if s.packed != nil {
+		if err := s.packed.close(); err != nil {
 			return fmt.Errorf("%w: %w", errSinkClosed, err)
 		}
 	}
@@ -114,9 +131,9 @@ func (s *stream) close() error {
 }
 
 func (s *stream) release() {
-	if s.gz != nil {
-		s.gz.Reset(io.Discard)
-		gzips.Put(s.gz)
+	if s.packed != nil {
+		s.packed.reset(io.Discard)
+		packers.Put(s.packed)
 	}
 	*s.shared = s.buf
 	putBuffer(s.shared)
