@@ -92,7 +92,7 @@ func (w *audited) event(r reply) auditv1.Event {
 
 const (
 	audConfigMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`
-	byLibrary    = "Accept: application/vnd.kubernetes.protobuf, application/json"
+	byLibrary    = "Accept: application/yaml, application/json"
 )
 
 // TestAuditPathsAgree: the fast paths and the library's handlers write the same event,
@@ -237,7 +237,7 @@ func TestAuditSecrets(t *testing.T) {
 // TestAuditWatch: a watch is recorded when it begins and when it ends, and streams.
 func TestAuditWatch(t *testing.T) {
 	w := newAudited(t, "- level: RequestResponse\n")
-	for _, header := range []string{"X-Path: fast", byLibrary} {
+	for _, header := range []string{"X-Path: fast", "Accept: application/vnd.kubernetes.protobuf"} {
 		r := w.want(200, "GET", configMaps+"?watch=1&timeoutSeconds=1", "", header)
 		got := w.events(r.header.Get("Audit-Id"))
 		if len(got) != 2 || got[0].Stage != auditv1.StageResponseStarted || got[1].Stage != auditv1.StageResponseComplete || got[1].ResponseStatus.Code != 200 {

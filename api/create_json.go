@@ -43,7 +43,7 @@ func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 		j.r.fail(w, req, err)
 		return true
 	}
-	j.r.writeObject(w, http.StatusCreated, o)
+	j.answer(w, req, http.StatusCreated, written{s.obj, o})
 	return true
 }
 

@@ -33,7 +33,7 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 	if gone && !j.r.v.Kind.ReturnsDeleted {
 		status := j.r.deletedStatus(result.Object)
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-		writeJSON(w, http.StatusOK, status)
+		j.answerStatus(w, req, status)
 		return true
 	}
 	code := http.StatusOK
@@ -42,7 +42,7 @@ func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 	if orphan := options.OrphanDependents; !gone && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
-	j.r.writeObject(w, code, result.Object)
+	j.answer(w, req, code, written{stored: result.Object})
 	return true
 }
 
@@ -53,7 +53,11 @@ func readDeleteOptions(req *http.Request, body []byte) (*metav1.DeleteOptions, b
 	switch {
 	case len(body) > 0:
 		kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-		obj, _, err := deleteOptionsDecoder.Decode(body, &kind, options)
+		decoder := deleteOptionsJSON
+		if sendsType(req, runtime.ContentTypeProtobuf) {
+			decoder = deleteOptionsProtobuf
+		}
+		obj, _, err := decoder.Decode(body, &kind, options)
 		if err != nil || obj != options {
 			return nil, false
 		}
@@ -68,9 +72,14 @@ func readDeleteOptions(req *http.Request, body []byte) (*metav1.DeleteOptions, b
 	return options, true
 }
 
-// deleteOptionsDecoder decodes the DeleteOptions of every group.
-var deleteOptionsDecoder = func() runtime.Decoder {
+// Decoders of the DeleteOptions of every group.
+var (
+	deleteOptionsJSON     = deleteOptionsDecoder(runtime.ContentTypeJSON)
+	deleteOptionsProtobuf = deleteOptionsDecoder(runtime.ContentTypeProtobuf)
+)
+
+func deleteOptionsDecoder(mediaType string) runtime.Decoder {
 	codecs := apihelpers.GetMetaInternalVersionCodecs()
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON) // every scheme has JSON
+	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType) // it has both
 	return codecs.DecoderToVersion(info.Serializer, metav1.SchemeGroupVersion)
-}()
+}

@@ -40,7 +40,7 @@ func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	case err != nil:
 		j.r.fail(w, req, err)
 	default:
-		j.r.writeObject(w, http.StatusOK, written.stored)
+		j.answer(w, req, http.StatusOK, written)
 	}
 	return true
 }

@@ -290,16 +290,19 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 	r.api.fail(w, req, err)
 }
 
-// serveFast answers plain JSON reads and writes. It returns false, and has written
+// serveFast answers plain JSON reads, and writes in JSON and in protobuf. It returns false, and has written
 // nothing, if the request needs the library: another format, a Table, pretty
 // printing, options that it cannot read, or bodies for the audit log.
 func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.RequestInfo, e *endpoint) bool {
 	req := r.Request
-	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || !wantsJSON(req) || a.recordsBodies(req.Context(), info) {
+	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || a.recordsBodies(req.Context(), info) {
 		return false
 	}
 	if req.Method != http.MethodGet {
-		return e.json != nil && e.json.serve(w, req, info, r.body)
+		return e.json != nil && e.json.writes(req) && e.json.serve(w, req, info, r.body)
+	}
+	if !wantsJSON(req) {
+		return false
 	}
 	if info.Namespace != "" {
 		req = req.WithContext(genericrequest.WithNamespace(req.Context(), info.Namespace))

@@ -35,6 +35,6 @@ func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 	if created {
 		code = http.StatusCreated
 	}
-	j.r.writeObject(w, code, written.stored)
+	j.answer(w, req, code, written)
 	return true
 }

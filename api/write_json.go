@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// jsonWrites serves the common writes, one file for each: JSON in, stored bytes out.
-// It does the same as the library's handlers, with the same decoders, lifecycle and
+// jsonWrites serves the common writes, one file for each: JSON in, stored bytes out; or
+// protobuf, as controllers send it (write_protobuf.go). It does the same as the library's handlers, with the same decoders, lifecycle and
 // store. Every unusual or invalid request goes to the library, with its body, before
 // anything is written. So error messages come from one place.
 // TestWritePathsAgree compares the two paths.
@@ -25,6 +25,7 @@ type jsonWrites struct {
 	r       *resource
 	lenient runtime.Decoder
 	strict  runtime.Decoder
+	proto   *protobuf // nil: the kind has no protobuf form
 	owners  *fieldOwners
 }
 
@@ -40,6 +41,7 @@ func newJSONWrites(r *resource, owners *fieldOwners) *jsonWrites {
 		r:       r,
 		lenient: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()),
 		strict:  v.Wire.Serializer.DecoderToVersion(strict, v.GVK.GroupVersion()),
+		proto:   newProtobuf(v),
 		owners:  owners,
 	}
 }
@@ -61,13 +63,13 @@ func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	switch {
 	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb, info.Namespace):
 		return false
-	case info.Verb == "create" && sendsJSON(req) && knownQuery(req):
+	case info.Verb == "create" && j.reads(req) && knownQuery(req):
 		write = j.create
-	case info.Verb == "update" && sendsJSON(req) && knownQuery(req):
+	case info.Verb == "update" && j.reads(req) && knownQuery(req):
 		write = j.update
 	case info.Verb == "patch" && sendsType(req, string(types.MergePatchType)) && knownQuery(req):
 		write = j.patch
-	case info.Verb == "delete" && (req.ContentLength == 0 || sendsType(req, runtime.ContentTypeJSON)):
+	case info.Verb == "delete" && (req.ContentLength == 0 || sendsType(req, runtime.ContentTypeJSON) || sendsType(req, runtime.ContentTypeProtobuf)):
 		write = j.delete
 	default:
 		return false
@@ -91,6 +93,11 @@ func (r *resource) admits(verb, namespace string) bool {
 	return r.api.admit.Selects(written, "", operation) || r.api.admit.SelectsIn(namespace, written, operation)
 }
 
+// reads says whether decode can decode the body.
+func (j *jsonWrites) reads(req *http.Request) bool {
+	return sendsJSON(req) || j.proto != nil && sendsType(req, runtime.ContentTypeProtobuf)
+}
+
 // sendsJSON says whether the body is JSON, which is also what no Content-Type means.
 func sendsJSON(req *http.Request) bool {
 	return sendsType(req, runtime.ContentTypeJSON) || sendsType(req, "")
@@ -112,8 +119,9 @@ func knownQuery(req *http.Request) bool {
 
 // writeOptions are the options of a write.
 type writeOptions struct {
-	manager string // field manager
-	lenient bool   // ignore unknown fields
+	manager  string // field manager
+	lenient  bool   // ignore unknown fields
+	protobuf bool   // the body is protobuf
 }
 
 // readOptions returns false for options that the library would refuse.
@@ -128,7 +136,11 @@ func (j *jsonWrites) readOptions(req *http.Request) (writeOptions, bool) {
 	if len(validation.ValidateFieldManager(manager, nil)) > 0 {
 		return writeOptions{}, false
 	}
-	return writeOptions{managerName(manager, req.UserAgent()), validate == metav1.FieldValidationIgnore}, true
+	return writeOptions{
+		manager:  managerName(manager, req.UserAgent()),
+		lenient:  validate == metav1.FieldValidationIgnore,
+		protobuf: sendsType(req, runtime.ContentTypeProtobuf),
+	}, true
 }
 
 // sent is an object as the client sent it.
@@ -141,7 +153,10 @@ type sent struct {
 // refuse or warn about.
 func (j *jsonWrites) decode(opts writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
 	decoder := j.strict
-	if opts.lenient {
+	switch {
+	case opts.protobuf:
+		decoder = j.proto.decoder
+	case opts.lenient:
 		decoder = j.lenient
 	}
 	gvk := j.r.v.GVK
