@@ -39,9 +39,9 @@ type CreateOptions struct {
 // Result is what Create has done.
 type Result struct {
 	Manifest
-	Copied      int   // blobs that were not in the target
-	CopiedBytes int64 // of those blobs
-	Removed     int64 // bytes of interrupted and pruned backups
+	Copied      int   `json:"copied"`       // blobs that were not in the target
+	CopiedBytes int64 `json:"copiedBytes"`  // of those blobs
+	Removed     int64 `json:"removedBytes"` // of interrupted and pruned backups
 }
 
 // copiers is how many blobs are copied at once: most of them wait for a disk or a bucket.

@@ -107,10 +107,11 @@ An interrupted backup is not listed. The next one removes what it left.`,
 			if err != nil {
 				return err
 			}
-			if err := format.print(cmd.OutOrStdout(), document{value: made, text: func(w io.Writer) error { return writeMade(w, made) }}); err != nil || keep == 0 {
-				return err
-			}
-			return prune(cmd, target, keep, format)
+			pruned, err := prune(cmd, target, keep)
+			return errors.Join(err, format.print(cmd.OutOrStdout(), document{
+				value: madeBackup{made, pruned},
+				text:  func(w io.Writer) error { return errors.Join(writeMade(w, made), pruned.write(w)) },
+			}))
 		},
 	}
 	addPlaces(cmd, &s)
@@ -147,6 +148,12 @@ func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
 		}
 	}
 	return nil
+}
+
+// madeBackup is the result for scripts.
+type madeBackup struct {
+	backup.Result
+	prunedBackups
 }
 
 func writeMade(w io.Writer, made backup.Result) error {
@@ -295,7 +302,8 @@ func newBackupPrune() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return prune(cmd, target, keep, format)
+			pruned, err := prune(cmd, target, keep)
+			return errors.Join(err, format.print(cmd.OutOrStdout(), document{value: pruned, text: pruned.write}))
 		},
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "how many backups stay: the newest `N`")
@@ -303,14 +311,30 @@ func newBackupPrune() *cobra.Command {
 	return cmd
 }
 
-func prune(cmd *cobra.Command, target *backup.Target, keep int, format output) error {
+// prunedBackups is the result for scripts.
+type prunedBackups struct {
+	Pruned []string `json:"pruned"`
+}
+
+// prune removes all but the newest backups; it keeps all if keep is 0.
+func prune(cmd *cobra.Command, target *backup.Target, keep int) (prunedBackups, error) {
+	p := prunedBackups{[]string{}}
+	if keep == 0 {
+		return p, nil
+	}
 	removed, err := target.Prune(cmd.Context(), keep)
 	for _, m := range removed {
-		if format.format == "" {
-			fmt.Fprintln(cmd.OutOrStdout(), "removed backup", m.ID)
-		}
+		p.Pruned = append(p.Pruned, m.ID)
 	}
-	return err
+	return p, err
+}
+
+func (r prunedBackups) write(w io.Writer) error {
+	p := &printer{out: w}
+	for _, id := range r.Pruned {
+		p.line("removed backup %s", id)
+	}
+	return p.err
 }
 
 // stepLine is a line on a terminal that is overwritten: the step of a backup or restore.
