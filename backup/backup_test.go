@@ -251,31 +251,32 @@ func TestVerify(t *testing.T) {
 
 // TestBucket: the target can be a bucket. A second process is refused while one writes.
 func TestBucket(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, sqldb.SQLite)
-	w.target = s3test.Location(t)
-	w.Blob("shop/web", "one")
-	first := w.create(CreateOptions{between: func(step string) {
-		if step != "blobs" {
-			return
+	each(t, func(w *world) {
+		t := w.T
+		w.target = s3test.Location(t)
+		w.Blob("shop/web", "one")
+		first := w.create(CreateOptions{between: func(step string) {
+			if step != "blobs" {
+				return
+			}
+			if _, err := w.openTarget().Prune(t.Context(), 1); !errors.Is(err, ErrBusy) {
+				t.Errorf("a prune during a backup: %v", err)
+			}
+		}})
+		w.Blob("shop/web", "two")
+		if made := w.create(CreateOptions{}); made.Copied != 1 {
+			t.Errorf("the second backup copied %d blobs", made.Copied)
 		}
-		if _, err := w.openTarget().Prune(t.Context(), 1); !errors.Is(err, ErrBusy) {
-			t.Errorf("a prune during a backup: %v", err)
+		w.wantWhole(2)
+		target := w.openTarget()
+		if removed, err := target.Prune(t.Context(), 1); err != nil || len(removed) != 1 || removed[0].ID != first.ID {
+			t.Errorf("pruned %v: %v", removed, err)
 		}
-	}})
-	w.Blob("shop/web", "two")
-	if made := w.create(CreateOptions{}); made.Copied != 1 {
-		t.Errorf("the second backup copied %d blobs", made.Copied)
-	}
-	w.wantWhole(2)
-	target := w.openTarget()
-	if removed, err := target.Prune(t.Context(), 1); err != nil || len(removed) != 1 || removed[0].ID != first.ID {
-		t.Errorf("pruned %v: %v", removed, err)
-	}
-	w.wantWhole(1)
-	restored, _ := w.restore()
-	w.wantBlob(restored, w.Paths["two"], "two")
-	if locks, err := target.store.ListDocuments(t.Context()); err != nil || len(locks) != 1 {
-		t.Errorf("the bucket has the documents %v: %v", locks, err)
-	}
+		w.wantWhole(1)
+		restored, _ := w.restore()
+		w.wantBlob(restored, w.Paths["two"], "two")
+		if locks, err := target.store.ListDocuments(t.Context()); err != nil || len(locks) != 1 {
+			t.Errorf("the bucket has the documents %v: %v", locks, err)
+		}
+	})
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestBackupCodes: cron can tell wrong flags from failures and from damage.
@@ -31,10 +34,57 @@ func TestBackupCodes(t *testing.T) {
 			t.Errorf("%v: %v, exit code %d, want %d", test.args, err, exitCode(err), test.want)
 		}
 	}
-	if code := exitCode(fmt.Errorf("verify: %w", codedError{backup.ErrDamaged, exitDamaged})); code != exitDamaged {
-		t.Errorf("damage has the exit code %d", code)
-	}
 	if code := exitCode(errors.New("other")); code != 1 {
 		t.Errorf("a failure has the exit code %d", code)
+	}
+}
+
+// TestBackupDamaged: a backup that has lost bytes has its own exit code, from each command
+// that reads them.
+func TestBackupDamaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "data", "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	target, places := filepath.Join(dir, "target"), []string{"--data", filepath.Join(dir, "data"), "--database", dbtest.Migrated(t, sqldb.SQLite)}
+	code := func(args ...string) int {
+		root := newRoot()
+		root.SetArgs(args)
+		root.SetOut(io.Discard)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Logf("%v: %v", args, err)
+			return exitCode(err)
+		}
+		return 0
+	}
+	if got := code(append([]string{"backup", "create", target}, places...)...); got != 0 {
+		t.Fatalf("backup create: exit code %d", got)
+	}
+	if got := code("backup", "verify", target); got != 0 {
+		t.Errorf("backup verify of a whole backup: exit code %d", got)
+	}
+	opened, err := backup.OpenTarget(t.Context(), target, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := opened.Find(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range m.Files {
+		if err := os.Truncate(filepath.Join(target, f.Path), f.Size-1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		append([]string{"backup", "create", target}, places...),
+		{"backup", "verify", target},
+		{"backup", "verify", target, "--quick"},
+		{"restore-backup", target, "--data", filepath.Join(dir, "restored")},
+	} {
+		if got := code(args...); got != exitDamaged {
+			t.Errorf("%v of a damaged backup: exit code %d, want %d", args, got, exitDamaged)
+		}
 	}
 }
