@@ -81,7 +81,7 @@ func TestBackupDamaged(t *testing.T) {
 		append([]string{"backup", "create", target}, places...),
 		{"backup", "verify", target},
 		{"backup", "verify", target, "--quick"},
-		{"restore-backup", target, "--data", filepath.Join(dir, "restored")},
+		{"restore-backup", target, "--backup", m.ID, "--data", filepath.Join(dir, "restored")},
 	} {
 		if got := code(args...); got != exitDamaged {
 			t.Errorf("%v of a damaged backup: exit code %d, want %d", args, got, exitDamaged)
