@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance spin bench schema generate release
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance spin bench schema generate image release
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,6 +48,7 @@ vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulner
 
 test: ## all tests, on SQLite and on PostgreSQL, some packages also under the race detector
 	script/postgres script/chromium sh -c 'go test -timeout 30m ./... && script/compiler go test -race -timeout 30m $(RACED) && cd test && go test -p 1 -timeout 30m ./...'
+	cd release && go vet ./... && go test ./...
 
 race: ## the server's own tests under the race detector
 	script/postgres script/compiler go test -race -timeout 20m ./...
@@ -81,5 +82,8 @@ generate: ## rewrite the OpenAPI definitions of the built-in kinds, and docs/met
 	go generate ./api/openapi
 	script/postgres go generate ./server
 
-release: ## build a release into ./dist: programs, archives, .deb, .rpm, manual, licences, checksums; takes many minutes
-	cd release && go vet . && go test . && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)
+image: ## build the container image (linux/amd64 and arm64) into ./dist, without Docker; PUSH=HOST/REPOSITORY:TAG also pushes it
+	cd release && go build -o ../bin/release . && ../bin/release -image $(if $(VERSION),-version $(VERSION)) $(if $(PUSH),-push $(PUSH)) $(RELEASE)
+
+release: ## build a release into ./dist: programs, archives, .deb, .rpm, image, manual, licences, checksums; takes many minutes
+	cd release && go vet ./... && go test ./... && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)

@@ -19,8 +19,9 @@ const timeFormat = time.RFC3339
 // release is what all steps know.
 type release struct {
 	root, into string
-	version    string    // v0.1.0
-	date       time.Time // of the commit, or SOURCE_DATE_EPOCH: the time of every file
+	version    string            // v0.1.0
+	date       time.Time         // of the commit, or SOURCE_DATE_EPOCH: the time of every file
+	linux      map[string]string // platform to program, of those that the image has
 }
 
 // describe finds version and date. SOURCE_DATE_EPOCH overrides the time of the commit.
@@ -71,6 +72,12 @@ func (r *release) build(root, platform, cache string) (string, error) {
 		return "", fmt.Errorf("build for %s: %w\n%s", platform, err, out)
 	}
 	log.Printf("built for %s in %s", platform, time.Since(begin).Round(time.Second))
+	if system == "linux" && cache == "" {
+		if r.linux == nil {
+			r.linux = map[string]string{}
+		}
+		r.linux[platform] = target
+	}
 	return target, nil
 }
 

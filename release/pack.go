@@ -44,7 +44,7 @@ func (r *release) pack(platform, program string) error {
 	if system == "windows" {
 		return r.zip(filepath.Join(r.into, name+".zip"), files)
 	}
-	if err := r.tar(filepath.Join(r.into, name+".tar.gz"), files); err != nil || system != "linux" {
+	if err := r.tarGzip(filepath.Join(r.into, name+".tar.gz"), files); err != nil || system != "linux" {
 		return err
 	}
 	return r.packages(processor, program)
@@ -60,14 +60,19 @@ func filesIn(dir, as string) ([]packed, error) {
 	return files, err
 }
 
-func (r *release) tar(target string, files []packed) (err error) {
+func (r *release) tarGzip(target string, files []packed) (err error) {
 	out, err := os.Create(target)
 	if err != nil {
 		return err
 	}
 	compressed := gzip.NewWriter(out)
-	archive := tar.NewWriter(compressed)
-	defer func() { err = errors.Join(err, archive.Close(), compressed.Close(), out.Close()) }()
+	defer func() { err = errors.Join(err, compressed.Close(), out.Close()) }()
+	return r.tar(compressed, files)
+}
+
+func (r *release) tar(w io.Writer, files []packed) (err error) {
+	archive := tar.NewWriter(w)
+	defer func() { err = errors.Join(err, archive.Close()) }()
 	for _, f := range files {
 		info, err := os.Stat(f.source)
 		if err != nil {

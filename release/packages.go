@@ -68,12 +68,21 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 		add(filepath.Join(r.into, "completions", "_exeunt"), "/usr/share/zsh/vendor-completions/_exeunt", 0o644, files.TypeFile),
 		add(filepath.Join(r.into, "completions", "exeunt.fish"), "/usr/share/fish/vendor_completions.d/exeunt.fish", 0o644, files.TypeFile),
 	}
-	pages, err := filesIn(filepath.Join(r.into, "man"), "/usr/share/man/man1")
-	if err != nil {
-		return nil, err
-	}
-	for _, page := range pages {
-		contents = append(contents, add(page.source, page.name, page.mode, files.TypeFile))
+	for source, name := range map[string]string{
+		filepath.Join(r.into, "man"):        "/usr/share/man/man1",
+		filepath.Join(deploy, "prometheus"): "/usr/share/doc/exeunt/prometheus",
+		filepath.Join(deploy, "grafana"):    "/usr/share/doc/exeunt/grafana",
+	} {
+		found, err := filesIn(source, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if strings.Contains(f.name, "_test.") {
+				continue
+			}
+			contents = append(contents, add(f.source, f.name, f.mode, files.TypeFile))
+		}
 	}
 	return &nfpm.Info{
 		Name: "exeunt", Arch: processor, Platform: "linux", Version: r.packageVersion(), VersionSchema: "none", MTime: r.date,
@@ -81,6 +90,7 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 		Description: "Kubernetes-compatible API, OCI registry and provisioning broker\nOne server over SQLite or PostgreSQL in which deletion can be previewed,\nexplained, and undone.",
 		Overridables: nfpm.Overridables{
 			Contents: contents,
+			RPM:      nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
 			Scripts: nfpm.Scripts{
 				PostInstall: filepath.Join(deploy, "package", "postinstall.sh"),
 				PreRemove:   filepath.Join(deploy, "package", "preremove.sh"),
@@ -115,7 +125,7 @@ func checkDeb(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, want := range []string{" Package: exeunt\n", "postinst", "conffiles", "./usr/bin/exeunt\n", "./usr/lib/systemd/system/exeunt.service\n", "./etc/exeunt/exeunt.yaml\n", "./usr/share/man/man1/exeunt-serve.1\n"} {
+	for _, want := range []string{" Package: exeunt\n", "postinst", "conffiles", "./usr/bin/exeunt\n", "./usr/lib/systemd/system/exeunt.service\n", "./etc/exeunt/exeunt.yaml\n", "./usr/share/man/man1/exeunt-serve.1\n", "./usr/share/doc/exeunt/prometheus/rules.yaml\n", "./usr/share/doc/exeunt/grafana/api.json\n"} {
 		if !strings.Contains(about+"\n"+list+"\n", want) {
 			return fmt.Errorf("%s: dpkg-deb does not show %q:\n%s\n%s", filepath.Base(name), want, about, list)
 		}

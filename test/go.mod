@@ -6,6 +6,7 @@ require (
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
 	github.com/exeunt/exeunt v0.0.0
+	github.com/exeunt/exeunt/release v0.0.0
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.20.6
@@ -33,6 +34,7 @@ require (
 	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/gobwas/ws v1.4.0 // indirect
+	golang.org/x/crypto/x509roots/fallback v0.0.0-20261020153306-9f2b28d4331a // indirect
 )
 
 require (
@@ -158,3 +160,5 @@ require (
 tool github.com/opencontainers/distribution-spec/conformance
 
 replace github.com/exeunt/exeunt => ../
+
+replace github.com/exeunt/exeunt/release => ../release

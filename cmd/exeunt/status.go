@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -64,6 +65,7 @@ type (
 func newStatus() *cobra.Command {
 	var t target
 	var o output
+	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show on one screen whether the server is well",
@@ -71,12 +73,18 @@ func newStatus() *cobra.Command {
 review queues, collector, last backup and certificates. Problems come first.
 
 The exit code is 0 if nothing needs a person, and 1 if something does or if the server
-does not answer. The numbers are those of /metrics, at most 15 seconds old.`,
-		Example: "  exeunt status\n  exeunt status -o json",
+does not answer. The numbers are those of /metrics, at most 15 seconds old.
+
+With --ready it prints nothing and asks only whether the server serves requests
+(/readyz): for health checks, which must not restart a server because of a late backup.`,
+		Example: "  exeunt status\n  exeunt status -o json\n  exeunt status --ready",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
+			}
+			if ready {
+				return t.ready(cmd.Context())
 			}
 			h, err := t.health(cmd.Context())
 			if err != nil {
@@ -92,8 +100,21 @@ does not answer. The numbers are those of /metrics, at most 15 seconds old.`,
 		},
 	}
 	t.addServerFlags(cmd)
+	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing; exit code 0: the server serves requests, 1: it does not")
 	o.addFlag(cmd)
 	return cmd
+}
+
+// ready fails unless the server is ready.
+func (t *target) ready(ctx context.Context) error {
+	server, err := t.connect()
+	if err != nil {
+		return err
+	}
+	if failing := notReady(ctx, server); len(failing) > 0 {
+		return fmt.Errorf("not ready: %s", strings.Join(failing, ", "))
+	}
+	return nil
 }
 
 // health asks the server. It fails if the server does not answer, or refuses.
@@ -136,6 +157,12 @@ func (t *target) health(ctx context.Context) (*health, error) {
 // notReady returns the checks of /readyz that fail.
 func notReady(ctx context.Context, server rest.Interface) (failing []string) {
 	raw, err := server.Get().AbsPath("/readyz").Param("verbose", "").Do(ctx).Raw()
+	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) && refused.Status().Details != nil {
+		// The client library puts an answer that is text into the error.
+		for _, cause := range refused.Status().Details.Causes {
+			raw = append(raw, cause.Message...)
+		}
+	}
 	for line := range strings.Lines(string(raw)) {
 		if check, ok := strings.CutPrefix(line, "[-]"); ok {
 			failing = append(failing, strings.TrimSpace(check))

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -59,5 +61,28 @@ func TestStatusWithoutRegistry(t *testing.T) {
 		if got := strings.Contains(out.String(), "given back today"); got != (registry != nil) {
 			t.Errorf("with the registry %v:\n%s", registry, &out)
 		}
+	}
+}
+
+// TestReady: status --ready prints nothing, and its exit code says whether /readyz is 200.
+func TestReady(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			t.Errorf("it asks for %s", r.URL.Path)
+		}
+		w.WriteHeader(status)
+		if status != http.StatusOK {
+			_, _ = w.Write([]byte("[+]ping ok\n[-]database failed\n"))
+		}
+	}))
+	defer server.Close()
+	kubeconfig := kubeconfigFor(t, server.URL)
+	if code, stdout, stderr := run(t, "status", "--ready", "--kubeconfig", kubeconfig); code != 0 || stdout != "" || stderr != "" {
+		t.Errorf("ready: exit %d, %q, %q", code, stdout, stderr)
+	}
+	status = http.StatusInternalServerError
+	if code, stdout, stderr := run(t, "status", "--ready", "--kubeconfig", kubeconfig); code != 1 || stdout != "" || stderr != "exeunt: not ready: database failed\n" {
+		t.Errorf("not ready: exit %d, %q, %q", code, stdout, stderr)
 	}
 }

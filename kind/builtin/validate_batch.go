@@ -3,6 +3,7 @@ package builtin
 import (
 	"strings"
 	"time"
+	_ "time/tzdata" // time zones of CronJobs: the container image and Windows have no database of them
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
