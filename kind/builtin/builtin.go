@@ -7,8 +7,8 @@
 // columns of `kubectl get` are those of Kubernetes 1.37.
 //
 // There are no internal types. Every object has the one version that is served and
-// stored, so the stored JSON is the JSON of the response. The exception is events.k8s.io,
-// a second view of the stored core Events.
+// stored, so the stored JSON is the JSON of the response. The exceptions are events.k8s.io,
+// a second view of the stored core Events, and autoscaling/v1, a second view of autoscaling/v2.
 //
 // The package is pure: it uses no store and no request. It uses the clock for the ages in
 // tables and for the times of a device's taint and of a certificate request's conditions.

@@ -3,6 +3,7 @@ package builtin
 import (
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ func addOtherDefaults(s *runtime.Scheme) {
 	})
 	defaults(s, defaultNetworkPolicy)
 	defaults(s, defaultAutoscaler)
+	defaults(s, func(h *autoscalingv1.HorizontalPodAutoscaler) { fillPtr(&h.Spec.MinReplicas, 1) })
 	defaults(s, defaultCSIDriver)
 	defaults(s, func(c *networkingv1.IngressClass) {
 		if c.Spec.Parameters != nil {
@@ -149,12 +151,7 @@ func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	fillPtr(&h.Spec.MinReplicas, 1)
 	if len(h.Spec.Metrics) == 0 {
-		target := autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType}
-		fillPtr(&target.AverageUtilization, 80)
-		h.Spec.Metrics = []autoscalingv2.MetricSpec{{
-			Type:     autoscalingv2.ResourceMetricSourceType,
-			Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU, Target: target},
-		}}
+		h.Spec.Metrics = []autoscalingv2.MetricSpec{cpuTarget(defaultCPUTarget)}
 	}
 	if h.Spec.Behavior == nil {
 		return

@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -59,15 +58,5 @@ func schedulingKinds() []*kind.Kind {
 		validateCreate: validatePriorityClass,
 		validateUpdate: validatePriorityClassUpdate,
 		table:          priorityClassTable,
-	}.kind()}
-}
-
-func autoscalingKinds() []*kind.Kind {
-	return []*kind.Kind{def[autoscalingv2.HorizontalPodAutoscaler, *autoscalingv2.HorizontalPodAutoscaler]{
-		gv: autoscalingv2.SchemeGroupVersion, plural: "horizontalpodautoscalers", short: []string{"hpa"}, all: true,
-		parts:      func(h *autoscalingv2.HorizontalPodAutoscaler) (any, any) { return &h.Spec, &h.Status },
-		generation: true,
-		validate:   validateAutoscaler,
-		table:      autoscalerTable,
 	}.kind()}
 }

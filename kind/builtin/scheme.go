@@ -62,7 +62,7 @@ func newScheme() *runtime.Scheme {
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
-		addFieldLabels,
+		addFieldLabels, addAutoscalerConversions,
 	)
 	if err := add.AddToScheme(s); err != nil {
 		panic(fmt.Sprintf("builtin scheme: %v", err))

@@ -62,7 +62,7 @@ func TestStatusBelongsToItsEndpoint(t *testing.T) {
 		if v.Status == nil {
 			return
 		}
-		changed, stored := full(t, v.GVK), v.New()
+		changed, stored := full(t, v.GVK), asServed(t, v, v.New())
 		v.Strategy.PrepareForUpdate(background, changed, stored)
 		if got, want := at(t, changed, "status"), at(t, stored, "status"); got != want {
 			t.Errorf("update wrote the status: %.200s", got)
