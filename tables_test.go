@@ -34,7 +34,7 @@ var tableOwners = map[string][]string{
 	},
 	"console": {"console_sessions"},
 	"backup":  {"backups"},
-	"sqldb":   {"migrations"},
+	"sqldb":   {"migrations", "trace_marks"},
 }
 
 // jointStatements are the constants with SQL on a table of another package, and

@@ -7,6 +7,7 @@ import (
 
 	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/tracing"
 )
 
 // manifestDelete deletes a tag, or a manifest with all its tags. The collector
@@ -17,12 +18,14 @@ func (r *Registry) manifestDelete(w http.ResponseWriter, req *http.Request, to R
 	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		repo, found = 0, false
-		if to.Tag != "" {
-			repo, found, err = r.removeTag(ctx, tx, to)
-		} else {
-			repo, found, err = r.removeManifest(ctx, tx, to)
-		}
-		return err
+		return r.traced(ctx, tx, func() error {
+			if to.Tag != "" {
+				repo, found, err = r.removeTag(ctx, tx, to)
+			} else {
+				repo, found, err = r.removeManifest(ctx, tx, to)
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return wrapInternal("delete manifest", err)
@@ -82,4 +85,22 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 	}
 	b.Exec(deleteManifest, id)
 	return repo, true, tx.Send(ctx, &b)
+}
+
+// traced runs fn, and gives the rows that it enqueues the trace of the request.
+func (r *Registry) traced(ctx context.Context, tx *sqldb.Tx, fn func() error) error {
+	traceparent := tracing.Traceparent(ctx)
+	if traceparent == "" {
+		return fn()
+	}
+	var mark, unmark sqldb.Batch
+	mark.MarkTraces(r.db.Engine(), map[string]string{"": traceparent})
+	unmark.UnmarkTraces(r.db.Engine())
+	if err := tx.Send(ctx, &mark); err != nil {
+		return err
+	}
+	if err := fn(); err != nil {
+		return err // the transaction is rolled back, and the marks with it
+	}
+	return tx.Send(ctx, &unmark)
 }

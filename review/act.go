@@ -51,7 +51,7 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 			return err
 		}
 		now := e.options.Now()
-		verdicts, err := e.review(ctx, review, now, held)
+		verdicts, err := e.reviewTraced(ctx, tx, review, now, held)
 		if err != nil {
 			return err
 		}

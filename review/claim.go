@@ -121,7 +121,7 @@ func (c batch) keys() []string {
 func scan(row sqldb.Row) (Task, error) {
 	var task Task
 	var count, created, due, claimed int64
-	if err := row.Scan(&task.Key, &task.Event, &count, &created, &due, &task.LastError, &claimed); err != nil {
+	if err := row.Scan(&task.Key, &task.Event, &count, &created, &due, &task.LastError, &claimed, &task.trace); err != nil {
 		return Task{}, err
 	}
 	task.Count = int(count)

@@ -37,6 +37,9 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 
 var errNotRun = errors.New("effect not run")
 
+// errTasksFailed: the rows have the errors.
+var errTasksFailed = errors.New("reviews failed")
+
 // runAll runs the effects, up to Queue.Effects at once, while the lease lasts, and
 // returns their verdicts.
 func (e *Engine) runAll(ctx context.Context, items []reviewed) []Verdict {

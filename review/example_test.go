@@ -50,7 +50,7 @@ func ExampleEngine_RunOne() {
 	var b sqldb.Batch
 	b.Exec(`CREATE TABLE example_things (id TEXT PRIMARY KEY, refs INTEGER NOT NULL) STRICT`)
 	b.Exec(`CREATE TABLE example_reviews (thing TEXT PRIMARY KEY, review_after INTEGER NOT NULL, review_count INTEGER NOT NULL,
-		event TEXT NOT NULL, created_at INTEGER NOT NULL, last_error TEXT, claim_token TEXT, claim_until INTEGER) STRICT`)
+		event TEXT NOT NULL, created_at INTEGER NOT NULL, last_error TEXT, claim_token TEXT, claim_until INTEGER, traceparent TEXT) STRICT`)
 	b.Exec(`INSERT INTO example_things VALUES ('used', 1), ('garbage', 0)`)
 	for _, key := range []string{"used", "garbage"} { // a trigger would do this
 		engine.Enqueue(&b, key, "unreferenced", time.Now())

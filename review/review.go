@@ -38,6 +38,7 @@
 //	last_error    TEXT
 //	claim_token   TEXT              null: not claimed
 //	claim_until   BIGINT            Unix milliseconds
+//	traceparent   TEXT              null: no trace enqueued it
 //
 // and an index on review_after. On PostgreSQL the table is not partitioned, and
 // no other column is part of a unique index, which would make enqueuers wait for
@@ -122,6 +123,8 @@ type Task struct {
 	Due       time.Time // it is not reviewed before this
 	LastError string    // the error of the last failure; empty: none
 	Claimed   time.Time // the end of the lease; zero: not claimed
+
+	trace string // the traceparent of the row; empty: not traced
 }
 
 // Tx is a write transaction.

@@ -62,7 +62,7 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 		return r, err
 	}
 	r = Result{Claimed: len(c.tasks)}
-	err = e.process(ctx, c, &r)
+	err = e.processTraced(ctx, c, &r)
 	e.metrics.count(r)
 	if err != nil {
 		e.release(ctx, c)

@@ -40,7 +40,7 @@ WHERE {key} IN (
     SELECT {key} FROM {table}
     WHERE review_after <= $3 AND (claim_token IS NULL OR claim_until <= $3)
     ORDER BY review_after LIMIT $4)
-RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)`
+RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0), coalesce(traceparent, '')`
 	claimPostgres = `
 UPDATE {table} SET claim_token = $1, claim_until = $2
 WHERE ctid = ANY (ARRAY(
@@ -48,7 +48,7 @@ WHERE ctid = ANY (ARRAY(
     WHERE review_after <= $3 AND (claim_token IS NULL OR claim_until <= $3)
     ORDER BY review_after LIMIT $4
     FOR UPDATE SKIP LOCKED))
-RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)`
+RETURNING {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0), coalesce(traceparent, '')`
 )
 
 // hold returns the rows that still carry the token, and locks them against other
@@ -166,7 +166,7 @@ ON CONFLICT ({key}) DO UPDATE SET
 
 // get reads one row by its key.
 const get = `
-SELECT {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)
+SELECT {key}, event, review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0), coalesce(traceparent, '')
 FROM {table} WHERE {key} = $1`
 
 // stats reads the whole table, once.

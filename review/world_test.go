@@ -29,7 +29,8 @@ CREATE TABLE thing_reviews (
     created_at   INTEGER NOT NULL,
     last_error   TEXT,
     claim_token  TEXT,
-    claim_until  INTEGER
+    claim_until  INTEGER,
+    traceparent  TEXT
 ) STRICT;
 CREATE INDEX thing_reviews_review_after_idx ON thing_reviews (review_after);
 CREATE TRIGGER things_update_track AFTER UPDATE OF refs ON things BEGIN
@@ -49,7 +50,8 @@ CREATE TABLE thing_reviews (
     created_at   bigint NOT NULL,
     last_error   text,
     claim_token  text,
-    claim_until  bigint
+    claim_until  bigint,
+    traceparent  text
 );
 CREATE INDEX thing_reviews_review_after_idx ON thing_reviews (review_after);
 CREATE FUNCTION things_update_track() RETURNS trigger LANGUAGE plpgsql AS $$

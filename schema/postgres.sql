@@ -271,6 +271,20 @@ $function$;
 
 COMMENT ON FUNCTION gc_review_delay IS 'The delay from an event to the review of its subject, in milliseconds.';
 
+CREATE OR REPLACE FUNCTION public.gc_trace()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    traces jsonb := current_setting('exeunt.traces', true);
+BEGIN
+    NEW.traceparent := coalesce(traces ->> (to_jsonb(NEW) ->> TG_ARGV[0]), traces ->> '', NEW.traceparent);
+    RETURN NEW;
+END
+$function$;
+
+COMMENT ON FUNCTION gc_trace IS 'Copies the trace of the transaction to a row that it enqueues. The setting exeunt.traces is an object in JSON: from the uid of an object that a client deletes (empty: all subjects) to a traceparent as in W3C Trace Context.';
+
 CREATE OR REPLACE FUNCTION public.gc_track_blob_uploads()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1129,12 +1143,17 @@ CREATE TABLE gc_admission_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_admission_reviews_pkey PRIMARY KEY (uid)
 );
 
 CREATE INDEX gc_admission_reviews_review_after_idx ON public.gc_admission_reviews USING btree (review_after);
 
+CREATE TRIGGER gc_admission_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.gc_admission_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('uid');
+
 COMMENT ON TABLE gc_admission_reviews IS 'Objects that the collector would delete, and whose delete a webhook or a policy may judge. The event is the uid of the owner or namespace that causes it.';
+
+COMMENT ON COLUMN gc_admission_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE gc_blob_review_queue (
     digest text COLLATE "C" NOT NULL,
@@ -1145,12 +1164,17 @@ CREATE TABLE gc_blob_review_queue (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_blob_review_queue_pkey PRIMARY KEY (digest)
 ) WITH (fillfactor=50);
 
 CREATE INDEX gc_blob_review_queue_review_after_idx ON public.gc_blob_review_queue USING btree (review_after);
 
+CREATE TRIGGER gc_blob_review_queue_trace BEFORE INSERT OR UPDATE OF event ON public.gc_blob_review_queue FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('digest');
+
 COMMENT ON TABLE gc_blob_review_queue IS 'Blobs that may be unused: every unused blob is here. See package review for the columns.';
+
+COMMENT ON COLUMN gc_blob_review_queue.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE gc_blobs_configurations (
     blob_id bigint NOT NULL,
@@ -1200,14 +1224,19 @@ CREATE TABLE gc_manifest_review_queue (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_manifest_review_queue_pkey PRIMARY KEY (manifest)
 ) WITH (fillfactor=50);
 
 CREATE INDEX gc_manifest_review_queue_review_after_idx ON public.gc_manifest_review_queue USING btree (review_after);
 
+CREATE TRIGGER gc_manifest_review_queue_trace BEFORE INSERT OR UPDATE OF event ON public.gc_manifest_review_queue FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('manifest');
+
 COMMENT ON TABLE gc_manifest_review_queue IS 'Manifests that may be unused: every manifest without tag, list and subject is here. See package review for the columns.';
 
 COMMENT ON COLUMN gc_manifest_review_queue.manifest IS 'repository id, @, digest; the ids beside it are for people';
+
+COMMENT ON COLUMN gc_manifest_review_queue.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE gc_object_reviews (
     uid text COLLATE "C" NOT NULL,
@@ -1218,12 +1247,17 @@ CREATE TABLE gc_object_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_object_reviews_pkey PRIMARY KEY (uid)
 );
 
 CREATE INDEX gc_object_reviews_review_after_idx ON public.gc_object_reviews USING btree (review_after);
 
+CREATE TRIGGER gc_object_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.gc_object_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('uid');
+
 COMMENT ON TABLE gc_object_reviews IS 'Objects, and uids of objects that are gone, that the collector must review: see package review for the columns, package gc for the events.';
+
+COMMENT ON COLUMN gc_object_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE gc_repository_review_queue (
     uid text COLLATE "C" NOT NULL,
@@ -1234,14 +1268,19 @@ CREATE TABLE gc_repository_review_queue (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_repository_review_queue_pkey PRIMARY KEY (uid)
 ) WITH (fillfactor=50);
 
 CREATE INDEX gc_repository_review_queue_review_after_idx ON public.gc_repository_review_queue USING btree (review_after);
 
+CREATE TRIGGER gc_repository_review_queue_trace BEFORE INSERT OR UPDATE OF event ON public.gc_repository_review_queue FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('uid');
+
 COMMENT ON TABLE gc_repository_review_queue IS 'Repositories that were removed: their content is deleted when they can no longer be restored. See package review for the columns.';
 
 COMMENT ON COLUMN gc_repository_review_queue.uid IS 'of the Repository';
+
+COMMENT ON COLUMN gc_repository_review_queue.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE gc_review_after_defaults (
     event text COLLATE "C" NOT NULL,
@@ -1282,14 +1321,19 @@ CREATE TABLE gc_unlink_queue (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT gc_unlink_queue_pkey PRIMARY KEY (path)
 ) WITH (fillfactor=50);
 
 CREATE INDEX gc_unlink_queue_review_after_idx ON public.gc_unlink_queue USING btree (review_after);
 
+CREATE TRIGGER gc_unlink_queue_trace BEFORE INSERT OR UPDATE OF event ON public.gc_unlink_queue FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('path');
+
 COMMENT ON TABLE gc_unlink_queue IS 'Paths of the blob store that no row names any more: the unlinker removes their bytes. See package review for the columns.';
 
 COMMENT ON COLUMN gc_unlink_queue.size IS 'bytes, as far as known';
+
+COMMENT ON COLUMN gc_unlink_queue.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE layers (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -1398,12 +1442,17 @@ CREATE TABLE mesh_node_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT mesh_node_reviews_pkey PRIMARY KEY (uid)
 ) WITH (fillfactor=50);
 
 CREATE INDEX mesh_node_reviews_review_after_idx ON public.mesh_node_reviews USING btree (review_after);
 
+CREATE TRIGGER mesh_node_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.mesh_node_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('uid');
+
 COMMENT ON TABLE mesh_node_reviews IS 'Nodes that are to be reviewed: see package review for the columns, package mesh for the events.';
+
+COMMENT ON COLUMN mesh_node_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE mesh_nodes (
     uid text COLLATE "C" NOT NULL,
@@ -1573,12 +1622,17 @@ CREATE TABLE provisioned_resource_outbox_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT provisioned_resource_outbox_reviews_pkey PRIMARY KEY (resource_id)
 ) WITH (fillfactor=50);
 
 CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON public.provisioned_resource_outbox_reviews USING btree (review_after);
 
+CREATE TRIGGER provisioned_resource_outbox_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.provisioned_resource_outbox_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('resource_id');
+
 COMMENT ON TABLE provisioned_resource_outbox_reviews IS 'Resources that have events to be published: see package review for the columns.';
+
+COMMENT ON COLUMN provisioned_resource_outbox_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE provisioned_resource_published (
     token text COLLATE "C" NOT NULL,
@@ -1598,12 +1652,17 @@ CREATE TABLE provisioned_resource_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT provisioned_resource_reviews_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 
 CREATE INDEX provisioned_resource_reviews_review_after_idx ON public.provisioned_resource_reviews USING btree (review_after);
 
+CREATE TRIGGER provisioned_resource_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.provisioned_resource_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('id');
+
 COMMENT ON TABLE provisioned_resource_reviews IS 'Resources that the reconcile loop must look at: see package review for the columns.';
+
+COMMENT ON COLUMN provisioned_resource_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE provisioned_resources (
     id text COLLATE "C" NOT NULL,
@@ -1661,12 +1720,17 @@ CREATE TABLE quota_reviews (
     last_error text,
     claim_token text,
     claim_until bigint,
+    traceparent text,
     CONSTRAINT quota_reviews_pkey PRIMARY KEY (uid)
 ) WITH (fillfactor=50);
 
 CREATE INDEX quota_reviews_review_after_idx ON public.quota_reviews USING btree (review_after);
 
+CREATE TRIGGER quota_reviews_trace BEFORE INSERT OR UPDATE OF event ON public.quota_reviews FOR EACH ROW WHEN ((COALESCE(current_setting('exeunt.traces'::text, true), ''::text) <> ''::text)) EXECUTE FUNCTION gc_trace('uid');
+
 COMMENT ON TABLE quota_reviews IS 'ResourceQuotas whose status must be written, by uid: see package review for the columns. The transaction that changes the usage adds the row.';
+
+COMMENT ON COLUMN quota_reviews.traceparent IS 'the trace that enqueued the row; null: none';
 
 CREATE TABLE repositories (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

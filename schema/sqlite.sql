@@ -305,9 +305,25 @@ CREATE TABLE gc_admission_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_admission_reviews_review_after_idx ON gc_admission_reviews (review_after);
+
+CREATE TRIGGER gc_admission_reviews_trace_insert AFTER INSERT ON gc_admission_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_admission_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
+
+CREATE TRIGGER gc_admission_reviews_trace_update AFTER UPDATE OF event ON gc_admission_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_admission_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
 
 CREATE TABLE gc_blob_review_queue (
     -- Blobs that may be unused: every unused blob is here. See package review
@@ -320,9 +336,25 @@ CREATE TABLE gc_blob_review_queue (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_blob_review_queue_review_after_idx ON gc_blob_review_queue (review_after);
+
+CREATE TRIGGER gc_blob_review_queue_trace_insert AFTER INSERT ON gc_blob_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_blob_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.digest), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE digest = NEW.digest;
+END;
+
+CREATE TRIGGER gc_blob_review_queue_trace_update AFTER UPDATE OF event ON gc_blob_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_blob_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.digest), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE digest = NEW.digest;
+END;
 
 CREATE TABLE gc_blobs_configurations (
     -- Which manifests, of any repository, use a blob as their configuration.
@@ -417,9 +449,25 @@ CREATE TABLE gc_manifest_review_queue (
     last_error             TEXT,
     claim_token            TEXT,
     claim_until            INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_manifest_review_queue_review_after_idx ON gc_manifest_review_queue (review_after);
+
+CREATE TRIGGER gc_manifest_review_queue_trace_insert AFTER INSERT ON gc_manifest_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_manifest_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.manifest), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE manifest = NEW.manifest;
+END;
+
+CREATE TRIGGER gc_manifest_review_queue_trace_update AFTER UPDATE OF event ON gc_manifest_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_manifest_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.manifest), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE manifest = NEW.manifest;
+END;
 
 CREATE TABLE gc_object_reviews (
     -- Objects, and uids of objects that are gone, that the collector must
@@ -432,9 +480,25 @@ CREATE TABLE gc_object_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_object_reviews_review_after_idx ON gc_object_reviews (review_after);
+
+CREATE TRIGGER gc_object_reviews_trace_insert AFTER INSERT ON gc_object_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_object_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
+
+CREATE TRIGGER gc_object_reviews_trace_update AFTER UPDATE OF event ON gc_object_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_object_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
 
 CREATE TABLE gc_repository_review_queue (
     -- Repositories that were removed: their content is deleted when they can no
@@ -447,9 +511,25 @@ CREATE TABLE gc_repository_review_queue (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_repository_review_queue_review_after_idx ON gc_repository_review_queue (review_after);
+
+CREATE TRIGGER gc_repository_review_queue_trace_insert AFTER INSERT ON gc_repository_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_repository_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
+
+CREATE TRIGGER gc_repository_review_queue_trace_update AFTER UPDATE OF event ON gc_repository_review_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_repository_review_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
 
 CREATE TABLE gc_review_after_defaults (
     -- The delay from an event to the review of its subject. existence_check is
@@ -497,9 +577,25 @@ CREATE TABLE gc_unlink_queue (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX gc_unlink_queue_review_after_idx ON gc_unlink_queue (review_after);
+
+CREATE TRIGGER gc_unlink_queue_trace_insert AFTER INSERT ON gc_unlink_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_unlink_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.path), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE path = NEW.path;
+END;
+
+CREATE TRIGGER gc_unlink_queue_trace_update AFTER UPDATE OF event ON gc_unlink_queue
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE gc_unlink_queue SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.path), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE path = NEW.path;
+END;
 
 CREATE TABLE layers (
     -- Which blobs a manifest holds, except its configuration. A layer that
@@ -631,9 +727,25 @@ CREATE TABLE mesh_node_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX mesh_node_reviews_review_after_idx ON mesh_node_reviews (review_after);
+
+CREATE TRIGGER mesh_node_reviews_trace_insert AFTER INSERT ON mesh_node_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE mesh_node_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
+
+CREATE TRIGGER mesh_node_reviews_trace_update AFTER UPDATE OF event ON mesh_node_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE mesh_node_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
 
 CREATE TABLE mesh_nodes (
     -- The nodes of the mesh. A node is registered while it has a row.
@@ -954,9 +1066,25 @@ CREATE TABLE provisioned_resource_outbox_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON provisioned_resource_outbox_reviews (review_after);
+
+CREATE TRIGGER provisioned_resource_outbox_reviews_trace_insert AFTER INSERT ON provisioned_resource_outbox_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE provisioned_resource_outbox_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.resource_id), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE resource_id = NEW.resource_id;
+END;
+
+CREATE TRIGGER provisioned_resource_outbox_reviews_trace_update AFTER UPDATE OF event ON provisioned_resource_outbox_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE provisioned_resource_outbox_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.resource_id), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE resource_id = NEW.resource_id;
+END;
 
 CREATE TABLE provisioned_resource_published (
     -- Which events have reached which sink.
@@ -975,9 +1103,25 @@ CREATE TABLE provisioned_resource_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX provisioned_resource_reviews_review_after_idx ON provisioned_resource_reviews (review_after);
+
+CREATE TRIGGER provisioned_resource_reviews_trace_insert AFTER INSERT ON provisioned_resource_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE provisioned_resource_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.id), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER provisioned_resource_reviews_trace_update AFTER UPDATE OF event ON provisioned_resource_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE provisioned_resource_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.id), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE id = NEW.id;
+END;
 
 CREATE TABLE provisioned_resources (
     id                          TEXT PRIMARY KEY,
@@ -1042,9 +1186,25 @@ CREATE TABLE quota_reviews (
     last_error   TEXT,
     claim_token  TEXT,
     claim_until  INTEGER           -- Unix milliseconds
-) STRICT;
+, traceparent TEXT) STRICT;
 
 CREATE INDEX quota_reviews_review_after_idx ON quota_reviews (review_after);
+
+CREATE TRIGGER quota_reviews_trace_insert AFTER INSERT ON quota_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE quota_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
+
+CREATE TRIGGER quota_reviews_trace_update AFTER UPDATE OF event ON quota_reviews
+WHEN EXISTS (SELECT 1 FROM trace_marks)
+BEGIN
+    UPDATE quota_reviews SET traceparent = coalesce(
+        (SELECT traceparent FROM trace_marks WHERE subject = NEW.uid), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
+    WHERE uid = NEW.uid;
+END;
 
 CREATE TABLE repositories (
     -- What clients push to and pull from. All content is deleted with it.
@@ -1160,3 +1320,11 @@ CREATE TABLE top_level_namespaces (
     created_at INTEGER NOT NULL,          -- Unix milliseconds
     deleting   INTEGER NOT NULL DEFAULT 0 -- boolean: the API namespace is Terminating
 ) STRICT;
+
+CREATE TABLE trace_marks (
+    -- Which trace the current transaction belongs to. A transaction adds rows and deletes
+    -- them again, so other transactions never see one. The triggers below copy the
+    -- trace to the rows that the transaction enqueues.
+    subject     TEXT PRIMARY KEY, -- uid of an object that a client deletes; empty: all subjects
+    traceparent TEXT NOT NULL     -- as in W3C Trace Context
+) STRICT, WITHOUT ROWID;

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/tracing/otlp"
 )
 
 // Config configures a server. The zero value of a field is its default.
@@ -122,6 +125,10 @@ type Config struct {
 	// SlowRequest is the time after which a request is logged with its steps. Default
 	// 500 milliseconds; negative: none is.
 	SlowRequest time.Duration
+	// OTLPEndpoint is the URL of an OpenTelemetry collector that receives traces of
+	// deletions, by OTLP over HTTP. Empty: no traces.
+	OTLPEndpoint string
+	tracer       trace.Tracer // nil: no traces; set by Run
 	// LogRequests logs every request to the API and the registry.
 	LogRequests bool
 	// Audit configures the audit log of the API. Default: none.
@@ -153,6 +160,11 @@ func Check(c Config) error {
 	c = c.withDefaults()
 	if err := checkAddresses(c); err != nil {
 		return err
+	}
+	if c.OTLPEndpoint != "" {
+		if err := otlp.Check(c.OTLPEndpoint); err != nil {
+			return err
+		}
 	}
 	return c.Audit.Check()
 }

@@ -32,6 +32,8 @@ import (
 	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/kind/migration"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/tracing"
+	"github.com/exeunt/exeunt/tracing/otlp"
 )
 
 // shutdownGrace is how long requests may take to finish when the server stops.
@@ -65,6 +67,15 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer st.Close()
+	if c.OTLPEndpoint != "" {
+		exporter, err := otlp.New(ctx, c.OTLPEndpoint, c.Version, c.Logger)
+		if err != nil {
+			return err
+		}
+		defer func() { closeTraces(exporter, c.Logger) }()
+		c.tracer = exporter.Tracer()
+		ctx = tracing.With(ctx, c.tracer)
+	}
 	noteRestore(ctx, db, st.Revision(), c.Logger)
 	p, err := assemble(c, db, st)
 	if err != nil {
@@ -258,10 +269,17 @@ func (f *frontend) tasks() []func(context.Context) error {
 	return tasks
 }
 
+// closeTraces sends the last spans. A collector that does not answer is no reason to fail.
+func closeTraces(exporter *otlp.Exporter, log *slog.Logger) {
+	if err := exporter.Close(); err != nil {
+		log.Warn("the last traces were not sent", "error", err)
+	}
+}
+
 // newHTTPServer creates an HTTP server with time limits for slow and idle clients.
 func newHTTPServer(handler http.Handler, identity *access.Identity, c Config) *http.Server {
 	return &http.Server{
-		Handler: stallHandler(handler, c.StallTimeout), TLSConfig: identity.TLSConfig(),
+		Handler: tracing.Handler(c.tracer, stallHandler(handler, c.StallTimeout)), TLSConfig: identity.TLSConfig(),
 		ConnContext:       access.ConnContext,
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),

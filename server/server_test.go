@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience limits how long a test waits for an expected event.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // running is a started server.
 type running struct {

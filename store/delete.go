@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/tracing"
 )
 
 // DeleteRequest asks to delete an object, by the rules of its kind.
@@ -50,6 +51,7 @@ func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, erro
 	}
 	var result DeleteResult
 	op := &operation{key: r.Key}
+	trace := tracing.Traceparent(ctx)
 	if r.Guarded {
 		op.needs, op.parent = r.guardNeeds(), r.guardParent
 	}
@@ -58,6 +60,7 @@ func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, erro
 		if err != nil {
 			return effect{}, err
 		}
+		f.trace = trace
 		result.Policy, result.Again = decision.Policy, f.before.deleting
 		result.Outcome = decision.Outcome
 		result.Object = object.Object{Key: r.Key, UID: f.objectUID(), Revision: f.before.revision, Body: decision.Body}

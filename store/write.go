@@ -95,9 +95,16 @@ func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
 func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	var b sqldb.Batch
 	var archived int64
+	traces := tracesOf(effects)
+	if traces != nil {
+		b.MarkTraces(t.engine, traces)
+	}
 	for _, f := range effects {
 		archived += f.queue(&b, t.archive)
 		t.lives.queue(&b, f)
+	}
+	if traces != nil {
+		b.UnmarkTraces(t.engine)
 	}
 	last := effects[len(effects)-1].revision
 	b.Exec(setRevision, last, archived)
@@ -114,6 +121,20 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 		}
 	}
 	return nil
+}
+
+// tracesOf returns the traceparents of traced deletes by uid; nil: there are none.
+func tracesOf(effects []*effect) (traces map[string]string) {
+	for _, f := range effects {
+		if f.trace == "" {
+			continue
+		}
+		if traces == nil {
+			traces = map[string]string{}
+		}
+		traces[f.uid] = f.trace
+	}
+	return traces
 }
 
 func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }

@@ -132,6 +132,7 @@ overrides the file.`,
 	f.DurationVar(&c.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may read nothing of its answer (list, watch, blob) before the server closes the connection")
 	f.DurationVar(&c.MeshHeartbeat, "mesh-heartbeat", 10*time.Second, "interval of heartbeats of mesh nodes; a node without heartbeat for four intervals is unreachable")
 	f.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig `FILE` of the cluster in which the broker creates resources (default: this server)")
+	f.StringVar(&c.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that receives traces of deletions, by OTLP over HTTP, for instance http://localhost:4318 (default: no traces)")
 	f.StringVar(&c.EventsWebhook, "events-webhook", "", "`URL` that receives the broker's events, as CloudEvents in JSON")
 	f.StringVar(&c.EnrolURL, "enrol-url", "", "`URL` at which machines that the broker creates reach this server (default: the address in its kubeconfig)")
 	f.DurationVar(&c.SlowRequest, "slow-request", 500*time.Millisecond, "log requests that take longer, with their steps; watches, uploads and the bytes of pulls do not count; 0: none")
