@@ -98,6 +98,9 @@ type Config struct {
 	// EventTTL is how long Events stay after their last write. 0: until they are
 	// deleted.
 	EventTTL time.Duration
+	// AuthorityDir is a directory with ca.crt and ca.key, the certificate authority of all
+	// replicas; the first start copies it. Empty: the first start makes one.
+	AuthorityDir string
 	// EncryptionConfig is the file with the keys that encrypt Secrets in the database,
 	// an EncryptionConfiguration as for kube-apiserver. Default: encryption.yaml in
 	// Data, created at the first start.

@@ -23,6 +23,9 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
+	if err := takeAuthority(c); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
 	identity, err := access.Open(filepath.Join(c.Data, "pki"), certificateNames(c, host), time.Now())
 	if err != nil {
 		return nil, nil, errors.Join(err, listener.Close())

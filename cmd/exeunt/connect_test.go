@@ -65,6 +65,7 @@ func TestServerFlags(t *testing.T) {
 		"exeunt backup verify":   "reads backups",
 		"exeunt backup prune":    "removes backups",
 		"exeunt restore-backup":  "writes a new database",
+		"exeunt keys create":     "writes new files",
 	}
 	each(newRoot(), func(c *cobra.Command) {
 		_, excused := local[c.CommandPath()]

@@ -44,6 +44,9 @@ func TestHelm(t *testing.T) {
 		if _, err := client.Pull(at + ":2.0.0"); err == nil {
 			t.Error("pulled a version that was not pushed")
 		}
+		if s.Engine == harness.SQLite {
+			applyChart(t, s)
+		}
 	})
 }
 

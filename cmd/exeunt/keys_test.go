@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestKeysCreate: the command makes three files that only their owner reads, and never
+// replaces one.
+func TestKeysCreate(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if code, stdout, stderr := run(t, "keys", "create", dir); code != 0 || !strings.Contains(stdout, "keep a copy") {
+		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	before := map[string]string{}
+	for _, name := range []string{"ca.crt", "ca.key", encryptionFile} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[name] = string(text)
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if code, _, stderr := run(t, "keys", "create", dir); code != 1 || !strings.Contains(stderr, "exists") {
+		t.Errorf("a second time: exit %d, %q", code, stderr)
+	}
+	for name, text := range before {
+		if after, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(after) != text {
+			t.Errorf("%s changed: %v", name, err)
+		}
+	}
+}
