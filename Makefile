@@ -78,8 +78,8 @@ bench: ## benchmarks next to the code, for benchstat
 schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
 	script/postgres go generate ./schema
 
-generate: ## rewrite the OpenAPI definitions of the built-in kinds, and docs/metrics.md
-	go generate ./api/openapi
+generate: ## rewrite the OpenAPI definitions of the built-in kinds, docs/metrics.md and docs/reference
+	go generate ./api/openapi ./cmd/exeunt
 	script/postgres go generate ./server
 
 image: ## build the container image (linux/amd64 and arm64) into ./dist, without Docker; PUSH=HOST/REPOSITORY:TAG also pushes it

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +27,8 @@ func newKeys() *cobra.Command {
 }
 
 func newKeysCreate() *cobra.Command {
-	return &cobra.Command{
+	var o output
+	cmd := &cobra.Command{
 		Use:   "create DIR",
 		Short: "Make a certificate authority and a key for Secrets, for several replicas",
 		Long: `Make what all replicas of a server share, in a directory: a certificate authority
@@ -38,13 +41,27 @@ Secrets in a backup cannot be read.`,
   kubectl create secret generic exeunt-keys --from-file ./keys`,
 		Args: exactly(1, "the directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			if err := createKeys(args[0], time.Now()); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s has ca.crt, ca.key and %s: keep a copy, apart from the database\n", args[0], encryptionFile)
-			return err
+			made := keyFiles{Directory: args[0], Files: []string{"ca.crt", "ca.key", encryptionFile}}
+			return o.print(cmd.OutOrStdout(), document{value: made, text: func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s has %s: keep a copy, apart from the database\n", made.Directory, strings.Join(made.Files, ", "))
+				return err
+			}})
 		},
 	}
+	o.addFlag(cmd)
+	return cmd
+}
+
+// keyFiles is the result of the command.
+type keyFiles struct {
+	Directory string   `json:"directory"`
+	Files     []string `json:"files"`
 }
 
 // createKeys writes the three files. It replaces none.

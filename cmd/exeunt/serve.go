@@ -96,7 +96,7 @@ overrides the file.`,
 	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "10.96.0.0/12", "`RANGE` of the cluster addresses of Services, IPv4, the same on all replicas")
 	f.StringVar(&c.TLSFiles.Cert, "tls-cert-file", "", "`FILE` with a serving certificate and its chain, for clients that use its names; read again when it changes")
 	f.StringVar(&c.TLSFiles.Key, "tls-private-key-file", "", "`FILE` with the key of --tls-cert-file")
-	f.StringVar(&c.AuthorityDir, "authority-dir", "", "`DIR` with ca.crt and ca.key, the certificate authority of all replicas, which the first start copies (default: the first start makes one); exeunt keys create makes it")
+	f.StringVar(&c.AuthorityDir, "authority-dir", "", "`DIR` with ca.crt and ca.key, the certificate authority of all replicas, which the first start copies (default: the first start makes one); the command keys create makes it")
 	f.StringVar(&c.TLSFiles.ClientCA, "client-ca-file", "", "`FILE` with authorities whose client certificates the server accepts besides those of its own; read again when it changes")
 	f.StringVar(&c.RegistryListen, "registry-listen", "127.0.0.1:5000", "address of the OCI registry, `HOST:PORT`; port 0 picks a free one, empty leaves the registry off; plain HTTP on loopback, TLS elsewhere")
 	f.BoolVar(&c.RegistryAnonymous, "registry-anonymous", false, "let clients without credentials do everything in a registry on loopback: for tests and demonstrations")
