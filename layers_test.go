@@ -82,6 +82,7 @@ var layers = map[string][]string{
 	"inflight":                         {},
 	"quota":                            {"store", "review", "kind", "object", "sqldb"},
 	"service":                          {"store", "kind", "lifecycle", "object"},
+	"kind/apiservice":                  {"access/objects", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"store", "kind", "object"},
 	"server":                           {"*"},

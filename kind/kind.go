@@ -72,6 +72,9 @@ type Kind struct {
 	// new object. It may read the store.
 	Attach func(ctx context.Context, obj, old runtime.Object) (Attachment, error)
 
+	// ReadOnly kinds are written by the server only: clients can get, list and watch.
+	ReadOnly bool
+
 	// Ephemeral kinds (the review kinds) are answered and never stored: only create
 	// works. Answer computes the reply; nil: the api package answers.
 	Ephemeral bool

@@ -6,6 +6,7 @@ import "slices"
 var (
 	allVerbs       = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 	namespaceVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+	readVerbs      = []string{"get", "list", "watch"}
 	sourceVerbs    = []string{"delete", "get", "list"}
 	answerVerbs    = []string{"create"}
 	// customVerbs is the order in which Kubernetes shows those of custom kinds.
@@ -17,6 +18,8 @@ func (k *Kind) Verbs() []string {
 	switch {
 	case k.Ephemeral:
 		return answerVerbs
+	case k.ReadOnly:
+		return readVerbs
 	case k.Source != nil:
 		return sourceVerbs
 	case k.Definition != "":

@@ -11,6 +11,7 @@ const (
 	ServiceAccounts      = "serviceaccounts"
 	ConfigMaps           = "configmaps"
 	ProvisionedResources = "provisionedresources.provisioning.exeunt.dev"
+	APIServices          = "apiservices.apiregistration.k8s.io"
 )
 
 // Every namespace has these two objects: the server creates them.

@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/report"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/apiservice"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/mesh"
@@ -81,11 +82,13 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	kinds.Put(p.previews.Kind(), reports.Kind())
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())
-	people, err := access.UserKind()
-	if err != nil {
-		return p, err
+	for _, made := range []func() (*kind.Kind, error){access.UserKind, apiservice.Kind} {
+		k, err := made()
+		if err != nil {
+			return p, err
+		}
+		kinds.Put(k)
 	}
-	kinds.Put(people)
 	return p, nil
 }
 

@@ -177,6 +177,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 		return nil, errors.Join(err, f.listener.Close())
 	}
 	f.ensureWellKnown(ctx) // before the first client looks for them
+	f.services().Start(ctx)
 	return f, nil
 }
 
@@ -260,6 +261,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
 		f.addresses.Run,
 		f.keepWellKnown,
+		f.services().Run,
 		newRenewal(f.config, f.identity, f.listener).run,
 		returnMemory,
 	}

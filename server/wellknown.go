@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/kind/apiservice"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -33,6 +34,11 @@ const wellKnownEvery = 10 * time.Second
 type wellKnown struct {
 	writer objects.Writer
 	f      *frontend
+}
+
+// services keeps the APIServices.
+func (f *frontend) services() *apiservice.Keeper {
+	return &apiservice.Keeper{Writer: objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:server"}, Log: f.config.Logger}
 }
 
 func (f *frontend) keepWellKnown(ctx context.Context) error {

@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // TestWellKnownObjects: a new server says where it is and who signs its clients. Services get
@@ -42,6 +45,7 @@ func TestWellKnownObjects(t *testing.T) {
 	if err != nil || ip.Spec.ParentRef.Name != "web" {
 		t.Errorf("its IPAddress is %+v, %v", ip, err)
 	}
+	checkAPIServices(t, r.client.Discovery().RESTClient())
 	if err := core.Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,4 +54,24 @@ func TestWellKnownObjects(t *testing.T) {
 		return err == nil && again.UID != svc.UID && again.Spec.ClusterIP == "10.0.0.1"
 	})
 	r.stop()
+}
+
+// checkAPIServices reads the APIServices and fails to write them.
+func checkAPIServices(t *testing.T, c rest.Interface) {
+	t.Helper()
+	const path = "/apis/apiregistration.k8s.io/v1/apiservices"
+	text, err := c.Get().AbsPath(path + "/v1.apps").DoRaw(t.Context())
+	if err != nil || gjson.GetBytes(text, "status.conditions.0.reason").String() != "Local" {
+		t.Errorf("v1.apps is %s, %v", text, err)
+	}
+	text, err = c.Get().AbsPath(path).DoRaw(t.Context())
+	if names := gjson.GetBytes(text, "items.#.metadata.name").String(); err != nil || !strings.Contains(names, `"v1."`) || !strings.Contains(names, `"v1.apiregistration.k8s.io"`) {
+		t.Errorf("the APIServices are %s, %v", names, err)
+	}
+	if err := c.Delete().AbsPath(path + "/v1.apps").Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a delete answered %v", err)
+	}
+	if err := c.Post().AbsPath(path).Body([]byte(`{}`)).Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a create answered %v", err)
+	}
 }

@@ -86,7 +86,7 @@ func (e endpoint) collection() spec.PathItem {
 		return e.path(spec.PathItemProps{Post: create}, false, e.v.Kind.Namespaced)
 	}
 	list := e.operation("list", "list", e.m.list, http.StatusOK)
-	if e.v.Kind.Source != nil {
+	if e.v.Kind.Source != nil || e.v.Kind.ReadOnly {
 		return e.path(spec.PathItemProps{Get: list}, false, e.v.Kind.Namespaced)
 	}
 	props := spec.PathItemProps{Get: list, Post: create}
@@ -102,8 +102,11 @@ func (e endpoint) item() spec.PathItem {
 		deleted = e.body
 	}
 	props := e.readAndWrite()
-	if e.v.Kind.Source != nil {
+	if e.v.Kind.Source != nil || e.v.Kind.ReadOnly {
 		props.Put, props.Patch = nil, nil
+	}
+	if e.v.Kind.ReadOnly {
+		return e.path(props, true, e.v.Kind.Namespaced)
 	}
 	props.Delete = e.operation("delete", "delete", deleted, http.StatusOK, http.StatusAccepted)
 	return e.path(props, true, e.v.Kind.Namespaced)

@@ -1,0 +1,201 @@
+// Package apiservice keeps one APIService object for each version of a group that is
+// served. Clients can only read the objects. They are stored, so that all replicas show the
+// same ones and a watch has no gaps. Aggregated servers are not served.
+// Begin with [Keeper.Run].
+package apiservice
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/exeunt/exeunt/access/objects"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+const (
+	// managed tells which part of a server wrote an APIService, as in Kubernetes.
+	managed     = "kube-aggregator.kubernetes.io/automanaged"
+	fromProgram = "onstart" // the group version is built in
+	fromCustom  = "true"    // a CustomResourceDefinition declares it
+
+	// every is how often the objects are compared, besides after each change of the kinds.
+	every = 10 * time.Second
+)
+
+var resource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+
+//go:embed apiservice.yaml
+var definition []byte
+
+// Kind makes the kind APIService.
+func Kind() (*kind.Kind, error) {
+	k, err := custom.BuiltIn(definition)
+	if err != nil {
+		return nil, err
+	}
+	k.ReadOnly = true
+	v := k.Versions[0]
+	v.Strategy = rules{v.Strategy}
+	return k, nil
+}
+
+// rules accepts the name of the core group's version, "v1.", which is not a DNS name.
+type rules struct{ lifecycle.Strategy }
+
+func (rules) Validate(context.Context, runtime.Object) field.ErrorList { return nil }
+
+// Keeper writes the APIServices. Every replica runs one.
+type Keeper struct {
+	Writer objects.Writer
+	Log    *slog.Logger
+}
+
+// Run compares the objects with the served kinds after each change of the kinds.
+func (k *Keeper) Run(ctx context.Context) error {
+	for {
+		kinds, changed := k.Writer.Kinds.Changed()
+		k.compare(ctx, kinds, false)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-time.After(every):
+		}
+	}
+}
+
+// Start is the first comparison of a process. Only this one deletes the objects of built-in
+// versions that this program does not have: another release may run beside it. An error
+// does not stop the server: Run tries again.
+func (k *Keeper) Start(ctx context.Context) {
+	k.compare(ctx, k.Writer.Kinds.Snapshot(), true)
+}
+
+func (k *Keeper) compare(ctx context.Context, kinds *kind.Snapshot, starting bool) {
+	if err := k.sync(ctx, kinds, starting); err != nil && ctx.Err() == nil {
+		k.Log.Warn("the APIServices could not be written; the next try is in 10 seconds", "error", err)
+	}
+}
+
+func (k *Keeper) sync(ctx context.Context, kinds *kind.Snapshot, starting bool) error {
+	wanted := served(kinds)
+	have, err := k.stored(ctx)
+	if err != nil {
+		return err
+	}
+	errs := k.create(ctx, wanted, have)
+	for name, o := range have {
+		if _, ok := wanted[name]; ok || !starting && o.managed == fromProgram {
+			continue
+		}
+		declared, err := k.declared(ctx, o.gv)
+		if err == nil && !declared {
+			err = k.remove(ctx, o)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// create writes what is missing, all at once: the store commits the writes together.
+func (k *Keeper) create(ctx context.Context, wanted map[string]*unstructured.Unstructured, have map[string]entry) []error {
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for name, obj := range wanted {
+		if _, ok := have[name]; ok {
+			continue
+		}
+		wait.Go(func() {
+			err := k.Writer.Create(ctx, resource, obj)
+			if object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted) {
+				return // another replica was first
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wait.Wait()
+	return errs
+}
+
+// entry is a stored APIService.
+type entry struct {
+	object  object.Object
+	gv      schema.GroupVersion
+	managed string
+}
+
+func (k *Keeper) stored(ctx context.Context) (map[string]entry, error) {
+	listing, err := k.Writer.Store.List(ctx, store.ListRequest{Kind: object.APIServices})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]entry{}
+	for listing.Next() {
+		o := listing.Object()
+		var body struct {
+			Metadata metav1.ObjectMeta
+			Spec     struct{ Group, Version string }
+		}
+		if err := json.Unmarshal(o.Body, &body); err != nil {
+			return nil, err
+		}
+		out[o.Name] = entry{o, schema.GroupVersion(body.Spec), body.Metadata.Labels[managed]}
+	}
+	return out, listing.Err()
+}
+
+// declared says whether a stored CustomResourceDefinition serves the version. The kinds in
+// memory do not decide about a removal: another replica may be ahead of this one.
+func (k *Keeper) declared(ctx context.Context, gv schema.GroupVersion) (bool, error) {
+	listing, err := k.Writer.Store.List(ctx, store.ListRequest{Kind: object.Definitions})
+	if err != nil {
+		return false, err
+	}
+	found := false
+	for listing.Next() {
+		var crd struct {
+			Spec struct {
+				Group    string
+				Versions []struct {
+					Name   string
+					Served bool
+				}
+			}
+		}
+		if err := json.Unmarshal(listing.Object().Body, &crd); err != nil {
+			return false, err
+		}
+		for _, v := range crd.Spec.Versions {
+			found = found || v.Served && crd.Spec.Group == gv.Group && v.Name == gv.Version
+		}
+	}
+	return found, listing.Err()
+}
+
+func (k *Keeper) remove(ctx context.Context, e entry) error {
+	_, err := k.Writer.Store.Delete(ctx, store.DeleteRequest{
+		Key: e.object.Key, Options: metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &e.object.UID}}, Actor: k.Writer.Actor,
+	})
+	if object.Is(err, object.NotFound) || object.Is(err, object.Conflict) {
+		return nil // another replica was first
+	}
+	return err
+}
