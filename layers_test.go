@@ -81,7 +81,7 @@ var layers = map[string][]string{
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "access/serviceaccount", "api/openapi", "access/auditlog"},
 	"inflight":                         {},
 	"quota":                            {"store", "review", "kind", "object", "sqldb"},
-	"service":                          {"store", "kind", "lifecycle", "object"},
+	"service":                          {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/apiservice":                  {"access/objects", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"store", "kind", "object"},

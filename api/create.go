@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"reflect"
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,7 +45,14 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 		return object.Object{}, r.statusError(object.Errorf(object.Forbidden, "%s", refuse), r.key(ctx, accessor.GetName()))
 	}
 	generated := accessor.GetName() == "" && accessor.GetGenerateName() != ""
+	var sent runtime.Object // before Kind.Attach completes it
+	if r.v.Kind.Attach != nil {
+		sent = obj.DeepCopyObject()
+	}
 	for attempt := 1; ; attempt++ {
+		if sent != nil && attempt > 1 {
+			reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(sent.DeepCopyObject()).Elem())
+		}
 		if generated {
 			accessor.SetName("")
 		}

@@ -11,6 +11,7 @@ const (
 	ServiceAccounts      = "serviceaccounts"
 	ConfigMaps           = "configmaps"
 	ProvisionedResources = "provisionedresources.provisioning.exeunt.dev"
+	NodePorts            = "nodeports.networking.exeunt.dev"
 	APIServices          = "apiservices.apiregistration.k8s.io"
 )
 

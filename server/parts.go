@@ -82,7 +82,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	kinds.Put(p.previews.Kind(), reports.Kind())
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())
-	for _, made := range []func() (*kind.Kind, error){access.UserKind, apiservice.Kind} {
+	for _, made := range []func() (*kind.Kind, error){access.UserKind, apiservice.Kind, service.NodePortKind} {
 		k, err := made()
 		if err != nil {
 			return p, err

@@ -1,9 +1,10 @@
-// Package service gives Services their cluster addresses, and takes them back.
+// Package service gives Services their cluster addresses and node ports, and takes them
+// back.
 //
-// An address is reserved by an IPAddress object of that name, which is created in the
-// transaction that stores the Service: no two Services, of any replica, have the same
-// address. Begin with [Addresses.Attach]; Run deletes the reservations that no Service
-// uses (release.go).
+// An address is reserved by an IPAddress object of that name, and a port by a NodePort,
+// which is created in the transaction that stores the Service: no two Services, of any
+// replica, have the same address or port. Begin with [Addresses.Attach]; Run deletes the
+// reservations that no Service uses (release.go).
 package service
 
 import (
@@ -38,8 +39,8 @@ const (
 	managedBy   = "ipallocator.k8s.io"
 )
 
-// Addresses gives out the addresses of one IPv4 range. It keeps no state: the IPAddress
-// objects are the truth.
+// Addresses gives out the addresses of one IPv4 range, and the node ports. It keeps no
+// state: the IPAddress and NodePort objects are the truth.
 type Addresses struct {
 	Store *store.Store
 	Kinds *kind.Registry
@@ -77,12 +78,21 @@ func (a *Addresses) Attach(ctx context.Context, obj, old runtime.Object) (out ki
 		return out, fmt.Errorf("attach addresses: got a %T", obj)
 	}
 	var had []string
-	if was, ok := old.(*corev1.Service); ok {
+	was, _ := old.(*corev1.Service)
+	if was != nil {
 		had = was.Spec.ClusterIPs
 	}
+	if err = a.attachAddress(ctx, svc, had, &out); err == nil {
+		err = a.attachPorts(ctx, svc, was, &out)
+	}
+	return out, err
+}
+
+// attachAddress completes the addresses of a Service that had some, and reserves a new one.
+func (a *Addresses) attachAddress(ctx context.Context, svc *corev1.Service, had []string, out *kind.Attachment) error {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.IPFamilies, svc.Spec.IPFamilyPolicy = "", nil, nil, nil
-		return out, nil
+		return nil
 	}
 	if svc.Spec.IPFamilyPolicy == nil {
 		single := corev1.IPFamilyPolicySingleStack
@@ -92,25 +102,25 @@ func (a *Addresses) Attach(ctx context.Context, obj, old runtime.Object) (out ki
 		if len(svc.Spec.IPFamilies) == 0 && len(svc.Spec.Selector) > 0 {
 			svc.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 		}
-		return out, nil
+		return nil
 	}
 	if svc.Spec.ClusterIP != "" && slices.Contains(had, svc.Spec.ClusterIP) {
-		return out, nil
+		return nil
 	}
-	address, chosen, err := a.choose(ctx, svc, &out)
+	address, chosen, err := a.choose(ctx, svc, out)
 	if err != nil {
-		return out, err
+		return err
 	}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.IPFamilies = address, []string{address}, []corev1.IPFamily{corev1.IPv4Protocol}
 	reserved, err := a.reservation(ctx, address, svc)
 	if err != nil {
-		return out, err
+		return err
 	}
 	if reserved.Taken = alreadyAllocated(address); chosen {
 		reserved.Taken = object.ErrAgain
 	}
 	out.Objects = append(out.Objects, reserved)
-	return out, nil
+	return nil
 }
 
 // choose returns the address that the Service names, or a free one. A restored Service
@@ -157,7 +167,7 @@ func (a *Addresses) pick(ctx context.Context) (string, error) {
 			return address, err
 		}
 	}
-	used, err := a.reserved(ctx)
+	used, err := a.reserved(ctx, ipAddresses)
 	if err != nil {
 		return "", err
 	}
@@ -169,9 +179,9 @@ func (a *Addresses) pick(ctx context.Context) (string, error) {
 	return "", object.Errorf(object.Forbidden, "failed to allocate a serviceIP: range %s is full", a.Range)
 }
 
-// reserved lists all reserved addresses.
-func (a *Addresses) reserved(ctx context.Context) (map[string]bool, error) {
-	listing, err := a.Store.List(ctx, store.ListRequest{Kind: ipAddresses})
+// reserved lists the names of all reservations of a kind.
+func (a *Addresses) reserved(ctx context.Context, kind string) (map[string]bool, error) {
+	listing, err := a.Store.List(ctx, store.ListRequest{Kind: kind})
 	if err != nil {
 		return nil, err
 	}

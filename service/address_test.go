@@ -54,7 +54,11 @@ func newWorld(t *testing.T, cidr string) *world {
 	})
 	w := &world{t: t, store: st, kinds: kind.NewRegistry(builtin.Kinds())}
 	w.addresses = &service.Addresses{Store: st, Kinds: w.kinds, Range: netip.MustParsePrefix(cidr), Log: slog.New(slog.DiscardHandler)}
-	w.kinds.Put(builtin.Services(w.addresses.Attach))
+	ports, err := service.NodePortKind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.kinds.Put(builtin.Services(w.addresses.Attach), ports)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	v, _ := w.kinds.Snapshot().Lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	made, _, err := v.Prepare(ctx, v.Strategy, ns, lifecycle.Creation{Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
@@ -72,7 +76,9 @@ func (w *world) create(ctx context.Context, name string, spec corev1.ServiceSpec
 	v, _ := w.kinds.Snapshot().Lookup(corev1.SchemeGroupVersion.WithResource("services"))
 	for {
 		svc = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: *spec.DeepCopy()}
-		svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+		if svc.Spec.Ports == nil {
+			svc.Spec.Ports = []corev1.ServicePort{{Port: 80}}
+		}
 		builtin.Scheme().Default(svc)
 		made, warnings, err := v.Prepare(ctx, v.Strategy, svc, lifecycle.Creation{Namespace: "shop", Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
 		if err != nil {
@@ -84,20 +90,21 @@ func (w *world) create(ctx context.Context, name string, spec corev1.ServiceSpec
 	}
 }
 
-func (w *world) reserved() int {
+func (w *world) reserved() int { return len(w.names("ipaddresses.networking.k8s.io")) }
+
+func (w *world) names(kind string) (out []string) {
 	w.t.Helper()
-	listing, err := w.store.List(context.Background(), store.ListRequest{Kind: "ipaddresses.networking.k8s.io"})
+	listing, err := w.store.List(context.Background(), store.ListRequest{Kind: kind})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n := 0
 	for listing.Next() {
-		n++
+		out = append(out, listing.Object().Name)
 	}
 	if err := listing.Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	return n
+	return out
 }
 
 func (w *world) remove(name string) {

@@ -14,13 +14,12 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Run gives addresses back after their Service was removed, by any replica and in any
-// way, or changed its type. Every replica runs it; a deletion names the uid, so that it
+// Run gives addresses and ports back after their Service was removed, by any replica and in
+// any way, or changed its type. Every replica runs it; a deletion names the uid, so that it
 // is idempotent.
 //
-// A Service gets an address only together with a new reservation. So a reservation whose
-// Service does not have its address can be deleted at any time: no Service can begin to
-// use it.
+// A Service gets an address or a port only together with a new reservation. So a reservation
+// whose Service does not have it can be deleted at any time: no Service can begin to use it.
 //
 // The watch begins at a revision before the scan reads. So the scan or the watch sees
 // every Service that leaves.
@@ -43,15 +42,17 @@ func (a *Addresses) Run(ctx context.Context) error {
 	return nil
 }
 
-// Scan gives back all addresses that no Service uses.
+// Scan gives back all addresses and ports that no Service uses.
 func (a *Addresses) Scan(ctx context.Context) error {
-	used, err := a.reserved(ctx)
-	if err != nil {
-		return err
-	}
-	for address := range used {
-		if err := a.release(ctx, address); err != nil {
+	for _, kind := range []string{ipAddresses, object.NodePorts} {
+		used, err := a.reserved(ctx, kind)
+		if err != nil {
 			return err
+		}
+		for name := range used {
+			if err := a.release(ctx, object.Key{Kind: kind, Name: name}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -74,11 +75,11 @@ func (a *Addresses) follow(ctx context.Context, from int64) error {
 			if e.Type == store.Removed {
 				before = e.Object.Body
 			}
-			for _, address := range clusterIPs(before) {
-				if e.Type == store.Updated && slices.Contains(clusterIPs(e.Object.Body), address) {
+			for _, key := range reservations(before) {
+				if e.Type == store.Updated && slices.Contains(reservations(e.Object.Body), key) {
 					continue
 				}
-				if err := a.release(ctx, address); err != nil {
+				if err := a.release(ctx, key); err != nil {
 					return err
 				}
 			}
@@ -86,23 +87,27 @@ func (a *Addresses) follow(ctx context.Context, from int64) error {
 	}
 }
 
-// release deletes the reservation of an address, unless its Service has the address.
-// Reservations of other programs stay.
-func (a *Addresses) release(ctx context.Context, address string) error {
-	o, err := a.Store.Get(ctx, object.Key{Kind: ipAddresses, Name: address})
+// release deletes a reservation, unless its Service has the address or the port. Reservations
+// of other programs stay.
+func (a *Addresses) release(ctx context.Context, key object.Key) error {
+	o, err := a.Store.Get(ctx, key)
 	if object.Is(err, object.NotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	var ip networkingv1.IPAddress
-	if err := json.Unmarshal(o.Body, &ip); err != nil || ip.Labels[networkingv1.LabelManagedBy] != managedBy || ip.Spec.ParentRef == nil {
-		return nil // not ours
+	var r struct {
+		Metadata metav1.ObjectMeta
+		Spec     networkingv1.IPAddressSpec // a NodePort has the same
 	}
-	parent := ip.Spec.ParentRef
+	ours := json.Unmarshal(o.Body, &r) == nil && r.Spec.ParentRef != nil
+	if !ours || key.Kind == ipAddresses && r.Metadata.Labels[networkingv1.LabelManagedBy] != managedBy {
+		return nil
+	}
+	parent := r.Spec.ParentRef
 	svc, err := a.Store.Get(ctx, object.Key{Kind: services, Namespace: parent.Namespace, Name: parent.Name})
-	if err == nil && slices.Contains(clusterIPs(svc.Body), address) {
+	if err == nil && slices.Contains(reservations(svc.Body), key) {
 		return nil
 	}
 	if err != nil && !object.Is(err, object.NotFound) {
@@ -117,14 +122,22 @@ func (a *Addresses) release(ctx context.Context, address string) error {
 	return err
 }
 
-func clusterIPs(body []byte) []string {
+// reservations returns the objects that reserve what a stored Service has.
+func reservations(body []byte) []object.Key {
 	var svc struct {
-		Spec struct {
-			ClusterIPs []string `json:"clusterIPs"`
-		} `json:"spec"`
+		Spec corev1.ServiceSpec `json:"spec"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &svc) != nil {
 		return nil
 	}
-	return slices.DeleteFunc(svc.Spec.ClusterIPs, func(ip string) bool { return ip == corev1.ClusterIPNone })
+	var out []object.Key
+	for _, ip := range svc.Spec.ClusterIPs {
+		if ip != corev1.ClusterIPNone {
+			out = append(out, object.Key{Kind: ipAddresses, Name: ip})
+		}
+	}
+	for _, port := range nodePorts(svc.Spec) {
+		out = append(out, object.Key{Kind: object.NodePorts, Name: portName(port)})
+	}
+	return out
 }

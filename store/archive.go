@@ -78,10 +78,14 @@ func (a archivist) queue(b *sqldb.Batch, f *effect) int64 {
 	return size
 }
 
-// worthArchiving is false for objects that there is no reason to restore: Events,
-// APIServices, and the ConfigMap that the server writes into every namespace.
+// worthArchiving is false for objects that there is no reason to restore: Events, what
+// clients cannot write, and the ConfigMap that the server writes into every namespace.
 func worthArchiving(k object.Key) bool {
-	return k.Kind != object.Events && k.Kind != object.APIServices && (k.Kind != object.ConfigMaps || k.Name != object.RootCA)
+	switch k.Kind {
+	case object.Events, object.APIServices, object.NodePorts:
+		return false
+	}
+	return k.Kind != object.ConfigMaps || k.Name != object.RootCA
 }
 
 // keeps says whether the body of a removed object is kept.

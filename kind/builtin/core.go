@@ -76,6 +76,7 @@ func serviceDef() def[corev1.Service, *corev1.Service] {
 		prepareUpdate: func(obj, old *corev1.Service) {
 			keepClusterIP(&obj.Spec, &old.Spec)
 			mirrorClusterIP(&obj.Spec)
+			keepNodePorts(&obj.Spec, &old.Spec)
 		},
 		validate:       validateService,
 		validateUpdate: validateServiceUpdate,

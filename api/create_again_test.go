@@ -1,0 +1,38 @@
+package api
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// TestCreateAgainStartsFromTheRequest: another Service took the address that the server had
+// chosen. The next try begins with what the client sent, not with that address.
+func TestCreateAgainStartsFromTheRequest(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for _, name := range []string{"web", ""} {
+		tries := 0
+		w.api.kinds.Put(builtin.Services(func(_ context.Context, obj, _ runtime.Object) (kind.Attachment, error) {
+			svc := obj.(*corev1.Service)
+			if svc.Spec.ClusterIP != "" || svc.Spec.Ports[0].NodePort != 0 {
+				t.Errorf("try %d begins with %+v", tries, svc.Spec)
+			}
+			svc.Spec.ClusterIP, svc.Spec.Ports[0].NodePort = "10.0.0.1", 30001
+			if tries++; tries < 3 {
+				return kind.Attachment{}, object.ErrAgain
+			}
+			return kind.Attachment{}, nil
+		}))
+		r := w.want(201, "POST", "/api/v1/namespaces/shop/services", `{"metadata":{"name":"`+name+`","generateName":"g"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+		if tries != 3 || r.get("spec.ports.0.nodePort") != "30001" || r.get("metadata.uid") == "" {
+			t.Errorf("after %d tries: %s", tries, r.body)
+		}
+	}
+}
