@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance spin bench schema generate image release
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance robust spin bench schema generate image release
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ cluster: build ## 100 nodes and 500 pods on this server, with the real controlle
 
 conformance: ## Kubernetes' own end-to-end specs on this server; builds them, the first time takes half an hour
 	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok e2e.test $(if $(findstring -real,$(CONFORMANCE)),etcd kube-apiserver)) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags conformance -count=1 -timeout 2h -v ./conformance $(CONFORMANCE)
+
+robust: ## three replicas, a database that fails over and an S3 server, with faults, for an hour: make robust FOR=10m SEED=7
+	cd test && ../script/postgres go test -count=1 -timeout 0 -v -run TestRobust ./robust -robust $(or $(FOR),1h) -robust-seed $(or $(SEED),0)
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000

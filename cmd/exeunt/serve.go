@@ -117,7 +117,7 @@ overrides the file.`,
 	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	f.DurationVar(&c.StatementTimeout, "database-statement-timeout", 2*time.Minute, "how long PostgreSQL works on one statement; 0: no limit")
 	f.DurationVar(&c.LockTimeout, "database-lock-timeout", time.Minute, "how long a statement waits for a lock in PostgreSQL; 0: no limit")
-	f.DurationVar(&c.IdleTransactionTimeout, "database-idle-transaction-timeout", time.Minute, "how long a transaction in PostgreSQL may wait for its next statement; 0: no limit")
+	f.DurationVar(&c.IdleTransactionTimeout, "database-idle-transaction-timeout", 10*time.Second, "how long a transaction in PostgreSQL may wait for its next statement; 0: no limit")
 	f.BoolVar(&collect, "enable-garbage-collector", true, "collect objects whose owners are gone; false leaves them, and everything that waits for the collector")
 	f.DurationVar(&c.OrphanWait, "orphan-observed-generation-timeout", 10*time.Second, "how long a delete with --cascade=orphan waits for the owner's controller to report status.observedGeneration, so that it does not adopt the dependents again; 0: no wait")
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may remove without confirmation, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0: no limit")

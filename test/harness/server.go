@@ -45,9 +45,25 @@ func Start(t testing.TB, engine string, flags ...string) *Server {
 	return start(t, t.TempDir(), engine, Database(t, engine), flags)
 }
 
+// StartOn is Start on a given database.
+func StartOn(t testing.TB, engine, database string, flags ...string) *Server {
+	t.Helper()
+	return start(t, t.TempDir(), engine, database, flags)
+}
+
 // Replica runs a second server on the same PostgreSQL database, with the same CA (so that
 // clients of one trust the other), the same blobs and the same key for Secrets.
 func (s *Server) Replica(t testing.TB) *Server {
+	t.Helper()
+	flags := s.flags
+	if !slices.Contains(flags, "--registry-storage") {
+		flags = append(slices.Clone(flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
+	}
+	return s.ReplicaOn(t, s.Database, flags...)
+}
+
+// ReplicaOn is Replica with its own way to the database, and its own flags.
+func (s *Server) ReplicaOn(t testing.TB, database string, flags ...string) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
 		t.Fatalf("replicas share a PostgreSQL database, not %s", s.Engine)
@@ -65,11 +81,7 @@ func (s *Server) Replica(t testing.TB) *Server {
 			t.Fatalf("share the CA and the key for Secrets: %v", err)
 		}
 	}
-	flags := s.flags
-	if !slices.Contains(flags, "--registry-storage") {
-		flags = append(slices.Clone(flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
-	}
-	return start(t, dir, s.Engine, s.Database, flags)
+	return start(t, dir, s.Engine, database, flags)
 }
 
 // Refused runs a server on the database of another one, with its own data directory that
@@ -295,3 +307,6 @@ func (s *Server) tail() string {
 	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
+
+// Running says whether the process was started and not stopped since.
+func (s *Server) Running() bool { return s.cmd != nil }
