@@ -45,7 +45,8 @@ type Server struct {
 	EncryptionConfig string
 }
 
-func (s Server) withDefaults() Server {
+// WithDefaults fills in the defaults.
+func (s Server) WithDefaults() Server {
 	if s.Database == "" {
 		s.Database = filepath.Join(s.Data, "exeunt.db")
 	}

@@ -175,8 +175,8 @@ func TestRestoreAgain(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(to.Data, RestoringFile)); !errors.Is(err, os.ErrNotExist) {
 			w.Errorf("the directory is still marked: %v", err)
 		}
-		w.wantBlob(to.withDefaults(), w.Paths["one"], "one")
-		w.wantBlob(to.withDefaults(), w.Paths["two"], "two")
+		w.wantBlob(to.WithDefaults(), w.Paths["one"], "one")
+		w.wantBlob(to.WithDefaults(), w.Paths["two"], "two")
 	})
 }
 

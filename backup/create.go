@@ -55,7 +55,7 @@ const copiers = 4
 //  4. the hold is still there, so no bytes were unlinked meanwhile;
 //  5. the manifest: from now on the backup exists.
 func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result Result, err error) {
-	s = s.withDefaults()
+	s = s.WithDefaults()
 	if o.lease == 0 {
 		o.lease = holdLease
 	}

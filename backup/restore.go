@@ -36,7 +36,7 @@ func Restore(ctx context.Context, t *Target, m Manifest, s Server, progress func
 	if s.EncryptionConfig != "" {
 		return 0, errors.New("the key of Secrets is restored to the data directory")
 	}
-	s = s.withDefaults()
+	s = s.WithDefaults()
 	if isURL := strings.Contains(s.Database, "://"); isURL != (m.Engine == string(sqldb.Postgres)) {
 		return 0, fmt.Errorf("backup %s is of %s: restore it with --database postgres://… if it is of PostgreSQL, and otherwise to a file", m.ID, m.Engine)
 	}

@@ -53,7 +53,7 @@ func newWorld(t *testing.T, engine sqldb.Engine) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{target: filepath.Join(dir, "target")}
-	w.server = Server{Data: filepath.Join(dir, "data"), Database: dbtest.Migrated(t, engine)}.withDefaults()
+	w.server = Server{Data: filepath.Join(dir, "data"), Database: dbtest.Migrated(t, engine)}.WithDefaults()
 	for name, content := range map[string]string{"pki/ca.crt": "certificate", "pki/ca.key": "key", "kubeconfig": "login", encryptionFile: "secret"} {
 		path := filepath.Join(w.server.Data, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -110,7 +110,7 @@ func (w *world) restore() (Server, int64) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return to.withDefaults(), revision
+	return to.WithDefaults(), revision
 }
 
 // wantBlob compares the bytes of a blob of a restored server.

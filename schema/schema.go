@@ -1,5 +1,6 @@
 // Package schema holds the database schema as a list of migrations, with the same
-// numbers and names for SQLite and PostgreSQL. Migrations only go forward.
+// numbers and names for SQLite and PostgreSQL. A step after those of the first release
+// has a way back, NNNN_name.down.sql, which says what it loses.
 //
 // To read the current schema, open sqlite.sql or postgres.sql: `go generate
 // ./schema` writes them, and a test compares them with the result of the
@@ -10,10 +11,12 @@ package schema
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 //go:embed sqlite/*.sql postgres/*.sql
@@ -24,9 +27,19 @@ type Migration struct {
 	Number int
 	Name   string
 	SQL    string
+	// Down leads back to the step before. Empty: there is no way back.
+	Down string
+	// Loses says what Down loses, and Loss is a query that counts it. Empty: nothing.
+	Loses, Loss string
 }
 
-var fileName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.sql$`)
+var (
+	fileName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.sql$`)
+	// losing is the first line of a way back that loses data.
+	losing = regexp.MustCompile(`^-- loses (.+?): (SELECT .+)\n`)
+)
+
+const downSuffix = ".down.sql"
 
 // Migrations lists the steps for an engine, "sqlite" or "postgres", in order.
 // Their numbers are 1, 2, 3 and so on.
@@ -41,6 +54,9 @@ func read(files fs.FS, engine string) ([]Migration, error) {
 	}
 	var out []Migration
 	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), downSuffix) {
+			continue // read with its step
+		}
 		parts := fileName.FindStringSubmatch(entry.Name())
 		if parts == nil {
 			return nil, fmt.Errorf("migration %s/%s: name is not NNNN_name.sql", engine, entry.Name())
@@ -53,7 +69,27 @@ func read(files fs.FS, engine string) ([]Migration, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read migration %s/%s: %w", engine, entry.Name(), err)
 		}
-		out = append(out, Migration{Number: number, Name: parts[2], SQL: string(text)})
+		m := Migration{Number: number, Name: parts[2], SQL: string(text)}
+		if err := m.readDown(files, engine+"/"+strings.TrimSuffix(entry.Name(), ".sql")+downSuffix); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
 	}
 	return out, nil
+}
+
+// readDown reads the way back, if there is one.
+func (m *Migration) readDown(files fs.FS, name string) error {
+	text, err := fs.ReadFile(files, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read migration %s: %w", name, err)
+	}
+	m.Down = string(text)
+	if found := losing.FindStringSubmatch(m.Down); found != nil {
+		m.Loses, m.Loss = found[1], found[2]
+	}
+	return nil
 }

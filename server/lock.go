@@ -35,6 +35,26 @@ func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
+// LockData locks an existing data directory against servers, for a command that must be
+// alone.
+func LockData(dir string) (unlock func(), err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	locked, err := lockfile.TryLock(f)
+	if err == nil && !locked {
+		err = fmt.Errorf("a server uses the data directory %s: stop it first", dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
 // restrictDirectory removes the permissions of other users from the data directory,
 // which holds keys. It refuses a directory that belongs to another user.
 func restrictDirectory(dir string, log *slog.Logger) error {

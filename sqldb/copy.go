@@ -61,13 +61,7 @@ func (db *DB) copySQLite(ctx context.Context, staging string, save Save, read fu
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close(), os.Remove(path)) }()
-	// Not a connection of the reader's pool: query_only refuses VACUUM INTO.
-	source, err := sql.Open("sqlite", sqliteName(db.path, "rw", "deferred", []string{fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds())}))
-	if err != nil {
-		return err
-	}
-	_, err = source.ExecContext(ctx, "VACUUM INTO $1", path)
-	if err := errors.Join(err, source.Close()); err != nil {
+	if err := db.vacuumInto(ctx, path); err != nil {
 		return err
 	}
 	made, err := sql.Open("sqlite", sqliteName(path, "ro", "deferred", nil))
@@ -78,6 +72,17 @@ func (db *DB) copySQLite(ctx context.Context, staging string, save Save, read fu
 		return err
 	}
 	return save(copySQLite, file)
+}
+
+// vacuumInto lets SQLite write a copy to a path, which does not exist or is empty.
+func (db *DB) vacuumInto(ctx context.Context, path string) error {
+	// Not a connection of the reader's pool: query_only refuses VACUUM INTO.
+	source, err := sql.Open("sqlite", sqliteName(db.path, "rw", "deferred", []string{fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds())}))
+	if err != nil {
+		return err
+	}
+	_, err = source.ExecContext(ctx, "VACUUM INTO $1", path)
+	return errors.Join(err, source.Close())
 }
 
 // copiedTables is the content of copyIndex.

@@ -21,10 +21,14 @@ const (
 // time: "exeunt" in ASCII.
 const migrationLock = 0x657865756e74
 
-func (db *DB) migrate(ctx context.Context) error {
+// migrate runs the steps up to one; 0: all.
+func (db *DB) migrate(ctx context.Context, to int) error {
 	steps, err := schema.Migrations(string(db.engine))
 	if err != nil {
 		return err
+	}
+	if to != 0 {
+		steps = steps[:to]
 	}
 	if db.engine == Postgres {
 		err = db.migratePostgres(ctx, steps)
@@ -42,6 +46,9 @@ func (db *DB) migrate(ctx context.Context) error {
 func (db *DB) migrateSQLite(ctx context.Context, steps []schema.Migration) error {
 	if _, err := db.writer.ExecContext(ctx, createMigrationsSQLite); err != nil {
 		return err
+	}
+	if err := db.copyBefore(ctx, steps); err != nil {
+		return fmt.Errorf("copy the file before the migration: %w", err)
 	}
 	return db.runSteps(ctx, steps)
 }
@@ -128,7 +135,7 @@ func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schem
 			return nil, err
 		}
 		if number > len(steps) {
-			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version or a backup",
+			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, its \"exeunt migrate down\", or a backup",
 				number, name, len(steps))
 		}
 		if number == oldNumber && name == oldName {

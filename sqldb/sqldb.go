@@ -60,8 +60,22 @@ func Open(ctx context.Context, database string) (*DB, error) {
 // exist, and migrates it. database is a postgres:// or postgresql:// URL, or
 // else the path of an SQLite file.
 func OpenWithin(ctx context.Context, database string, limits Limits) (*DB, error) {
-	var db *DB
-	var err error
+	db, err := open(ctx, database, limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.migrate(ctx, 0); err != nil {
+		return nil, errors.Join(Advised(err), db.Close())
+	}
+	return db, nil
+}
+
+// OpenAsIs opens a database without migrating it: for migrations by hand.
+func OpenAsIs(ctx context.Context, database string) (*DB, error) {
+	return open(ctx, database, Limits{})
+}
+
+func open(ctx context.Context, database string, limits Limits) (db *DB, err error) {
 	if isPostgres(database) {
 		db, err = openPostgres(ctx, database, limits)
 	} else {
@@ -71,9 +85,6 @@ func OpenWithin(ctx context.Context, database string, limits Limits) (*DB, error
 		return nil, Advised(err)
 	}
 	db.holder.init()
-	if err := db.migrate(ctx); err != nil {
-		return nil, errors.Join(Advised(err), db.Close())
-	}
 	return db, nil
 }
 

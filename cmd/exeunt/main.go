@@ -49,7 +49,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(server.Run), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(server.Run), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }
