@@ -135,7 +135,7 @@ func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schem
 			return nil, err
 		}
 		if number > len(steps) {
-			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, its \"exeunt migrate down\", or a backup",
+			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, go back with its exeunt migrate down, or use a backup",
 				number, name, len(steps))
 		}
 		if number == oldNumber && name == oldName {
