@@ -2,6 +2,7 @@ package exeunt_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -54,4 +55,62 @@ func TestDocsQuoteRealErrors(t *testing.T) {
 	if quotes < 5 {
 		t.Errorf("found only %d quotes: the table or this test has changed", quotes)
 	}
+}
+
+// TestDocsLinks: every relative link of a page leads to a file, and its anchor to a heading
+// of that file.
+func TestDocsLinks(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"*.md", "docs/*/*.md"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, more...)
+	}
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			links++
+			name, anchor, _ := strings.Cut(found[1], "#")
+			target := page
+			if name != "" {
+				target = filepath.Join(filepath.Dir(page), name)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, found[1], err)
+			} else if anchor != "" && !anchors(t, target)[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", page, found[1])
+			}
+		}
+	}
+	if links < 100 {
+		t.Errorf("found only %d links: this test has changed", links)
+	}
+}
+
+// anchors returns the anchors of a page's headings, as GitHub and GitLab make them.
+func anchors(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		all[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(heading[1]), ""), " ", "-")] = true
+	}
+	return all
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-//go:generate go test . -run TestMetricsPage -update
+//go:generate go test . -run "TestMetricsPage|TestAPIPage" -update
 
 // metrics holds the metrics of /metrics. docs/metrics.md lists them.
 type metrics struct {

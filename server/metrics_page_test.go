@@ -21,7 +21,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/metrics.md")
+var update = flag.Bool("update", false, "rewrite docs/metrics.md and docs/reference/api.md")
 
 const metricsPage = "../docs/metrics.md"
 
