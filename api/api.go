@@ -108,6 +108,7 @@ type API struct {
 	log     *slog.Logger
 	version string
 	ready   func() error
+	probes  probeLog
 	now     func() time.Time
 
 	slowRequest time.Duration

@@ -1,12 +1,15 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The server is alive while it answers. It is ready while its database answers, it
@@ -14,8 +17,10 @@ import (
 var (
 	probes      = []string{"/healthz", "/livez", "/readyz"}
 	aliveChecks = []string{"ping"}
-	readyChecks = []string{"ping", "database", "admission", "shutdown"}
+	readyChecks = []string{"ping", "database", "admission", shutdownCheck}
 )
+
+const shutdownCheck = "shutdown"
 
 func isProbe(path string) bool {
 	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
@@ -44,8 +49,9 @@ func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) 
 	var report strings.Builder
 	healthy := true
 	for _, name := range checks {
-		if err := a.check(name); err != nil {
-			a.log.Warn("not ready", "check", name, "error", err)
+		err := a.check(name)
+		a.probes.note(a.log, name, err)
+		if err != nil {
 			healthy = false
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", name)
 			continue
@@ -66,9 +72,54 @@ func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) 
 	}
 }
 
+// probeLog logs a check when its result changes, and not with each probe. The first
+// failures of a check belong to the start: they are for debugging.
+type probeLog struct {
+	mu      sync.Mutex
+	passed  map[string]bool   // checks that have passed once; guarded by mu
+	failing map[string]string // the last reason of each check that fails; guarded by mu
+}
+
+func (p *probeLog) note(log *slog.Logger, check string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, failing := p.failing[check]
+	switch {
+	case err == nil && !failing:
+		if !p.passed[check] {
+			p.pass(check)
+		}
+	case err == nil:
+		delete(p.failing, check)
+		if p.passed[check] {
+			log.Info("ready again", "check", check)
+		}
+		p.pass(check)
+	case failing && before == err.Error():
+	default:
+		if p.failing == nil {
+			p.failing = map[string]string{}
+		}
+		p.failing[check] = err.Error()
+		level := slog.LevelWarn
+		if !p.passed[check] || check == shutdownCheck {
+			level = slog.LevelDebug
+		}
+		log.Log(context.Background(), level, "not ready", "check", check, "error", err)
+	}
+}
+
+// pass remembers that a check has passed. The caller holds mu.
+func (p *probeLog) pass(check string) {
+	if p.passed == nil {
+		p.passed = map[string]bool{}
+	}
+	p.passed[check] = true
+}
+
 func (a *API) check(name string) error {
 	switch {
-	case name == "shutdown" && a.closing.Err() != nil:
+	case name == shutdownCheck && a.closing.Err() != nil:
 		return errors.New("the server is shutting down")
 	case name == "database" && a.ready != nil:
 		return a.ready()

@@ -229,12 +229,15 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 		select {
 		case <-groupCtx.Done():
 		case <-storeCtx.Done():
+			noteStop(ctx, storeCtx, f.config.Logger)
 			return errors.New("the store stopped")
 		}
+		noteStop(ctx, storeCtx, f.config.Logger)
 		return shutdown(web, f.api, f.config.Logger)
 	})
 	f.config.Started(addresses(f.config, f.listener, f.images))
 	group.Go(func() error { return f.serviceManager().run(groupCtx) })
+	group.Go(func() error { f.noteStart(groupCtx); return nil })
 	return group.Wait()
 }
 

@@ -96,7 +96,7 @@ type effect struct {
 	// The cause, of an effect that begins or completes a deletion: see archive.go.
 	actor, cascade, requester, request string
 	trace                              string // traceparent of the request or review; empty: none
-	at                                 int64 // Unix milliseconds
+	at                                 int64  // Unix milliseconds
 
 	id, revision int64 // set by the batch
 }

@@ -1,0 +1,35 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// TestProbeLog: the log has the changes of a check, and not each probe. Failures before a
+// check has passed for the first time, and those of a shutdown, are expected.
+func TestProbeLog(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	var p probeLog
+	down, slow := errors.New("down"), errors.New("slow")
+	for _, step := range []struct {
+		check string
+		err   error
+		want  string // in the log, once; empty: no line
+	}{
+		{"database", down, ""}, {"database", down, ""}, {"database", nil, ""}, {"database", nil, ""},
+		{"database", down, "level=WARN msg=\"not ready\" check=database error=down"}, {"database", down, ""},
+		{"database", slow, "error=slow"}, {"database", nil, "level=INFO msg=\"ready again\" check=database"}, {"database", nil, ""},
+		{"shutdown", nil, ""}, {"shutdown", down, ""},
+	} {
+		out.Reset()
+		p.note(log, step.check, step.err)
+		if got := out.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {
+			t.Errorf("%s, %v: the log is %q, want %q", step.check, step.err, got, step.want)
+		}
+	}
+}

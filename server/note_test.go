@@ -1,0 +1,24 @@
+package server
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// TestNotes: the log says what the server found at its start, and why it stops.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	var log output
+	r := start(t, Config{Data: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	until(t, "the server says what it found", func() bool {
+		return strings.Contains(log.String(), `level=INFO msg="server started" version=test database=sqlite schema=`)
+	})
+	if text := log.String(); strings.Contains(text, "objects=0 ") || !strings.Contains(text, " failing=0 paused=false\n") {
+		t.Errorf("the log is\n%s", text)
+	}
+	r.stop()
+	if text := log.String(); strings.Count(text, `level=INFO msg="server stops: it got a signal"`) != 1 {
+		t.Errorf("the log is\n%s", text)
+	}
+}
