@@ -51,7 +51,7 @@ func (db *DB) connectPostgres(ctx context.Context, database string, limits Limit
 	}
 	db.writer = stdlib.OpenDBFromPool(db.writePool)
 	db.reader = stdlib.OpenDBFromPool(db.readPool)
-	return db.reader.PingContext(ctx)
+	return checkSessions(ctx, db.writePool, db.readPool)
 }
 
 // noJIT: our statements take well under a millisecond, and compiling one takes

@@ -88,13 +88,19 @@ func (s *Server) ReplicaOn(t testing.TB, database string, flags ...string) *Serv
 // shares nothing. The server must refuse to start; Refused returns its output.
 func Refused(t testing.TB, other *Server) string {
 	t.Helper()
+	return RefusedOn(t, other.Database)
+}
+
+// RefusedOn is Refused on a given database.
+func RefusedOn(t testing.TB, database string) string {
+	t.Helper()
 	program, err := serverPath()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--registry-listen", "", "--database", other.Database)
+	cmd := exec.CommandContext(ctx, program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--registry-listen", "", "--database", database)
 	out, err := cmd.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		t.Fatalf("the server was not refused: %v\n%s", err, out)
