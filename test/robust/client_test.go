@@ -61,9 +61,6 @@ func (a api) do(ctx context.Context, method, path, body string) answer {
 	return answer{response.StatusCode, data}
 }
 
-// refused: the server says that it did not do it, or cannot have done it.
-func (a answer) refused() bool { return a.code >= 400 && a.code < 500 }
-
 // meta is what the tests read of an object.
 type meta struct {
 	Metadata struct {
