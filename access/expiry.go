@@ -1,9 +1,14 @@
 package access
 
-import "time"
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"time"
+)
 
-// Expiries returns when the certificates in use expire: of the authority, and of the
-// API's listener.
+// Expiries returns when the certificates in use expire: of the authority, of the API's
+// listener, and of the first authority in the file of client authorities. Those that an
+// administrator provides by file count too.
 func (id *Identity) Expiries() map[string]time.Time {
 	serving := id.provided.serving.Load()
 	if serving == nil {
@@ -13,5 +18,24 @@ func (id *Identity) Expiries() map[string]time.Time {
 	if serving != nil && serving.Leaf != nil {
 		expiries["serving"] = serving.Leaf.NotAfter
 	}
+	if first := id.provided.expires.Load(); first != nil {
+		expiries["client-authority"] = *first
+	}
 	return expiries
+}
+
+// firstExpiry returns when the first of several certificates in PEM expires; nil: there is
+// none.
+func firstExpiry(content []byte) (first *time.Time) {
+	for {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil {
+			return first
+		}
+		// The pool of authorities skips what it cannot parse, too.
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && (first == nil || certificate.NotAfter.Before(*first)) {
+			first = &certificate.NotAfter
+		}
+	}
 }

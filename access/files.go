@@ -33,6 +33,8 @@ type provided struct {
 	contents [3][]byte // of the files, as they were last read; owned by Reload
 	serving  atomic.Pointer[tls.Certificate]
 	clients  atomic.Pointer[x509.CertPool]
+	// expires is when the first authority of ClientCA expires; nil: there is none.
+	expires atomic.Pointer[time.Time]
 }
 
 // UseFiles reads the files, before the identity is used.
@@ -79,6 +81,7 @@ func (id *Identity) Reload() (changed bool, err error) {
 	p.contents = now
 	p.serving.Store(serving)
 	p.clients.Store(clients)
+	p.expires.Store(firstExpiry(now[2]))
 	return true, nil
 }
 

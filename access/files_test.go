@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -52,6 +53,12 @@ func TestFiles(t *testing.T) {
 	}
 	if err := id.UseFiles(f); err != nil {
 		t.Fatal(err)
+	}
+	want := map[string]time.Time{
+		"authority": id.Authority.NotAfter, "serving": first.serving.Load().Leaf.NotAfter, "client-authority": first.Authority.NotAfter,
+	}
+	if got := id.Expiries(); !maps.Equal(got, want) {
+		t.Errorf("the certificates expire at %v, want %v", got, want)
 	}
 	server := serve(t, id)
 	address := server.Listener.Addr().String()
