@@ -313,6 +313,3 @@ func (s *Server) tail() string {
 	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
 	return strings.Join(lines[max(0, len(lines)-60):], "\n")
 }
-
-// Running says whether the process was started and not stopped since.
-func (s *Server) Running() bool { return s.cmd != nil }

@@ -29,10 +29,11 @@ type fault struct {
 func (w *world) breakThings() {
 	w.Helper()
 	for deadline := time.Now().Add(*robustFor); time.Now().Before(deadline) && !w.Failed(); {
-		faults := []fault{w.fault(w.rng.IntN(replicas))}
+		first := w.rng.IntN(replicas)
+		faults := []fault{w.fault(first)}
 		if w.rng.IntN(3) == 0 {
-			// The same replica twice, or another one: no fault is in the way of the other's repair.
-			faults = append(faults, w.fault(w.rng.IntN(replicas)))
+			// Of another replica: the repair of one fault must not end the other.
+			faults = append(faults, w.fault((first+1+w.rng.IntN(replicas-1))%replicas))
 		}
 		if len(faults) == 2 && faults[0].name == faults[1].name {
 			faults = faults[:1]
@@ -122,10 +123,8 @@ func broken(name string, m mode, links ...*link) fault {
 
 func (w *world) signal(i int, signal syscall.Signal) {
 	w.Helper()
-	if w.servers[i].Running() {
-		if err := syscall.Kill(w.servers[i].Pid(), signal); err != nil {
-			w.Fatal(err)
-		}
+	if err := syscall.Kill(w.servers[i].Pid(), signal); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -135,20 +134,11 @@ func (w *world) cutDatabase(i int, name string, m mode) fault {
 	f := broken(fmt.Sprintf("replica %d to the database: %s", i, name), m, w.links[i].nodes[0], w.links[i].nodes[1])
 	heal := f.end
 	f.end = func() {
-		if w.servers[i].Running() && !w.stopped(i) {
-			w.awaitReady(i, false)
-		}
+		w.awaitReady(i, false)
 		heal()
-		if w.servers[i].Running() && !w.stopped(i) {
-			w.awaitReady(i, true)
-		}
+		w.awaitReady(i, true)
 	}
 	return f
-}
-
-// stopped says whether another fault of this round has stopped the process.
-func (w *world) stopped(i int) bool {
-	return slices.Contains(w.done[max(0, len(w.done)-2):], fmt.Sprintf("replica %d stopped", i))
 }
 
 // awaitReady asks a replica, not through its link.
