@@ -316,6 +316,13 @@ func makeVictims(t *testing.T, h *harness.HTTP) {
 		}
 		return nil
 	})
+	// The server's own write for the new version must not fall into a case.
+	harness.Until(t, "the CRD's APIService", func() error {
+		if a := h.Do(t, harness.Request{Method: "GET", Path: "/apis/apiregistration.k8s.io/v1/apiservices/v1.test.exeunt.dev"}); a.Code != 200 {
+			return fmt.Errorf("%d %s", a.Code, a.Body)
+		}
+		return nil
+	})
 	if a := h.Do(t, harness.Request{Method: "POST", Path: configMaps, Body: configMap("victim", "")}); a.Code != 201 {
 		t.Fatalf("create the victim: %d %s", a.Code, a.Body)
 	}
