@@ -15,7 +15,7 @@ import (
 
 // create serves the POST of an object. It returns false, and has done nothing, if
 // the library must serve the request.
-func (j *jsonWrites) create(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	opts, ok := j.readOptions(req)
 	if !ok {
 		return false

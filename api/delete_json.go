@@ -16,7 +16,7 @@ import (
 
 // delete serves the DELETE of one object. It returns false, and has done nothing,
 // if the library must serve the request.
-func (j *jsonWrites) delete(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+func (j *fastWrites) delete(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	options, ok := readDeleteOptions(req, body)
 	if !ok {
 		return false

@@ -17,7 +17,7 @@ import (
 // patch serves the JSON merge patch of an object. It returns false, and has done
 // nothing, if the library must serve the request. It may find that out only when
 // it applies the patch.
-func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	opts, ok := j.readOptions(req)
 	if !ok || opts.lenient || !hasUniqueKeys(body) {
 		return false
@@ -46,7 +46,7 @@ func (j *jsonWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 }
 
 // merge applies the patch to an existing object.
-func (j *jsonWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
+func (j *fastWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
 	m, err := meta.Accessor(live)
 	if err != nil || m.GetUID() == "" {
 		return nil, errUncommon

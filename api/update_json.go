@@ -11,7 +11,7 @@ import (
 
 // update serves the PUT of an object. It returns false, and has done nothing, if
 // the library must serve the request.
-func (j *jsonWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+func (j *fastWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	opts, ok := j.readOptions(req)
 	if !ok {
 		return false

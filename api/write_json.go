@@ -16,12 +16,12 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// jsonWrites serves the common writes, one file for each: JSON in, stored bytes out; or
+// fastWrites serves the common writes, one file for each: JSON in, stored bytes out; or
 // protobuf, as controllers send it (write_protobuf.go). It does the same as the library's handlers, with the same decoders, lifecycle and
 // store. Every unusual or invalid request goes to the library, with its body, before
 // anything is written. So error messages come from one place.
 // TestWritePathsAgree compares the two paths.
-type jsonWrites struct {
+type fastWrites struct {
 	r       *resource
 	lenient runtime.Decoder
 	strict  runtime.Decoder
@@ -30,14 +30,14 @@ type jsonWrites struct {
 }
 
 // newJSONWrites returns nil for a kind that only the library writes.
-func newJSONWrites(r *resource, owners *fieldOwners) *jsonWrites {
+func newJSONWrites(r *resource, owners *fieldOwners) *fastWrites {
 	v := r.v
 	info, ok := runtime.SerializerInfoForMediaType(v.Wire.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		return nil
 	}
 	strict := kjson.NewSerializerWithOptions(expected{}, v.Wire.Creater, v.Wire.Typer, kjson.SerializerOptions{Strict: true})
-	return &jsonWrites{
+	return &fastWrites{
 		r:       r,
 		lenient: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()),
 		strict:  v.Wire.Serializer.DecoderToVersion(strict, v.GVK.GroupVersion()),
@@ -58,7 +58,7 @@ func (expected) Interpret([]byte) (*schema.GroupVersionKind, error) {
 
 // serve answers a common request. It returns false, and has done nothing, if the
 // library must serve the request.
-func (j *jsonWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+func (j *fastWrites) serve(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
 	var write func(context.Context, http.ResponseWriter, *http.Request, *genericrequest.RequestInfo, []byte) bool
 	switch {
 	case j.r.v.Kind.Namespaced && info.Namespace == "", j.r.admits(info.Verb, info.Namespace):
@@ -94,7 +94,7 @@ func (r *resource) admits(verb, namespace string) bool {
 }
 
 // reads says whether decode can decode the body.
-func (j *jsonWrites) reads(req *http.Request) bool {
+func (j *fastWrites) reads(req *http.Request) bool {
 	return sendsJSON(req) || j.proto != nil && sendsType(req, runtime.ContentTypeProtobuf)
 }
 
@@ -125,7 +125,7 @@ type writeOptions struct {
 }
 
 // readOptions returns false for options that the library would refuse.
-func (j *jsonWrites) readOptions(req *http.Request) (writeOptions, bool) {
+func (j *fastWrites) readOptions(req *http.Request) (writeOptions, bool) {
 	query := req.URL.Query()
 	manager, validate := query.Get("fieldManager"), query.Get("fieldValidation")
 	switch validate {
@@ -151,7 +151,7 @@ type sent struct {
 
 // decode decodes an object. It returns false for a body that the library would
 // refuse or warn about.
-func (j *jsonWrites) decode(opts writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
+func (j *fastWrites) decode(opts writeOptions, info *genericrequest.RequestInfo, body []byte) (sent, bool) {
 	decoder := j.strict
 	switch {
 	case opts.protobuf:

@@ -27,7 +27,7 @@ func newProtobuf(v *kind.Version) *protobuf {
 }
 
 // writes says whether answer has the format that the client wants.
-func (j *jsonWrites) writes(req *http.Request) bool {
+func (j *fastWrites) writes(req *http.Request) bool {
 	return wantsJSON(req) || j.proto != nil && wantsProtobuf(req)
 }
 
@@ -39,7 +39,7 @@ func wantsProtobuf(req *http.Request) bool {
 
 // answer sends the result of a write. Without a decoded object it decodes the stored one if
 // it has to.
-func (j *jsonWrites) answer(w http.ResponseWriter, req *http.Request, code int, result written) {
+func (j *fastWrites) answer(w http.ResponseWriter, req *http.Request, code int, result written) {
 	if !wantsProtobuf(req) {
 		j.r.writeObject(w, code, result.stored)
 		return
@@ -59,7 +59,7 @@ func (j *jsonWrites) answer(w http.ResponseWriter, req *http.Request, code int, 
 }
 
 // answerStatus sends the Status of a delete.
-func (j *jsonWrites) answerStatus(w http.ResponseWriter, req *http.Request, status *metav1.Status) {
+func (j *fastWrites) answerStatus(w http.ResponseWriter, req *http.Request, status *metav1.Status) {
 	if !wantsProtobuf(req) {
 		writeJSON(w, http.StatusOK, status)
 		return
@@ -67,7 +67,7 @@ func (j *jsonWrites) answerStatus(w http.ResponseWriter, req *http.Request, stat
 	j.answerProtobuf(w, req, http.StatusOK, status)
 }
 
-func (j *jsonWrites) answerProtobuf(w http.ResponseWriter, req *http.Request, code int, obj runtime.Object) {
+func (j *fastWrites) answerProtobuf(w http.ResponseWriter, req *http.Request, code int, obj runtime.Object) {
 	var buf bytes.Buffer
 	if err := j.proto.encoder.Encode(obj, &buf); err != nil {
 		j.r.fail(w, req, j.r.internalError(err))

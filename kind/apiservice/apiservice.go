@@ -99,15 +99,23 @@ func (k *Keeper) sync(ctx context.Context, kinds *kind.Snapshot, starting bool) 
 		return err
 	}
 	errs := k.create(ctx, wanted, have)
+	var stale []entry
 	for name, o := range have {
-		if _, ok := wanted[name]; ok || !starting && o.managed == fromProgram {
-			continue
+		if _, ok := wanted[name]; !ok && (starting || o.managed != fromProgram) {
+			stale = append(stale, o)
 		}
-		declared, err := k.declared(ctx, o.gv)
-		if err == nil && !declared {
-			err = k.remove(ctx, o)
+	}
+	if len(stale) == 0 {
+		return errors.Join(errs...)
+	}
+	declared, err := k.declared(ctx)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, o := range stale {
+		if !declared[o.gv] {
+			errs = append(errs, k.remove(ctx, o))
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -162,14 +170,14 @@ func (k *Keeper) stored(ctx context.Context) (map[string]entry, error) {
 	return out, listing.Err()
 }
 
-// declared says whether a stored CustomResourceDefinition serves the version. The kinds in
-// memory do not decide about a removal: another replica may be ahead of this one.
-func (k *Keeper) declared(ctx context.Context, gv schema.GroupVersion) (bool, error) {
+// declared returns the versions that the stored CustomResourceDefinitions serve. The kinds
+// in memory do not decide about a removal: another replica may be ahead of this one.
+func (k *Keeper) declared(ctx context.Context) (map[schema.GroupVersion]bool, error) {
 	listing, err := k.Writer.Store.List(ctx, store.ListRequest{Kind: object.Definitions})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	found := false
+	found := map[schema.GroupVersion]bool{}
 	for listing.Next() {
 		var crd struct {
 			Spec struct {
@@ -181,10 +189,12 @@ func (k *Keeper) declared(ctx context.Context, gv schema.GroupVersion) (bool, er
 			}
 		}
 		if err := json.Unmarshal(listing.Object().Body, &crd); err != nil {
-			return false, err
+			return nil, err
 		}
 		for _, v := range crd.Spec.Versions {
-			found = found || v.Served && crd.Spec.Group == gv.Group && v.Name == gv.Version
+			if v.Served {
+				found[schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}] = true
+			}
 		}
 	}
 	return found, listing.Err()

@@ -9,12 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/exeunt/exeunt/test/harness"
 )
-
-type v1Hash = v1.Hash
 
 // fault is one thing that breaks, and how it is repaired.
 type fault struct {

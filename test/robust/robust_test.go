@@ -18,6 +18,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/exeunt/exeunt/registry/blobstore/s3test"
@@ -170,7 +171,7 @@ func (w *world) startClients(ctx context.Context, group *sync.WaitGroup) {
 	w.balanced.replicas, w.balanced.rng = w.apis, random()
 	w.balanced.now = func() string { return w.now.Load().(string) }
 	group.Go(func() { w.balanced.run(ctx) })
-	w.pusher.rng, w.pusher.pushed = random(), map[string]v1Hash{}
+	w.pusher.rng, w.pusher.pushed = random(), map[string]v1.Hash{}
 	group.Go(func() { w.pusher.run(ctx, w.T) })
 }
 
