@@ -32,13 +32,15 @@ COMMENT ON FUNCTION blobs_leave_database IS 'A small blob was damaged, and its n
 
 CREATE OR REPLACE FUNCTION public.broker_enqueue(subject text, cause text)
  RETURNS void
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
+BEGIN
     INSERT INTO provisioned_resource_reviews AS q (id, review_after, review_count, event, created_at)
     VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
     ON CONFLICT (id) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END
 $function$;
 
 COMMENT ON FUNCTION broker_enqueue IS 'Puts a resource under review by the reconcile loop; a review that has begun is repeated.';
@@ -152,18 +154,20 @@ COMMENT ON FUNCTION gc_enqueue_manifests IS 'Puts manifests under review, those 
 
 CREATE OR REPLACE FUNCTION public.gc_enqueue_object(subject text, cause text)
  RETURNS void
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
+BEGIN
     INSERT INTO gc_object_reviews AS q (uid, review_after, review_count, event, created_at)
     VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
         event = CASE WHEN q.event IN ('owner_removed', 'cluster_owner_removed') THEN q.event ELSE excluded.event END,
         claim_token = NULL, claim_until = NULL
-    WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event
+    WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event;
+END
 $function$;
 
-COMMENT ON FUNCTION gc_enqueue_object IS 'Puts an object under review; a review that has begun is repeated. The event of a removed owner stays: it is proof that the owner existed. A row that is already queued like this is not written again.';
+COMMENT ON FUNCTION gc_enqueue_object IS 'Puts an object under review; a review that has begun is repeated. The event of a removed owner stays: it is proof that the owner existed. A row that is already queued like this is not written again. In plpgsql, as all functions with statements: PostgreSQL plans those of functions in SQL again for each call.';
 
 CREATE OR REPLACE FUNCTION public.gc_jitter(delay bigint)
  RETURNS bigint
@@ -249,11 +253,13 @@ COMMENT ON FUNCTION gc_order_tags IS 'To be called before tags are pointed at th
 
 CREATE OR REPLACE FUNCTION public.gc_review_after(e text, delay bigint DEFAULT NULL::bigint)
  RETURNS bigint
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
-    SELECT gc_now() + gc_jitter(greatest(
+BEGIN
+    RETURN gc_now() + gc_jitter(greatest(
         coalesce(delay, (SELECT value FROM gc_review_after_defaults WHERE event = e), 86400000),
-        coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)))
+        coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)));
+END
 $function$;
 
 COMMENT ON FUNCTION gc_review_after IS 'When the subject of an event is reviewed: after the delay of its repository, or of the event, or a day, but not before what existence checks promise.';
@@ -570,23 +576,27 @@ COMMENT ON FUNCTION gc_track_switched_tags IS 'A manifest whose tag now points a
 
 CREATE OR REPLACE FUNCTION public.gc_unlink_after(e text)
  RETURNS bigint
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
-    SELECT gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000))
+BEGIN
+    RETURN gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000));
+END
 $function$;
 
 COMMENT ON FUNCTION gc_unlink_after IS 'When bytes are removed: requests that have just read their path may still open it.';
 
 CREATE OR REPLACE FUNCTION public.mesh_enqueue_node(subject text, cause text)
  RETURNS void
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
+BEGIN
     INSERT INTO mesh_node_reviews AS q (uid, review_after, review_count, event, created_at)
     SELECT n.uid, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint
     FROM mesh_nodes n WHERE n.uid = subject
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END
 $function$;
 
 COMMENT ON FUNCTION mesh_enqueue_node IS 'Puts a node under review; a review that has begun is repeated.';

@@ -42,6 +42,17 @@ func (db *DB) BeginAhead(ctx context.Context) (*Tx, error) {
 	return db.begin(ctx, true)
 }
 
+// BeginUnsynced is Begin for a transaction that a power cut, or a failover of PostgreSQL, may undo
+// shortly after its commit: it does not wait for the disk, nor for a standby. The next
+// transaction that is durable makes it durable too.
+func (db *DB) BeginUnsynced(ctx context.Context) (*Tx, error) {
+	t, err := db.begin(ctx, true)
+	if err == nil && t.postgres != nil {
+		t.postgres.unsynced = true
+	}
+	return t, err
+}
+
 // Flush returns when every transaction that was committed before the call, or that
 // the caller has read, survives a power cut.
 func (db *DB) Flush() error {

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -65,6 +66,27 @@ func TestCloseAfterAnInterruption(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCloseEndsPrepares: once the database is closed, no statement is being prepared. A
+// connection that is opened for one would write files into a directory that may be gone.
+func TestCloseEndsPrepares(t *testing.T) {
+	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		db.prepareLater(fmt.Sprintf("SELECT %d", i))
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	db.prepareLater("SELECT 100")
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if n := len(db.preparing); n != 0 {
+		t.Errorf("%d statements are being prepared", n)
 	}
 }
 

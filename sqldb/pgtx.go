@@ -2,15 +2,19 @@ package sqldb
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // beginPostgres is sent with the first batch of a transaction: sent alone, it
 // would cost every transaction a round trip.
 const beginPostgres = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+const commitPostgres = `COMMIT`
 
 // rollbackTimeout is how long a rollback waits for PostgreSQL before it closes the
 // connection, which rolls back as well.
@@ -20,6 +24,8 @@ const rollbackTimeout = 5 * time.Second
 type pgTx struct {
 	conn  *pgxpool.Conn // nil after the end of the transaction
 	begun bool
+
+	unsynced bool // its commit does not wait for the disk
 }
 
 func (db *DB) beginPG(ctx context.Context) (*pgTx, error) {
@@ -44,11 +50,7 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
-	var sent pgx.Batch
-	if !t.begun {
-		t.begun = true
-		sent.Queue(beginPostgres)
-	}
+	sent := t.first()
 	for i := range b.items {
 		it := &b.items[i]
 		queued := sent.Queue(it.statement, it.args...)
@@ -64,7 +66,63 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 			return rows.Err()
 		})
 	}
-	return t.conn.SendBatch(ctx, &sent).Close()
+	return t.conn.SendBatch(ctx, sent).Close()
+}
+
+// first is a batch that begins the transaction, if nothing has been sent yet.
+func (t *pgTx) first() *pgx.Batch {
+	sent := &pgx.Batch{}
+	if !t.begun {
+		t.begun = true
+		sent.Queue(beginPostgres)
+		if t.unsynced {
+			sent.Queue("SET LOCAL synchronous_commit = off")
+		}
+	}
+	return sent
+}
+
+// sendAndCommit sends the statements and COMMIT in one round trip. PostgreSQL skips what follows a
+// statement that fails, COMMIT too.
+func (t *pgTx) sendAndCommit(ctx context.Context, b *Batch) error {
+	if t.conn == nil {
+		return pgx.ErrTxClosed
+	}
+	sent := t.first()
+	for i := range b.items {
+		sent.Queue(b.items[i].statement, b.items[i].args...)
+	}
+	before := sent.Len()
+	sent.Queue(commitPostgres)
+	results := t.conn.SendBatch(ctx, sent)
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // the same error
+			return refused(err)
+		}
+	}
+	tag, err := results.Exec()
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = t.confirmed()
+		t.end()
+	}
+	return err
+}
+
+// refused is the error of a statement before the commit. If PostgreSQL has not answered, as when
+// the connection broke, the COMMIT that was sent with the statement may have been carried out.
+func refused(err error) error {
+	var answered *pgconn.PgError
+	if errors.As(err, &answered) {
+		return &RefusedError{err}
+	}
+	return err
 }
 
 func (t *pgTx) commit(ctx context.Context) error {
@@ -75,11 +133,40 @@ func (t *pgTx) commit(ctx context.Context) error {
 	if !t.begun {
 		return nil
 	}
-	tag, err := t.conn.Exec(ctx, "COMMIT")
+	tag, err := t.conn.Exec(ctx, commitPostgres)
 	if err == nil && tag.String() == "ROLLBACK" {
 		err = pgx.ErrTxCommitRollback // a statement had failed
 	}
+	if err == nil {
+		err = t.confirmed()
+	}
 	return err
+}
+
+// A COMMIT that waits for a synchronous standby succeeds, with a warning, when an operator cancels
+// the wait (pg_cancel_backend). The standby may not have the transaction, and a failover
+// loses it. So the outcome is not known, and the client must not hear of a success.
+var errUnconfirmed = errors.New("PostgreSQL stopped waiting for its synchronous standby, which may not have the transaction")
+
+// confirmed is the error of a commit that PostgreSQL did not wait for.
+func (t *pgTx) confirmed() error {
+	left := t.conn.Conn().PgConn().CustomData()
+	if left[unconfirmed] == nil {
+		return nil
+	}
+	delete(left, unconfirmed)
+	return errUnconfirmed
+}
+
+// unconfirmed is the key under which a connection keeps that its last commit got the warning.
+const unconfirmed = "exeunt.unconfirmed"
+
+// noticeUnconfirmed marks a connection. The name of PostgreSQL's function is in every message,
+// and unlike the text is never translated.
+func noticeUnconfirmed(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Routine == "SyncRepWaitForLSN" {
+		conn.CustomData()[unconfirmed] = true
+	}
 }
 
 // rollback ignores errors: after one the connection is closed, and the transaction

@@ -38,10 +38,11 @@ func (db *DB) connectPostgres(ctx context.Context, database string, limits Limit
 		config.ConnConfig.RuntimeParams["application_name"] = "exeunt"
 	}
 	config.ConnConfig.OnPgError = db.timeouts.counting(config.ConnConfig.OnPgError)
+	config.ConnConfig.OnNotice = noticeUnconfirmed
 	settings := noJIT + limits.settings(database)
 	writers := config.Copy()
 	writers.MaxConns = postgresWriters
-	writers.AfterConnect = afterConnect(settings)
+	writers.AfterConnect = afterConnect(settings + noScan)
 	if db.writePool, err = pgxpool.NewWithConfig(ctx, writers); err != nil {
 		return err
 	}
@@ -58,6 +59,11 @@ func (db *DB) connectPostgres(ctx context.Context, database string, limits Limit
 // tens. The planner compiles statements that it estimates as expensive, and with
 // old statistics its estimates are wrong.
 const noJIT = "SET jit = off"
+
+// noScan: a write finds its rows by indexes. The plans of its statements and triggers are
+// made once, perhaps while a table is nearly empty, and a scan is then the cheapest plan. A
+// restore fills the table again before the next ANALYZE, and would scan it for each row.
+const noScan = "; SET enable_seqscan = off"
 
 func afterConnect(settings string) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {

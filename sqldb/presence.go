@@ -79,6 +79,34 @@ func (db *DB) Gone(ctx context.Context, tokens []string) ([]string, error) {
 	if !slices.ContainsFunc(tokens, func(token string) bool { h := holderOf(token); return h != "" && h != own }) {
 		return nil, nil
 	}
+	alive, err := db.listPresent(ctx)
+	if err != nil || !alive[own] {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(tokens), func(token string) bool {
+		h := holderOf(token)
+		return h == "" || alive[h]
+	}), nil
+}
+
+// Process is the id of this process in Present.
+func (db *DB) Process() string { return db.holder.String() }
+
+// Present returns the processes that are alive. Nil: the database does not show them; then it
+// does not show this process either.
+func (db *DB) Present(ctx context.Context) (map[string]bool, error) {
+	own := db.holder.String()
+	if db.engine != Postgres {
+		return map[string]bool{own: true}, nil
+	}
+	alive, err := db.listPresent(ctx)
+	if err != nil || !alive[own] {
+		return nil, err
+	}
+	return alive, nil
+}
+
+func (db *DB) listPresent(ctx context.Context) (map[string]bool, error) {
 	alive := map[string]bool{}
 	rows, err := db.reader.QueryContext(ctx, present, presence)
 	if err != nil {
@@ -92,13 +120,7 @@ func (db *DB) Gone(ctx context.Context, tokens []string) ([]string, error) {
 		}
 		alive[id] = true
 	}
-	if err := rows.Err(); err != nil || !alive[own] {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(tokens), func(token string) bool {
-		h := holderOf(token)
-		return h == "" || alive[h]
-	}), nil
+	return alive, rows.Err()
 }
 
 // present lists the processes that hold their lock in this database.

@@ -56,3 +56,35 @@ func TestGoneElsewhere(t *testing.T) {
 		t.Errorf("gone: %q, %v", got, err)
 	}
 }
+
+// TestPresent: the processes that are alive, once this one is shown itself.
+func TestPresent(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			database := dbtest.Open(t, engine)
+			first, second := dbtest.Connect(t, database), dbtest.Connect(t, database)
+			expect := func(when string, want ...*sqldb.DB) {
+				t.Helper()
+				got, err := second.Present(t.Context())
+				if err != nil || len(got) != len(want) {
+					t.Errorf("%s: %v, %v; want %d processes", when, got, err, len(want))
+				}
+				for _, db := range want {
+					if !got[db.Process()] {
+						t.Errorf("%s: %v does not have %s", when, got, db.Process())
+					}
+				}
+			}
+			if engine == sqldb.SQLite { // there is one at a time
+				expect("the second", second)
+				return
+			}
+			leave := dbtest.Appear(t, first)
+			expect("one that is not there itself")
+			dbtest.Appear(t, second)
+			expect("both are there", first, second)
+			leave()
+			expect("the first is gone", second)
+		})
+	}
+}

@@ -47,7 +47,9 @@ type DB struct {
 
 	mu        sync.Mutex
 	stmts     map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
-	preparing map[string]bool      // statements that prepareLater works on; guarded by mu
+	closing   bool                 // guarded by mu
+	preparing map[string]func()    // what ends the work of prepareLater; guarded by mu
+	prepares  sync.WaitGroup       // the work of prepareLater
 }
 
 // Open is OpenWithin without time limits: for tests, and for commands whose statements
@@ -108,6 +110,7 @@ func (db *DB) Reader() *sql.DB { return db.reader }
 
 // Close closes all connections. Transactions must have ended.
 func (db *DB) Close() error {
+	db.endPrepares()
 	var errs []error
 	db.mu.Lock()
 	for _, stmt := range db.stmts {
@@ -238,19 +241,31 @@ func (db *DB) prepared(ctx context.Context, statement string) (*sql.Stmt, error)
 func (db *DB) prepareLater(statement string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.preparing[statement] {
+	if db.preparing[statement] != nil || db.closing {
 		return
 	}
 	if db.preparing == nil {
-		db.preparing = map[string]bool{}
+		db.preparing = map[string]func(){}
 	}
-	db.preparing[statement] = true
-	go func() {
-		ctx, cancel := boundWait(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), mostWait)
+	db.preparing[statement] = cancel
+	db.prepares.Go(func() {
 		defer cancel()
 		_, _ = db.prepared(ctx, statement)
 		db.mu.Lock()
 		defer db.mu.Unlock()
 		delete(db.preparing, statement)
-	}()
+	})
+}
+
+// endPrepares ends the work of prepareLater: it may be opening a connection, which writes
+// files, and nothing may do so once Close has returned.
+func (db *DB) endPrepares() {
+	db.mu.Lock()
+	db.closing = true
+	for _, cancel := range db.preparing {
+		cancel()
+	}
+	db.mu.Unlock()
+	db.prepares.Wait()
 }

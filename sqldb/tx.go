@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Batch is a list of statements that are sent together: on PostgreSQL in one round
@@ -33,6 +34,9 @@ func (b *Batch) Exec(statement string, args ...any) {
 func (b *Batch) Query(row func(Row) error, statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args, row: row})
 }
+
+// Add adds the statements of another batch.
+func (b *Batch) Add(other *Batch) { b.items = append(b.items, other.items...) }
 
 // Tx is a write transaction that runs batches. It is for one goroutine. It ends
 // with Commit or Rollback.
@@ -108,6 +112,28 @@ func (t *Tx) Commit(ctx context.Context) error {
 		err = t.postgres.commit(ctx)
 	}
 	if err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// RefusedError is an error of a statement of SendAndCommit: nothing was committed.
+type RefusedError struct{ cause error }
+
+func (e *RefusedError) Error() string { return e.cause.Error() }
+func (e *RefusedError) Unwrap() error { return e.cause }
+
+// SendAndCommit is Send and then Commit, on PostgreSQL in one round trip unless a statement has a
+// row function, which may refuse its row. After a [RefusedError] nothing was committed; after
+// another error it is unknown.
+func (t *Tx) SendAndCommit(ctx context.Context, b *Batch) error {
+	if t.postgres == nil || slices.ContainsFunc(b.items, func(it item) bool { return it.row != nil }) {
+		if err := t.Send(ctx, b); err != nil {
+			return &RefusedError{err}
+		}
+		return t.Commit(ctx)
+	}
+	if err := t.postgres.sendAndCommit(ctx, b); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil

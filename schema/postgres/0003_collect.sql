@@ -45,16 +45,18 @@ COMMENT ON TABLE gc_state IS 'The collector''s persisted switch: one row.';
 
 INSERT INTO gc_state (one, paused, reason) VALUES (1, false, '');
 
-CREATE FUNCTION gc_enqueue_object(subject text, cause text) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION gc_enqueue_object(subject text, cause text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO gc_object_reviews AS q (uid, review_after, review_count, event, created_at)
     VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
         event = CASE WHEN q.event IN ('owner_removed', 'cluster_owner_removed') THEN q.event ELSE excluded.event END,
         claim_token = NULL, claim_until = NULL
-    WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event
+    WHERE q.claim_token IS NOT NULL OR q.review_after > excluded.review_after OR q.event <> excluded.event;
+END
 $$;
-COMMENT ON FUNCTION gc_enqueue_object IS 'Puts an object under review; a review that has begun is repeated. The event of a removed owner stays: it is proof that the owner existed. A row that is already queued like this is not written again.';
+COMMENT ON FUNCTION gc_enqueue_object IS 'Puts an object under review; a review that has begun is repeated. The event of a removed owner stays: it is proof that the owner existed. A row that is already queued like this is not written again. In plpgsql, as all functions with statements: PostgreSQL plans those of functions in SQL again for each call.';
 
 CREATE FUNCTION gc_track_objects_removed() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN

@@ -126,15 +126,19 @@ END
 $$;
 COMMENT ON FUNCTION gc_review_delay IS 'The delay from an event to the review of its subject, in milliseconds.';
 
-CREATE FUNCTION gc_review_after(e text, delay bigint DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
-    SELECT gc_now() + gc_jitter(greatest(
+CREATE FUNCTION gc_review_after(e text, delay bigint DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN gc_now() + gc_jitter(greatest(
         coalesce(delay, (SELECT value FROM gc_review_after_defaults WHERE event = e), 86400000),
-        coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)))
+        coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)));
+END
 $$;
 COMMENT ON FUNCTION gc_review_after IS 'When the subject of an event is reviewed: after the delay of its repository, or of the event, or a day, but not before what existence checks promise.';
 
-CREATE FUNCTION gc_unlink_after(e text) RETURNS bigint LANGUAGE sql AS $$
-    SELECT gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000))
+CREATE FUNCTION gc_unlink_after(e text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN gc_now() + gc_jitter(coalesce((SELECT value FROM gc_review_after_defaults WHERE event = e), 60000));
+END
 $$;
 COMMENT ON FUNCTION gc_unlink_after IS 'When bytes are removed: requests that have just read their path may still open it.';
 

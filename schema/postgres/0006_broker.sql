@@ -89,12 +89,14 @@ COMMENT ON TABLE provisioned_resource_outbox_reviews IS 'Resources that have eve
 
 CREATE INDEX provisioned_resource_outbox_reviews_review_after_idx ON provisioned_resource_outbox_reviews (review_after);
 
-CREATE FUNCTION broker_enqueue(subject text, cause text) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION broker_enqueue(subject text, cause text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO provisioned_resource_reviews AS q (id, review_after, review_count, event, created_at)
     VALUES (subject, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint)
     ON CONFLICT (id) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END
 $$;
 COMMENT ON FUNCTION broker_enqueue IS 'Puts a resource under review by the reconcile loop; a review that has begun is repeated.';
 

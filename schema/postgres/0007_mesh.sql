@@ -61,13 +61,15 @@ COMMENT ON TABLE mesh_node_reviews IS 'Nodes that are to be reviewed: see packag
 
 CREATE INDEX mesh_node_reviews_review_after_idx ON mesh_node_reviews (review_after);
 
-CREATE FUNCTION mesh_enqueue_node(subject text, cause text) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION mesh_enqueue_node(subject text, cause text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO mesh_node_reviews AS q (uid, review_after, review_count, event, created_at)
     SELECT n.uid, 0, 0, cause, (extract(epoch FROM now()) * 1000)::bigint
     FROM mesh_nodes n WHERE n.uid = subject
     ON CONFLICT (uid) DO UPDATE SET
         review_after = least(q.review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END
 $$;
 COMMENT ON FUNCTION mesh_enqueue_node IS 'Puts a node under review; a review that has begun is repeated.';
 

@@ -16,6 +16,7 @@ import (
 type Way struct {
 	// Database is the string that [sqldb.Open] takes to connect through the proxy.
 	Database string
+	Direct   string // the same database, without the proxy
 
 	t               testing.TB
 	network, target string // of the server
@@ -29,11 +30,12 @@ type Way struct {
 // NewWay makes a fresh database and opens a proxy to it for the time of a test.
 func NewWay(t testing.TB) *Way {
 	t.Helper()
-	server, err := pgconn.ParseConfig(Open(t, sqldb.Postgres))
+	direct := Open(t, sqldb.Postgres)
+	server, err := pgconn.ParseConfig(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Way{t: t, address: "127.0.0.1:0"}
+	w := &Way{t: t, Direct: direct, address: "127.0.0.1:0"}
 	w.network, w.target = pgconn.NetworkAddress(server.Host, server.Port)
 	w.Open()
 	t.Cleanup(w.Close)
