@@ -78,7 +78,7 @@ func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Ev
 			return err
 		}
 		tx.Create(key, &made.ObjectMeta, body)
-		return tx.Flush(ctx)
+		return tx.Flush()
 	}
 	if e.Once || before.Deleting {
 		return nil
@@ -102,7 +102,7 @@ func repeat(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, n
 	if _, err := tx.Rewrite(before, &was.ObjectMeta, body); err != nil {
 		return err
 	}
-	return tx.Flush(ctx)
+	return tx.Flush()
 }
 
 // place returns the namespace for the Event. Events about cluster-scoped objects

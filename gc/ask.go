@@ -112,7 +112,13 @@ func (s *session) enqueueDeferred(ctx context.Context) error {
 
 // transact wakes the asker after a review that queued deletes for it.
 func (c *Collector) transact(ctx context.Context, fn func(tx *store.Tx) error) error {
-	err := c.store.Transact(ctx, fn)
+	var last *store.Tx // fn may be called again
+	err := c.store.Transact(ctx, func(tx *store.Tx) error {
+		c.logEnds(last, false)
+		last = tx
+		return fn(tx)
+	})
+	c.logEnds(last, err == nil)
 	if c.asked.Swap(false) {
 		c.asker.engine.Wake()
 	}
@@ -163,7 +169,7 @@ func (s *session) again(ctx context.Context, uid types.UID, cause string) (*item
 		if err := s.delete(o, m, metav1.DeletePropagationBackground); err != nil {
 			return nil, err
 		}
-		return &found, s.tx.Flush(ctx)
+		return &found, s.tx.Flush()
 	}
 	for _, r := range m.OwnerReferences {
 		owner, err := s.tx.GetByUID(ctx, r.UID)

@@ -150,7 +150,7 @@ func (w *world) populate(s shape) {
 				tx.Create(object.Key{Kind: configMaps, Namespace: "n", Name: m.Name}, &m, body)
 				next++
 			}
-			return tx.Flush(context.Background())
+			return tx.Flush()
 		})
 		if err != nil {
 			w.Fatal(err)

@@ -3,8 +3,9 @@ package gc
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
@@ -15,9 +16,51 @@ import (
 // kind, name and uid, and is resolvable: a reference of a cluster-scoped dependent
 // to a namespaced owner would block for ever.
 
-// isBlocked reports whether a blocking dependent is left. It stops at the first.
+// isBlocked reports whether a blocking dependent is left, other than through a circle: of owners
+// that wait for each other in a circle, the one that is reviewed last goes first.
 func (s *session) isBlocked(ctx context.Context, o *item) (bool, error) {
-	return s.tx.IsBlocked(ctx, s.named(o.Key, o.UID))
+	blocked, circle, err := s.tx.Blocked(ctx, s.named(o.Key, o.UID))
+	if err != nil {
+		return false, err
+	}
+	return s.waits(ctx, o, blocked, circle)
+}
+
+// waits is isBlocked with what the store answered.
+func (s *session) waits(ctx context.Context, o *item, blocked, circle bool) (bool, error) {
+	if !blocked || !circle {
+		return blocked, nil
+	}
+	circle, err := s.inCircle(ctx, o)
+	return !circle, err
+}
+
+// blockedBy reports whether one of the dependents that this review made DELETING blocks the owner:
+// then the owner waits, and the store need not be asked. In a circle each review but the last finds
+// such a dependent.
+func (s *session) blockedBy(batch []*item, o *item) (bool, error) {
+	owner := s.named(o.Key, o.UID)
+	for _, d := range batch {
+		if !d.Deleting {
+			continue
+		}
+		m, err := object.ParseMeta(d.Body)
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", d.Key, err)
+		}
+		if slices.ContainsFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool { return blocks(&r, d.Namespace, owner) }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// blocks reports whether a reference of a dependent in a namespace blocks the owner's deletion.
+func blocks(r *metav1.OwnerReference, namespace string, owner store.Named) bool {
+	named := ReferenceOf(r)
+	return r.UID == owner.UID && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion &&
+		named.Name == owner.Name && named.Group == owner.As.Group && (owner.As.Kind == "" || named.Kind == owner.As.Kind) &&
+		(owner.Namespace == "" || namespace != "")
 }
 
 // named returns an object as references name it. For a kind that is not served,
@@ -31,12 +74,8 @@ func (s *session) named(key object.Key, uid types.UID) store.Named {
 }
 
 // inCircle reports whether the owner is its own dependent, through blocking
-// dependents that are in foreground deletion too. An owner without owner
-// references cannot be, so most owners need no search.
+// dependents that are in foreground deletion too.
 func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
-	if !gjson.GetBytes(o.Body, "metadata.ownerReferences.0").Exists() {
-		return false, nil
-	}
 	seen := map[types.UID]bool{}
 	for level := []store.Named{s.named(o.Key, o.UID)}; len(level) > 0 && !seen[o.UID]; {
 		blockers, err := s.tx.ForegroundBlockers(ctx, level)

@@ -13,6 +13,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/store"
 )
 
 // orphan is the orphan finalizer: it removes the owner, and dangling owners, from
@@ -87,28 +88,36 @@ func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item)
 			return err
 		}
 	}
-	return s.tx.Flush(ctx)
+	return s.tx.Flush()
 }
 
 // foreground is the foreground finalizer: it deletes the dependents, and removes
-// the finalizer from the owner when no blocking dependent is left. Of owners that
-// wait for each other in a circle, the one under review goes first.
-func (s *session) foreground(ctx context.Context, o *item) (review.Verdict, error) {
+// the finalizer from the owner when no blocking dependent is left. known is what was
+// read together with the owner; nil: nothing.
+func (s *session) foreground(ctx context.Context, o *item, known *store.Family) (review.Verdict, error) {
 	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err
 	}
-	v, err := s.collect(ctx, string(o.UID), s.tx.Dependents, s.judge)
-	if err != nil || s.budget <= 0 {
-		return v, err
-	}
-	blocked, err := s.isBlocked(ctx, o)
-	if err != nil {
-		return v, err
-	}
-	if blocked {
-		if circle, err := s.inCircle(ctx, o); err != nil || !circle {
-			return v, err // a trigger enqueues it when a dependent is removed
+	before, blocked := s.budget, false
+	v, err := s.collect(ctx, string(o.UID), s.dependents(known), func(ctx context.Context, batch []*item) (err error) {
+		if err = s.judge(ctx, batch); err == nil && !blocked {
+			blocked, err = s.blockedBy(batch, o)
 		}
+		return err
+	})
+	if err != nil || blocked || s.budget <= 0 {
+		return v, err
+	}
+	if known != nil && s.budget == before {
+		blocked, err = s.waits(ctx, o, known.Blocked, known.Circle)
+	} else {
+		blocked, err = s.isBlocked(ctx, o)
+	}
+	if err != nil || blocked {
+		return v, err // a trigger enqueues it when a dependent is removed
+	}
+	if s.budget == before {
+		return s.dropFinalizer(ctx, o, metav1.FinalizerDeleteDependents)
 	}
 	return s.removeFinalizer(ctx, o.UID, metav1.FinalizerDeleteDependents)
 }
@@ -123,6 +132,11 @@ func (s *session) removeFinalizer(ctx context.Context, uid types.UID, finalizer 
 	if o == nil {
 		return review.Acted(), nil
 	}
+	return s.dropFinalizer(ctx, o, finalizer)
+}
+
+// dropFinalizer is removeFinalizer for an object as it is now.
+func (s *session) dropFinalizer(ctx context.Context, o *item, finalizer string) (review.Verdict, error) {
 	m, err := object.ParseMeta(o.Body)
 	if err != nil {
 		return review.Verdict{}, err
@@ -142,5 +156,5 @@ func (s *session) updateDeleting(ctx context.Context, o *item, m metav1.ObjectMe
 	} else if err := s.rewrite(o, &m); err != nil {
 		return err
 	}
-	return s.tx.Flush(ctx)
+	return s.tx.Flush()
 }

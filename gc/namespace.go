@@ -120,7 +120,7 @@ func (s *session) empty(ctx context.Context, kind, namespace string) (failed []s
 				failed = append(failed, fmt.Sprintf("%s: %v", o.Key, err))
 			}
 		}
-		if err := s.tx.Flush(ctx); err != nil {
+		if err := s.tx.Flush(); err != nil {
 			return nil, err
 		}
 		if len(batch) < limit {
@@ -142,7 +142,7 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 	}
 	if lifecycle.RemoveNow(body, ns.ObjectMeta, s.rules(o.Kind)) {
 		s.remove(o, &ns.ObjectMeta)
-		return review.Acted(), s.tx.Flush(ctx)
+		return review.Acted(), s.tx.Flush()
 	}
 	if string(body) == string(o.Body) {
 		return review.Kept(), nil
@@ -150,7 +150,7 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 	if err := s.replace(o, &ns.ObjectMeta, body); err != nil {
 		return review.Verdict{}, err
 	}
-	return review.Acted(), s.tx.Flush(ctx)
+	return review.Acted(), s.tx.Flush()
 }
 
 // content is what is left in a namespace.
@@ -176,7 +176,7 @@ func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespa
 	if err := s.replace(o, &ns.ObjectMeta, body); err != nil {
 		return err
 	}
-	return s.tx.Flush(ctx)
+	return s.tx.Flush()
 }
 
 // survey counts the objects of a kind, and the finalizers on the first

@@ -33,10 +33,13 @@ const (
 // as continuing while the queue has more rows than the session's own tasks: a
 // wide cascade has many rows there, and each transaction settles some of them.
 func (s *session) progress(ctx context.Context, tasks int) error {
-	cascade := s.tx.Cascade()
-	if cascade == "" {
+	if s.cause == "" {
 		return nil
 	}
+	if err := s.setCause(ctx, s.cause); err != nil { // a review without dependents has not
+		return err
+	}
+	cascade := s.tx.Cascade()
 	goesOn := s.budget <= 0 || len(s.next) > 0
 	if !goesOn && s.c.wasReported(cascade) {
 		queued, err := s.countReviews(ctx, tasks+1)

@@ -40,7 +40,10 @@ type session struct {
 	queued map[types.UID]bool  // the uids in next
 	events []event.Event       // recorded at the end of the transaction
 
-	cause    string     // the uid that setCause set last
+	spent   map[string]int // objects that the session changed, by cascade
+	charged int            // budget at the last call of charge
+
+	cause    string     // the uid of the owner or namespace that was reviewed last
 	emptying bool       // the deletes empty a namespace
 	admitted version    // may be deleted without asking
 	deferred []deferral // deletes that wait for their admission
@@ -48,14 +51,16 @@ type session struct {
 
 // session begins a session with a budget.
 func (c *Collector) session(tx *store.Tx, now time.Time) *session {
+	budget := c.pace.budget()
 	return &session{
-		c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: c.pace.budget(),
+		c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: budget, charged: budget, spent: map[string]int{},
 		owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{},
 	}
 }
 
 // setCause records the owner or the namespace that causes the deletes that follow.
 func (s *session) setCause(ctx context.Context, uid string) error {
+	s.charge()
 	s.cause = uid
 	return s.tx.SetCause(ctx, actor, uid)
 }
@@ -65,6 +70,7 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 	if c.db.Engine() == sqldb.Postgres {
 		var b sqldb.Batch
 		b.Exec(indexesOnly)
+		b.Exec(onePlan)
 		if err := tx.Send(ctx, &b); err != nil {
 			return nil, fmt.Errorf("review objects: %w", err)
 		}
@@ -93,6 +99,9 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 	}
 	c.pace.spent(budget-s.budget, time.Since(begin))
 	if err := s.progress(ctx, len(tasks)); err != nil {
+		return nil, err
+	}
+	if err := s.findEnds(ctx); err != nil {
 		return nil, err
 	}
 	return verdicts, event.Recorder{Kinds: c.kinds}.Record(ctx, s.tx, s.now, s.events...)
@@ -158,7 +167,7 @@ func (s *session) finalize(ctx context.Context, o *item) (v review.Verdict, err 
 	case o.Finalizing&store.FinalizeOrphan != 0:
 		v, err = s.orphan(ctx, o)
 	case o.Finalizing&store.FinalizeForeground != 0:
-		v, err = s.foreground(ctx, o)
+		v, err = s.foreground(ctx, o, nil)
 	case o.Finalizing&store.FinalizeGrace != 0:
 		v, err = s.propagate(ctx, o)
 	}
@@ -183,17 +192,34 @@ func acted(yes bool) review.Verdict {
 // AllDependents.
 type readPage func(ctx context.Context, owner types.UID, after int64, limit int) ([]*item, error)
 
+// dependents reads an owner's dependents. The first page is the one that is known.
+func (s *session) dependents(known *store.Family) readPage {
+	if known == nil {
+		return s.tx.Dependents
+	}
+	return func(ctx context.Context, owner types.UID, after int64, limit int) ([]*item, error) {
+		if after == 0 {
+			return known.Dependents, nil
+		}
+		return s.tx.Dependents(ctx, owner, after, limit)
+	}
+}
+
 // collect calls judge with batches of an owner's dependents until all are read or
 // the budget is spent; a later transaction continues the review.
 func (s *session) collect(ctx context.Context, uid string, read readPage, judge func(context.Context, []*item) error) (review.Verdict, error) {
-	if err := s.setCause(ctx, uid); err != nil {
-		return review.Verdict{}, err
-	}
+	s.cause = uid
 	before, after := s.budget, int64(0)
 	for s.budget > 0 {
 		limit := s.budget
 		batch, err := read(ctx, types.UID(uid), after, limit)
 		if err != nil {
+			return review.Verdict{}, err
+		}
+		if len(batch) == 0 {
+			return acted(s.budget < before), nil
+		}
+		if err := s.setCause(ctx, uid); err != nil {
 			return review.Verdict{}, err
 		}
 		if err := judge(ctx, batch); err != nil {
@@ -236,27 +262,30 @@ func (s *session) follow(ctx context.Context) error {
 }
 
 func (s *session) followOne(ctx context.Context, uid string) error {
-	o, err := s.tx.GetByUID(ctx, types.UID(uid))
+	owner := s.owners[types.UID(uid)]
+	known, err := s.tx.Family(ctx, s.named(object.Key{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}, types.UID(uid)), s.budget)
 	if err != nil {
 		return err
 	}
+	for above, head := range known.Above {
+		if _, read := s.owners[above]; !read {
+			s.owners[above] = OwnerOf(head)
+		}
+	}
+	o := known.Owner
 	if o != nil && (!o.Deleting || o.Finalizing != store.FinalizeForeground) {
 		return nil // its row stays in the queue
 	}
-	var b sqldb.Batch
-	b.Exec(settled, uid)
-	if err := s.tx.Send(ctx, &b); err != nil {
-		return err
-	}
+	s.tx.Defer(settled, uid)
 	if o == nil {
-		_, err = s.collect(ctx, uid, s.tx.Dependents, s.judge)
+		_, err = s.collect(ctx, uid, s.dependents(&known), s.judge)
 	} else {
-		_, err = s.foreground(ctx, o)
+		_, err = s.foreground(ctx, o, &known)
 	}
 	if err != nil || s.budget > 0 {
 		return err
 	}
-	b = sqldb.Batch{} // dependents may be left
+	var b sqldb.Batch // dependents may be left
 	s.c.engine.Enqueue(&b, uid, s.continued(uid, o == nil), s.now)
 	return s.tx.Send(ctx, &b)
 }
@@ -293,7 +322,7 @@ func (s *session) judge(ctx context.Context, batch []*item) error {
 			return err
 		}
 	}
-	return s.tx.Flush(ctx)
+	return s.tx.Flush()
 }
 
 func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {

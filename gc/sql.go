@@ -9,6 +9,10 @@ package gc
 // references of any owner soon.
 const indexesOnly = `SET LOCAL enable_seqscan = off`
 
+// onePlan is for the same transactions: with indexes only, the plan of a statement does not depend on its
+// arguments. Planning each of them again takes longer than running it.
+const onePlan = `SET LOCAL plan_cache_mode = force_generic_plan`
+
 // The events of reviews of a removed owner, namespaced and cluster-scoped. The
 // triggers write them, and later events of the row do not replace them: they
 // prove the removal, also when the archive is off.

@@ -35,7 +35,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -123,29 +122,11 @@ func (m *Mesh) Run(ctx context.Context) error {
 	defer m.close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.engine.Run(ctx) })
-	group.Go(func() error { return m.follow(ctx) })
+	group.Go(func() error {
+		m.store.WakeOn(ctx, storage, m.engine.Wake) // a drain begins at once, not at the next poll
+		return nil
+	})
 	return group.Wait()
-}
-
-// follow wakes the engine when a node's object changes, on any replica. The
-// queue is durable and polled every few seconds anyway: follow only makes a
-// drain begin at once.
-func (m *Mesh) follow(ctx context.Context) error {
-	for {
-		watcher, err := m.store.Watch(ctx, store.WatchRequest{Kind: storage, From: m.store.Revision()})
-		for err == nil {
-			var events []*store.Event
-			if events, _, err = watcher.Next(ctx); len(events) > 0 {
-				m.engine.Wake()
-			}
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !object.Is(err, object.Expired) {
-			return err
-		}
-	}
 }
 
 // RunOne reviews at most one due batch: for tests.

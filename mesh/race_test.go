@@ -386,7 +386,7 @@ func TestHeartbeatAgainstRemoval(t *testing.T) {
 				_, err := other.recordHeartbeat(context.Background(), gone.UID)
 				beat <- err
 			}()
-			return tx.Flush(t.Context())
+			return tx.Flush()
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func (m *Mesh) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []
 	for i, task := range tasks {
 		v, err := m.review(ctx, tx, now, task.Key)
 		if err == nil {
-			err = tx.Flush(ctx)
+			err = tx.Flush()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("review node %s: %w", task.Key, err)

@@ -86,7 +86,9 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 		return "", err
 	}
 	var found bool
-	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+	// A client that mounts a blob pushes a manifest next. That push finds the link or is refused,
+	// and its commit makes both durable.
+	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) (err error) {
 		var b blob
 		found, err = queryOne(ctx, tx, statement.KeepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
 		if err != nil || !found {

@@ -31,9 +31,13 @@ func (q Quotas) checkSize(size int64) error {
 	return nil
 }
 
+// SetQuotas replaces the quotas while the registry serves. What is stored already stays.
+func (r *Registry) SetQuotas(q Quotas) { r.quotas.Store(&q) }
+
 // checkUploads refuses an upload if as many are under way as may be.
 func (r *Registry) checkUploads(ctx context.Context, repository string) error {
-	if r.quotas.Uploads == 0 && r.quotas.NamespaceUploads == 0 {
+	quotas := r.quotas.Load()
+	if quotas.Uploads == 0 && quotas.NamespaceUploads == 0 {
 		return nil
 	}
 	namespace := topLevel(repository)
@@ -43,10 +47,10 @@ func (r *Registry) checkUploads(ctx context.Context, repository string) error {
 	}
 	fresh, freshHere := r.fresh.count(namespace)
 	all, here = all+int64(fresh), here+int64(freshHere)
-	if limit := r.quotas.Uploads; limit > 0 && all >= limit {
+	if limit := quotas.Uploads; limit > 0 && all >= limit {
 		return errorf(TooManyRequests, "%d uploads are under way, as many as this registry allows; finish or cancel them, or try again later", all)
 	}
-	if limit := r.quotas.NamespaceUploads; limit > 0 && here >= limit {
+	if limit := quotas.NamespaceUploads; limit > 0 && here >= limit {
 		return errorf(TooManyRequests, "%d uploads are under way in namespace %s, as many as this registry allows; finish or cancel them, or try again later", here, namespace)
 	}
 	return nil

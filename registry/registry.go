@@ -24,6 +24,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/exeunt/exeunt/inflight"
@@ -94,7 +95,7 @@ type Registry struct {
 	redirect blobstore.Redirector // nil: the registry sends the bytes itself
 	now      func() time.Time
 	log      *slog.Logger
-	quotas   Quotas
+	quotas   atomic.Pointer[Quotas]
 	inFlight *inflight.Limit
 	writer   *writer
 	fresh    fresh
@@ -136,9 +137,10 @@ func New(c Config) *Registry {
 	}
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
-		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, quotas: c.Quotas, inFlight: inflight.New(c.MaxRequests),
+		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
 	}
+	r.SetQuotas(c.Quotas)
 	if c.Redirect {
 		r.redirect, _ = c.Blobs.(blobstore.Redirector)
 	}
@@ -205,7 +207,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 	if err := checkContentType(to.Kind, req); err != nil {
 		return err
 	}
-	if err := r.quotas.checkLength(to.Kind, req); err != nil {
+	if err := r.quotas.Load().checkLength(to.Kind, req); err != nil {
 		return err
 	}
 	slot, ok := r.inFlight.Begin(w, req)

@@ -300,7 +300,7 @@ func (u *upload) write(ctx context.Context, p []byte) error {
 	if err := u.renew(ctx); err != nil {
 		return err
 	}
-	if err := u.r.quotas.checkSize(u.writer.Size() + int64(len(p))); err != nil {
+	if err := u.r.quotas.Load().checkSize(u.writer.Size() + int64(len(p))); err != nil {
 		return err
 	}
 	u.dirty = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -56,6 +57,7 @@ func newWriter(db *sqldb.DB, log *slog.Logger) *writer {
 type write struct {
 	ctx  context.Context
 	fn   func(tx *sqldb.Tx) error
+	soon bool          // does not wait for the disk
 	err  error         // set before done is closed
 	done chan struct{} // closed after the commit or the failure
 	lead chan struct{} // closed when this write becomes the leader
@@ -64,10 +66,20 @@ type write struct {
 // do runs fn in a transaction and commits it when fn returns nil. fn may run
 // more than once, and must not keep results of an earlier run.
 func (w *writer) do(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
+	return w.run(&write{ctx: ctx, fn: fn})
+}
+
+// doSoon is do for a write that a power cut may undo before the next write is durable. It must
+// not matter to the client, as where the client's next request repeats the question.
+func (w *writer) doSoon(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
+	return w.run(&write{ctx: ctx, fn: fn, soon: true})
+}
+
+func (w *writer) run(op *write) error {
 	if w.db.Engine() == sqldb.Postgres {
-		return w.runAlone(ctx, fn)
+		return w.runAlone(op)
 	}
-	op := &write{ctx: ctx, fn: fn, done: make(chan struct{}), lead: make(chan struct{})}
+	op.done, op.lead = make(chan struct{}), make(chan struct{})
 	w.mu.Lock()
 	w.queue = append(w.queue, op)
 	first := !w.busy
@@ -99,6 +111,18 @@ func (w *writer) leadOne() {
 	w.mu.Unlock()
 
 	err := w.commit(batch)
+	if err == nil {
+		batch = slices.DeleteFunc(batch, func(op *write) bool {
+			if op.soon {
+				close(op.done)
+			}
+			return op.soon
+		})
+	}
+	if len(batch) == 0 {
+		w.handOver()
+		return
+	}
 	w.disk.Lock()
 	w.handOver()
 	if err == nil {
@@ -177,14 +201,30 @@ func runInSavepoint(ctx context.Context, tx *sqldb.Tx, op *write) error {
 
 // runAlone runs one transaction, and retries it when it lost a deadlock. All
 // transactions lock in one order, so a deadlock is unexpected and is logged.
-func (w *writer) runAlone(ctx context.Context, fn func(tx *sqldb.Tx) error) error {
+func (w *writer) runAlone(op *write) error {
+	begin := w.db.Begin
+	if op.soon {
+		begin = w.db.BeginUnsynced
+	}
 	for try := 1; ; try++ {
-		err := w.db.Transact(ctx, fn)
+		err := transact(op, begin)
 		if err == nil || try == maxTries || !lostDeadlock(err) {
 			return err
 		}
 		w.log.Warn("registry: deadlock, trying again", "try", try, "error", err)
 	}
+}
+
+func transact(op *write, begin func(context.Context) (*sqldb.Tx, error)) error {
+	tx, err := begin(op.ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // no effect after a commit
+	if err := op.fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit(op.ctx)
 }
 
 func lostDeadlock(err error) bool {

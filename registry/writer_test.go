@@ -150,3 +150,28 @@ func TestWriterDiskFails(t *testing.T) {
 		t.Errorf("a write that is not durable: %v", err)
 	}
 }
+
+// TestWriterSoon: a write that need not be durable returns although the disk hangs, and the next
+// one that must be waits for the disk.
+func TestWriterSoon(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.SQLite)
+	w := newWriter(db, slog.New(slog.DiscardHandler))
+	disk := make(chan error)
+	w.flush = func() error { return <-disk }
+	insert := func(name string) func(tx *sqldb.Tx) error {
+		return func(tx *sqldb.Tx) error { return tx.Exec(t.Context(), insertMediaType, name) }
+	}
+	if err := w.doSoon(t.Context(), insert("test/soon")); err != nil || countTypes(t, db) != 1 {
+		t.Fatalf("a write that does not wait for the disk: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.do(t.Context(), insert("test/durable")) }()
+	disk <- nil // the write asks for it
+	if err := <-done; err != nil || countTypes(t, db) != 2 {
+		t.Errorf("the next write: %v", err)
+	}
+	failed := errors.New("refused")
+	if err := w.doSoon(t.Context(), func(*sqldb.Tx) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a refused write answers %v", err)
+	}
+}

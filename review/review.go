@@ -273,5 +273,5 @@ func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor[Tx] {
 // undo it, and that is harmless: a task without its claim can be claimed again,
 // and a task that was not settled after its effect is reviewed once more.
 func (e *Engine) withoutSync(ctx context.Context, fn func(tx Tx) error) error {
-	return transactor(e.db.BeginAhead)(ctx, fn)
+	return transactor(e.db.BeginUnsynced)(ctx, fn)
 }

@@ -80,8 +80,8 @@ func (e *Engine) reviewTraced(ctx context.Context, tx Tx, review reviewFunc, now
 		return nil, err
 	}
 	// A store's transaction may hold writes back. They must fire their triggers now.
-	if held, ok := tx.(interface{ Flush(context.Context) error }); ok {
-		if err := held.Flush(ctx); err != nil {
+	if held, ok := tx.(interface{ Flush() error }); ok {
+		if err := held.Flush(); err != nil {
 			return nil, err
 		}
 	}

@@ -190,3 +190,97 @@ func TestNodePortsFollowTheService(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPortsOfOlderServersAreReserved: a Service that was stored with a node port and without its
+// reservation gets one, once, and gives it back; two with the same port share it until one leaves.
+func TestPortsOfOlderServersAreReserved(t *testing.T) {
+	w := newWorld(t, "10.0.0.0/24")
+	ctx := t.Context()
+	for _, name := range []string{"old", "twin"} {
+		if _, _, err := w.create(ctx, name, corev1.ServiceSpec{}); err != nil {
+			t.Fatal(err)
+		}
+		w.storeAs(name, nodePortSpec(30010))
+	}
+	if got := w.ports(); len(got) != 0 {
+		t.Fatalf("reserved before: %v", got)
+	}
+	for range 2 {
+		if err := w.addresses.Scan(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.ports(); !slices.Equal(got, []string{"30010"}) {
+			t.Errorf("reserved: %v", got)
+		}
+	}
+	if _, _, err := w.create(ctx, "new", nodePortSpec(30010)); !object.Is(err, object.Invalid) {
+		t.Errorf("another Service with that port: %v", err)
+	}
+	w.remove("old")
+	for range 2 { // the first gives the port back, the second reserves it for the other
+		if err := w.addresses.Scan(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.ports(); !slices.Equal(got, []string{"30010"}) {
+		t.Errorf("reserved for the other: %v", got)
+	}
+	w.remove("twin")
+	if err := w.addresses.Scan(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.ports(); len(got) != 0 {
+		t.Errorf("reserved at the end: %v", got)
+	}
+}
+
+// TestRepairAgainstRemoval: a Service leaves while its port is being reserved. Whatever comes first, no
+// reservation stays.
+func TestRepairAgainstRemoval(t *testing.T) {
+	w := newWorld(t, "10.0.0.0/24")
+	for i := range 20 {
+		if _, _, err := w.create(t.Context(), "old", corev1.ServiceSpec{}); err != nil {
+			t.Fatal(err)
+		}
+		w.storeAs("old", nodePortSpec(30010))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.addresses.Run(ctx) }()
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond) // another moment of the scan each time
+		w.remove("old")
+		// The address is given back after the ports were repaired, so it is looked at first.
+		for deadline := time.Now().Add(time.Minute); w.reserved() > 0 || len(w.ports()) > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("reserved without a Service: %v", w.ports())
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// storeAs replaces the spec of a Service, as a server that reserves no ports does.
+func (w *world) storeAs(name string, spec corev1.ServiceSpec) {
+	w.t.Helper()
+	key := object.Key{Kind: "services", Namespace: "shop", Name: name}
+	v, _ := w.kinds.Snapshot().Lookup(corev1.SchemeGroupVersion.WithResource("services"))
+	current, err := w.store.Get(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	decoded, err := v.Decode(current.Body, current.ResourceVersion())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	svc := decoded.(*corev1.Service)
+	svc.Spec.Type, svc.Spec.Ports = spec.Type, spec.Ports
+	body, err := v.Encode(svc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.store.Update(w.t.Context(), store.UpdateRequest{Key: key, IfRevision: current.Revision, Meta: object.MetaOf(svc), Body: body}); err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -20,6 +20,7 @@ import (
 //
 // A Service gets an address or a port only together with a new reservation. So a reservation
 // whose Service does not have it can be deleted at any time: no Service can begin to use it.
+// Ports that older servers stored are the exception, which Scan repairs.
 //
 // The watch begins at a revision before the scan reads. So the scan or the watch sees
 // every Service that leaves.
@@ -42,8 +43,11 @@ func (a *Addresses) Run(ctx context.Context) error {
 	return nil
 }
 
-// Scan gives back all addresses and ports that no Service uses.
+// Scan reserves the ports that lack a reservation, and gives back all addresses and ports that no Service uses.
 func (a *Addresses) Scan(ctx context.Context) error {
+	if err := a.repair(ctx); err != nil {
+		return err
+	}
 	for _, kind := range []string{ipAddresses, object.NodePorts} {
 		used, err := a.reserved(ctx, kind)
 		if err != nil {

@@ -240,7 +240,7 @@ func TestNoRowWithoutRemoval(t *testing.T) {
 				return err
 			}
 			tx.Remove(&Stored{Object: o, ID: o.Revision})
-			if err := tx.Flush(t.Context()); err != nil {
+			if err := tx.Flush(); err != nil {
 				return err
 			}
 			return broken

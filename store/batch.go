@@ -41,9 +41,10 @@ type transaction interface {
 	load(ctx context.Context, v *view) error
 	// parents sets v.parents: which of the uids have dependents.
 	parents(ctx context.Context, v *view, uids []string) error
-	// write sends the effects and sets the current revision to that of the last
-	// effect.
+	// write writes the effects and sets the current revision to that of the last
+	// effect. It may leave the statements to commit.
 	write(ctx context.Context, effects []*effect) error
+	// commit may return a sqldb.RefusedError: nothing was committed.
 	commit(ctx context.Context) error
 	rollback()
 	// send runs other statements; limited sets the limits whose statements write adds.
@@ -184,6 +185,9 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 		return &refusedError{fmt.Errorf("write objects: %w", err)}
 	}
 	if err := tx.commit(ctx); err != nil {
+		if refused := new(sqldb.RefusedError); errors.As(err, &refused) {
+			return &refusedError{fmt.Errorf("write objects: %w", err)}
+		}
 		e.failed(err)
 		return fmt.Errorf("write objects: %w", &unknownOutcome{err})
 	}

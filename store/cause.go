@@ -32,7 +32,7 @@ func (t *Tx) SetCause(ctx context.Context, actor, uid string) error {
 		c.cascade = known
 		return nil
 	}
-	if err := t.Flush(ctx); err != nil { // the row to look up may not be written yet
+	if err := t.Flush(); err != nil { // the row to look up may not be written yet
 		return err
 	}
 	c.cascade = cascade{id: uid}
@@ -40,7 +40,7 @@ func (t *Tx) SetCause(ctx context.Context, actor, uid string) error {
 	var b sqldb.Batch
 	b.Query(read, cascadeArchived, uid)
 	b.Query(read, cascadeDeleting, uid)
-	if err := t.tx.Send(ctx, &b); err != nil {
+	if err := t.sendAll(ctx, &b); err != nil {
 		return fmt.Errorf("look up cascade of %s: %w", uid, err)
 	}
 	c.remember(uid, c.cascade)

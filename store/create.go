@@ -47,7 +47,7 @@ func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, err
 	if err := checkNew(r); err != nil {
 		return object.Object{}, err
 	}
-	op := &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide, grows: true}
+	op := r.operation()
 	if len(r.With) > 0 {
 		revision, err := s.together(ctx, op, r.With, r.DryRun)
 		return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: revision, Body: r.Body}, err
@@ -56,6 +56,33 @@ func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, err
 		return object.Object{}, err
 	}
 	return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: op.effect.revision, Body: r.Body}, nil
+}
+
+// CreateAll is Create for many objects, which share commits. An error of one does not stop
+// the others: the errors are those of the requests, in their order.
+func (s *Store) CreateAll(ctx context.Context, requests []CreateRequest) []error {
+	ops, errs := make([]*operation, len(requests)), make([]error, len(requests))
+	for i := range requests {
+		r := &requests[i]
+		if errs[i] = checkNew(*r); errs[i] == nil && len(r.With) == 0 {
+			ops[i] = r.operation()
+			errs[i] = s.writer.enqueue(ctx, ops[i])
+		}
+	}
+	for i, op := range ops {
+		switch {
+		case errs[i] != nil:
+		case op != nil:
+			errs[i] = s.writer.wait(ctx, op)
+		default:
+			_, errs[i] = s.Create(ctx, requests[i])
+		}
+	}
+	return errs
+}
+
+func (r *CreateRequest) operation() *operation {
+	return &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide, grows: true}
 }
 
 // needs are the objects that must exist.

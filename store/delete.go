@@ -46,36 +46,69 @@ type DeleteResult struct {
 // decision. Errors: NotFound, and those of BeforeDelete. The result of a dry run
 // has the object's current revision.
 func (s *Store) Delete(ctx context.Context, r DeleteRequest) (DeleteResult, error) {
-	if err := checkKey(r.Key); err != nil {
+	d, err := s.beginDelete(ctx, r)
+	if err != nil {
 		return DeleteResult{}, err
 	}
-	var result DeleteResult
-	op := &operation{key: r.Key}
+	return d.wait(ctx, s.writer)
+}
+
+// DeleteAll is Delete for many objects, which share commits. An error of one does not stop
+// the others: results and errors are those of the requests, in their order.
+func (s *Store) DeleteAll(ctx context.Context, requests []DeleteRequest) ([]DeleteResult, []error) {
+	begun := make([]*deleting, len(requests))
+	results, errs := make([]DeleteResult, len(requests)), make([]error, len(requests))
+	for i, r := range requests {
+		begun[i], errs[i] = s.beginDelete(ctx, r)
+	}
+	for i, d := range begun {
+		if errs[i] == nil {
+			results[i], errs[i] = d.wait(ctx, s.writer)
+		}
+	}
+	return results, errs
+}
+
+// deleting is a delete in the writer's queue.
+type deleting struct {
+	op     operation
+	result DeleteResult // owned by the writer until the operation is answered
+}
+
+func (s *Store) beginDelete(ctx context.Context, r DeleteRequest) (*deleting, error) {
+	if err := checkKey(r.Key); err != nil {
+		return nil, err
+	}
+	d := &deleting{op: operation{key: r.Key}}
 	trace := tracing.Traceparent(ctx)
 	if r.Guarded {
-		op.needs, op.parent = r.guardNeeds(), r.guardParent
+		d.op.needs, d.op.parent = r.guardNeeds(), r.guardParent
 	}
-	op.decide = func(v *view) (effect, error) {
+	d.op.decide = func(v *view) (effect, error) {
 		f, decision, err := r.decide(v)
 		if err != nil {
 			return effect{}, err
 		}
 		f.trace = trace
-		result.Policy, result.Again = decision.Policy, f.before.deleting
-		result.Outcome = decision.Outcome
-		result.Object = object.Object{Key: r.Key, UID: f.objectUID(), Revision: f.before.revision, Body: decision.Body}
+		d.result.Policy, d.result.Again = decision.Policy, f.before.deleting
+		d.result.Outcome = decision.Outcome
+		d.result.Object = object.Object{Key: r.Key, UID: f.objectUID(), Revision: f.before.revision, Body: decision.Body}
 		if decision.Answer != nil {
-			result.Object.Body, err = object.WithMeta(decision.Body, *decision.Answer)
+			d.result.Object.Body, err = object.WithMeta(decision.Body, *decision.Answer)
 		}
 		return f, err
 	}
-	if err := s.writer.submit(ctx, op); err != nil {
+	return d, s.writer.enqueue(ctx, &d.op)
+}
+
+func (d *deleting) wait(ctx context.Context, w *writer) (DeleteResult, error) {
+	if err := w.wait(ctx, &d.op); err != nil {
 		return DeleteResult{}, err
 	}
-	if op.effect.Type != 0 {
-		result.Object.Revision = op.effect.revision
+	if d.op.effect.Type != 0 {
+		d.result.Object.Revision = d.op.effect.revision
 	}
-	return result, nil
+	return d.result, nil
 }
 
 func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {

@@ -44,6 +44,28 @@ func (r *Reader) DroppedBy(ctx context.Context, dependent types.UID) (out []Drop
 	return out, err
 }
 
+// AnyDropped reports which of some uids are named in a dropped reference, as its owner or
+// as its dependent.
+func (r *Reader) AnyDropped(ctx context.Context, uids []types.UID) (map[types.UID]bool, error) {
+	named := map[types.UID]bool{}
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var uid string
+		err := row.Scan(&uid)
+		named[types.UID(uid)] = true
+		return err
+	}, r.pick(droppedUIDsSQLite, droppedUIDsPostgres), sqldb.List(r.engine, uids))
+	return named, err
+}
+
+const (
+	droppedUIDsSQLite = `
+SELECT j.value FROM json_each($1) j WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.value)
+    OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.value)`
+	droppedUIDsPostgres = `
+SELECT j.uid FROM unnest($1::text[]) AS j (uid) WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.uid)
+    OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.uid)`
+)
+
 // SettleDropped deletes a reference, for all uids that its owner had. If the
 // object got the reference again, known are the owners that restores gave it, in
 // JSON; otherwise empty.

@@ -42,7 +42,8 @@ func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error)
 	}
 	o := object.Object{Key: key}
 	args := []any{key.Kind, key.Namespace, key.Name}
-	found, err := s.db.Row(ctx, getHead, args, (*string)(&o.UID), &o.Revision)
+	h, found, err := s.readHead(ctx, key)
+	o.UID, o.Revision = types.UID(h.uid), h.revision
 	if err == nil && found {
 		if o.Body = s.bodies.get(o.Revision); o.Body == nil {
 			found, err = s.db.Row(ctx, getObject, args, (*string)(&o.UID), &o.Revision, &o.Body)
@@ -62,6 +63,13 @@ func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error)
 		s.heads.keep(key, head{string(o.UID), o.Revision}, epoch)
 	}
 	return o, nil
+}
+
+func (s *Store) readHead(ctx context.Context, key object.Key) (h head, found bool, err error) {
+	if s.headReads != nil {
+		return s.headReads.get(ctx, key)
+	}
+	return readHead(ctx, s.db, key)
 }
 
 func (s *Store) knownHead(key object.Key) (head, bool) {

@@ -105,7 +105,7 @@ func (t *Tx) limit(ctx context.Context, v *view, op *operation) error {
 	if t.limits == nil || !op.grows || op.key.Namespace == "" {
 		return nil
 	}
-	if err := t.Flush(ctx); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	return t.limits.Prepare(ctx, op.key.Namespace)

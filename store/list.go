@@ -48,9 +48,10 @@ type Listing struct {
 	fromCache   bool     // nothing is read from the database
 	entries     []entry  // fromCache: not yet in a run
 	entryBodies [][]byte // of entries
+	left        int      // fromCache: how many objects come after the limit
 
-	recording     *cachedListing // collects what is read, for the next list; nil: not wanted
-	recordedBytes int            // of bodies
+	recording *cachedListing // collects what is read, for the next list; nil: not wanted
+	recorded  int            // how many objects of this page are in it
 
 	count int
 	more  bool
@@ -74,9 +75,7 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	}
 	var err error
 	if l.fromCache, err = s.listFromCache(ctx, l); err == nil && !l.fromCache {
-		if _, ok := r.cacheKey(); ok {
-			l.recording = &cachedListing{}
-		}
+		l.startRecording()
 		err = l.read()
 	}
 	if err != nil {
@@ -135,6 +134,9 @@ func (l *Listing) Object() object.Object { return l.object }
 // More says, after Next returned false, that the limit cut off at least one
 // object that matches.
 func (l *Listing) More() bool { return l.more }
+
+// Left is how many objects come after the limit, if the listing knows it.
+func (l *Listing) Left() (n int64, known bool) { return int64(l.left), l.fromCache }
 
 // Err is the error that ended the listing, if one did: Expired when compaction
 // passed the listing's revision between two runs.

@@ -14,15 +14,18 @@ import (
 // A cachedListing is the last full list of a kind, in one namespace or in all:
 // names and revisions, in order. The next such list applies the feed's changes
 // to it instead of reading every head again, and takes the bodies from their
-// cache.
+// cache. A list in pages does the same: its later pages take their part of the
+// listing as long as nothing has changed since the first.
 //
 // It is correct on every replica. The state at a revision plus all changes since
 // is the state now; the feed has all of these changes or reports that it lacks
 // some; and the list reads the database's revision first, so it is never older
 // than a write that any replica answered before the list began.
 type cachedListing struct {
+	since    int64 // the entries are the same at all revisions from since to revision
 	revision int64
 	entries  []entry // in order of (namespace, name); shared, read-only
+	bytes    int     // of the bodies, while it is recorded
 	used     int64   // listingCache.clock at the last get; guarded by listingCache.mu
 }
 
@@ -55,10 +58,41 @@ type listingCache struct {
 	kept  map[listingKey]*cachedListing // guarded by mu
 	total int                           // entries of kept; guarded by mu
 	clock int64                         // counts requests; guarded by mu
+	begun map[listingKey]*cachedListing // the pages that were read so far, at one revision; guarded by mu
 }
 
 func newListingCache(limit int) *listingCache {
-	return &listingCache{limit: limit, kept: map[listingKey]*cachedListing{}}
+	return &listingCache{limit: limit, kept: map[listingKey]*cachedListing{}, begun: map[listingKey]*cachedListing{}}
+}
+
+// putPages keeps the first pages of a list until the client asks for the next one. All
+// such lists together have at most as many entries as the cache.
+func (r *listingCache) putPages(key listingKey, pages *cachedListing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	total := len(pages.entries)
+	for k, other := range r.begun {
+		if total += len(other.entries); total > r.limit {
+			total -= len(other.entries)
+			delete(r.begun, k)
+		}
+	}
+	r.begun[key] = pages
+}
+
+// takePages returns the pages before a position, for the caller alone, or nil.
+func (r *listingCache) takePages(key listingKey, revision int64, namespace, name string) *cachedListing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pages := r.begun[key]
+	if pages == nil || pages.revision != revision {
+		return nil
+	}
+	if last := pages.entries[len(pages.entries)-1]; last.namespace != namespace || last.name != name {
+		return nil
+	}
+	delete(r.begun, key)
+	return pages
 }
 
 func (r *listingCache) get(key listingKey) *cachedListing {
@@ -112,14 +146,16 @@ func (r *listingCache) drop(key listingKey) {
 }
 
 // cacheKey is the key of the cached listing that answers the request. False: the
-// request is not for a whole kind or namespace at the newest revision.
+// request is neither for a whole kind or namespace at the newest revision, nor for a page of
+// one.
 func (r *ListRequest) cacheKey() (listingKey, bool) {
-	whole := r.Name == "" && r.Limit == 0 && r.Revision == 0 && r.AfterNamespace == "" && r.AfterName == ""
-	return listingKey{r.Kind, r.Namespace}, whole
+	whole := r.Limit == 0 && r.Revision == 0 && r.AfterNamespace == "" && r.AfterName == ""
+	page := r.Limit > 0 && r.Match == nil
+	return listingKey{r.Kind, r.Namespace}, r.Name == "" && (whole || page)
 }
 
 // listFromCache answers a listing from a cached one. False: the database must be
-// read, because no cached listing is new enough or a body is not cached.
+// read, because no cached listing is of the right revision or a body is not cached.
 func (s *Store) listFromCache(ctx context.Context, l *Listing) (bool, error) {
 	key, ok := l.request.cacheKey()
 	if !ok {
@@ -129,21 +165,48 @@ func (s *Store) listFromCache(ctx context.Context, l *Listing) (bool, error) {
 	if kept == nil {
 		return false, nil
 	}
-	current, _, err := s.revisions(ctx)
-	if err != nil {
-		return false, err
+	if asked := l.request.Revision; asked == 0 {
+		current, _, err := s.revisions(ctx)
+		if err != nil {
+			return false, err
+		}
+		if kept = s.advance(key, kept, current); kept == nil {
+			return false, nil
+		}
+		l.revision = kept.revision
+	} else {
+		if asked > kept.revision {
+			kept = s.advance(key, kept, asked)
+		}
+		if kept == nil || asked < kept.since {
+			return false, nil
+		}
 	}
-	kept = s.advance(key, kept, current)
-	if kept == nil {
-		return false, nil
-	}
-	bodies, ok := s.bodies.getAll(kept.entries)
+	entries, left := kept.page(l.afterNamespace, l.afterName, l.request.Limit)
+	bodies, ok := s.bodies.getAll(entries)
 	if !ok {
-		s.listings.forget(key)
+		if l.request.Limit == 0 {
+			s.listings.forget(key)
+		}
 		return false, nil
 	}
-	l.revision, l.entries, l.entryBodies = kept.revision, kept.entries, bodies
+	l.entries, l.entryBodies, l.left = entries, bodies, left
 	return true, nil
+}
+
+// page returns the entries after a position: limit of them and one more, which tells that the
+// list goes on; 0: all. left is how many come after the limit.
+func (c *cachedListing) page(namespace, name string, limit int) (entries []entry, left int) {
+	after := &entry{namespace: namespace, name: name}
+	at, found := slices.BinarySearchFunc(c.entries, after, func(e entry, to *entry) int { return e.compare(to) })
+	if found {
+		at++
+	}
+	entries = c.entries[at:]
+	if limit == 0 || len(entries) <= limit {
+		return entries, 0
+	}
+	return entries[:limit+1], len(entries) - limit
 }
 
 // advance applies the feed's changes to a cached listing. Nil: the feed has not
@@ -160,7 +223,10 @@ func (s *Store) advance(key listingKey, from *cachedListing, least int64) *cache
 	if c.upTo == from.revision {
 		return from
 	}
-	made := &cachedListing{revision: c.upTo, entries: apply(from.entries, c.events)}
+	made := &cachedListing{since: from.since, revision: c.upTo, entries: apply(from.entries, c.events)}
+	if len(c.events) > 0 {
+		made.since = c.upTo
+	}
 	s.listings.put(key, made)
 	return made
 }
@@ -200,6 +266,19 @@ func apply(entries []entry, events []*Event) []entry {
 	return append(out, entries...)
 }
 
+// startRecording prepares to cache a listing that the database answers. A later page
+// continues the recording of the pages before it.
+func (l *Listing) startRecording() {
+	key, ok := l.request.cacheKey()
+	switch {
+	case !ok:
+	case l.request.AfterNamespace == "" && l.request.AfterName == "":
+		l.recording = &cachedListing{}
+	default:
+		l.recording = l.store.listings.takePages(key, l.revision, l.afterNamespace, l.afterName)
+	}
+}
+
 // record adds the run that was read from the database to the recording, and
 // caches the recording after the last run. A listing that does not fit the
 // caches is not recorded.
@@ -207,21 +286,31 @@ func (l *Listing) record() {
 	if l.recording == nil {
 		return
 	}
-	for i := range l.run {
-		o := &l.run[i]
-		l.recording.entries = append(l.recording.entries, entry{o.Namespace, o.Name, o.UID, o.Revision})
-		l.recordedBytes += len(o.Body)
+	run, page := l.run, l.request.Limit
+	if page > 0 {
+		run = run[:min(len(run), page-l.recorded)] // the rest is of the next page
 	}
-	if len(l.recording.entries) > l.store.listings.limit || l.recordedBytes > l.store.opts.CacheBytes*9/10 {
+	for i := range run {
+		o := &run[i]
+		l.recording.entries = append(l.recording.entries, entry{o.Namespace, o.Name, o.UID, o.Revision})
+		l.recording.bytes += len(o.Body)
+	}
+	l.recorded += len(run)
+	if len(l.recording.entries) > l.store.listings.limit || l.recording.bytes > l.store.opts.CacheBytes*9/10 {
 		l.recording = nil
 		return
 	}
-	if l.last {
-		key, _ := l.request.cacheKey()
-		l.recording.revision = l.revision
+	key, _ := l.request.cacheKey()
+	l.recording.since, l.recording.revision = l.revision, l.revision
+	switch {
+	case l.last && len(run) == len(l.run):
 		l.store.listings.put(key, l.recording)
-		l.recording = nil
+	case page > 0 && l.recorded == page:
+		l.store.listings.putPages(key, l.recording)
+	default:
+		return
 	}
+	l.recording = nil
 }
 
 // readEntries makes the next run from the cached listing.

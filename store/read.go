@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,7 +29,8 @@ type Reader struct {
 	keys   *seal.Keys
 }
 
-// Snapshot is a Reader of one state of the database. It must be closed.
+// Snapshot is a Reader of one state of the database. It must be closed. It is safe for
+// concurrent use: reads come one after the other.
 type Snapshot struct {
 	Reader
 	tx *sql.Tx
@@ -40,7 +42,12 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin to read: %w", err)
 	}
-	send := func(ctx context.Context, b *sqldb.Batch) error { return s.db.Read(ctx, tx, b) }
+	var mu sync.Mutex // PostgreSQL's connection carries one query at a time
+	send := func(ctx context.Context, b *sqldb.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return s.db.Read(ctx, tx, b)
+	}
 	return &Snapshot{Reader: Reader{send: send, engine: s.db.Engine(), keys: s.opts.Keys}, tx: tx}, nil
 }
 
@@ -99,15 +106,20 @@ func (r *Reader) finish(o *Stored) (err error) {
 // query reads objects.
 func (r *Reader) query(ctx context.Context, statement string, args ...any) ([]*Stored, error) {
 	var out []*Stored
-	err := r.rows(ctx, func(row sqldb.Row) error {
+	err := r.rows(ctx, r.scan(&out), statement, args...)
+	return out, err
+}
+
+// scan adds the object of a row to those in into.
+func (r *Reader) scan(into *[]*Stored) func(sqldb.Row) error {
+	return func(row sqldb.Row) error {
 		o := &Stored{}
 		if err := row.Scan(o.fields()...); err != nil {
 			return err
 		}
-		out = append(out, o)
+		*into = append(*into, o)
 		return r.finish(o)
-	}, statement, args...)
-	return out, err
+	}
 }
 
 // rows calls row for each row of a statement.
@@ -205,13 +217,18 @@ func (r *Reader) Heads(ctx context.Context, uids []types.UID) (map[types.UID]Hea
 		return nil, nil
 	}
 	out := make(map[types.UID]Head, len(uids))
-	err := r.rows(ctx, func(row sqldb.Row) error {
+	err := r.rows(ctx, scanHead(out), r.pick(headsSQLite, headsPostgres), sqldb.List(r.engine, uids))
+	return out, err
+}
+
+// scanHead adds the head of a row to those in into.
+func scanHead(into map[types.UID]Head) func(sqldb.Row) error {
+	return func(row sqldb.Row) error {
 		var h Head
 		err := row.Scan((*string)(&h.UID), &h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing)
-		out[h.UID] = h
+		into[h.UID] = h
 		return err
-	}, r.pick(headsSQLite, headsPostgres), sqldb.List(r.engine, uids))
-	return out, err
+	}
 }
 
 // HeadByUID reads the head of an object by its uid, if it exists.

@@ -53,6 +53,12 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 	return r.archived(ctx, visit, statement, append(args, int64(limit))...)
 }
 
+// ArchivedCascade calls visit with all removed objects of a cascade, in no order. It reads
+// each once; pages in order would sort the cascade for each page.
+func (r *Reader) ArchivedCascade(ctx context.Context, cascade string, visit func(*Archived) error) error {
+	return r.archived(ctx, visit, wholeCascade, cascade)
+}
+
 // ArchivedByUID reads the last removal of a uid; nil: the archive has none.
 func (r *Reader) ArchivedByUID(ctx context.Context, uid types.UID) (*Archived, error) {
 	return r.oneArchived(ctx, archivedByUID, string(uid))
@@ -61,6 +67,14 @@ func (r *Reader) ArchivedByUID(ctx context.Context, uid types.UID) (*Archived, e
 // ArchivedByID reads the removal at a revision; nil: the archive has none.
 func (r *Reader) ArchivedByID(ctx context.Context, id int64) (*Archived, error) {
 	return r.oneArchived(ctx, archivedAt, id)
+}
+
+// ArchivedByIDs calls visit with the removals at some revisions that the archive has.
+func (r *Reader) ArchivedByIDs(ctx context.Context, ids []int64, visit func(*Archived)) error {
+	return r.archived(ctx, func(a *Archived) error {
+		visit(a)
+		return nil
+	}, r.pick(archivedAllSQLite, archivedAllPostgres), sqldb.List(r.engine, ids))
 }
 
 // LastRemoval reads the last removal of an object with a key; nil: the archive has
@@ -117,10 +131,21 @@ FROM (
     SELECT * FROM archive WHERE uid = $7 AND cascade = uid
 ) a LEFT JOIN changes c ON c.revision = a.body_revision` + archiveConditions + ` LIMIT $8`
 
+	// wholeCascade uses the same indexes.
+	wholeCascade = `
+SELECT ` + archivedWithBody + ` WHERE a.cascade = $1 AND a.cascade <> a.uid
+UNION ALL
+SELECT ` + archivedWithBody + ` WHERE a.uid = $1 AND a.cascade = a.uid`
+
 	// archivedByUID uses archive_uid_idx; archivedAt the primary key.
 	archivedByUID = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1 ORDER BY a.id DESC LIMIT 1`
 	archivedAt    = `SELECT ` + archivedWithBody + ` WHERE a.id = $1`
-	lastRemoval   = `SELECT ` + archivedWithBody + ` WHERE a.namespace = $1 AND a.kind = $2 AND a.name = $3
+	// archivedAll is archivedAt for many.
+	archivedAllSQLite   = `SELECT ` + archivedColumns + ` FROM json_each($1) j JOIN archive a ON a.id = j.value LEFT JOIN changes c ON c.revision = a.body_revision`
+	archivedAllPostgres = `SELECT ` + archivedColumns + ` FROM unnest($1::bigint[]) AS j (id)
+CROSS JOIN LATERAL (SELECT * FROM archive WHERE id = j.id OFFSET 0) AS a
+LEFT JOIN LATERAL (SELECT body FROM changes WHERE revision = a.body_revision OFFSET 0) AS c ON TRUE`
+	lastRemoval = `SELECT ` + archivedWithBody + ` WHERE a.namespace = $1 AND a.kind = $2 AND a.name = $3
 ORDER BY a.removed_at DESC, a.id DESC LIMIT 1`
 )
 

@@ -17,12 +17,15 @@ type Cascade struct {
 	Requester string
 	RequestID string // the Audit-Id of the delete; empty: no request began the cascade
 	StartedAt int64
-	// LastRemovedAt is when the last object was removed; 0: none was.
-	LastRemovedAt int64
+	// FirstRemovedAt and LastRemovedAt are when the first and the last object were removed;
+	// 0: none was. Of more than 10,000, FirstRemovedAt is that of the root, or of the newest 10,000.
+	FirstRemovedAt, LastRemovedAt int64
 	// Removed counts the objects in the archive. Remaining counts those that are known
 	// to follow: DELETING ones, dependents of the root, and dependents of the 1,000
 	// objects that were removed last.
 	Removed, Remaining int64
+	// Deleting counts those of Remaining that are DELETING.
+	Deleting int64
 	// Restored counts the removed objects that were restored, and Bytes their sizes, of
 	// the first 10,000.
 	Restored, Bytes int64
@@ -65,7 +68,7 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 	b.Query(root, cascadeRootArchived, id)
 	b.Query(root, cascadeRootDeleting, id)
 	b.Query(root, cascadeFirst, id)
-	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt) }, sumCascade, id)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt, &c.FirstRemovedAt) }, sumCascade, id)
 	add := func(into *int64) func(sqldb.Row) error {
 		return func(row sqldb.Row) error {
 			var n int64
@@ -75,12 +78,13 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 		}
 	}
 	b.Query(add(&c.Removed), countCascade, id)
-	b.Query(add(&c.Remaining), countCascadeDeleting, id)
+	b.Query(add(&c.Deleting), countCascadeDeleting, id)
 	b.Query(add(&c.Remaining), countCascadeBelow, id)
 	b.Query(add(&c.Remaining), countCascadeNext, id)
 	if err := r.send(ctx, &b); err != nil || !found {
 		return nil, err
 	}
+	c.Remaining += c.Deleting
 	if c.Root.Kind == object.Namespaces {
 		c.Root.Namespace = "" // the archive stores a namespace as inside itself
 	}
@@ -119,7 +123,7 @@ SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner
 SELECT count(*) FROM (SELECT uid FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 1000) AS last
     JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL`
 	sumCascade = `
-SELECT coalesce(sum(CASE WHEN restored_as IS NOT NULL THEN 1 ELSE 0 END), 0), coalesce(sum(size), 0), coalesce(max(removed_at), 0) FROM (
+SELECT coalesce(sum(CASE WHEN restored_as IS NOT NULL THEN 1 ELSE 0 END), 0), coalesce(sum(size), 0), coalesce(max(removed_at), 0), coalesce(min(removed_at), 0) FROM (
     SELECT restored_as, size, removed_at FROM archive WHERE uid = $1 AND cascade = uid
     UNION ALL
     SELECT restored_as, size, removed_at FROM (

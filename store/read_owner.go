@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -165,11 +166,69 @@ FROM owners w JOIN objects d ON d.id = w.dependent
 WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
     AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5)`
 
-// IsBlocked reports whether a dependent blocks the deletion of an owner. It stops
-// at the first.
-func (r *Reader) IsBlocked(ctx context.Context, owner Named) (bool, error) {
-	return r.one(ctx, []any{new(int64)}, `SELECT 1`+blocking+` LIMIT 1`, owner.args()...)
+// Blocked reports whether a dependent blocks the deletion of an owner; it stops at the first.
+// circle reports that the owner may be its own dependent, through blocking dependents that
+// are in foreground deletion too: the references are followed by uid, whatever else they name.
+func (r *Reader) Blocked(ctx context.Context, owner Named) (blocked, circle bool, err error) {
+	var b sqldb.Batch
+	queueBlocked(&b, owner, &blocked, &circle)
+	if err := r.send(ctx, &b); err != nil {
+		return false, false, fmt.Errorf("read objects: %w", err)
+	}
+	return blocked, circle, nil
 }
+
+func queueBlocked(b *sqldb.Batch, owner Named, blocked, circle *bool) {
+	yes := func(found *bool) func(sqldb.Row) error {
+		return func(row sqldb.Row) error {
+			*found = true
+			return row.Scan(new(int64))
+		}
+	}
+	b.Query(yes(blocked), `SELECT 1`+blocking+` LIMIT 1`, owner.args()...)
+	b.Query(yes(circle), foregroundCircle, string(owner.UID))
+}
+
+// Family is an owner as a review needs it: itself, its own owners that exist, the first of its
+// dependents that are not DELETING, and what Blocked answers.
+type Family struct {
+	Owner           *Stored // nil: it does not exist
+	Above           map[types.UID]Head
+	Dependents      []*Stored
+	Blocked, Circle bool
+}
+
+// Family reads an owner by its uid, and at most limit dependents, in one round trip.
+func (r *Reader) Family(ctx context.Context, owner Named, limit int) (f Family, err error) {
+	var b sqldb.Batch
+	var found []*Stored
+	f.Above = map[types.UID]Head{}
+	b.Query(r.scan(&found), storedByUID, string(owner.UID))
+	b.Query(scanHead(f.Above), headsAbove, string(owner.UID))
+	b.Query(r.scan(&f.Dependents), r.pick(dependentsSQLite, dependentsPostgres), string(owner.UID), int64(0), limit)
+	queueBlocked(&b, owner, &f.Blocked, &f.Circle)
+	if err := r.send(ctx, &b); err != nil {
+		return Family{}, fmt.Errorf("read objects: %w", err)
+	}
+	f.Owner, err = first(found, nil)
+	return f, err
+}
+
+const headsAbove = `
+SELECT o.uid, o.kind, o.namespace, o.name, coalesce(o.deletion_time, 0), o.finalizing
+FROM objects d JOIN owners w ON w.dependent = d.id JOIN objects o ON o.uid = w.owner_uid WHERE d.uid = $1`
+
+// 2 is FinalizeForeground.
+const (
+	foregroundCircle = `
+WITH RECURSIVE below (uid) AS (
+    SELECT d.uid FROM owners w JOIN objects d ON d.id = w.dependent WHERE w.owner_uid = $1` + inForeground + `
+    UNION
+    SELECT d.uid FROM below b JOIN owners w ON w.owner_uid = b.uid JOIN objects d ON d.id = w.dependent WHERE TRUE` + inForeground + `
+)
+SELECT 1 FROM below WHERE uid = $1 LIMIT 1`
+	inForeground = ` AND w.blocking AND d.deletion_time IS NOT NULL AND d.finalizing & 2 <> 0`
+)
 
 // ForegroundBlockers reads the dependents in foreground deletion that block one of
 // some owners.

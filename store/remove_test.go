@@ -45,7 +45,7 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 		for i, o := range all {
 			tx.Remove(o)
 			if (i+1)%few == 0 {
-				if err := tx.Flush(t.Context()); err != nil {
+				if err := tx.Flush(); err != nil {
 					return err
 				}
 			}

@@ -92,10 +92,7 @@ func (t *Tx) queueRewriteArrays(run []*effect) {
 	if len(disowned) > 0 {
 		t.queued.Exec(disownSetPostgres, disowned)
 	}
-	if len(references.dependents) > 0 {
-		t.queued.Exec(ownSetPostgres, references.dependents, references.owners, references.blocking, references.controller,
-			references.groups, references.kinds, references.names)
-	}
+	references.queue(&t.queued)
 }
 
 // referenceRows are rows of owners, column by column.

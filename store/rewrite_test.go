@@ -53,7 +53,7 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 		}
 		flush := func() error {
 			if step++; step%few == 0 {
-				return tx.Flush(t.Context())
+				return tx.Flush()
 			}
 			return nil
 		}

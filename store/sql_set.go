@@ -93,3 +93,47 @@ CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
 INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5::text[], $6::text[], $7::text[])`
 )
+
+// The statements that load and create many objects at once: loadObject, insertObject,
+// insertChange, insertOwner and markRestored for many. An object's id is the revision of
+// its creation. On SQLite the objects are created at the revisions from $2 on.
+const (
+	loadSetSQLite = `
+SELECT j.key, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM json_each($1) j CROSS JOIN objects o ON o.kind = j.value ->> 0 AND o.namespace = j.value ->> 1 AND o.name = j.value ->> 2
+CROSS JOIN changes c ON c.revision = o.revision`
+	loadSetPostgres = `
+SELECT q.n - 1, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS q (kind, namespace, name, n)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE kind = q.kind AND namespace = q.namespace AND name = q.name OFFSET 0) AS o
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
+
+	createSetSQLite = `
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing)
+SELECT $2 + j.key, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, $2 + j.key, j.value ->> 4 FROM json_each($1) j`
+	createSetPostgres = `
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing)
+SELECT id, uid, kind, namespace, name, id, finalizing
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS r (id, uid, kind, namespace, name, finalizing)`
+
+	// createdSet: $1 has on SQLite the offset and the length of each body in $3.
+	createdSetSQLite = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+SELECT o.id, o.id, o.uid, o.kind, o.namespace, o.name, 1, substr($3, j.value ->> 0, j.value ->> 1)
+FROM json_each($1) j CROSS JOIN objects o ON o.id = $2 + j.key`
+	createdSetPostgres = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+SELECT id, id, uid, kind, namespace, name, 1, body
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[]) AS r (id, uid, kind, namespace, name, body)`
+
+	ownSetSQLite = `
+INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
+SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6 FROM json_each($1) j`
+
+	markRestoredSetSQLite = `
+UPDATE archive SET restored_as = j.value ->> 1 FROM json_each($1) j WHERE archive.id = j.value ->> 0
+RETURNING id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
+	markRestoredSetPostgres = `
+UPDATE archive SET restored_as = r.uid FROM unnest($1::bigint[], $2::text[]) AS r (id, uid) WHERE archive.id = r.id
+RETURNING archive.id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
+)

@@ -74,16 +74,17 @@ type Options struct {
 
 // Store is an open store. It is safe for concurrent use.
 type Store struct {
-	db       *sqldb.DB
-	log      *slog.Logger
-	now      func() time.Time
-	opts     Options
-	archive  archivist
-	writer   *writer
-	feed     *feed
-	bodies   *bodies
-	heads    *heads // nil on PostgreSQL
-	listings *listingCache
+	db        *sqldb.DB
+	log       *slog.Logger
+	now       func() time.Time
+	opts      Options
+	archive   archivist
+	writer    *writer
+	feed      *feed
+	bodies    *bodies
+	heads     *heads      // nil on PostgreSQL
+	headReads *headReader // nil on SQLite
+	listings  *listingCache
 
 	follow sync.Mutex // held while the feed is moved forward
 	// readLogged is readChanges, for filling the feed. Tests replace it to run a
@@ -120,6 +121,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.bodies, s.listings = newBodies(o.CacheBytes), newListingCache(maxCachedEntries)
 	if o.DB.Engine() == sqldb.SQLite {
 		s.heads = newHeads()
+	} else {
+		s.headReads = &headReader{db: o.DB}
 	}
 	if err := s.registerKeys(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

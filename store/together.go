@@ -32,8 +32,8 @@ func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRu
 	}
 	v := newView([]*operation{op}, t.Now)
 	var b sqldb.Batch
-	v.queueLoads(&b, t.keys)
-	if err := t.tx.Send(ctx, &b); err != nil {
+	v.queueLoads(&b, t.engine, t.keys)
+	if err := t.sendAll(ctx, &b); err != nil {
 		return 0, fmt.Errorf("load objects: %w", err)
 	}
 	if err := t.limit(ctx, v, op); err != nil {
@@ -44,8 +44,13 @@ func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRu
 		return 0, err
 	}
 	t.add(&f)
-	if err := t.Flush(ctx); err != nil {
+	if err := t.Flush(); err != nil {
 		return 0, err
+	}
+	if f.restores.Row != 0 { // its statements say whether it is refused
+		if err := t.sendAll(ctx, &sqldb.Batch{}); err != nil {
+			return 0, fmt.Errorf("restore %s: %w", f.key, err)
+		}
 	}
 	return f.revision, f.refused()
 }

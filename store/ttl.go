@@ -111,7 +111,7 @@ func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err erro
 		objects = append(objects, o)
 		return t.Unseal(o)
 	}, readDue, t.Now.UnixMilli(), int64(ttlStep))
-	return rows, objects, t.tx.Send(ctx, &b)
+	return rows, objects, t.sendAll(ctx, &b)
 }
 
 // Expired is how many objects this process has removed because their TTL ended.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/exeunt/exeunt/object"
@@ -17,7 +18,8 @@ type sqlTx struct {
 	archive archivist
 	keys    *seal.Keys
 	lives   lifetimes
-	limits  Limiter // nil: none
+	limits  Limiter     // nil: none
+	last    sqldb.Batch // sent with the commit
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -48,7 +50,7 @@ func lockWith(b *sqldb.Batch, engine sqldb.Engine, current, compacted, quotas *i
 func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
 	lockWith(&b, t.engine, &v.revision, &v.compacted, &v.quotas)
-	if v.queueLoads(&b, t.keys) {
+	if v.queueLoads(&b, t.engine, t.keys) {
 		querySealingKey(&b, &v.sealing)
 	}
 	if err := t.tx.Send(ctx, &b); err != nil {
@@ -58,26 +60,6 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 		return errors.New("the table revision has no row")
 	}
 	return nil
-}
-
-// queueLoads adds the statements that read the objects of the view. It reports
-// whether one of their kinds is sealed.
-func (v *view) queueLoads(b *sqldb.Batch, keys *seal.Keys) (sealed bool) {
-	for key := range v.objects {
-		sealed = sealed || keys.Seals(key.Kind)
-		b.Query(func(row sqldb.Row) error {
-			o := &state{}
-			err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body)
-			if err != nil {
-				return err
-			}
-			o.stored = len(o.body)
-			o.body, err = keys.Open(sealObject(key, o.uid), o.body)
-			v.objects[key] = o
-			return err
-		}, loadObject, key.Kind, key.Namespace, key.Name)
-	}
-	return sealed
 }
 
 func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
@@ -94,15 +76,11 @@ func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
 
 func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	var b sqldb.Batch
-	var archived int64
 	traces := tracesOf(effects)
 	if traces != nil {
 		b.MarkTraces(t.engine, traces)
 	}
-	for _, f := range effects {
-		archived += f.queue(&b, t.archive)
-		t.lives.queue(&b, f)
-	}
+	archived := t.queueEffects(&b, effects)
 	if traces != nil {
 		b.UnmarkTraces(t.engine)
 	}
@@ -112,7 +90,11 @@ func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
 	if t.engine == sqldb.Postgres {
 		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
 	}
-	if err := t.tx.Send(ctx, &b); err != nil {
+	if !slices.ContainsFunc(effects, func(f *effect) bool { return f.restores.Row != 0 }) {
+		t.last = b
+		return nil
+	}
+	if err := t.tx.Send(ctx, &b); err != nil { // its rows say whether a restore is refused
 		return err
 	}
 	for _, f := range effects {
@@ -137,7 +119,7 @@ func tracesOf(effects []*effect) (traces map[string]string) {
 	return traces
 }
 
-func (t *sqlTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+func (t *sqlTx) commit(ctx context.Context) error { return t.tx.SendAndCommit(ctx, &t.last) }
 func (t *sqlTx) rollback()                        { t.tx.Rollback() }
 func (t *sqlTx) limited(l Limiter)                { t.limits = l }
 

@@ -50,6 +50,14 @@ func newWriter(env environment) *writer {
 // submit hands an operation to the writer and waits for its answer. If ctx ends
 // first and the operation's batch has begun, the write may still happen.
 func (w *writer) submit(ctx context.Context, op *operation) error {
+	if err := w.enqueue(ctx, op); err != nil {
+		return err
+	}
+	return w.wait(ctx, op)
+}
+
+// enqueue hands an operation to the writer. If it succeeds, the caller waits.
+func (w *writer) enqueue(ctx context.Context, op *operation) error {
 	op.ctx, op.done = ctx, make(chan struct{})
 	select {
 	case <-w.ended:
@@ -58,11 +66,16 @@ func (w *writer) submit(ctx context.Context, op *operation) error {
 	}
 	select {
 	case w.queue <- op:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.ended:
 		return w.endReason
 	}
+}
+
+// wait returns the answer to an operation that is in the queue.
+func (w *writer) wait(ctx context.Context, op *operation) error {
 	select {
 	case <-op.done:
 		return op.err

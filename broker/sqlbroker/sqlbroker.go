@@ -19,6 +19,7 @@ import (
 
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/tracing"
 )
 
 // Repository implements broker.Repository and broker.Emitter. It is safe for
@@ -79,7 +80,7 @@ func (r *Repository) Create(ctx context.Context, resource broker.ProvisionedReso
 		if !created {
 			return broker.ErrProvisionedResourceExists
 		}
-		return emit(ctx, tx, resource.RequestedEvent())
+		return r.emit(ctx, tx, resource.RequestedEvent())
 	})
 	if err != nil {
 		return fmt.Errorf("create provisioned resource %s: %w", s.ID, err)
@@ -163,7 +164,7 @@ func (r *Repository) RecordDeletionIntent(ctx context.Context, resource broker.P
 			return err
 		}
 		if recorded {
-			return emit(ctx, tx, resource.DeletingEvent())
+			return r.emit(ctx, tx, resource.DeletingEvent())
 		}
 		found, err := returned(ctx, tx, find, string(s.ID))
 		if err == nil && !found {
@@ -188,7 +189,7 @@ func (r *Repository) Emit(ctx context.Context, from broker.ProvisionedResourcePh
 		if !same {
 			return missed(ctx, tx, id)
 		}
-		return emit(ctx, tx, event)
+		return r.emit(ctx, tx, event)
 	})
 	if err != nil {
 		return fmt.Errorf("emit %s of %s: %w", event.EventType(), id, err)
@@ -197,14 +198,21 @@ func (r *Repository) Emit(ctx context.Context, from broker.ProvisionedResourcePh
 }
 
 // emit stores an event, or does nothing if its token is stored. The transaction
-// has locked the resource's row.
-func emit(ctx context.Context, tx *sqldb.Tx, event broker.Event) error {
+// has locked the resource's row. The delivery of the event belongs to the trace of the round.
+func (r *Repository) emit(ctx context.Context, tx *sqldb.Tx, event broker.Event) error {
 	payload, err := json.Marshal(event)
 	if err != nil {
 		return err
 	}
 	head := event.Head()
 	var b sqldb.Batch
+	trace := tracing.Traceparent(ctx)
+	if trace != "" {
+		b.MarkTraces(r.db.Engine(), map[string]string{"": trace})
+	}
 	b.Exec(insertEvent, string(head.EventID), string(head.ProvisionedResourceID), string(event.EventType()), string(payload), head.OccurredAt.UnixMilli())
+	if trace != "" {
+		b.UnmarkTraces(r.db.Engine())
+	}
 	return tx.Send(ctx, &b)
 }

@@ -4,7 +4,8 @@
 // object, and deletes the row when it expires (store/archive.go). This package
 // serves those rows as the kind ArchivedObject (source.go), and it answers the
 // kind Restore: it plans the order (plan.go, pure: owners before dependents) and
-// creates object by object by the rules of any create (restore.go).
+// creates them by the rules of any create, in groups that share transactions
+// (restore_group.go).
 //
 // It promises:
 //

@@ -73,7 +73,7 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 	if err != nil {
 		return err
 	}
-	if err := tx.Flush(ctx); err != nil {
+	if err := tx.Flush(); err != nil {
 		return err
 	}
 	return event.Recorder{Kinds: a.kinds}.Record(ctx, tx, tx.Now, event.Event{

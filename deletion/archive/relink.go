@@ -30,9 +30,10 @@ import (
 const maxRelinks = 500
 
 // link updates the references to the uids that the owners have now, and returns
-// the references that the object is restored without.
-func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, result *v1.RestoreResult) ([]store.DroppedReference, error) {
-	wanted, err := r.references(ctx, c.uid, m.GetOwnerReferences())
+// the references that the object is restored without. before are those of its
+// earlier life.
+func (r *restoration) link(ctx context.Context, before []store.DroppedReference, m metav1.Object, result *v1.RestoreResult) ([]store.DroppedReference, error) {
+	wanted, err := references(before, m.GetOwnerReferences())
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +67,7 @@ func (r *restoration) link(ctx context.Context, c *candidate, m metav1.Object, r
 
 // references returns those of the archived object, and those that it was restored
 // without, unless a client gave it an owner since.
-func (r *restoration) references(ctx context.Context, uid types.UID, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
-	dropped, err := r.store.Reader().DroppedBy(ctx, uid)
-	if err != nil {
-		return nil, fmt.Errorf("read dropped references: %w", err)
-	}
+func references(dropped []store.DroppedReference, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
 	all := slices.Clone(archived)
 	for _, d := range dropped {
 		w, err := parse(&store.Dropped{DroppedReference: d})
@@ -138,7 +135,7 @@ func (r *restoration) relink(ctx context.Context, tx *store.Tx, was, now types.U
 			return false, fmt.Errorf("relink %s: %w", d.Key, err)
 		}
 	}
-	return len(found) == maxRelinks, tx.Flush(ctx)
+	return len(found) == maxRelinks, tx.Flush()
 }
 
 func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Dropped, owner object.Key, now types.UID, result *v1.RestoreResult) error {

@@ -309,23 +309,11 @@ func TestRelinkInterleaved(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			m, err := object.ParseMeta(archived.Body)
-			if err != nil {
-				w.Fatal(err)
-			}
 			result := &v1.RestoreResult{NewUID: identity(uid, 0)}
-			at := w.store.Revision()
-			dropped, err := r.link(w.Context(), found[0], &m, result)
+			request, err := r.prepare(w.Context(), found[0], archived.Body, nil, w.store.Revision(), result)
 			if err != nil {
 				w.Fatal(err)
 			}
-			m.UID = result.NewUID
-			body, err := object.WithMeta(archived.Body, m)
-			if err != nil {
-				w.Fatal(err)
-			}
-			request := store.CreateRequest{Key: archived.Key(), Meta: m, Body: body, InNamespace: true,
-				Restores: store.Restoration{Row: archived.ID, Dropped: dropped, LookedAt: at}}
 			return r, found[0], request, result
 		}
 		_, _, late, _ := prepared(child.UID)

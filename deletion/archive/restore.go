@@ -1,9 +1,10 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -14,13 +15,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-const (
-	// restorers is how many objects of a level are restored concurrently: enough
-	// for the store to write them in batches.
-	restorers = 32
-	// planPage is how many rows one statement of the planning reads.
-	planPage = 1000
-)
+// planPage is how many rows one statement of the planning reads.
+const planPage = 1000
 
 // Restore restores the objects that the spec names and returns a result for each.
 // Errors: BadRequest for an invalid spec, or one that names no archived object.
@@ -140,7 +136,7 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		found, err = a.newest(ctx, n, *spec.Object)
 	default:
 		missing = "no archived object belongs to the cascade " + spec.Cascade
-		found, err = a.all(ctx, filter{ArchiveFilter: store.ArchiveFilter{Cascade: spec.Cascade}})
+		found, err = a.cascade(ctx, spec.Cascade)
 	}
 	if err == nil && len(found) == 0 {
 		err = object.BadRequestf("%s", missing)
@@ -148,7 +144,17 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 	if err != nil || !spec.WithCascade {
 		return found, err
 	}
-	return a.all(ctx, filter{ArchiveFilter: store.ArchiveFilter{Cascade: found[0].cascade}})
+	return a.cascade(ctx, found[0].cascade)
+}
+
+// cascade reads all objects of a cascade and keeps what planning needs.
+func (a *Archive) cascade(ctx context.Context, id string) (all []*candidate, err error) {
+	err = a.store.Reader().ArchivedCascade(ctx, id, func(r *row) error {
+		all = append(all, newCandidate(r))
+		return nil
+	})
+	slices.SortFunc(all, func(a, b *candidate) int { return cmp.Compare(b.id, a.id) })
+	return all, err
 }
 
 // newest finds the last removal of an object by its name. If the same cascade
@@ -208,34 +214,4 @@ func newCandidate(r *row) *candidate {
 		}
 	}
 	return c
-}
-
-// level restores the objects of a level concurrently, until timeUp. It returns the
-// results of those that it began, in order.
-func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func() bool) ([]v1.RestoreResult, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	results := make([]v1.RestoreResult, len(level))
-	next := make(chan int)
-	var working sync.WaitGroup
-	for range min(restorers, len(level)) {
-		working.Go(func() {
-			for i := range next {
-				var err error
-				if results[i], err = r.one(ctx, level[i]); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	begun := 0
-	for ; begun < len(level) && ctx.Err() == nil && !timeUp(); begun++ {
-		next <- begun
-	}
-	close(next)
-	working.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return results[:begun], nil
 }

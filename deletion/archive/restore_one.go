@@ -48,25 +48,13 @@ const maxAttempts = 3
 // one restores one object. An error is the server's and ends the restore; a
 // problem of the object is a result.
 func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, error) {
-	gvk := r.names.gvk(c.key.Kind)
-	result := v1.RestoreResult{
-		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
-		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
-	}
-	if c.recreated {
-		result.Outcome, result.Reason = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored"
+	result := r.resultOf(c)
+	if result.Outcome != "" {
 		return result, nil
 	}
 	archived, err := r.store.Reader().ArchivedByID(ctx, c.id)
-	switch {
-	case err != nil:
+	if err != nil || unrestorable(archived, &result) {
 		return result, err
-	case archived == nil:
-		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
-		return result, nil
-	case archived.Body == nil:
-		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
-		return result, nil
 	}
 	result.NewUID, err = r.nextIdentity(ctx, c.uid)
 	if err != nil {
@@ -80,13 +68,34 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	if errors.Is(err, store.ErrOwnerIsBack) || errors.Is(err, object.ErrAgain) {
 		err = refusal{errors.New("its owners change at the same time; restore again")}
 	}
-	if err := r.judge(ctx, c, err, &result); err != nil {
-		return result, err
+	return result, r.judge(ctx, c, err, &result)
+}
+
+// resultOf begins the result of an object. It has an outcome if the object is not restored.
+func (r *restoration) resultOf(c *candidate) v1.RestoreResult {
+	gvk := r.names.gvk(c.key.Kind)
+	result := v1.RestoreResult{
+		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
+		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
 	}
-	if result.Outcome != v1.Created && result.Outcome != v1.Skipped {
-		result.NewUID = ""
+	if c.recreated {
+		result.Outcome, result.Reason = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored"
 	}
-	return result, nil
+	return result
+}
+
+// unrestorable reports whether the archive lacks the object's content, and says so in the
+// result.
+func unrestorable(archived *row, result *v1.RestoreResult) bool {
+	switch {
+	case archived == nil:
+		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
+	case archived.Body == nil:
+		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
+	default:
+		return false
+	}
+	return true
 }
 
 // refusal is a problem of the object, and not an error of the server.
@@ -97,33 +106,53 @@ func (e refusal) Unwrap() error { return e.cause }
 
 // create passes the object through the rules of its kind and stores it.
 func (r *restoration) create(ctx context.Context, c *candidate, body []byte, result *v1.RestoreResult) error {
+	lookedAt := r.store.Revision()
+	dropped, err := r.store.Reader().DroppedBy(ctx, c.uid)
+	if err != nil {
+		return fmt.Errorf("read dropped references: %w", err)
+	}
+	request, err := r.prepare(ctx, c, body, dropped, lookedAt, result)
+	if err != nil {
+		return err
+	}
+	err = r.put(ctx, c, request, result)
+	if object.Is(err, object.Expired) {
+		err = refusal{errors.New("it left the archive meanwhile")}
+	}
+	return err
+}
+
+// prepare passes the object through the rules of its kind. before are the references that
+// it was restored without in an earlier life; lookedAt is a revision before the owners are
+// looked up.
+func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, before []store.DroppedReference, lookedAt int64,
+	result *v1.RestoreResult) (request store.CreateRequest, err error) {
 	result.Warnings, result.Relinked = nil, 0
 	v, err := r.version(ctx, c.key.Kind)
 	if errors.Is(err, errUnserved) {
 		err = r.unserved(ctx, c)
 	}
 	if err != nil {
-		return refusal{err}
+		return request, refusal{err}
 	}
 	if v.Kind.Refuse != "" {
-		return refusal{errors.New(v.Kind.Refuse)}
+		return request, refusal{errors.New(v.Kind.Refuse)}
 	}
 	obj, err := v.Decode(body, "")
 	if err != nil {
-		return refusal{fmt.Errorf("the stored object cannot be read: %w", err)}
+		return request, refusal{fmt.Errorf("the stored object cannot be read: %w", err)}
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return refusal{err}
+		return request, refusal{err}
 	}
 	r.clean(m, v.Kind.Rules)
-	lookedAt := r.store.Revision()
-	dropped, err := r.link(ctx, c, m, result)
+	dropped, err := r.link(ctx, before, m, result)
 	if err != nil {
-		return err
+		return request, err
 	}
 	if err := v.MutateNew(ctx, c.key, obj, r.spec.DryRun); err != nil {
-		return refusal{err}
+		return request, refusal{err}
 	}
 	mayCreate := func(ctx context.Context, obj runtime.Object) error {
 		return v.MayCreate(ctx, c.key, obj, r.spec.DryRun)
@@ -137,16 +166,12 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 		made.Body, err = withStatus(v, made.Body, body)
 	}
 	if err != nil {
-		return refusal{err}
+		return request, refusal{err}
 	}
-	request := store.RequestFor(made)
+	request = store.RequestFor(made)
 	request.DryRun = r.spec.DryRun
 	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, LookedAt: lookedAt}
-	err = r.put(ctx, c, request, result)
-	if object.Is(err, object.Expired) {
-		err = refusal{errors.New("it left the archive meanwhile")}
-	}
-	return err
+	return request, nil
 }
 
 // put stores the object. If dropped references wait for it, the same transaction
@@ -220,7 +245,7 @@ func (r *restoration) judge(ctx context.Context, c *candidate, err error, result
 	case object.Is(err, object.AlreadyExists), object.Is(err, object.BeingDeleted):
 		return r.taken(ctx, c, result)
 	case errors.As(err, &refused), errors.As(err, &known):
-		result.Outcome, result.Reason = v1.Failed, err.Error()
+		result.Outcome, result.Reason, result.NewUID = v1.Failed, err.Error(), ""
 		return nil
 	default:
 		return err
@@ -262,8 +287,7 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 	case m.DeletionTimestamp != nil:
 		result.Reason, result.ConflictsWith = "the name is held by an object that is being deleted", holder.UID
 	case holder.UID == result.NewUID:
-		result.Reason = "it was restored before"
-		r.note(c, holder.UID, false)
+		r.restoredBefore(c, result)
 		return r.relinkRest(ctx, c.uid, holder.UID, result)
 	case c.key.Kind == object.Namespaces:
 		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
@@ -276,6 +300,12 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 		result.NewUID = ""
 	}
 	return nil
+}
+
+// restoredBefore says that an earlier restore created the object.
+func (r *restoration) restoredBefore(c *candidate, result *v1.RestoreResult) {
+	result.Outcome, result.Reason = v1.Skipped, "it was restored before"
+	r.note(c, result.NewUID, false)
 }
 
 func (r *restoration) note(c *candidate, uid types.UID, made bool) {

@@ -40,7 +40,7 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 			annotations = nsMeta.Annotations
 		}
 	}
-	g.Limit = lifecycle.CascadeLimit(s.opts.MaxCascade, annotations)
+	g.Limit = lifecycle.CascadeLimit(s.maxCascade.Load(), annotations)
 	return g, nil
 }
 

@@ -43,7 +43,7 @@ func TestGuardForeseen(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		for _, c := range w.Family() {
 			for _, limit := range []int64{c.Count, c.Count - 1} {
-				w.service.opts.MaxCascade = limit
+				w.service.SetMaxCascade(limit)
 				holds := limit < c.Count
 				p, err := w.service.Preview(t.Context(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.Of.UID}, CountsOnly: true})
 				if want := (v1.Guard{Limit: limit, Deletes: c.Count, Holds: holds}); err != nil || p.Guard == nil || *p.Guard != want {

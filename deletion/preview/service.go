@@ -17,6 +17,7 @@ package preview
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/exeunt/exeunt/kind"
@@ -26,7 +27,7 @@ import (
 // Options configure a Service. Zero values are the defaults.
 type Options struct {
 	Now func() time.Time
-	// Batch bounds the objects in memory at once. Default 500.
+	// Batch bounds the objects of one read. One more read may be in memory. Default 500.
 	Batch int
 	// Objects bounds the objects that a preview follows. Default 1,000,000.
 	Objects int
@@ -39,6 +40,8 @@ type Service struct {
 	store *store.Store
 	kinds *kind.Registry
 	opts  Options
+
+	maxCascade atomic.Int64 // Options.MaxCascade at first
 }
 
 // New makes a service.
@@ -55,5 +58,10 @@ func New(st *store.Store, kinds *kind.Registry, o Options) (*Service, error) {
 	if o.Objects <= 0 {
 		o.Objects = 1_000_000
 	}
-	return &Service{store: st, kinds: kinds, opts: o}, nil
+	s := &Service{store: st, kinds: kinds, opts: o}
+	s.SetMaxCascade(o.MaxCascade)
+	return s, nil
 }
+
+// SetMaxCascade replaces Options.MaxCascade, for the previews that begin from now on.
+func (s *Service) SetMaxCascade(limit int64) { s.maxCascade.Store(limit) }

@@ -273,20 +273,40 @@ func (w *walk) expand(owners []types.UID) error {
 	return nil
 }
 
+// expandOne judges the dependents of an owner behind an id. It reads the next batch while
+// it judges one.
 func (w *walk) expandOne(owner types.UID, after int64) error {
 	batch := w.s.opts.Batch
-	for !w.full {
-		rows, err := w.r.dependents(w.r.DependentsAfter(w.r.ctx, owner, after, batch))
+	type page struct {
+		rows []*store.Dependent
+		err  error
+	}
+	read := func(after int64) <-chan page {
+		next := make(chan page, 1)
+		go func() {
+			rows, err := w.r.DependentsAfter(w.r.ctx, owner, after, batch)
+			next <- page{rows, err}
+		}()
+		return next
+	}
+	for next := read(after); next != nil && !w.full; {
+		p := <-next
+		rows, err := w.r.dependents(p.rows, p.err)
 		if err != nil {
 			return err
 		}
+		if next = nil; len(rows) == batch {
+			next = read(rows[batch-1].ID)
+		}
 		if err := w.judge(rows); err != nil {
+			if next != nil {
+				<-next // the snapshot is closed after the last read
+			}
 			return err
 		}
-		if len(rows) < batch {
-			return nil
+		if w.full && next != nil {
+			<-next
 		}
-		after = rows[len(rows)-1].ID
 	}
 	return nil
 }

@@ -117,17 +117,21 @@ func (c *Controller) Load(ctx context.Context) error {
 // Run follows the definitions until the context ends.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.cleaning.Wait()
-	for {
-		if err := c.follow(ctx); ctx.Err() != nil {
-			return nil
-		} else if !object.Is(err, object.Expired) {
-			return err
+	for ctx.Err() == nil {
+		err := c.follow(ctx)
+		if object.Is(err, object.Expired) {
+			err = c.Load(ctx) // compaction overtook the watch: start again from the current state
 		}
-		// Compaction overtook the watch: start again from the current state.
-		if err := c.Load(ctx); err != nil {
-			return err
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		c.log.Warn("definitions cannot be followed; the next try is in a second", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
 		}
 	}
+	return nil
 }
 
 func (c *Controller) follow(ctx context.Context) error {

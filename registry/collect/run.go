@@ -22,14 +22,10 @@ func (c *Collector) engines() []*review.Engine {
 	return running
 }
 
-// Run collects until ctx ends, and then returns nil. It fails only when it
-// cannot write the settings.
+// Run collects until ctx ends, and then returns nil.
 func (c *Collector) Run(ctx context.Context) error {
-	if err := c.configure(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+	if !c.configured(ctx) {
+		return nil
 	}
 	if c.options.Off {
 		<-ctx.Done()
@@ -54,6 +50,29 @@ func (c *Collector) Run(ctx context.Context) error {
 		c.options.Logger.Warn("registry collector", "step", "record the bytes given back", "error", err)
 	}
 	return nil
+}
+
+// configureEvery is how long to wait after the settings could not be written.
+const configureEvery = time.Second
+
+// configured writes the settings, and tries again while the database does not answer: a server that
+// starts during a failover must not end. It returns false when ctx ends first.
+func (c *Collector) configured(ctx context.Context) bool {
+	for {
+		err := c.configure(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		c.options.Logger.Warn("registry collector", "step", "write its settings", "error", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(configureEvery):
+		}
+	}
 }
 
 // configure writes the settings that the triggers read.

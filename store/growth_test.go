@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+)
+
+// operations are the single operations whose cost must not depend on how much is stored.
+// Each works on the i-th object of a store that fillStore filled.
+var operations = map[string]func(ctx context.Context, s *Store, i int) error{
+	"create": func(ctx context.Context, s *Store, i int) error {
+		r := newRequest("a", fmt.Sprint("created-", i), ownedBy("uid-owner"))
+		r.InNamespace = true
+		_, err := s.Create(ctx, r)
+		return err
+	},
+	"get": func(ctx context.Context, s *Store, i int) error {
+		_, err := s.Reader().Get(ctx, filled(i).Key)
+		return err
+	},
+	"update": func(ctx context.Context, s *Store, i int) error {
+		o, err := s.Get(ctx, filled(i).Key)
+		if err != nil {
+			return err
+		}
+		m, err := object.ParseMeta(o.Body)
+		if err == nil {
+			_, err = s.Update(ctx, UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: bodyOf(m, "changed")})
+		}
+		return err
+	},
+	"delete": func(ctx context.Context, s *Store, i int) error {
+		_, err := s.Delete(ctx, DeleteRequest{Key: filled(i + 100).Key, Actor: "someone"})
+		return err
+	},
+	"dependents": func(ctx context.Context, s *Store, i int) error {
+		found, err := s.Reader().DependentsAfter(ctx, "uid-owner", int64(i), 10)
+		if err == nil && len(found) != 10 {
+			err = fmt.Errorf("%d dependents", len(found))
+		}
+		return err
+	},
+	"archived": func(ctx context.Context, s *Store, i int) error {
+		a, err := s.Reader().ArchivedByUID(ctx, types.UID(fmt.Sprint("removed-", i)))
+		if err == nil && a == nil {
+			err = fmt.Errorf("removed-%d is not archived", i)
+		}
+		return err
+	},
+	"restore": func(ctx context.Context, s *Store, i int) error {
+		a, err := s.Reader().ArchivedByUID(ctx, types.UID(fmt.Sprint("removed-", i)))
+		if err != nil || a == nil {
+			return fmt.Errorf("removed-%d: %v, %w", i, a, err)
+		}
+		r := newRequest("a", fmt.Sprint("restored-", i))
+		r.Restores.Row = a.ID
+		_, err = s.Create(ctx, r)
+		return err
+	},
+}
+
+func ownedBy(uid types.UID) func(*metav1.ObjectMeta) {
+	return func(m *metav1.ObjectMeta) {
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "owner", UID: uid}}
+	}
+}
+
+func filled(i int) CreateRequest {
+	return newRequest("a", fmt.Sprintf("object-%07d", i), ownedBy("uid-owner"))
+}
+
+// fillStore creates n dependents of one owner, and a quarter as many removed objects.
+func fillStore(t testing.TB, s *Store, n int) {
+	t.Helper()
+	createNamespace(t, s, "a")
+	create(t, s, newRequest("a", "owner", func(m *metav1.ObjectMeta) { m.UID = "uid-owner" }))
+	write := func(requests []CreateRequest) {
+		for _, err := range s.CreateAll(t.Context(), requests) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const group = 500
+	for i := 0; i < n; i += group {
+		var requests []CreateRequest
+		for j := i; j < min(i+group, n); j++ {
+			requests = append(requests, filled(j))
+		}
+		write(requests)
+	}
+	for i := 0; i < n/4; i += group {
+		var requests []CreateRequest
+		var deletes []DeleteRequest
+		for j := i; j < min(i+group, n/4); j++ {
+			r := newRequest("a", fmt.Sprint("removed-", j), func(m *metav1.ObjectMeta) { m.UID = types.UID(fmt.Sprint("removed-", j)) })
+			requests, deletes = append(requests, r), append(deletes, DeleteRequest{Key: r.Key, Actor: "someone"})
+		}
+		write(requests)
+		if _, errs := s.DeleteAll(t.Context(), deletes); slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+			t.Fatal(errs)
+		}
+	}
+}
+
+// TestLookUps: PostgreSQL counts the index scans and the index entries that they read. An
+// operation needs as many with few objects as with six times more.
+func TestLookUps(t *testing.T) {
+	const each = 50
+	few, many := lookUps(t, 2_000, each), lookUps(t, 12_000, each)
+	for _, name := range slices.Sorted(maps.Keys(few)) {
+		t.Logf("%-10s %v", name, few[name])
+		// Entries of removed rows count too, until they are vacuumed: a few more are no growth.
+		a, b := few[name], many[name]
+		if a.scans != b.scans || a.tableScans != b.tableScans || b.entries > a.entries+a.entries/10+1 {
+			t.Errorf("%s: %v with 2,000 objects, %v with 12,000", name, a, b)
+		}
+	}
+}
+
+// counts is what PostgreSQL counted for one operation.
+type counts struct{ scans, entries, tableScans int64 }
+
+// lookUps counts each operation. PostgreSQL adds what a connection counted when the
+// connection ends, so each operation has a store of its own. The primary key of changes
+// does not count: a store reads the end of the log when it starts, at some moment.
+func lookUps(t *testing.T, n int, each int64) map[string]counts {
+	t.Helper()
+	database := dbtest.Open(t, sqldb.Postgres)
+	watch := dbtest.Connect(t, database)
+	during := func(fn func(s *Store)) {
+		db, err := sqldb.Open(t.Context(), database+"&application_name=measured")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := run(t, Options{DB: db, Archive: ArchiveOptions{For: time.Hour}})
+		fn(s.Store)
+		s.stop()
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for dbtest.NewSQL(t, watch).Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'measured'`) > 0 {
+		}
+	}
+	read := func() (c counts) {
+		found, err := watch.Row(t.Context(), `SELECT (SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname <> 'changes_pkey')::bigint,
+			(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE indexrelname <> 'changes_pkey')::bigint,
+			(SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname IN ('objects', 'changes', 'owners', 'archive'))::bigint`, nil, &c.scans, &c.entries, &c.tableScans)
+		if err != nil || !found {
+			t.Fatal(found, err)
+		}
+		return c
+	}
+	during(func(s *Store) { fillStore(t, s, n) })
+	dbtest.NewSQL(t, watch).Exec(`ANALYZE`)
+	measure := func(op func(ctx context.Context, s *Store, i int) error) counts {
+		before := read()
+		during(func(s *Store) {
+			for i := range int(each) {
+				if op != nil {
+					if err := op(t.Context(), s, i); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+		after := read()
+		return counts{after.scans - before.scans, after.entries - before.entries, after.tableScans - before.tableScans}
+	}
+	start := measure(nil)
+	out := map[string]counts{}
+	for _, name := range slices.Sorted(maps.Keys(operations)) {
+		c := measure(operations[name])
+		out[name] = counts{(c.scans - start.scans + each/2) / each, (c.entries - start.entries + each/2) / each, (c.tableScans - start.tableScans) / each}
+	}
+	return out
+}
+
+// tableScan matches the scan of a table that grows.
+var tableScan = regexp.MustCompile(`SCAN (o|c|d|a|w|objects|changes|owners|archive|dropped_references)\b`)
+
+// TestPlans: SQLite reads no table from its beginning for a single operation.
+func TestPlans(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.SQLite)
+	argument := regexp.MustCompile(`\$\d+`)
+	for name, statement := range map[string]string{
+		"getObject": getObject, "getHead": getHead, "loadObject": loadObject, "loadSet": loadSetSQLite, "insertObject": insertObject,
+		"createSet": createSetSQLite, "createdSet": createdSetSQLite, "ownSet": ownSetSQLite, "markRestored": markRestored, "markRestoredSet": markRestoredSetSQLite,
+		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "hasDependents": hasDependents,
+		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSetSQLite,
+		"archivedByUID": archivedByUID, "archivedAt": archivedAt, "archivedAll": archivedAllSQLite, "wholeCascade": wholeCascade,
+		"restoredSince": restoredSince, "droppedUIDs": droppedUIDsSQLite, "droppedFor": droppedFor, "listHeads": listHeads,
+		"dependentsAfter": dependentsAfter, "heads": headsSQLite, "removed": removedSQLite, "cascadeArchived": cascadeArchived,
+	} {
+		plan := dbtest.Plan(t, sqldb.SQLite, db.Reader(), argument.ReplaceAllString(statement, "'x'"))
+		if tableScan.MatchString(plan) {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
