@@ -111,10 +111,7 @@ type API struct {
 	probes  probeLog
 	now     func() time.Time
 
-	slowRequest time.Duration
-	logRequests bool
-
-	maxCascade   int64
+	limits       atomic.Pointer[Limits]
 	guardWarning func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
 
 	bookmarkEvery time.Duration // constant after New
@@ -140,9 +137,8 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
-		slowRequest: c.SlowRequest, logRequests: c.LogRequests,
-		maxCascade: c.MaxCascade, guardWarning: c.GuardWarning,
-		endpoints: map[*kind.Version]*endpoint{},
+		guardWarning: c.GuardWarning,
+		endpoints:    map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),
@@ -157,10 +153,21 @@ func New(c Config) *API {
 	if a.admit == nil {
 		a.admit = noAdmission{}
 	}
+	a.SetLimits(Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade})
 	a.closing, a.close = context.WithCancel(context.Background())
 	a.handler = a.filters(http.HandlerFunc(a.route))
 	return a
 }
+
+// Limits are the settings of Config that may change while the API serves.
+type Limits struct {
+	SlowRequest time.Duration
+	LogRequests bool
+	MaxCascade  int64
+}
+
+// SetLimits replaces the limits. Requests that began before may still use the old ones.
+func (a *API) SetLimits(l Limits) { a.limits.Store(&l) }
 
 // noAdmission admits every request.
 type noAdmission struct{}

@@ -59,9 +59,13 @@ func parsePosition(token string) (position, error) {
 // after returns the position behind a page of n objects that ends with last. The first
 // page counts what is left, for metadata.remainingItemCount; later pages subtract. So
 // a long list pays once. As in Kubernetes, a list with selectors has no count.
-func (r *resource) after(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions, revision int64, last object.Key, n int) (position, error) {
-	p := position{Revision: revision, Namespace: last.Namespace, Name: last.Name}
+func (r *resource) after(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions, listing *store.Listing, last object.Key, n int) (position, error) {
+	p := position{Revision: listing.Revision(), Namespace: last.Namespace, Name: last.Name}
 	if request.Match != nil || request.Name != "" {
+		return p, nil
+	}
+	if left, known := listing.Left(); known {
+		p.Left = left
 		return p, nil
 	}
 	if options.Continue != "" {

@@ -36,3 +36,26 @@ func TestCreateAgainStartsFromTheRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestAttachWarns: what Kind.Attach warns about reaches the client of a create and of an update.
+func TestAttachWarns(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.api.kinds.Put(builtin.Services(func(_ context.Context, _, old runtime.Object) (kind.Attachment, error) {
+		if old == nil {
+			return kind.Attachment{Warnings: []string{"it is new"}}, nil
+		}
+		return kind.Attachment{Warnings: []string{"it has changed"}}, nil
+	}))
+	const all = "/api/v1/namespaces/shop/services"
+	for _, r := range []struct {
+		code                           int
+		method, path, body, wantHeader string
+	}{
+		{201, "POST", all, `{"metadata":{"name":"web"},"spec":{"ports":[{"port":80}]}}`, `299 - "it is new"`},
+		{200, "PUT", all + "/web", `{"metadata":{"name":"web","labels":{"a":"b"}},"spec":{"ports":[{"port":80}]}}`, `299 - "it has changed"`},
+	} {
+		if got := w.want(r.code, r.method, r.path, r.body).header.Get("Warning"); got != r.wantHeader {
+			t.Errorf("%s warns %q", r.method, got)
+		}
+	}
+}

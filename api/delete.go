@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,9 +19,6 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
-
-// deleteBatch is how many objects DeleteCollection reads at a time.
-const deleteBatch = 500
 
 // Delete deletes an object. The answer is the object while it still exists
 // (grace period or finalizers), and a Status with its uid once it is removed.
@@ -106,10 +101,19 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 	if options == nil {
 		options = metav1.NewDeleteOptions(0)
 	}
+	r.warnOrphans(ctx, options)
+	result, err := r.api.store.Delete(ctx, r.deleteRequest(ctx, key, options, cascade))
+	return result, r.afterDelete(ctx, key, options, result, err)
+}
+
+func (r *resource) warnOrphans(ctx context.Context, options *metav1.DeleteOptions) {
 	if w := r.v.Kind.OrphanWarning; w != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil {
 		warning.AddWarning(ctx, "", w)
 	}
-	result, err := r.api.store.Delete(ctx, store.DeleteRequest{
+}
+
+func (r *resource) deleteRequest(ctx context.Context, key object.Key, options *metav1.DeleteOptions, cascade string) store.DeleteRequest {
+	return store.DeleteRequest{
 		Key:     key,
 		Options: *options,
 		Rules:   r.v.Kind.Rules,
@@ -118,16 +122,20 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		Cascade: cascade,
 
 		RequestID: requestID(ctx),
-		Guarded:   true, MaxCascade: r.api.maxCascade,
-	})
+		Guarded:   true, MaxCascade: r.api.limits.Load().MaxCascade,
+	}
+}
+
+// afterDelete warns of what the guard will hold, and words the error for the client.
+func (r *resource) afterDelete(ctx context.Context, key object.Key, options *metav1.DeleteOptions, result store.DeleteResult, err error) error {
 	if err == nil && result.Outcome == lifecycle.Mark {
 		r.warnHeld(ctx, result.Object, options)
 	}
 	if known, ok := errors.AsType[*object.Error](err); ok && known.Code == object.Conflict {
 		// Kubernetes names the kind here, and the resource in other conflicts.
-		return result, apierrors.NewConflict(schema.GroupResource{Group: r.v.GVK.Group, Resource: r.v.GVK.Kind}, key.Name, errors.New(known.Message))
+		return apierrors.NewConflict(schema.GroupResource{Group: r.v.GVK.Group, Resource: r.v.GVK.Kind}, key.Name, errors.New(known.Message))
 	}
-	return result, r.statusError(err, key)
+	return r.statusError(err, key)
 }
 
 var heldKey = []byte(`"` + lifecycle.HeldAbove + `":`)
@@ -163,53 +171,4 @@ func (r *resource) deletedStatus(o object.Object) *metav1.Status {
 		// Kind holds the resource's name: clients rely on that.
 		Details: &metav1.StatusDetails{Name: o.Name, Group: gr.Group, Kind: gr.Resource, UID: o.UID},
 	}
-}
-
-// DeleteCollection deletes the objects that a list selects, in batches, with one
-// transaction per object. All belong to one cascade. The answer lists them.
-func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternal.ListOptions) (runtime.Object, error) {
-	page := *list
-	if page.Limit == 0 {
-		page.Limit = deleteBatch
-	}
-	collected := listBuilder{list: r.v.NewList()}
-	cascade := uuid.NewString()
-	var done deletions
-	defer func() { r.recordDeletions(ctx, cascade, done) }()
-	for {
-		listed, err := r.list(ctx, &page)
-		if err != nil {
-			return nil, err
-		}
-		objects, err := r.decodeAll(listed.objects) // before the first delete: it may fail
-		if err != nil {
-			return nil, err
-		}
-		collected.items = append(collected.items, objects...)
-		for _, o := range listed.objects {
-			if err := ctx.Err(); err != nil {
-				return nil, r.internalError(err)
-			}
-			if err := r.deleteListed(ctx, o, validate, options, cascade, &done); err != nil {
-				return nil, err
-			}
-		}
-		if listed.next == nil || list.Limit > 0 {
-			return collected.finish(listed)
-		}
-		page.Continue, page.ResourceVersion, page.ResourceVersionMatch = listed.next.String(), "", ""
-	}
-}
-
-// deleteListed deletes one object of a collection. It ignores an object that is
-// already gone. The preconditions of the options apply to each object.
-func (r *resource) deleteListed(ctx context.Context, o object.Object, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, cascade string, done *deletions) error {
-	result, err := r.deleteAdmitted(ctx, o.Key, validate, options.DeepCopy(), cascade)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err == nil {
-		done.add(result, options)
-	}
-	return err
 }

@@ -436,3 +436,23 @@ func TestNamespacesThatStay(t *testing.T) {
 	w.want(http.StatusMethodNotAllowed, "DELETE", "/api/v1/namespaces", "")
 	w.want(http.StatusOK, "DELETE", "/api/v1/namespaces/kube-node-lease", "")
 }
+
+// TestCustomInNoNamespace: as in Kubernetes, a custom kind with namespaces has only list and
+// watch across all of them. Crossplane deletes all XRs of a kind that way, and takes a 404, but no 405,
+// for "there are none".
+func TestCustomInNoNamespace(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.define()
+	const all = "/apis/test.dev/v1/widgets"
+	body := `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"}}`
+	w.want(http.StatusCreated, "POST", widgets, body)
+	w.want(http.StatusOK, "GET", all, "")
+	for _, r := range []struct{ method, path, body string }{
+		{"DELETE", all, ""}, {"POST", all, body}, {"GET", all + "/a", ""}, {"PUT", all + "/a", body}, {"DELETE", all + "/a", ""},
+	} {
+		if r := w.want(http.StatusNotFound, r.method, r.path, r.body); !strings.HasPrefix(r.header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %s", r.header.Get("Content-Type"), r.body)
+		}
+	}
+	w.want(http.StatusOK, "GET", widgets+"/a", "")
+}

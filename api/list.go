@@ -68,7 +68,7 @@ func (r *resource) list(ctx context.Context, options *metainternal.ListOptions) 
 	}
 	if listing.More() {
 		last := out.objects[len(out.objects)-1]
-		next, err := r.after(ctx, request, options, out.revision, last.Key, len(out.objects))
+		next, err := r.after(ctx, request, options, listing, last.Key, len(out.objects))
 		if err != nil {
 			return out, r.statusError(err, object.Key{})
 		}
@@ -161,7 +161,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 	var after func(last object.Key, n int) (position, error)
 	if options.Limit > 0 {
 		after = func(last object.Key, n int) (position, error) {
-			return r.after(ctx, request, options, listing.Revision(), last, n)
+			return r.after(ctx, request, options, listing, last, n)
 		}
 	}
 	if err := r.streamList(out, listing, after, inFlight(ctx)); err != nil {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -265,6 +267,27 @@ func TestDeleteCollection(t *testing.T) {
 		t.Fatalf("left: %s", got)
 	}
 	w.want(http.StatusBadRequest, "DELETE", configMaps+"?labelSelector=%3D%3D", "")
+}
+
+// TestLargeCollectionIsLogged: a DeleteCollection has one line in the log from a size on.
+func TestLargeCollectionIsLogged(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	var log bytes.Buffer
+	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	for i := range largeCollection {
+		w.configMap(fmt.Sprintf("c-%d", i), "")
+	}
+	w.want(http.StatusOK, "DELETE", configMaps+"?limit=999", "")
+	if log.Len() != 0 {
+		t.Errorf("a small one is logged: %s", &log)
+	}
+	for i := range largeCollection {
+		w.configMap(fmt.Sprintf("d-%d", i), "")
+	}
+	w.want(http.StatusOK, "DELETE", configMaps, "")
+	if got := log.String(); strings.Count(got, "large collection deleted") != 1 || !strings.Contains(got, "removed=1001") {
+		t.Errorf("the log has %s", got)
+	}
 }
 
 // TestListItemsHaveNoKind: as in Kubernetes, items of built-in kinds have neither kind nor

@@ -15,8 +15,9 @@ const (
 // and every request if Config.LogRequests says so. A watch lasts as long as its client
 // wants, and paths outside the API may wait (profiles, nodes of the mesh): they are never slow.
 func (a *API) logRequest(seen *observedWriter, req *http.Request, took time.Duration) {
-	slow := a.slowRequest > 0 && took >= a.slowRequest && seen.resource != "" && seen.verb != "watch"
-	if !slow && !a.logRequests {
+	limits := a.limits.Load()
+	slow := limits.SlowRequest > 0 && took >= limits.SlowRequest && seen.resource != "" && seen.verb != "watch"
+	if !slow && !limits.LogRequests {
 		return
 	}
 	attributes := []any{"method", req.Method, "path", req.URL.Path}

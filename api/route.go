@@ -152,8 +152,12 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	v, ok := a.kinds.Snapshot().Lookup(gvr)
-	if !ok || !v.Kind.Namespaced && info.Namespace != "" && !namesNamespace(info) {
-		a.failNoKind(w, req, !ok && !hasBuiltIn(a.kinds.Snapshot(), info.APIGroup))
+	if !ok {
+		a.failNoKind(w, req, !hasBuiltIn(a.kinds.Snapshot(), info.APIGroup))
+		return
+	}
+	if !suitsScope(v.Kind, info) {
+		a.failNoKind(w, req, v.Kind.Definition != "")
 		return
 	}
 	if v.Warning != "" {
@@ -199,6 +203,16 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 			handler(w, withSteps(w, req))
 		}
 	})
+}
+
+// suitsScope says whether a path with or without a namespace exists for a kind. As in Kubernetes, a custom
+// kind with namespaces has no other path without one than those of list and watch: controllers
+// take a 404 for "nothing to delete", and a 405 for an error.
+func suitsScope(k *kind.Kind, info *genericrequest.RequestInfo) bool {
+	if info.Namespace != "" {
+		return k.Namespaced || namesNamespace(info)
+	}
+	return k.Definition == "" || !k.Namespaced || info.Verb == "list" || info.Verb == "watch"
 }
 
 // namesNamespace says whether the path is /namespaces/NAME, which the library

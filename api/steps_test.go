@@ -38,7 +38,8 @@ func (l *lines) take() string {
 func TestSlowRequests(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var log lines
-	w.api.log, w.api.slowRequest = slog.New(slog.NewTextHandler(&log, nil)), time.Nanosecond
+	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.api.SetLimits(Limits{SlowRequest: time.Nanosecond})
 	const yaml = "Accept: application/yaml"
 	steps := regexp.MustCompile(`steps="([^"]*)"`)
 	for _, test := range []struct{ method, path, body, header, want string }{
@@ -95,7 +96,7 @@ func TestRequestLog(t *testing.T) {
 	if got := log.take(); got != "" {
 		t.Errorf("requests are logged without a demand: %s", got)
 	}
-	w.api.logRequests = true
+	w.api.SetLimits(Limits{LogRequests: true})
 	w.send("GET", configMaps+"/none?pretty=true", "", "User-Agent: "+strings.Repeat("x", 100))
 	want := regexp.MustCompile(`level=INFO msg=request method=GET path=` + configMaps + `/none query="pretty=true" status=404 took=\S+ user=\S+ agent=x{64}… from=192\.0\.2\.1:1234 audit=\S+\n$`)
 	if got := log.take(); !want.MatchString(got) {
@@ -110,7 +111,8 @@ func TestRequestLog(t *testing.T) {
 // BenchmarkSteps is what a fast write pays for its steps: nothing is allocated.
 func BenchmarkSteps(b *testing.B) {
 	seen := &observedWriter{ResponseWriter: httptest.NewRecorder()}
-	a := &API{slowRequest: 500 * time.Millisecond}
+	a := &API{}
+	a.SetLimits(Limits{SlowRequest: 500 * time.Millisecond})
 	req := httptest.NewRequest("GET", configMaps, nil)
 	b.ReportAllocs()
 	for b.Loop() {

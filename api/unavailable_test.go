@@ -122,6 +122,24 @@ func TestDatabaseGone(t *testing.T) {
 	}
 }
 
+// TestWatchWithoutDatabase: a watch that needs the log while the database is away ends with 429,
+// after which client-go continues from its last version. After 503 or 504 it would list again.
+func TestWatchWithoutDatabase(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		way := dbtest.NewWay(t)
+		w := newWorld(t, store.Options{DB: dbtest.Connect(t, way.Database)})
+		old := w.configMap("a", "")
+		w.configMap("b", "")
+		way.Close()
+		x := w.watch(base + "&resourceVersion=" + old)
+		kind, obj := x.next()
+		if x.code != http.StatusOK || kind != "ERROR" || obj.Get("code").Int() != http.StatusTooManyRequests || obj.Get("details.retryAfterSeconds").Int() != 1 {
+			t.Errorf("%d %s %s", x.code, kind, obj.Raw)
+		}
+		x.ends()
+	})
+}
+
 // TestDatabaseFull: without space, writes get a 507 and reads continue; with space, writes
 // work again.
 func TestDatabaseFull(t *testing.T) {

@@ -145,16 +145,30 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		return written{}, err
 	}
 	var with []store.CreateRequest
-	if attach := r.v.Kind.Attach; attach != nil && !updated.Remove {
-		attached, err := attach(ctx, obj, existing)
-		if err != nil {
+	if !updated.Remove {
+		if with, err = r.attach(ctx, obj, existing); err != nil {
 			return written{}, err
-		}
-		for _, n := range attached.Objects {
-			with = append(with, store.RequestFor(n))
 		}
 	}
 	return r.swap(ctx, key, current, obj, with, updated.Remove, u.dryRun)
+}
+
+// attach completes an updated object, and returns what its transaction creates.
+func (r *resource) attach(ctx context.Context, obj, existing runtime.Object) (with []store.CreateRequest, err error) {
+	if r.v.Kind.Attach == nil {
+		return nil, nil
+	}
+	attached, err := r.v.Kind.Attach(ctx, obj, existing)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range attached.Warnings {
+		warning.AddWarning(ctx, "", w)
+	}
+	for _, n := range attached.Objects {
+		with = append(with, store.RequestFor(n))
+	}
+	return with, nil
 }
 
 // change computes the new object.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/watch"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -118,10 +119,22 @@ func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptio
 	}
 	watcher, err := r.api.store.Watch(ctx, request)
 	if err != nil {
-		return unlessEnded(ctx, r.statusError(err, object.Key{}))
+		return unlessEnded(ctx, r.watchError(err))
 	}
 	defer watcher.Close()
 	return unlessEnded(ctx, r.follow(ctx, watcher, match, plan, request.From, out))
+}
+
+// watchError is the error of a watch that has delivered everything up to some version. While the
+// database does not answer that is 429: client-go then waits and continues from its last
+// version. After any other error it lists everything again, and so would all informers of a
+// replica at once.
+func (r *resource) watchError(err error) error {
+	if store.Unavailable(err) || errors.Is(err, context.DeadlineExceeded) {
+		r.api.log.Warn("watch ended: the database does not answer", "resource", r.v.Resource().String(), "error", err)
+		return apierrors.NewTooManyRequests("the server's database does not answer; continue this watch from the last version received", retryAfter)
+	}
+	return r.statusError(err, object.Key{})
 }
 
 // unlessEnded drops errors that only mean that the watch is over.
@@ -164,7 +177,7 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match mat
 			early, due = ctx, time.Time{}
 		}
 		if err != nil {
-			return r.statusError(err, object.Key{})
+			return r.watchError(err)
 		}
 		for _, e := range events {
 			if err := send(e, match, out); err != nil {
