@@ -7,8 +7,8 @@ import (
 )
 
 // Expiries returns when the certificates in use expire: of the authority, of the API's
-// listener, and of the first authority in the file of client authorities. Those that an
-// administrator provides by file count too.
+// listener, of the previous authority during a rotation, and of the first authority in the
+// file of client authorities. Those that an administrator provides by file count too.
 func (id *Identity) Expiries() map[string]time.Time {
 	serving := id.provided.serving.Load()
 	if serving == nil {
@@ -17,6 +17,9 @@ func (id *Identity) Expiries() map[string]time.Time {
 	expiries := map[string]time.Time{"authority": id.Authority.NotAfter}
 	if serving != nil && serving.Leaf != nil {
 		expiries["serving"] = serving.Leaf.NotAfter
+	}
+	for _, previous := range id.rotation.previous {
+		expiries["previous-authority"] = previous.NotAfter
 	}
 	if first := id.provided.expires.Load(); first != nil {
 		expiries["client-authority"] = *first

@@ -74,7 +74,7 @@ func (id *Identity) Reload() (changed bool, err error) {
 		serving = &pair
 	}
 	clients := x509.NewCertPool()
-	clients.AddCert(id.Authority)
+	id.addAuthorities(clients)
 	if p.files.ClientCA != "" && !clients.AppendCertsFromPEM(now[2]) {
 		return false, fmt.Errorf("%s: no certificate in PEM", p.files.ClientCA)
 	}
@@ -140,7 +140,7 @@ var cipherSuites = []uint16{
 // Files.ClientCA.
 func (id *Identity) TLSConfig() *tls.Config {
 	own := x509.NewCertPool()
-	own.AddCert(id.Authority)
+	id.addAuthorities(own)
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		CipherSuites:   cipherSuites,

@@ -28,8 +28,9 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	certLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its expiry a certificate is replaced.
-	renewBefore = 30 * 24 * time.Hour
+	// renewBefore is how long before its expiry a certificate is replaced: a day before
+	// exeunt status and the alert call it a problem.
+	renewBefore = 31 * 24 * time.Hour
 )
 
 // Identity holds the server's certificate and the authority that signs the
@@ -37,6 +38,7 @@ const (
 type Identity struct {
 	Authority *x509.Certificate // constant after Open
 	authority pair              // constant after Open
+	rotation  rotation          // constant after Open
 	dir       string            // constant after Open
 	hosts     []string          // constant after Open: names and addresses of the serving certificate
 	serving   atomic.Pointer[tls.Certificate]
@@ -77,19 +79,28 @@ func (id *Identity) Renew(now time.Time) (renewed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read serving certificate: %w", err)
 	}
-	// Clients that know only the authority's fingerprint need its certificate.
-	serving.Certificate = append(serving.Certificate, id.Authority.Raw)
+	// Clients that know only the authority's fingerprint need its certificate; those that
+	// know only the previous one need the new one as signed by it.
+	serving.Certificate = append(append(serving.Certificate, id.Authority.Raw), id.rotation.chain()...)
 	id.serving.Store(&serving)
 	return renewed, nil
 }
 
-// AuthorityPEM returns the authority's certificate.
-func (id *Identity) AuthorityPEM() []byte { return id.authority.cert }
+// AuthorityPEM returns the authority's certificate and, during a rotation, that of the
+// previous one.
+func (id *Identity) AuthorityPEM() []byte {
+	return slices.Concat(id.authority.cert, encodeCerts(id.rotation.previous...))
+}
+
+// RetiredPEM returns the certificate of an authority that is no longer trusted, so that
+// copies of it can be removed; nil: there is none.
+func (id *Identity) RetiredPEM() []byte { return encodeCerts(id.rotation.retired...) }
 
 // SignClient issues a client certificate for the key and the subject of a request: its
 // common name is the user, its organizations are the groups. A uid says that the user is a
 // User (certificates.current); a request cannot bring its own. The certificate ends with
-// the authority, at the latest.
+// the authority, at the latest. During a rotation the new authority as signed by the
+// previous one follows, for replicas that trust only that one.
 func (id *Identity) SignClient(request *x509.CertificateRequest, uid types.UID, life time.Duration, now time.Time) ([]byte, error) {
 	signer, err := tls.X509KeyPair(id.authority.cert, id.authority.key)
 	if err != nil {
@@ -115,7 +126,7 @@ func (id *Identity) SignClient(request *x509.CertificateRequest, uid types.UID, 
 	if err != nil {
 		return nil, fmt.Errorf("sign the certificate: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), id.rotation.crossPEM()), nil
 }
 
 // uidAttribute is Kubernetes' attribute of a subject for the uid of a user.
@@ -125,6 +136,9 @@ var uidAttribute = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 // never replaces an invalid authority: that would lock out all clients, so the
 // operator must decide.
 func (id *Identity) openAuthority(now time.Time) error {
+	if err := completeReplacement(id.dir); err != nil {
+		return err
+	}
 	p, err := id.read("ca")
 	if errors.Is(err, fs.ErrNotExist) && !id.has("ca.crt") {
 		p, err = id.newAuthority(now)
@@ -144,7 +158,8 @@ func (id *Identity) openAuthority(now time.Time) error {
 			cert.NotAfter.Format(time.DateOnly), id.dir)
 	}
 	id.authority, id.Authority = p, cert
-	return nil
+	id.rotation, err = readRotation(id.dir, cert)
+	return err
 }
 
 func (id *Identity) has(name string) bool {
@@ -157,16 +172,20 @@ func (id *Identity) newAuthority(now time.Time) (pair, error) {
 	if err != nil {
 		return pair{}, fmt.Errorf("make authority key: %w", err)
 	}
-	template := &x509.Certificate{
+	template := authorityTemplate("exeunt-ca", now)
+	return id.sign("ca", template, template, key, key)
+}
+
+func authorityTemplate(name string, now time.Time) *x509.Certificate {
+	return &x509.Certificate{
 		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: "exeunt-ca"},
+		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.Add(authorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	return id.sign("ca", template, template, key, key)
 }
 
 // readOrIssue reads the certificate called name, or issues one and sets renewed.
@@ -222,23 +241,30 @@ func (id *Identity) isValid(p pair, hosts []string, now time.Time) bool {
 }
 
 func (id *Identity) sign(name string, template, parent *x509.Certificate, key *ecdsa.PrivateKey, signer crypto.PrivateKey) (pair, error) {
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	p, err := signPair(template, parent, key, signer)
 	if err != nil {
 		return pair{}, fmt.Errorf("sign %s certificate: %w", name, err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return pair{}, fmt.Errorf("encode %s key: %w", name, err)
-	}
-	p := pair{
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}
 	// Write the key first: openAuthority never replaces a ca.crt without its key.
 	if err := writePrivate(filepath.Join(id.dir, name+".key"), p.key); err != nil {
 		return pair{}, err
 	}
 	return p, writePrivate(filepath.Join(id.dir, name+".crt"), p.cert)
+}
+
+func signPair(template, parent *x509.Certificate, key *ecdsa.PrivateKey, signer crypto.PrivateKey) (pair, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return pair{}, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{
+		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	}, nil
 }
 
 func (id *Identity) read(name string) (pair, error) {
@@ -253,13 +279,19 @@ func (id *Identity) read(name string) (pair, error) {
 	return pair{cert, key}, nil
 }
 
-// writePrivate replaces a file atomically, with mode 0600.
+// writePrivate replaces a file atomically, with mode 0600 and the owner of its directory. After a crash of the machine
+// the file has the old content or the new one.
 func writePrivate(path string, data []byte) error {
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, keepOwner(f), f.Sync(), f.Close())
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil

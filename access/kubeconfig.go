@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -67,5 +68,5 @@ contexts:
     cluster: exeunt
     user: exeunt-admin
 current-context: exeunt
-`, server, encode(id.authority.cert), encode(admin.cert), encode(admin.key)))
+`, server, encode(id.AuthorityPEM()), encode(slices.Concat(admin.cert, id.rotation.crossPEM())), encode(admin.key)))
 }

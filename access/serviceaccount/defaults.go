@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,8 +41,10 @@ var (
 // hold up its removal.
 type Defaults struct {
 	Writer objects.Writer
-	CA     []byte // PEM
-	Logger *slog.Logger
+	CA     []byte // PEM: the authorities of this server
+	// Retired are authorities that are no longer trusted, PEM. Their copies are removed.
+	Retired []byte
+	Logger  *slog.Logger
 }
 
 // Run works until the context ends. The watches begin at a revision before the first
@@ -155,7 +159,7 @@ func (d *Defaults) ensure(ctx context.Context, namespace string) error {
 	if err != nil || !ok || old.DeletionTimestamp != nil {
 		return err
 	}
-	bundle := withCA(old.Data["ca.crt"], d.CA)
+	bundle := withCA(old.Data["ca.crt"], d.CA, d.Retired)
 	if bundle == old.Data["ca.crt"] && len(old.Data) == 1 && len(old.BinaryData) == 0 {
 		return nil
 	}
@@ -164,23 +168,29 @@ func (d *Defaults) ensure(ctx context.Context, namespace string) error {
 	return tolerable(d.Writer.Update(ctx, configMaps, next, old))
 }
 
-// withCA returns a bundle that has the authority. Replicas may have different authorities,
+// withCA returns a bundle that has the authorities. Replicas may have different ones,
 // so one does not remove what another wrote: it adds its own. What is not a certificate,
-// or has expired, goes.
-func withCA(bundle string, ca []byte) string {
+// has expired, or is retired, goes.
+func withCA(bundle string, ca, retired []byte) string {
 	valid, clean := certificates([]byte(bundle))
-	switch has := bytes.Contains(valid, bytes.TrimSpace(ca)); {
-	case has && clean:
-		return bundle
-	case has:
-		return string(valid)
+	gone, _ := certificates(retired)
+	own, _ := certificates(ca)
+	kept := slices.DeleteFunc(slices.Clone(valid), func(cert string) bool { return slices.Contains(gone, cert) && !slices.Contains(own, cert) })
+	clean = clean && len(kept) == len(valid)
+	for _, cert := range own {
+		if !slices.Contains(kept, cert) {
+			kept, clean = append(kept, cert), false
+		}
 	}
-	return string(append(valid, ca...))
+	if clean {
+		return bundle
+	}
+	return strings.Join(kept, "")
 }
 
 // certificates returns the valid certificates of a PEM bundle, and whether it holds
 // nothing else.
-func certificates(bundle []byte) (valid []byte, clean bool) {
+func certificates(bundle []byte) (valid []string, clean bool) {
 	clean = true
 	for len(bytes.TrimSpace(bundle)) > 0 {
 		block, rest := pem.Decode(bundle)
@@ -189,7 +199,7 @@ func certificates(bundle []byte) (valid []byte, clean bool) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err == nil && block.Type == "CERTIFICATE" && time.Now().Before(cert.NotAfter) {
-			valid = append(valid, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+			valid = append(valid, string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})))
 		} else {
 			clean = false
 		}
