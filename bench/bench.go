@@ -1,8 +1,9 @@
 // Package bench puts load on a Kubernetes API server and measures it. It works
 // with any server that a kubeconfig names, so the figures are comparable.
 //
-// Every workload is one function: RunCreate, RunGet, RunList, RunWatch,
-// RunUpdate, RunPatch, RunDelete and RunStart. Each takes a Config and returns a Result. Load and
+// Every workload is one function: RunCreate, RunGet, RunList, RunPage, RunWatch, RunUpdate,
+// RunPatch, RunDelete, RunFinalize, RunCollection, RunCascade and RunStart. Each takes a
+// Config and returns a Result. Load and
 // server often share a machine, so the load is light: plain net/http over a few
 // HTTP/2 connections, bodies that are never copied, answers that are read but
 // not decoded (except where decoding is the question), no rate limit.
@@ -48,6 +49,9 @@ type Config struct {
 	// Events ends RunWatch after this number of writes instead of after
 	// Duration.
 	Events int
+	// Rate is how many writes RunWatch makes in a second, all writers together. Default: as
+	// many as the server answers.
+	Rate int
 	// Seeded says that the objects exist already, as after RunCreate, so that
 	// other workloads do not make them.
 	Seeded bool
@@ -103,6 +107,7 @@ func (c Config) check() error {
 		{"watchers", c.Watchers, 1, 100_000},
 		{"writers", c.Writers, 1, 1000},
 		{"events", c.Events, 0, 1 << 31},
+		{"rate", c.Rate, 0, 1_000_000},
 		{"pid", c.PID, 0, 1 << 31},
 	} {
 		if field.value < field.least || field.value > field.most {

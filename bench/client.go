@@ -143,16 +143,21 @@ func (c client) discard(ctx context.Context, method, path, query string, header 
 
 // get reads a small response.
 func (c client) get(ctx context.Context, path, query string) ([]byte, error) {
+	return c.read(ctx, http.MethodGet, path, query, plainHeader, nil)
+}
+
+// read sends a request and returns the response's body.
+func (c client) read(ctx context.Context, method, path, query string, header http.Header, body *payload) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := c.send(ctx, http.MethodGet, path, query, plainHeader, nil)
+	answer, err := c.send(ctx, method, path, query, header, body)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return nil, fmt.Errorf("GET %s: read answer: %w", path, err)
+		return nil, fmt.Errorf("%s %s: read answer: %w", method, path, err)
 	}
 	return data, nil
 }

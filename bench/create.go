@@ -18,15 +18,15 @@ func (s *session) create(ctx context.Context, c client, n int) (int64, error) {
 	return c.discard(ctx, http.MethodPost, s.path, "", writeHeader, configMap(n, s.Size))
 }
 
-// runOnEach calls do once for every object. All workloads but create seed the
-// objects first.
+// runOnEach calls do once for every object. All workloads but those that make objects
+// themselves seed them first.
 func runOnEach(ctx context.Context, config Config, name string, do func(*session, context.Context, client, int) (int64, error)) (Result, error) {
 	s, err := open(ctx, config)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.pool.close()
-	if name != "create" {
+	if name != "create" && name != "finalize" {
 		if err := s.seed(ctx); err != nil {
 			return Result{}, err
 		}

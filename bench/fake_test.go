@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -117,12 +118,14 @@ func (s *fake) serveObject(w http.ResponseWriter, r *http.Request, collection bo
 	case r.Method == http.MethodPut:
 		s.put(w, r.URL.Path, "MODIFIED", body)
 	case r.Method == http.MethodDelete && collection:
-		clear(s.objects)
+		maps.DeleteFunc(s.objects, func(path, _ string) bool { return strings.HasPrefix(path, r.URL.Path+"/") })
 	case collection:
 		s.serveList(w, r)
 	case s.objects[r.URL.Path] == "":
 		http.Error(w, "not found", http.StatusNotFound)
 	case r.Method == http.MethodDelete:
+		s.remove(r)
+	case r.Method == http.MethodPatch && strings.Contains(string(body), "finalizers"):
 		delete(s.objects, r.URL.Path)
 	case r.Method == http.MethodPatch:
 		s.put(w, r.URL.Path, "MODIFIED", withData(s.objects[r.URL.Path], body))
@@ -149,8 +152,17 @@ func (s *fake) put(w http.ResponseWriter, path, event string, body []byte) {
 
 func (s *fake) serveList(w http.ResponseWriter, r *http.Request) {
 	names := slices.Sorted(maps.Keys(s.objects))
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, r.URL.Path+"/") })
 	if s.list != nil {
 		names = s.list(s.objects)
+	}
+	query, token := r.URL.Query(), ""
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil {
+		names = slices.DeleteFunc(names, func(name string) bool { return name <= query.Get("continue") })
+		if limit < len(names) {
+			names = names[:limit]
+			token = names[limit-1]
+		}
 	}
 	var items []string
 	for _, name := range names {
@@ -163,7 +175,7 @@ func (s *fake) serveList(w http.ResponseWriter, r *http.Request) {
 		defer compressed.Close()
 		out = compressed
 	}
-	fmt.Fprintf(out, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, s.revision+1, strings.Join(items, ","))
+	fmt.Fprintf(out, `{"kind":"ConfigMapList","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`, s.revision+1, token, strings.Join(items, ","))
 }
 
 func (s *fake) serveWatch(w http.ResponseWriter, r *http.Request) {
@@ -184,6 +196,17 @@ func (s *fake) serveWatch(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(w, event)
 			flusher.Flush()
 		}
+	}
+}
+
+// remove deletes an object, unless a finalizer holds it, and its dependents. The caller holds mu.
+func (s *fake) remove(r *http.Request) {
+	if strings.Contains(s.objects[r.URL.Path], `"finalizers"`) {
+		return
+	}
+	delete(s.objects, r.URL.Path)
+	if r.URL.Query().Get("propagationPolicy") != "Orphan" {
+		maps.DeleteFunc(s.objects, func(_, o string) bool { return strings.Contains(o, `"ownerReferences"`) })
 	}
 }
 

@@ -9,14 +9,11 @@ import (
 
 // RunGet reads random objects for Duration.
 func RunGet(ctx context.Context, config Config) (Result, error) {
-	s, err := open(ctx, config)
+	s, err := openSeeded(ctx, config)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.pool.close()
-	if err := s.seed(ctx); err != nil {
-		return Result{}, err
-	}
 	paths := make([]string, s.Objects)
 	for i := range paths {
 		paths[i] = s.path + "/" + objectName(i)

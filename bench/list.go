@@ -17,14 +17,11 @@ import (
 // as raw bytes, and decoded into Go objects as client-go does it; each plain
 // and compressed. Quote its p50.
 func RunList(ctx context.Context, config Config) (Result, error) {
-	s, err := open(ctx, config)
+	s, err := openSeeded(ctx, config)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.pool.close()
-	if err := s.seed(ctx); err != nil {
-		return Result{}, err
-	}
 	result := Result{Workload: "list"}
 	for _, variant := range []struct {
 		name   string
@@ -36,26 +33,31 @@ func RunList(ctx context.Context, config Config) (Result, error) {
 		{"list, decoded", plainHeader, s.listDecoded},
 		{"list, gzip, decoded", gzipHeader, s.listDecoded},
 	} {
-		m, err := startMeter(s.PID)
-		if err != nil {
-			return Result{}, err
-		}
-		var t tally
-		for range s.Rounds {
-			if ctx.Err() != nil {
-				break
-			}
-			begin := time.Now()
-			bytes, err := variant.list(ctx, s.pool.client(0), variant.header)
-			t.count(time.Since(begin), bytes, err)
-		}
-		measure, err := m.stop(variant.name, &t)
+		measure, err := s.inTurn(ctx, variant.name, func() (int64, error) { return variant.list(ctx, s.pool.client(0), variant.header) })
 		if err != nil {
 			return Result{}, err
 		}
 		result.Measures = append(result.Measures, measure)
 	}
 	return result, ctx.Err()
+}
+
+// inTurn calls list once for each round, one after the other.
+func (s *session) inTurn(ctx context.Context, name string, list func() (int64, error)) (Measure, error) {
+	m, err := startMeter(s.PID)
+	if err != nil {
+		return Measure{}, err
+	}
+	var t tally
+	for range s.Rounds {
+		if ctx.Err() != nil {
+			break
+		}
+		begin := time.Now()
+		bytes, err := list()
+		t.count(time.Since(begin), bytes, err)
+	}
+	return m.stop(name, &t)
 }
 
 // listRaw reads a list to its end without decoding it.

@@ -13,9 +13,9 @@ import (
 // ownerLabel marks the namespaces that a benchmark made and may remove.
 const ownerLabel = "bench.exeunt.dev/run"
 
-// archiveAnnotation asks a server with an archive to keep no deleted objects of
-// the namespace. Other servers ignore it.
-const archiveAnnotation = "lifecycle.exeunt.dev/archive-for"
+// noArchive is the annotation that asks a server with an archive to keep no deleted
+// objects of the namespace. Other servers ignore it.
+const noArchive = `"lifecycle.exeunt.dev/archive-for":"0s"`
 
 // settle is how long Cleanup waits for the removal of the namespace.
 const settle = 30 * time.Second
@@ -46,24 +46,37 @@ func open(ctx context.Context, config Config) (*session, error) {
 	return s, nil
 }
 
+// openSeeded is open for a workload that needs the objects.
+func openSeeded(ctx context.Context, config Config) (*session, error) {
+	s, err := open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.seed(ctx); err != nil {
+		s.pool.close()
+		return nil, err
+	}
+	return s, nil
+}
+
 func (s *session) prepare(ctx context.Context) error {
 	if err := s.pool.connect(ctx); err != nil {
 		return err
 	}
-	return ensureNamespace(ctx, s.pool.client(0), s.Namespace)
+	return ensureNamespace(ctx, s.pool.client(0), s.Namespace, noArchive)
 }
 
 // ensureNamespace makes the namespace or reuses that of an earlier run. It
 // refuses a namespace that no benchmark made: the run would fill it, and
-// Cleanup would remove it.
-func ensureNamespace(ctx context.Context, c client, name string) error {
+// Cleanup would remove it. annotations are members of a JSON object.
+func ensureNamespace(ctx context.Context, c client, name, annotations string) error {
 	ns, err := getNamespace(ctx, c, name)
 	switch {
 	case err != nil:
 		return err
 	case ns == nil:
-		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{%q:"true"},"annotations":{%q:"0s"}}}`,
-			name, ownerLabel, archiveAnnotation)
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{%q:"true"},"annotations":{%s}}}`,
+			name, ownerLabel, annotations)
 		_, err := c.discard(ctx, http.MethodPost, "/api/v1/namespaces", "", writeHeader, &payload{pieces: [5]string{body}})
 		if err != nil {
 			return fmt.Errorf("make namespace: %w", err)
@@ -102,7 +115,7 @@ func getNamespace(ctx context.Context, c client, name string) (*namespace, error
 	return ns, nil
 }
 
-// Cleanup removes what runs left behind: the ConfigMaps, then the namespace. It
+// Cleanup removes what runs left behind: the ConfigMaps, then the namespaces. It
 // does not touch a namespace that no benchmark made.
 func Cleanup(ctx context.Context, config Config) error {
 	config = config.withDefaults()
@@ -114,22 +127,27 @@ func Cleanup(ctx context.Context, config Config) error {
 		return err
 	}
 	defer p.close()
-	c := p.client(0)
-	ns, err := getNamespace(ctx, c, config.Namespace)
-	if err != nil {
-		return fmt.Errorf("clean up: %w", err)
+	for _, name := range []string{config.Namespace, config.cascadeNamespace()} {
+		if err := removeNamespace(ctx, p.client(0), name); err != nil {
+			return fmt.Errorf("clean up: %w", err)
+		}
 	}
-	if ns == nil || ns.Metadata.Labels[ownerLabel] == "" {
-		return nil
+	return nil
+}
+
+func removeNamespace(ctx context.Context, c client, name string) error {
+	ns, err := getNamespace(ctx, c, name)
+	if err != nil || ns == nil || ns.Metadata.Labels[ownerLabel] == "" {
+		return err
 	}
-	if _, err := c.discard(ctx, http.MethodDelete, collectionPath(config.Namespace), "", plainHeader, nil); err != nil {
-		return fmt.Errorf("clean up: %w", err)
+	if _, err := c.discard(ctx, http.MethodDelete, collectionPath(name), "", plainHeader, nil); err != nil {
+		return err
 	}
-	_, err = c.discard(ctx, http.MethodDelete, "/api/v1/namespaces/"+config.Namespace, "", plainHeader, nil)
+	_, err = c.discard(ctx, http.MethodDelete, "/api/v1/namespaces/"+name, "", plainHeader, nil)
 	if err != nil && !hasCode(err, http.StatusNotFound) {
-		return fmt.Errorf("clean up: %w", err)
+		return err
 	}
-	return awaitGone(ctx, c, config.Namespace)
+	return awaitGone(ctx, c, name)
 }
 
 // awaitGone waits for the server to remove the namespace. A slow removal is not

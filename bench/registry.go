@@ -94,6 +94,7 @@ func RunRegistry(ctx context.Context, config RegistryConfig) (result Result, err
 		{"push small image", b.pushImages},
 		{"manifest by tag", b.readManifests},
 		{"blob HEAD", b.headBlobs},
+		{"mount blob", b.mountBlobs},
 		{fmt.Sprintf("list %d tags", b.Tags), b.listTags},
 		{pushLarge, b.pushLarge},
 		{pullLarge, b.pullLarge},
@@ -240,6 +241,37 @@ func (b *registryBench) headBlobs(ctx context.Context) (*tally, error) {
 		}
 		return 0, err
 	}), nil
+}
+
+// mountBlobs mounts each blob of the images into a second repository, once.
+func (b *registryBench) mountBlobs(ctx context.Context) (*tally, error) {
+	var digests []string
+	for _, img := range b.images {
+		for _, blob := range img.blobs {
+			digests = append(digests, blob.digest)
+		}
+	}
+	to := b.copies()
+	b.started = time.Now()
+	var next atomic.Int64
+	return b.workers(func(t *tally) {
+		for ctx.Err() == nil {
+			n := int(next.Add(1)) - 1
+			if n >= len(digests) {
+				return
+			}
+			begin := time.Now()
+			err := to.mount(ctx, digests[n], b.repository)
+			t.count(time.Since(begin), 0, err)
+		}
+	}), nil
+}
+
+// copies is a client of the repository that receives mounts.
+func (b *registryBench) copies() *registryClient {
+	c := b.registryClient
+	c.repository += "-copies"
+	return &c
 }
 
 // listTags gives one image many tags, and lists them in one response.

@@ -25,7 +25,7 @@ func (b *registryBench) prepareNamespace(ctx context.Context) error {
 		return err
 	}
 	defer p.close()
-	return ensureNamespace(ctx, p.client(0), b.namespace())
+	return ensureNamespace(ctx, p.client(0), b.namespace(), noArchive)
 }
 
 func (b *registryBench) namespace() string {
@@ -49,7 +49,8 @@ func (b *registryBench) cleanup(ctx context.Context) error {
 	for _, digest := range b.largeLayers {
 		blobs = append(blobs, "blobs/"+digest)
 	}
-	err := errors.Join(b.deleteAll(ctx, manifests), b.deleteAll(ctx, blobs)) // manifests before the blobs that they use
+	err := errors.Join( // manifests before the blobs that they use
+		b.deleteAll(ctx, &b.registryClient, manifests), b.deleteAll(ctx, b.copies(), blobs), b.deleteAll(ctx, &b.registryClient, blobs))
 	if b.REST != nil {
 		err = errors.Join(err, Cleanup(ctx, Config{REST: b.REST, Namespace: b.namespace()}))
 	}
@@ -61,7 +62,7 @@ func (b *registryBench) cleanup(ctx context.Context) error {
 
 // deleteAll deletes with all clients. It accepts a registry that supports no
 // deletes.
-func (b *registryBench) deleteAll(ctx context.Context, paths []string) error {
+func (b *registryBench) deleteAll(ctx context.Context, in *registryClient, paths []string) error {
 	var next atomic.Int64
 	t := b.workers(func(t *tally) {
 		for {
@@ -69,7 +70,7 @@ func (b *registryBench) deleteAll(ctx context.Context, paths []string) error {
 			if n >= len(paths) {
 				return
 			}
-			t.count(0, 0, b.delete(ctx, paths[n]))
+			t.count(0, 0, in.delete(ctx, paths[n]))
 		}
 	})
 	return t.firstErr

@@ -130,6 +130,17 @@ func (c *registryClient) upload(ctx context.Context, b blob) error {
 	return c.uploadFrom(ctx, bytes.NewReader(b.data), int64(len(b.data)), b.digest)
 }
 
+// mount makes a blob of another repository part of this one.
+func (c *registryClient) mount(ctx context.Context, digest, from string) error {
+	query := url.Values{"mount": {digest}, "from": {from}}
+	answer, err := c.send(ctx, http.MethodPost, c.url("blobs/uploads/?"+query.Encode()), "", nil, 0)
+	if err != nil {
+		return err
+	}
+	_, err = want(answer, http.StatusCreated)
+	return err
+}
+
 // uploadFrom starts an upload and sends all of it in one PUT.
 func (c *registryClient) uploadFrom(ctx context.Context, from io.Reader, size int64, digest string) error {
 	answer, err := c.send(ctx, http.MethodPost, c.url("blobs/uploads/"), "", nil, 0)

@@ -26,6 +26,7 @@ type fakeRegistry struct {
 	mu        sync.Mutex
 	blobs     map[string]int64
 	manifests map[string][]byte
+	mounted   map[string]bool
 	lose      bool // acknowledges manifests and does not store them
 	yardstick string
 	clean     bool         // the run removes what it created
@@ -33,11 +34,28 @@ type fakeRegistry struct {
 	refuse    bool         // deletes are not supported
 }
 
+// mount answers as if the upload had begun when the blob is not there.
+func (f *fakeRegistry) mount(w http.ResponseWriter, req *http.Request) {
+	digest := req.URL.Query().Get("mount")
+	if _, ok := f.blobs[digest]; !ok || req.URL.Query().Get("from") != "bench/images" {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	f.mounted[digest] = true
+	w.WriteHeader(http.StatusCreated)
+}
+
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rest := strings.TrimPrefix(req.URL.Path, "/v2/bench/images/")
+	copied, isCopy := strings.CutPrefix(req.URL.Path, "/v2/bench/images-copies/blobs/")
 	switch {
+	case isCopy && req.Method == http.MethodDelete:
+		delete(f.mounted, copied)
+		w.WriteHeader(http.StatusAccepted)
+	case isCopy:
+		f.mount(w, req)
 	case req.Method == http.MethodDelete && f.refuse:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	case req.Method == http.MethodDelete:
@@ -112,7 +130,7 @@ func (f *fakeRegistry) put(req *http.Request, tag string) {
 
 func runFake(t *testing.T, f *fakeRegistry) (Result, error) {
 	t.Helper()
-	f.t, f.blobs, f.manifests = t, map[string]int64{}, map[string][]byte{}
+	f.t, f.blobs, f.manifests, f.mounted = t, map[string]int64{}, map[string][]byte{}, map[string]bool{}
 	server := httptest.NewServer(f)
 	defer server.Close()
 	return RunRegistry(context.Background(), RegistryConfig{
@@ -131,7 +149,7 @@ func TestRegistry(t *testing.T) {
 	for _, m := range result.Measures {
 		counts[m.Name] = m.Operations
 	}
-	if counts["push small image"] != 5 || counts["list 7 tags"] != 3 || counts["push large layer"] != 1 || counts["pull large layer"] != 1 {
+	if counts["push small image"] != 5 || counts["mount blob"] != 20 || len(f.mounted) != 20 || counts["list 7 tags"] != 3 || counts["push large layer"] != 1 || counts["pull large layer"] != 1 {
 		t.Errorf("operations %v", counts)
 	}
 	if len(f.blobs) != 5*4+1 || len(f.manifests) != 5+7 {
@@ -146,8 +164,8 @@ func TestRegistryIsLeftEmpty(t *testing.T) {
 	if result, err := runFake(t, f); err != nil || result.Err() != nil {
 		t.Fatal(err, result.Err())
 	}
-	if len(f.blobs) != 0 || len(f.manifests) != 0 {
-		t.Errorf("%d blobs and %d manifests are left", len(f.blobs), len(f.manifests))
+	if len(f.blobs) != 0 || len(f.manifests) != 0 || len(f.mounted) != 0 {
+		t.Errorf("%d blobs, %d manifests and %d mounts are left", len(f.blobs), len(f.manifests), len(f.mounted))
 	}
 	f = &fakeRegistry{clean: true, refuse: true}
 	if result, err := runFake(t, f); err != nil || result.Err() != nil {

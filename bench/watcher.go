@@ -23,22 +23,28 @@ type writer struct {
 	id      int
 	path    string
 	size    int
-	clock   time.Time // zero point of all times of a run
-	tally   tally     // owned by run
+	pause   time.Duration // between the starts of two writes; 0: none
+	clock   time.Time     // zero point of all times of a run
+	tally   tally         // owned by run
 	acked   atomic.Int64
 	answers [ringSize]struct{ number, at atomic.Int64 }
 }
 
 func newWriter(id int, s *session, clock time.Time) *writer {
-	return &writer{id: id, path: s.path, size: s.Size, clock: clock}
+	w := &writer{id: id, path: s.path, size: s.Size, clock: clock}
+	if s.Rate > 0 {
+		w.pause = time.Second * time.Duration(s.Writers) / time.Duration(s.Rate)
+	}
+	return w
 }
 
 // run writes until the end, or until it made limit writes if that is not 0. It
 // retries a failed write under the same number, so a server that commits a
 // write and still reports an error shows a duplicate.
 func (w *writer) run(ctx context.Context, c client, end time.Time, limit int64) {
-	for ctx.Err() == nil {
+	for begin := time.Now(); ctx.Err() == nil; {
 		number := w.acked.Load()
+		time.Sleep(time.Until(begin.Add(time.Duration(number) * w.pause)))
 		if limit > 0 && number >= limit || limit == 0 && time.Now().After(end) {
 			return
 		}

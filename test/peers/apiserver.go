@@ -72,7 +72,7 @@ func (g *Group) etcd(ctx context.Context) (string, error) {
 		return "", err
 	}
 	url, peerURL := fmt.Sprintf("http://127.0.0.1:%d", client), fmt.Sprintf("http://127.0.0.1:%d", peer)
-	_, err = g.Start("etcd", "--data-dir", filepath.Join(g.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+	_, err = g.Start("etcd", "--data-dir", filepath.Join(g.dir, "etcd"), fmt.Sprintf("--unsafe-no-fsync=%t", !g.Sync), "--log-level", "warn",
 		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peerURL,
 		"--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
 	if err != nil {

@@ -31,6 +31,9 @@ const patience = 2 * time.Minute
 
 // Group is a set of processes.
 type Group struct {
+	// Sync lets etcd sync every commit to disk: for measurements. Tests do without.
+	Sync bool
+
 	bin string // directory of the programs
 	dir string // logs and state
 
@@ -71,10 +74,25 @@ func (g *Group) Program(name string) (string, error) {
 
 // Start runs a program.
 func (g *Group) Start(name string, args ...string) (*Process, error) {
+	return g.StartWith(nil, name, args...)
+}
+
+// StartWith is Start with further variables of the environment, each NAME=VALUE.
+func (g *Group) StartWith(environment []string, name string, args ...string) (*Process, error) {
 	path, err := g.Program(name)
 	if err != nil {
 		return nil, err
 	}
+	return g.startPath(environment, path, args...)
+}
+
+// StartPath runs a program that is not of this group's directory.
+func (g *Group) StartPath(path string, args ...string) (*Process, error) {
+	return g.startPath(nil, path, args...)
+}
+
+func (g *Group) startPath(environment []string, path string, args ...string) (*Process, error) {
+	name := filepath.Base(path)
 	p := &Process{Name: name, Log: filepath.Join(g.dir, name+".log"), exited: make(chan struct{})}
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -82,6 +100,7 @@ func (g *Group) Start(name string, args ...string) (*Process, error) {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(path, args...)
+	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = leash.Apart()
 	if err := p.cmd.Start(); err != nil {
