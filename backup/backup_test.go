@@ -280,3 +280,30 @@ func TestBucket(t *testing.T) {
 		}
 	})
 }
+
+// TestOlderSchema: a backup by a newer program changes nothing: it does not migrate the
+// database of a server that runs with the version before.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	database, data := dbtest.Migrated(t, sqldb.SQLite), t.TempDir()
+	db, err := sqldb.OpenAsIs(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.Down(t.Context(), 9, false); err != nil {
+		t.Fatal(err)
+	}
+	target, err := OpenTarget(t.Context(), filepath.Join(data, "target"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Create(t.Context(), Server{Data: data, Database: database}, target, CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "the database does not have step 10 (trace) of this program") {
+		t.Errorf("a backup of the schema before: %v", err)
+	}
+	steps, err := db.Steps(t.Context())
+	if err != nil || steps[9].Done {
+		t.Errorf("the backup has migrated the database: %v, %v", steps, err)
+	}
+}

@@ -42,6 +42,8 @@ type Result struct {
 	Copied      int   `json:"copied"`       // blobs that were not in the target
 	CopiedBytes int64 `json:"copiedBytes"`  // of those blobs
 	Removed     int64 `json:"removedBytes"` // of interrupted and pruned backups
+	// Warning says why the rests of other backups stay: one of them is damaged.
+	Warning string `json:"warning,omitempty"`
 }
 
 // copiers is how many blobs are copied at once: most of them wait for a disk or a bucket.
@@ -62,11 +64,14 @@ func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result R
 	if err := checkSource(s); err != nil {
 		return result, err
 	}
-	db, err := sqldb.Open(ctx, s.Database)
+	db, err := sqldb.OpenAsIs(ctx, s.Database)
 	if err != nil {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := checkSteps(ctx, db); err != nil {
+		return result, err
+	}
 	ctx, unlock, err := t.lock(ctx)
 	if err != nil {
 		return result, err
@@ -98,6 +103,9 @@ func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result R
 	c.at("sweep")
 	c.result.Manifest = c.manifest
 	c.result.Removed, err = t.sweep(ctx)
+	if errors.Is(err, ErrDamaged) { // of another one: this backup is whole
+		c.result.Warning, err = err.Error(), nil
+	}
 	return c.result, err
 }
 
@@ -111,6 +119,21 @@ func checkSource(s Server) error {
 	}
 	if _, err := os.Stat(s.Database); err != nil {
 		return fmt.Errorf("--database: %w: say where the server has it, or --data", err)
+	}
+	return nil
+}
+
+// checkSteps refuses a database that this program would have to migrate: its server runs, or
+// ran last, with another version.
+func checkSteps(ctx context.Context, db *sqldb.DB) error {
+	steps, err := db.Steps(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if !s.Done {
+			return fmt.Errorf("the database does not have step %d (%s) of this program, and a backup changes nothing: use the server's version of exeunt, or run exeunt migrate up first", s.Number, s.Name)
+		}
 	}
 	return nil
 }
