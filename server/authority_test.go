@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
 	"github.com/exeunt/exeunt/access"
 )
 
@@ -58,7 +62,65 @@ func TestTakeAuthority(t *testing.T) {
 	if read(filepath.Join(own, "ca.key")) != before {
 		t.Error("the key of the authority was replaced")
 	}
-	if err := takeAuthority(Config{Data: t.TempDir(), AuthorityDir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "ca.key") {
+	if err := takeAuthority(Config{Data: t.TempDir(), AuthorityDir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "ca.crt") {
 		t.Errorf("an empty directory: %v", err)
 	}
+}
+
+// TestRotation: after a rotation the old kubeconfig works, the new one and the ConfigMaps
+// have both authorities; after its end the old one is refused and gone.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	authorities := func(r *running) (kubeconfig, roots, clients int) {
+		t.Helper()
+		root, err := r.client.CoreV1().ConfigMaps("default").Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		extension, err := r.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func(text string) int { return strings.Count(text, "BEGIN CERTIFICATE") }
+		return count(string(r.http.CAData)), count(root.Data["ca.crt"]), count(extension.Data["client-ca-file"])
+	}
+	works := func(config *rest.Config, at *running) error {
+		t.Helper()
+		config = rest.CopyConfig(config)
+		config.Host = at.http.Host
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	before := start(t, Config{Data: data})
+	before.stop()
+	if err := access.RotateAuthority(filepath.Join(data, "pki"), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	between := start(t, Config{Data: data})
+	if a, b, c := authorities(between); a != 2 || b != 2 || c != 2 {
+		t.Errorf("during the rotation the kubeconfig has %d authorities, kube-root-ca.crt %d, extension-apiserver-authentication %d", a, b, c)
+	}
+	if err := works(before.http, between); err != nil {
+		t.Errorf("the old kubeconfig during the rotation: %v", err)
+	}
+	between.stop()
+	if err := access.FinishRotation(filepath.Join(data, "pki")); err != nil {
+		t.Fatal(err)
+	}
+	after := start(t, Config{Data: data})
+	if a, b, c := authorities(after); a != 1 || b != 1 || c != 1 {
+		t.Errorf("after the rotation the kubeconfig has %d authorities, kube-root-ca.crt %d, extension-apiserver-authentication %d", a, b, c)
+	}
+	if err := works(before.http, after); err == nil {
+		t.Error("the old kubeconfig works after the rotation")
+	}
+	if err := works(between.http, after); err != nil {
+		t.Errorf("the kubeconfig of the rotation after its end: %v", err)
+	}
+	after.stop()
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,7 +23,6 @@ import (
 	"github.com/exeunt/exeunt/deletion/report"
 	"github.com/exeunt/exeunt/mesh"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/store"
 )
@@ -138,28 +136,13 @@ func (b *provisioner) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return b.publisher.Run(ctx) })
 	group.Go(func() error { return b.api.Run(ctx) })
-	group.Go(func() error { return b.follow(ctx) })
+	group.Go(func() error {
+		b.store.WakeOn(ctx, provisioning.ResourceStorage, b.loop.Wake)
+		return nil
+	})
 	group.Go(func() error {
 		follower := reconcile.Follower{Cluster: b.cluster, Substrates: b.repository, Wake: b.loop.Wake, Logger: b.log}
 		return follower.Run(ctx)
 	})
 	return group.Wait()
-}
-
-// follow wakes the loop when a declaration has changed on any replica. The loop also
-// checks the queue every second.
-func (b *provisioner) follow(ctx context.Context) error {
-	for ctx.Err() == nil {
-		w, err := b.store.Watch(ctx, store.WatchRequest{Kind: provisioning.ResourceStorage, From: b.store.Revision()})
-		for err == nil {
-			var events []*store.Event
-			if events, _, err = w.Next(ctx); len(events) > 0 {
-				b.loop.Wake()
-			}
-		}
-		if ctx.Err() == nil && !object.Is(err, object.Expired) {
-			return errors.Join(errors.New("follow declarations"), err)
-		}
-	}
-	return nil
 }

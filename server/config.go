@@ -132,12 +132,20 @@ type Config struct {
 	// deletions, by OTLP over HTTP. Empty: no traces.
 	OTLPEndpoint string
 	tracer       trace.Tracer // nil: no traces; set by Run
+	sockets      sockets      // that systemd passed; set by Run
 	// LogRequests logs every request to the API and the registry.
 	LogRequests bool
 	// Audit configures the audit log of the API. Default: none.
 	Audit auditlog.Options
 	// Settings are the flags behind this configuration, for /debug/config.
 	Settings []Setting
+	// Reload asks for ReadAgain, which returns a checked configuration: what can change
+	// while the server runs takes effect (reload.go). Nil: never.
+	Reload    <-chan struct{}
+	ReadAgain func() (Config, error)
+	// LogLevel is the level of Logger, and SetLogLevel changes it. Nil: it never changes.
+	LogLevel    slog.Level
+	SetLogLevel func(slog.Level)
 	// Version is the version of this program.
 	Version string
 	// Started is called once, when the server accepts connections. Default: print the
@@ -155,6 +163,10 @@ type Setting struct {
 	Name   string `json:"name"`   // of the flag
 	Value  string `json:"value"`  // passwords are masked
 	Source string `json:"source"` // default, flag, environment NAME, or FILE:LINE
+	// Pending is a value that waits for a restart, after a reload. Nil: none.
+	Pending *string `json:"pending,omitempty"`
+	// Raw is the value with its secrets. Only a reload compares it.
+	Raw string `json:"-"`
 }
 
 // Check says whether Run would refuse the configuration by itself. It opens no database

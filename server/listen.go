@@ -19,7 +19,7 @@ import (
 // administrator's kubeconfig, before the server answers the first request.
 func listen(c Config) (net.Listener, *access.Identity, error) {
 	host, _, _ := net.SplitHostPort(c.Listen) // checkAddresses has seen it
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := c.sockets.listen("api", c.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,14 +19,14 @@ type registryMetrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 
-	slow time.Duration // not positive: no request is slow
-	all  bool          // log every request
+	slow atomic.Int64 // of a time.Duration; not positive: no request is slow
+	all  atomic.Bool  // log every request
 	log  *slog.Logger
 }
 
 func newRegistryMetrics(c Config) *registryMetrics {
-	return &registryMetrics{
-		slow: c.SlowRequest, all: c.LogRequests, log: c.Logger,
+	m := &registryMetrics{
+		log: c.Logger,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "exeunt_registry_requests_total", Help: "Registry requests answered, by verb, content and HTTP status. Those that their Host or Origin header refuses do not count.",
 		}, []string{"verb", "content", "code"}),
@@ -34,6 +35,14 @@ func newRegistryMetrics(c Config) *registryMetrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
 		}, []string{"verb", "content"}),
 	}
+	m.setLog(c)
+	return m
+}
+
+// setLog sets which requests are logged, also while the registry serves.
+func (m *registryMetrics) setLog(c Config) {
+	m.slow.Store(int64(c.SlowRequest))
+	m.all.Store(c.LogRequests)
 }
 
 // observed counts and logs a request of a client. Requests that are none of the registry's have the verb
@@ -59,8 +68,8 @@ func (m *registryMetrics) observed(client registry.Client, to registry.Request, 
 // say so. How long the bytes take is up to the client: so uploads are not timed, and the
 // time of a pull ends where its bytes begin.
 func (m *registryMetrics) logRequest(seen *codeWriter, req *http.Request, client registry.Client, took time.Duration, timed bool) {
-	slow := timed && m.slow > 0 && seen.began >= m.slow
-	if !slow && !m.all {
+	slow := timed && m.slow.Load() > 0 && int64(seen.began) >= m.slow.Load()
+	if !slow && !m.all.Load() {
 		return
 	}
 	name := ""

@@ -63,7 +63,7 @@ func TestRegistryRequestLog(t *testing.T) {
 			t.Errorf("an upload is logged: %q", got)
 		}
 	}
-	m.slow, m.all = 0, true
+	m.setLog(Config{LogRequests: true})
 	if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="registry request"`) {
 		t.Errorf("with --log-requests the log has %q", got)
 	}

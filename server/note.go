@@ -3,13 +3,20 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// noteStart says what the server has found. It reads the queue of the collector, so it
-// runs beside the first requests.
+// overdueMetric is the metric of package review that counts the reviews of a queue that are due.
+const overdueMetric = "exeunt_review_queue_overdue"
+
+// noteStart says what the server has found. It reads the queues, so it runs beside the
+// first requests.
 func (f *frontend) noteStart(ctx context.Context) {
 	step, err := lastStep(ctx, f.db)
 	objects, countErr := f.store.Count(ctx)
@@ -22,11 +29,39 @@ func (f *frontend) noteStart(ctx context.Context) {
 		"version", f.config.Version, "database", string(f.db.Engine()), "schema", step, "revision", f.store.Revision(),
 		"objects", objects, "reviews", queue.Depth, "overdue", queue.Overdue, "failing", queue.Failing, "paused", queue.Paused,
 	}
-	if err := errors.Join(err, countErr, queueErr); err != nil {
+	waiting, waitErr := waitingReviews(f.meters())
+	if waiting != "" {
+		attributes = append(attributes, "waiting", waiting)
+	}
+	if err := errors.Join(err, countErr, queueErr, waitErr); err != nil {
 		level = slog.LevelWarn
 		attributes = append(attributes, "error", err)
 	}
 	f.config.Logger.Log(ctx, level, "server started", attributes...)
+}
+
+// waitingReviews names the queues that have reviews which are due, with their numbers: those of the
+// registry, the broker and the mesh too.
+func waitingReviews(meters []prometheus.Collector) (string, error) {
+	all := prometheus.NewRegistry()
+	for _, meter := range meters {
+		if err := all.Register(meter); err != nil {
+			return "", err
+		}
+	}
+	families, err := all.Gather()
+	var due []string
+	for _, family := range families {
+		if family.GetName() != overdueMetric {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			if n := m.GetGauge().GetValue(); n > 0 {
+				due = append(due, fmt.Sprintf("%s: %.0f", m.GetLabel()[0].GetValue(), n))
+			}
+		}
+	}
+	return strings.Join(due, ", "), err
 }
 
 // lastStep returns the number of the last migration that the database has.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -94,12 +93,9 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 
 // extra serves the paths that Kubernetes does not have: those below /exeunt/, and the
 // settings.
-func (p parts) extra(images *registryServer, settings []Setting) http.Handler {
+func (p parts) extra(images *registryServer, settings http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+api.SettingsPath, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(settings) // the client may be gone
-	})
+	mux.Handle("GET "+api.SettingsPath, settings)
 	mux.Handle(collect.ControlPath+"/", images.control())
 	mux.Handle(gc.Path, p.collector)
 	mux.Handle(gc.Path+"/", p.collector)

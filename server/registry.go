@@ -49,7 +49,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 		return nil, nil
 	}
 	host, _, _ := net.SplitHostPort(c.RegistryListen) // checkAddresses has seen it
-	listener, err := net.Listen("tcp", c.RegistryListen)
+	listener, err := c.sockets.listen("registry", c.RegistryListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("the registry's address %s is taken: give it another with --registry-listen, or none with --registry-listen=", c.RegistryListen)
 	}

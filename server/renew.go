@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// renewEvery is how often the certificates are checked. They are replaced 30 days
+// renewEvery is how often the certificates are checked. They are replaced 31 days
 // before they expire, so a few failures are harmless.
 const renewEvery = time.Hour
 

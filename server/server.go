@@ -45,7 +45,11 @@ func Run(ctx context.Context, c Config) error {
 	if err := Check(c); err != nil {
 		return err
 	}
-	c = c.withDefaults()
+	c, err := takeSockets(c.withDefaults())
+	if err != nil {
+		return err
+	}
+	defer c.sockets.close()
 	redirectKlog(ctx, c.Logger)
 	lowerGCPercent()
 	defer releaseStartMemory()()
@@ -112,6 +116,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 	if err != nil {
 		return errors.Join(err, f.listener.Close())
 	}
+	f.reloads = f.newReloader()
 	f.api = f.newAPI(storeCtx)
 	f.collector.SetAdmission(f.api)
 	return f.run(ctx, storeCtx)
@@ -133,10 +138,12 @@ type frontend struct {
 	defaults    *serviceaccount.Defaults
 	door        *access.Door
 	listener    net.Listener
+	missing     map[string]bool // processes that the last round of ensureWellKnown missed
 	self        *self
 	admission   *admission.Chain
 	audit       *auditlog.Log // nil: none
 	api         *api.API
+	reloads     *reloader
 }
 
 // open reads the stored definitions, creates the system namespaces, opens the
@@ -168,7 +175,7 @@ func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
 		return nil, err
 	}
 	// The system namespaces are complete before the first client sees them.
-	f.defaults = &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Logger: c.Logger}
+	f.defaults = &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Retired: f.identity.RetiredPEM(), Logger: c.Logger}
 	if err = f.defaults.Ensure(ctx, systemNamespaces...); err == nil {
 		f.provisioner, err = openBroker(c, p, f.identity, f.listener)
 	}
@@ -186,18 +193,23 @@ func (f *frontend) newMetrics() *metrics {
 	state := &stateMetrics{
 		version: f.config.Version, data: f.config.Data, db: f.db, identity: f.identity, paused: f.collector.Paused, log: f.config.Logger,
 	}
-	queues := []prometheus.Collector{state, f.nodes.Engine(), f.quotas.Engine()}
+	return newMetrics(f.db, f.store, append(f.meters(), state)...)
+}
+
+// meters are the metrics of all parts; the review engines are among them.
+func (f *frontend) meters() []prometheus.Collector {
+	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine()}
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}
-	return newMetrics(f.db, f.store, slices.Concat(f.images.meters(), f.provisioner.meters(), queues)...)
+	return slices.Concat(f.images.meters(), f.provisioner.meters(), queues)
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 	meters := f.newMetrics()
 	return api.New(api.Config{
 		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.config.Settings), Open: f.nodes.NodeHandler(),
+		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.reloads), Open: f.nodes.NodeHandler(),
 		SlowRequest: f.config.SlowRequest, LogRequests: f.config.LogRequests,
 		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
 		Logger: f.config.Logger, Version: f.config.Version,
@@ -267,6 +279,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		f.services().Run,
 		newRenewal(f.config, f.identity, f.listener).run,
 		returnMemory,
+		f.reloads.run,
 	}
 	if !f.config.NoCollector {
 		tasks = append(tasks, f.collector.Run)

@@ -1,91 +1,23 @@
 package server
 
 import (
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
-
-// receiver is an OpenTelemetry collector in this process.
-type receiver struct {
-	url string
-
-	mu    sync.Mutex
-	spans map[string][]span // by trace id; guarded by mu
-}
-
-type span struct{ name, id, parent string }
-
-func newReceiver(t *testing.T) *receiver {
-	t.Helper()
-	r := &receiver{spans: map[string][]span{}}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, err := io.ReadAll(req.Body)
-		var sent collector.ExportTraceServiceRequest
-		if err != nil || req.URL.Path != "/v1/traces" || proto.Unmarshal(body, &sent) != nil {
-			t.Errorf("%s: %d bytes, %v", req.URL, len(body), err)
-			return
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, of := range sent.ResourceSpans {
-			for _, scope := range of.ScopeSpans {
-				for _, s := range scope.Spans {
-					trace := hex.EncodeToString(s.TraceId)
-					r.spans[trace] = append(r.spans[trace], span{s.Name, hex.EncodeToString(s.SpanId), hex.EncodeToString(s.ParentSpanId)})
-				}
-			}
-		}
-	}))
-	t.Cleanup(s.Close)
-	r.url = s.URL
-	return r
-}
-
-// names counts the spans of a trace by name.
-func (r *receiver) names(trace string) map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	names := map[string]int{}
-	for _, s := range r.spans[trace] {
-		names[s.name]++
-	}
-	return names
-}
-
-// wantParents checks, when all spans were sent, that the parent of each is in the trace or
-// is the client's.
-func (r *receiver) wantParents(t *testing.T, trace string) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ids := map[string]bool{clientSpan: true}
-	for _, s := range r.spans[trace] {
-		ids[s.id] = true
-	}
-	for _, s := range r.spans[trace] {
-		if !ids[s.parent] {
-			t.Errorf("the parent of the span %q is not in the trace", s.name)
-		}
-	}
-}
 
 // traced sends a request of a client that traces.
 func traced(t *testing.T, client *http.Client, method, url, trace, parent string) {
@@ -117,9 +49,9 @@ func TestTrace(t *testing.T) {
 	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
-			spans := newReceiver(t)
+			spans := otlptest.NewReceiver(t)
 			config := Config{
-				Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), OTLPEndpoint: spans.url,
+				Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), OTLPEndpoint: spans.URL,
 				RegistryListen: "127.0.0.1:0", RegistryAnonymous: true, NoCollector: true, RegistryKeepManifests: true, RegistryKeepBlobs: true,
 				RegistryReviewAfter: map[string]time.Duration{},
 			}
@@ -142,16 +74,16 @@ func TestTrace(t *testing.T) {
 				return err == nil && len(list.Items) == 0
 			})
 			until(t, "the bytes are unlinked", func() bool {
-				return spans.names(imageTrace)["review registry-unlinks"] > 0
+				return spans.Names(imageTrace)["review registry-unlinks"] > 0
 			})
 			r.stop() // sends the last spans
-			names := spans.names(objectTrace)
+			names := spans.Names(objectTrace)
 			if names["HTTP DELETE"] != 1 || names["review objects"] == 0 {
 				t.Errorf("the trace of the object has the spans %v", names)
 			}
-			spans.wantParents(t, objectTrace)
-			spans.wantParents(t, imageTrace)
-			names = spans.names(imageTrace)
+			spans.WantParents(t, objectTrace, clientSpan)
+			spans.WantParents(t, imageTrace, clientSpan)
+			names = spans.Names(imageTrace)
 			if names["HTTP DELETE"] != 1 || names["review registry-manifests"] == 0 || names["review registry-blobs"] == 0 {
 				t.Errorf("the trace of the image has the spans %v", names)
 			}

@@ -2,10 +2,8 @@ package server
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/kind/apiservice"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // wellKnownEvery is how often the objects of this file are looked for, as in Kubernetes.
@@ -77,6 +76,18 @@ func (w wellKnown) ensure(ctx context.Context) error {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	ready := true
+	alive, err := w.f.db.Present(ctx)
+	if err != nil {
+		return err
+	}
+	replicas := &roll{own: w.f.db.Process(), host: host, alone: w.f.db.Engine() == sqldb.SQLite, alive: alive, missed: w.f.missing}
+	addresses := []string{host}
+	defer func() { w.f.missing = replicas.missing }()
+	self := &discoveryv1.EndpointSlice{
+		ObjectMeta: slice, AddressType: family,
+		Ports: []discoveryv1.EndpointPort{{Name: &https, Port: &number, Protocol: &tcp}},
+	}
+	replicas.mend(self, discoveryv1.Endpoint{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 	return errors.Join(
 		keep(ctx, w.writer, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{w.f.addresses.Range.String()}},
@@ -85,16 +96,12 @@ func (w wellKnown) ensure(ctx context.Context) error {
 			ClusterIP: w.f.addresses.First(),
 			Ports:     []corev1.ServicePort{{Name: https, Port: 443, Protocol: tcp, TargetPort: intstr.FromInt32(number)}},
 		}}, nil),
-		keep(ctx, w.writer, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), &discoveryv1.EndpointSlice{
-			ObjectMeta: slice, AddressType: family,
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-			Ports:     []discoveryv1.EndpointPort{{Name: &https, Port: &number, Protocol: &tcp}},
-		}, func(have, want *discoveryv1.EndpointSlice) {
+		keep(ctx, w.writer, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), self, func(have, want *discoveryv1.EndpointSlice) {
 			// Other replicas are in the slice too; all serve the same port.
-			there := slices.ContainsFunc(have.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, host) })
-			if !there {
-				have.Endpoints = append(have.Endpoints, want.Endpoints...)
+			if gone := replicas.mend(have, want.Endpoints[0]); len(gone) > 0 {
+				w.f.config.Logger.Info("replicas are gone and leave the Service kubernetes", "addresses", gone)
 			}
+			addresses = addressesOf(have)
 			if len(have.Endpoints) == 1 || len(have.Ports) == 0 {
 				have.Ports = want.Ports
 			}
@@ -102,13 +109,33 @@ func (w wellKnown) ensure(ctx context.Context) error {
 		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("endpoints"), &corev1.Endpoints{
 			ObjectMeta: mirrored,
 			Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: host}}, Ports: []corev1.EndpointPort{{Name: https, Port: number, Protocol: tcp}}}},
-		}, nil),
+		}, func(have, _ *corev1.Endpoints) { mirror(have, addresses) }),
 		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"}, Data: w.authentication(),
 		}, func(have, want *corev1.ConfigMap) { have.Data = want.Data }),
 		w.keepClass(ctx, "system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
 		w.keepClass(ctx, "system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
+}
+
+// addressesOf lists the addresses of a slice.
+func addressesOf(slice *discoveryv1.EndpointSlice) (all []string) {
+	for _, e := range slice.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return all
+}
+
+// mirror copies the addresses of the EndpointSlice to the Endpoints, which old clients read.
+func mirror(endpoints *corev1.Endpoints, addresses []string) {
+	if len(endpoints.Subsets) != 1 {
+		return // a person changed it
+	}
+	list := make([]corev1.EndpointAddress, len(addresses))
+	for i, ip := range addresses {
+		list[i].IP = ip
+	}
+	endpoints.Subsets[0].Addresses = list
 }
 
 func (w wellKnown) keepClass(ctx context.Context, name string, value int32, description string) error {
@@ -121,8 +148,7 @@ func (w wellKnown) keepClass(ctx context.Context, name string, value int32, desc
 // authentication is what extension servers need to know the clients of this server. It
 // has no front proxy.
 func (w wellKnown) authentication() map[string]string {
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.f.identity.Authority.Raw})
-	return map[string]string{"client-ca-file": string(authority)}
+	return map[string]string{"client-ca-file": string(w.f.identity.AuthorityPEM())}
 }
 
 // address is the address and the port of this replica. A server that listens on all

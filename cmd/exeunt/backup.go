@@ -83,7 +83,8 @@ Give it the same --data, --database and --registry-storage as the server, or the
 data directory. The backup contains the keys of the server and of its Secrets: keep it
 where only administrators can read it.
 
-An interrupted backup is not listed. The next one removes what it left.`,
+An interrupted backup is not listed. The next one removes what it left. If another backup in
+the target is damaged, a warning says so, and the exit code is 0: the new backup is whole.`,
 		Example: `  exeunt backup create /srv/backup --data /var/lib/exeunt
   exeunt backup create s3://backups/exeunt --config /etc/exeunt/exeunt.yaml --keep 14`,
 		Args: exactly(1, "the directory or bucket"),
@@ -108,6 +109,12 @@ An interrupted backup is not listed. The next one removes what it left.`,
 				return err
 			}
 			pruned, err := prune(cmd, target, keep)
+			if errors.Is(err, backup.ErrDamaged) {
+				made.Warning, err = err.Error(), nil
+			}
+			if made.Warning != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: this backup is whole, but another one is not, so nothing was removed from the target: %s; exeunt backup verify lists what is damaged\n", made.Warning)
+			}
 			return errors.Join(err, format.print(cmd.OutOrStdout(), document{
 				value: madeBackup{made, pruned},
 				text:  func(w io.Writer) error { return errors.Join(writeMade(w, made), pruned.write(w)) },

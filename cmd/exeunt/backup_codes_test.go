@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/exeunt/exeunt/backup"
@@ -40,7 +42,7 @@ func TestBackupCodes(t *testing.T) {
 }
 
 // TestBackupDamaged: a backup that has lost bytes has its own exit code, from each command
-// that reads them.
+// that reads them. A new backup beside it is whole: a warning and exit code 0.
 func TestBackupDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,8 +79,18 @@ func TestBackupDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var warned bytes.Buffer
+	root := newRoot()
+	root.SetArgs(append([]string{"backup", "create", target, "--keep", "2"}, places...))
+	root.SetOut(io.Discard)
+	root.SetErr(&warned)
+	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(warned.String(), "this backup is whole, but another one is not") {
+		t.Errorf("backup create beside a damaged backup: %v, %q", err, warned.String())
+	}
+	if got := code("restore-backup", target, "--data", filepath.Join(dir, "newest")); got != 0 {
+		t.Errorf("restore of the newest backup: exit code %d", got)
+	}
 	for _, args := range [][]string{
-		append([]string{"backup", "create", target}, places...),
 		{"backup", "verify", target},
 		{"backup", "verify", target, "--quick"},
 		{"restore-backup", target, "--backup", m.ID, "--data", filepath.Join(dir, "restored")},

@@ -106,11 +106,11 @@ func (p place) follow(t *testing.T, block string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(page), "    "+block+"\n")
+	_, rest, found := strings.Cut(string(page), "```sh\n"+block+"\n")
 	if !found {
 		t.Fatalf("docs/operating.md has no block %q", block)
 	}
-	commands, _, _ := strings.Cut(rest, "\n\n")
+	commands, _, _ := strings.Cut(rest, "\n```")
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-u", "-c", commands)
 	cmd.Env = p.environment(t)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,10 +22,22 @@ var workloads = []struct {
 	{"create", bench.RunCreate},
 	{"get", bench.RunGet},
 	{"list", bench.RunList},
+	{"page", bench.RunPage},
 	{"watch", bench.RunWatch},
 	{"update", bench.RunUpdate},
 	{"patch", bench.RunPatch},
 	{"delete", bench.RunDelete},
+	{"finalize", bench.RunFinalize},
+	{"collection", bench.RunCollection},
+	{"cascade", bench.RunCascade},
+}
+
+func workloadNames() []string {
+	var names []string
+	for _, w := range workloads {
+		names = append(names, w.name)
+	}
+	return names
 }
 
 func newBench() *cobra.Command {
@@ -33,21 +46,25 @@ func newBench() *cobra.Command {
 	var o output
 	var asJSON, keep bool
 	cmd := &cobra.Command{
-		Use:   "bench [create|get|list|watch|update|patch|delete|all] | bench start -- COMMAND [ARGUMENT...]",
+		Use:   "bench [" + strings.Join(workloadNames(), "|") + "|all] | bench start -- COMMAND [ARGUMENT...]",
 		Short: "Put load on a Kubernetes API server and measure it",
 		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
 run one after the other.
 
-  create  create ConfigMaps with concurrent clients
-  get     read them at random
-  list    list all of them: plain and compressed, read and decoded
-  watch   follow writes with many watchers, and verify that every event arrives
-  update  replace each of them
-  patch   change a field of each by a merge patch
-  delete  delete them one by one
-  start   start COMMAND, and measure the time until it answers /readyz
+  create      create ConfigMaps with concurrent clients
+  get         read them at random
+  list        list all of them: plain and compressed, read and decoded
+  page        list all of them, 500 in each request
+  watch       follow writes with many watchers, and verify that every event arrives
+  update      replace each of them
+  patch       change a field of each by a merge patch
+  delete      delete them one by one
+  finalize    create each with a finalizer, delete it, remove the finalizer
+  collection  delete all of them by one request
+  cascade     delete the owner of all of them, with each policy, and a chain of 200
+  start       start COMMAND, and measure the time until it answers /readyz
 
-The command works in a namespace of its own and removes it afterwards. It never
+The command works in namespaces of its own and removes them afterwards. It never
 touches a namespace that it did not create. It fails if an operation failed or an
 event did not arrive.`,
 		Example: `  exeunt bench --kubeconfig data/kubeconfig --pid $(pidof exeunt)
@@ -83,11 +100,12 @@ event did not arrive.`,
 	f.IntVar(&c.Watchers, "watchers", 100, "watches to open")
 	f.IntVar(&c.Writers, "writers", 4, "clients that write for the watchers")
 	f.IntVar(&c.Events, "events", 0, "number of writes for the watchers, instead of --duration")
+	f.IntVar(&c.Rate, "rate", 0, "writes for the watchers in a second; 0 is as many as the server answers")
 	f.IntVar(&c.PID, "pid", 0, "process of the server on this machine: its CPU time and memory are measured too")
 	f.BoolVar(&asJSON, "json", false, "the same as -o json")
 	o.addFlag(cmd)
 	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
-	cmd.ValidArgs = []string{"create", "get", "list", "watch", "update", "patch", "delete", "all", "start"}
+	cmd.ValidArgs = append(workloadNames(), "all", "start")
 	cmd.AddCommand(newBenchRegistry())
 	return cmd
 }
@@ -131,7 +149,7 @@ func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, kee
 		switch workloads[i].name {
 		case "create":
 			c.Seeded = r.Err() == nil
-		case "delete":
+		case "delete", "collection":
 			c.Seeded = false
 		}
 	}
@@ -152,7 +170,7 @@ func selectWorkloads(args []string) ([]int, error) {
 			known = known || arg == w.name
 		}
 		if !known {
-			return nil, fmt.Errorf("no workload %q: want create, get, list, watch, update, patch, delete, all or start", arg)
+			return nil, fmt.Errorf("no workload %q: want %s, all or start", arg, strings.Join(workloadNames(), ", "))
 		}
 	}
 	return chosen, nil

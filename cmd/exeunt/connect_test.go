@@ -66,6 +66,7 @@ func TestServerFlags(t *testing.T) {
 		"exeunt backup prune":    "removes backups",
 		"exeunt restore-backup":  "writes a new database",
 		"exeunt keys create":     "writes new files",
+		"exeunt keys rotate":     "writes new files",
 		"exeunt migrate status":  "reads the database",
 		"exeunt migrate up":      "changes the database",
 		"exeunt migrate down":    "changes the database",

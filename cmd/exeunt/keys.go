@@ -20,9 +20,9 @@ const encryptionFile = "encryption.yaml"
 func newKeys() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Make the keys that replicas share",
+		Short: "Make and rotate the keys that replicas share",
 	}
-	cmd.AddCommand(newKeysCreate())
+	cmd.AddCommand(newKeysCreate(), newKeysRotate())
 	return cmd
 }
 

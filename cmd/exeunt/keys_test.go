@@ -35,3 +35,26 @@ func TestKeysCreate(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysRotate: the command rotates once, says what follows, and finishes.
+func TestKeysRotate(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	for _, step := range []struct {
+		args       []string
+		code       int
+		says, errs string
+	}{
+		{[]string{"create", dir}, 0, "keep a copy", ""},
+		{[]string{"rotate", dir, "--finish"}, 1, "", "has no rotation to finish"},
+		{[]string{"rotate", dir}, 0, "Both authorities are trusted until: exeunt keys rotate " + dir + " --finish", ""},
+		{[]string{"rotate", dir}, 1, "", "a rotation is under way: finish it first, with --finish"},
+		{[]string{"rotate", dir, "--finish", "-o", "json"}, 0, `"finished": true`, ""},
+		{[]string{"rotate", t.TempDir()}, 1, "", "has no authority"},
+	} {
+		code, stdout, stderr := run(t, append([]string{"keys"}, step.args...)...)
+		if code != step.code || !strings.Contains(stdout, step.says) || !strings.Contains(stderr, step.errs) {
+			t.Errorf("%v: exit %d, %q, %q", step.args, code, stdout, stderr)
+		}
+	}
+}

@@ -35,13 +35,14 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 
 Each flag can also be a key of the --config file (listen: 0.0.0.0:6443) or an
 environment variable (EXEUNT_LISTEN). A flag overrides the variable, and the variable
-overrides the file.`,
+overrides the file. SIGHUP reads the file again, and applies what needs no restart.`,
 		Example: `  exeunt serve
   exeunt serve --config /etc/exeunt/exeunt.yaml
   exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443 --tls-san exeunt.example.com
   exeunt serve --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			given := givenFlags(cmd.Flags()) // before environment and file
 			if c.Settings, err = applySettings(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
@@ -84,7 +85,11 @@ overrides the file.`,
 					return err
 				}})
 			}
-			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			var levels slog.LevelVar
+			levels.Set(level)
+			c.LogLevel, c.SetLogLevel = level, levels.Set
+			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &levels}))
+			c.ReadAgain = func() (server.Config, error) { return readAgain(cmd.Context(), given) }
 			return run(cmd.Context(), c)
 		},
 	}

@@ -44,7 +44,7 @@ func applySettings(flags *pflag.FlagSet, env func(string) (string, bool)) ([]ser
 	var settings []server.Setting
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" {
-			settings = append(settings, server.Setting{Name: f.Name, Value: mask(f.Value.String()), Source: cmp.Or(sources[f.Name], "default")})
+			settings = append(settings, server.Setting{Name: f.Name, Value: mask(f.Value.String()), Raw: f.Value.String(), Source: cmp.Or(sources[f.Name], "default")})
 		}
 	})
 	return settings, nil

@@ -226,9 +226,9 @@ func (h *health) readMetrics(ctx context.Context, server rest.Interface) error {
 const (
 	// lateAfter is how late a queue may be: a large cascade takes minutes.
 	lateAfter = 5 * time.Minute
-	// expiresSoon is shorter than the 30 days at which the server renews its own
+	// expiresSoon is shorter than the 31 days at which the server renews its own
 	// certificates, so only those that it cannot renew are problems.
-	expiresSoon = 29 * 24 * time.Hour
+	expiresSoon = 30 * 24 * time.Hour
 	// oldBackup is how old the last backup may be, if there is one: a daily one may be late.
 	oldBackup = 2 * 24 * time.Hour
 	// leastFree is the part of the disk that must be free.

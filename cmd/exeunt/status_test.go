@@ -30,7 +30,7 @@ func TestProblems(t *testing.T) {
 		"late":      {func(h *health) { h.Queues[0].Lag = 301 }, []string{"queue objects: 5m1s late"}},
 		"full":      {func(h *health) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
 		"no disk":   {func(h *health) { h.Disk = filesystem{} }, nil}, // the system does not say
-		"expiring":  {func(h *health) { h.Certificates[0].Expires = now.Add(28 * 24 * time.Hour) }, []string{"the serving certificate expires on 2026-03-29"}},
+		"expiring":  {func(h *health) { h.Certificates[0].Expires = now.Add(30*24*time.Hour - time.Second) }, []string{"the serving certificate expires on 2026-03-30"}},
 		"a backup":  {func(h *health) { at := now.Add(-48 * time.Hour); h.LastBackup = &at }, nil},
 		"old backup": {
 			func(h *health) { at := now.Add(-49 * time.Hour); h.LastBackup = &at },
