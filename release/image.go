@@ -39,8 +39,8 @@ func (r *release) writeImage(index v1.ImageIndex) (err error) {
 		return err
 	}
 	// One entry, the index of platforms: clients that load the archive choose among those
-	// by platform, and refuse several entries.
-	if err := dir.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.version})); err != nil {
+	// by platform, and refuse several entries. podman load takes the name from the annotation.
+	if err := dir.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "exeunt:" + r.version})); err != nil {
 		return err
 	}
 	var files []packed

@@ -57,9 +57,6 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 		add(program, "/usr/bin/exeunt", 0o755, files.TypeFile),
 		add("/usr/bin/exeunt", "/usr/bin/kubectl-exeunt", 0o777, files.TypeSymlink),
 		add("/usr/bin/exeunt", "/usr/bin/kubectl_complete-exeunt", 0o777, files.TypeSymlink),
-		add(filepath.Join(deploy, "systemd", "exeunt.service"), "/usr/lib/systemd/system/exeunt.service", 0o644, files.TypeFile),
-		add(filepath.Join(deploy, "systemd", "exeunt-backup.service"), "/usr/lib/systemd/system/exeunt-backup.service", 0o644, files.TypeFile),
-		add(filepath.Join(deploy, "systemd", "exeunt-backup.timer"), "/usr/lib/systemd/system/exeunt-backup.timer", 0o644, files.TypeFile),
 		add(filepath.Join(deploy, "systemd", "exeunt.sysusers"), "/usr/lib/sysusers.d/exeunt.conf", 0o644, files.TypeFile),
 		add(filepath.Join(deploy, "package", "exeunt.yaml"), "/etc/exeunt/exeunt.yaml", 0o644, files.TypeConfigNoReplace),
 		add(filepath.Join(r.root, "LICENSE"), "/usr/share/doc/exeunt/copyright", 0o644, files.TypeFile),
@@ -67,6 +64,9 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 		add(filepath.Join(r.into, "completions", "exeunt.bash"), "/usr/share/bash-completion/completions/exeunt", 0o644, files.TypeFile),
 		add(filepath.Join(r.into, "completions", "_exeunt"), "/usr/share/zsh/vendor-completions/_exeunt", 0o644, files.TypeFile),
 		add(filepath.Join(r.into, "completions", "exeunt.fish"), "/usr/share/fish/vendor_completions.d/exeunt.fish", 0o644, files.TypeFile),
+	}
+	for _, unit := range []string{"exeunt.service", "exeunt.socket", "exeunt-registry.socket", "exeunt-backup.service", "exeunt-backup.timer"} {
+		contents = append(contents, add(filepath.Join(deploy, "systemd", unit), "/usr/lib/systemd/system/"+unit, 0o644, files.TypeFile))
 	}
 	for source, name := range map[string]string{
 		filepath.Join(r.into, "man"):        "/usr/share/man/man1",
@@ -92,6 +92,7 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 			Contents: contents,
 			RPM:      nfpm.RPM{BuildHost: "localhost"}, // not the name of this machine
 			Scripts: nfpm.Scripts{
+				PreInstall:  filepath.Join(deploy, "package", "preinstall.sh"),
 				PostInstall: filepath.Join(deploy, "package", "postinstall.sh"),
 				PreRemove:   filepath.Join(deploy, "package", "preremove.sh"),
 				PostRemove:  filepath.Join(deploy, "package", "postremove.sh"),

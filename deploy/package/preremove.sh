@@ -6,5 +6,5 @@ if [ "$1" = upgrade ] || [ "$1" = 1 ]; then
 	exit 0
 fi
 if [ -d /run/systemd/system ]; then
-	systemctl disable --now --quiet exeunt.service exeunt-backup.timer || true
+	systemctl disable --now --quiet exeunt.socket exeunt-registry.socket exeunt.service exeunt-backup.timer || true
 fi
