@@ -81,7 +81,7 @@ func Program(t testing.TB, pkg string) string {
 // build compiles a program. Go does not touch a file that is up to date, so a second build
 // costs almost nothing; a lock keeps concurrent test binaries from replacing a file that
 // another one is about to start.
-func build(dir, target, pkg, ldflags string) (string, error) {
+func build(dir, target, pkg, ldflags string, flags ...string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return "", fmt.Errorf("build %s: %w", pkg, err)
 	}
@@ -93,7 +93,8 @@ func build(dir, target, pkg, ldflags string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("build %s: lock: %w", pkg, err)
 	}
-	cmd := exec.Command("go", "build", "-ldflags", ldflags, "-o", target, pkg)
+	args := append([]string{"build", "-ldflags", ldflags, "-o", target}, flags...)
+	cmd := exec.Command("go", append(args, pkg)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -23,6 +23,7 @@ type Request struct {
 	Accept       string // empty: application/json
 	Anonymous    bool   // without the administrator's credentials
 	Token        string // sent as bearer token; use with Anonymous
+	Trace        string // sent as traceparent; empty: none
 }
 
 // Answer is the server's response.
@@ -102,6 +103,9 @@ func (h *HTTP) send(r Request, timeout time.Duration) (*http.Response, error) {
 	}
 	if r.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+r.Token)
+	}
+	if r.Trace != "" {
+		request.Header.Set("traceparent", r.Trace)
 	}
 	client := *h.admin
 	if r.Anonymous {

@@ -62,7 +62,7 @@ func (s *Server) run(t testing.TB, program string, c Command) Result {
 // Exeunt runs a command of this program as administrator.
 func (s *Server) Exeunt(t testing.TB, args ...string) Result {
 	t.Helper()
-	program, err := serverPath()
+	program, err := s.program()
 	if err != nil {
 		t.Fatal(err)
 	}

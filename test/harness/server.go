@@ -28,12 +28,15 @@ type Server struct {
 	Database   string // value of --database
 	Kubeconfig string // path of the administrator's kubeconfig
 
-	t      testing.TB
-	dir    string   // --data
-	listen string   // --listen; a fixed port once the first start chose one
-	images string   // --registry-listen; likewise, after the first call of Registry
-	flags  []string // further flags
-	log    string   // path of the file with the output of the process
+	t       testing.TB
+	dir     string   // --data
+	listen  string   // --listen; a fixed port once the first start chose one
+	images  string   // --registry-listen; likewise, after the first call of Registry
+	flags   []string // further flags
+	log     string   // path of the file with the output of the process
+	program func() (path string, err error)
+	sockets []Socket // that each start inherits, as from systemd
+	clock   bool     // its program has a clock that SetClock steps
 
 	cmd    *exec.Cmd     // nil while stopped
 	exited chan struct{} // closed when cmd has ended
@@ -51,19 +54,47 @@ func StartOn(t testing.TB, engine, database string, flags ...string) *Server {
 	return start(t, t.TempDir(), engine, database, flags)
 }
 
+// Socket is a listening socket that systemd opened. Name is the FileDescriptorName of its
+// unit.
+type Socket struct {
+	Name string
+	File *os.File
+}
+
+// StartWithSockets is Start with sockets that systemd has opened.
+func StartWithSockets(t testing.TB, engine string, sockets []Socket, flags ...string) *Server {
+	t.Helper()
+	s := prepare(t, t.TempDir(), engine, Database(t, engine), flags)
+	s.sockets = sockets
+	s.Start()
+	return s
+}
+
 // Replica runs a second server on the same PostgreSQL database, with the same CA (so that
 // clients of one trust the other), the same blobs and the same key for Secrets.
 func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
-	flags := s.flags
-	if !slices.Contains(flags, "--registry-storage") {
-		flags = append(slices.Clone(flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
+	return s.ReplicaOn(t, s.Database, s.replicaFlags()...)
+}
+
+// replicaFlags are this server's flags, with its blobs.
+func (s *Server) replicaFlags() []string {
+	if slices.Contains(s.flags, "--registry-storage") {
+		return s.flags
 	}
-	return s.ReplicaOn(t, s.Database, flags...)
+	return append(slices.Clone(s.flags), "--registry-storage", filepath.Join(s.dir, "blobs"))
 }
 
 // ReplicaOn is Replica with its own way to the database, and its own flags.
 func (s *Server) ReplicaOn(t testing.TB, database string, flags ...string) *Server {
+	t.Helper()
+	r := s.prepareReplica(t, database, flags)
+	r.Start()
+	return r
+}
+
+// prepareReplica returns a replica that is not started.
+func (s *Server) prepareReplica(t testing.TB, database string, flags []string) *Server {
 	t.Helper()
 	if s.Engine != Postgres {
 		t.Fatalf("replicas share a PostgreSQL database, not %s", s.Engine)
@@ -81,7 +112,7 @@ func (s *Server) ReplicaOn(t testing.TB, database string, flags ...string) *Serv
 			t.Fatalf("share the CA and the key for Secrets: %v", err)
 		}
 	}
-	return start(t, dir, s.Engine, database, flags)
+	return prepare(t, dir, s.Engine, database, flags)
 }
 
 // Refused runs a server on the database of another one, with its own data directory that
@@ -110,6 +141,14 @@ func RefusedOn(t testing.TB, database string) string {
 
 func start(t testing.TB, dir, engine, database string, flags []string) *Server {
 	t.Helper()
+	s := prepare(t, dir, engine, database, flags)
+	s.Start()
+	return s
+}
+
+// prepare returns a server that is not started. It ends with the test.
+func prepare(t testing.TB, dir, engine, database string, flags []string) *Server {
+	t.Helper()
 	s := &Server{
 		Engine:     engine,
 		Database:   database,
@@ -120,6 +159,7 @@ func start(t testing.TB, dir, engine, database string, flags []string) *Server {
 		images:     "127.0.0.1:0",
 		flags:      flags,
 		log:        filepath.Join(dir, "test.log"),
+		program:    serverPath,
 	}
 	t.Cleanup(func() {
 		s.Kill()
@@ -127,7 +167,6 @@ func start(t testing.TB, dir, engine, database string, flags []string) *Server {
 			t.Logf("the server's last output:\n%s", s.tail())
 		}
 	})
-	s.Start()
 	return s
 }
 
@@ -138,7 +177,7 @@ func (s *Server) Start() {
 	if s.cmd != nil {
 		s.t.Fatal("the server is already running")
 	}
-	program, err := serverPath()
+	program, err := s.program()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -149,6 +188,12 @@ func (s *Server) Start() {
 	defer out.Close()
 	args := append([]string{"serve", "--data", s.dir, "--listen", s.listen, "--registry-listen", s.images, "--database", s.Database}, s.flags...)
 	cmd := exec.Command(program, args...)
+	if s.sockets != nil {
+		cmd = withSockets(s.sockets, program, args)
+	}
+	if s.clock {
+		cmd.Env = append(cmd.Environ(), clockVariable+"="+s.clockFile())
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = leash.Leash()
 	if err := cmd.Start(); err != nil {
@@ -160,6 +205,19 @@ func (s *Server) Start() {
 		close(exited)
 	}(s.exited)
 	s.awaitReady()
+}
+
+// withSockets is a command that inherits sockets, by the protocol of systemd: they begin at
+// descriptor 3, and LISTEN_PID is the id of the process.
+func withSockets(sockets []Socket, program string, args []string) *exec.Cmd {
+	cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$@"`, "sh", program}, args...)...)
+	var names []string
+	for _, socket := range sockets {
+		names = append(names, socket.Name)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, socket.File)
+	}
+	cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(sockets)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	return cmd
 }
 
 // awaitReady returns when the process answers /readyz at the address in its

@@ -14,18 +14,17 @@ import (
 type balanced struct {
 	replicas []api
 	rng      *rand.Rand
-	now      func() string // what is broken
 
-	mu    sync.Mutex
-	ready []bool // guarded by mu
-	gaps  []gap  // guarded by mu; the longest of each set of faults
+	mu     sync.Mutex
+	ready  []bool // guarded by mu
+	gaps   []gap  // guarded by mu; those longer than shortGap
+	writes int    // guarded by mu
 }
 
 // gap is a time without a successful write.
-type gap struct {
-	length time.Duration
-	during string
-}
+type gap struct{ from, to time.Time }
+
+const shortGap = 100 * time.Millisecond
 
 func (b *balanced) run(ctx context.Context) {
 	b.ready = make([]bool, len(b.replicas))
@@ -39,8 +38,16 @@ func (b *balanced) run(ctx context.Context) {
 		if ok && within(ctx, 2*time.Second, func(ctx context.Context) bool {
 			return r.do(ctx, "POST", collection, fmt.Sprintf(`{"metadata":{"name":"b-%d"}}`, n)).code == 201
 		}) {
-			b.note(gap{time.Since(last), b.now()})
-			last = time.Now()
+			now := time.Now()
+			b.note(gap{last, now})
+			last = now
+			if within(ctx, 2*time.Second, func(ctx context.Context) bool { // lists stay short
+				return r.do(ctx, "DELETE", fmt.Sprintf("%s/b-%d", collection, n), "").code == 200
+			}) {
+				now = time.Now()
+				b.note(gap{last, now})
+				last = now
+			}
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -76,15 +83,11 @@ func (b *balanced) choose() (api, bool) {
 	return api{}, false
 }
 
-// note keeps the longest gap of each set of faults.
 func (b *balanced) note(g gap) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.gaps {
-		if b.gaps[i].during == g.during {
-			b.gaps[i].length = max(b.gaps[i].length, g.length)
-			return
-		}
+	b.writes++
+	if g.to.Sub(g.from) > shortGap {
+		b.gaps = append(b.gaps, g)
 	}
-	b.gaps = append(b.gaps, g)
 }

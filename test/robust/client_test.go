@@ -93,6 +93,7 @@ func (a answer) object() (m meta) {
 type history struct {
 	began  time.Time
 	values atomic.Int64
+	unread atomic.Int64 // reads without an answer
 
 	mu    sync.Mutex
 	ops   []porcupine.Operation // guarded by mu
@@ -112,6 +113,7 @@ func (h *history) record(client int, in request, call int64, a answer) outcome {
 	back := h.now()
 	if out.Unknown {
 		if in.Verb == doGet {
+			h.unread.Add(1)
 			return out // it says nothing
 		}
 		back = math.MaxInt64 // the write may happen later
@@ -208,8 +210,10 @@ func positive(version int64) string {
 	return strconv.FormatInt(version, 10)
 }
 
-// runLists lists the objects now and then; check compares with the events.
+// runLists lists the objects now and then; check compares with the events. A long run lists
+// less often: it keeps every list.
 func (w *worker) runLists(ctx context.Context) {
+	pause := max(200*time.Millisecond, *robustFor/2000)
 	for ctx.Err() == nil {
 		a := w.replicas[w.rng.IntN(len(w.replicas))].do(ctx, "GET", collection, "")
 		var list struct {
@@ -226,6 +230,6 @@ func (w *worker) runLists(ctx context.Context) {
 			w.history.lists = append(w.history.lists, s)
 			w.history.mu.Unlock()
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }

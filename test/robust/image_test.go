@@ -29,9 +29,10 @@ type pusher struct {
 	registries []registry
 	rng        *rand.Rand
 
-	mu     sync.Mutex
-	pushed map[string]v1.Hash // guarded by mu; acknowledged images by repository:tag
-	tries  int                // guarded by mu
+	mu           sync.Mutex
+	pushed       map[string]v1.Hash // guarded by mu; acknowledged images by repository:tag
+	tries        int                // guarded by mu
+	acknowledged int                // guarded by mu
 }
 
 func (p *pusher) any() registry { return p.registries[p.rng.IntN(len(p.registries))] }
@@ -82,6 +83,7 @@ func (p *pusher) write(ctx context.Context, r registry, at string, img v1.Image)
 	p.tries++
 	if err == nil {
 		p.pushed[at] = digest
+		p.acknowledged++
 	}
 	return err == nil
 }

@@ -1,9 +1,13 @@
 package robust_test
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -34,10 +38,22 @@ const (
 	holding       // bytes are held back, both ways
 	holdingRequests
 	holdingAnswers
+	losingCommits   // a connection ends at a COMMIT, which is not sent
+	losingCommitted // a connection ends after a COMMIT was sent, before its answer
 )
 
+// isCommit reports whether bytes to PostgreSQL have a COMMIT: as text, or by the name that pgx gives
+// the prepared statement, which comes together with the last writes.
+func isCommit(sent []byte) bool {
+	digest := sha256.Sum256([]byte("COMMIT"))
+	return bytes.Contains(sent, []byte("COMMIT\x00")) || bytes.Contains(sent, []byte("stmtcache_"+hex.EncodeToString(digest[:24])))
+}
+
 // pair is one proxied connection.
-type pair struct{ client, server net.Conn }
+type pair struct {
+	client, server net.Conn
+	lost           atomic.Bool // its next answer does not arrive
+}
 
 func (p *pair) reset() {
 	for _, c := range []net.Conn{p.client, p.server} {
@@ -118,7 +134,7 @@ func (l *link) serve(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	p := &pair{client, server}
+	p := &pair{client: client, server: server}
 	l.mu.Lock()
 	l.pairs[p] = true
 	l.mu.Unlock()
@@ -144,6 +160,19 @@ func (l *link) copy(p *pair, to, from net.Conn, way mode) {
 			send := n
 			if allowed {
 				send = l.spend(n)
+			}
+			if way == holdingRequests && isCommit(buffer[:n]) {
+				switch l.is() {
+				case losingCommits:
+					p.reset()
+					return
+				case losingCommitted:
+					p.lost.Store(true) // before the answer can come
+				}
+			}
+			if way == holdingAnswers && p.lost.Load() {
+				p.reset()
+				return
 			}
 			if !allowed || send < n {
 				_, _ = to.Write(buffer[:send])
@@ -181,6 +210,12 @@ func (l *link) pass(way mode) bool {
 		l.mu.Lock()
 	}
 	return l.mode != refusing
+}
+
+func (l *link) is() mode {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mode
 }
 
 // spend counts n bytes, and returns how many of them may be sent before the connection

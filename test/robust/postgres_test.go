@@ -27,14 +27,21 @@ type cluster struct {
 	as      *syscall.Credential // PostgreSQL refuses to run as root
 	nodes   [2]node
 	primary int
+	// replication[i] is the standby's connection to node i while node i is the primary.
+	replication [2]*link
+	panics      int    // nodes that ended by themselves, on a full disk
+	fakeTime    string // the library that steps the nodes' clocks; empty: they do not step
 }
 
 type node struct {
-	dir  string
-	port int
+	disk  string // its mount point; empty: it has no disk of its own
+	dir   string
+	clock string // the file with the offset of its clock
+	port  int
 }
 
-func newCluster(t *testing.T) *cluster {
+// newCluster starts both nodes. With steps their clocks can be stepped.
+func newCluster(t *testing.T, steps bool) *cluster {
 	t.Helper()
 	harness.Database(t, harness.Postgres) // installs PostgreSQL where it is missing
 	dir, err := os.MkdirTemp("", "exeunt-robust-")
@@ -43,6 +50,9 @@ func newCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := &cluster{t: t, bin: findPostgres(t)}
+	if steps {
+		c.fakeTime = findFakeTime(t)
+	}
 	if os.Getuid() == 0 {
 		c.as = credential(t, "postgres")
 		if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, int(c.as.Uid), int(c.as.Gid))); err != nil {
@@ -50,15 +60,24 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	for i := range c.nodes {
-		c.nodes[i] = node{filepath.Join(dir, strconv.Itoa(i)), freePort(t)}
+		at := filepath.Join(dir, strconv.Itoa(i))
+		c.nodes[i] = node{dir: at, clock: at + ".clock", port: freePort(t)}
+		if c.as != nil {
+			c.mountDisk(i)
+		}
+		c.setClock(i, 0)
+		c.replication[i] = newLink(t, fmt.Sprintf("standby to database node %d", i), fmt.Sprint("127.0.0.1:", c.nodes[i].port))
 	}
-	c.run("initdb", "-D", c.nodes[0].dir, "-U", "exeunt", "-A", "trust", "-E", "UTF8", "--no-sync")
+	// Small segments: a full disk then stops the log within seconds, and not after 16 MiB.
+	c.run("initdb", "-D", c.nodes[0].dir, "-U", "exeunt", "-A", "trust", "-E", "UTF8", "--no-sync", "--wal-segsize=1")
 	t.Cleanup(func() {
 		for i := range c.nodes {
 			_ = c.command("pg_ctl", "-D", c.nodes[i].dir, "-m", "immediate", "stop").Run()
 		}
 	})
 	c.start(0)
+	// The operating system survives, so nothing is synced, but while the disk is slow.
+	c.alter("fsync = off")
 	c.execute("CREATE DATABASE exeunt")
 	c.addStandby()
 	return c
@@ -77,6 +96,26 @@ func findPostgres(t *testing.T) string {
 		t.Fatal("PostgreSQL's programs are missing: run the test with script/postgres")
 	}
 	return found[len(found)-1]
+}
+
+// findFakeTime finds Debian's libfaketime. Without it the run goes on, and its report says so.
+func findFakeTime(t *testing.T) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if len(found) == 0 {
+		t.Log("the database's clock does not step: install the package libfaketime")
+		return ""
+	}
+	return found[0]
+}
+
+// setClock sets the difference between a node's clock and the machine's. The node notices
+// within a second.
+func (c *cluster) setClock(i int, offset time.Duration) {
+	c.t.Helper()
+	if err := os.WriteFile(c.nodes[i].clock, fmt.Appendf(nil, "%+ds\n", int64(offset/time.Second)), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func credential(t *testing.T, name string) *syscall.Credential {
@@ -118,7 +157,13 @@ func (c *cluster) command(name string, args ...string) *exec.Cmd {
 
 func (c *cluster) run(name string, args ...string) {
 	c.t.Helper()
+	c.runWith(nil, name, args...)
+}
+
+func (c *cluster) runWith(environment []string, name string, args ...string) {
+	c.t.Helper()
 	cmd := c.command(name, args...)
+	cmd.Env = append(cmd.Env, environment...)
 	out, err := os.Create(filepath.Join(c.t.TempDir(), "out")) // pg_ctl's server keeps a pipe open
 	if err != nil {
 		c.t.Fatal(err)
@@ -131,12 +176,16 @@ func (c *cluster) run(name string, args ...string) {
 	}
 }
 
-// start starts a node. Its files are not synced to disk: the operating system survives.
+// start starts a node.
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	n := c.nodes[i]
-	c.run("pg_ctl", "-D", n.dir, "-l", n.dir+".log", "-t", "60", "-w", "start", "-o", fmt.Sprintf(
-		"-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200 -c fsync=off -c full_page_writes=on -c synchronous_commit=on", n.port))
+	var environment []string
+	if c.fakeTime != "" {
+		environment = []string{"LD_PRELOAD=" + c.fakeTime, "FAKETIME_TIMESTAMP_FILE=" + n.clock, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"}
+	}
+	c.runWith(environment, "pg_ctl", "-D", n.dir, "-l", n.dir+".log", "-t", "60", "-w", "start", "-o", fmt.Sprintf(
+		"-p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200 -c full_page_writes=on -c synchronous_commit=on -c min_wal_size=2MB -c max_wal_size=64MB -c wal_keep_size=256MB", n.port))
 }
 
 // addStandby makes a standby of the other node, and has commits wait for it. The setting
@@ -148,16 +197,58 @@ func (c *cluster) addStandby() {
 		c.t.Fatal(err)
 	}
 	c.run("pg_basebackup", "-d", fmt.Sprintf("host=127.0.0.1 port=%d user=exeunt", p.port), "-D", s.dir, "-R", "--no-sync", "-c", "fast")
+	host, port, err := net.SplitHostPort(c.replication[c.primary].address())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	// The last line of a setting counts.
+	c.appendTo(filepath.Join(s.dir, "postgresql.auto.conf"), fmt.Sprintf("primary_conninfo = 'host=%s port=%s user=exeunt'\nwal_retrieve_retry_interval = 200\n", host, port))
 	c.start(1 - c.primary)
-	c.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+	c.alter("synchronous_standby_names = '*'")
+	c.awaitStandby()
+}
+
+// alter changes settings of the primary.
+func (c *cluster) alter(settings ...string) {
+	c.t.Helper()
+	for _, s := range settings {
+		c.execute("ALTER SYSTEM SET " + s)
+	}
 	c.execute("SELECT pg_reload_conf()")
-	harness.Until(c.t, "the synchronous standby", func() error {
-		state, err := c.query("SELECT coalesce(string_agg(sync_state, ' '), 'none') FROM pg_stat_replication")
-		if err == nil && state != "sync" {
-			err = fmt.Errorf("the standby is %s", state)
-		}
-		return err
-	})
+}
+
+func (c *cluster) awaitStandby() {
+	c.t.Helper()
+	harness.Within(c.t, 4*harness.Patience, "the synchronous standby", c.standbyIsSync)
+}
+
+func (c *cluster) standbyIsSync() error {
+	state, err := c.query("SELECT coalesce(string_agg(sync_state, ' '), 'none') FROM pg_stat_replication WHERE state = 'streaming'")
+	if err == nil && state != "sync" {
+		err = fmt.Errorf("the standby is %s", state)
+	}
+	return err
+}
+
+func (c *cluster) appendTo(name, text string) {
+	c.t.Helper()
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// cutStandby cuts the standby off from the primary: commits wait.
+func (c *cluster) cutStandby(m mode) { c.replication[c.primary].set(m) }
+
+func (c *cluster) joinStandby() {
+	c.t.Helper()
+	c.replication[c.primary].set(passing)
+	c.awaitStandby()
 }
 
 // failOver kills the primary at once, promotes the standby, and returns how long the
@@ -166,6 +257,9 @@ func (c *cluster) failOver() time.Duration {
 	c.t.Helper()
 	began := time.Now()
 	c.run("pg_ctl", "-D", c.nodes[c.primary].dir, "-m", "immediate", "-w", "stop")
+	// What a cut link still held is lost with the primary.
+	c.replication[c.primary].set(refusing)
+	c.replication[c.primary].set(passing)
 	c.primary = 1 - c.primary
 	c.run("pg_ctl", "-D", c.nodes[c.primary].dir, "-t", "60", "-w", "promote")
 	return time.Since(began)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 var (
 	robustFor  = flag.Duration("robust", time.Minute, "how long TestRobust breaks things")
 	robustSeed = flag.Uint64("robust-seed", 0, "the seed of TestRobust; 0: a new one")
+	robustInto = flag.String("robust-report", "", "the file that TestRobust writes its report to, as Markdown")
 )
 
 const (
@@ -47,22 +47,34 @@ func TestRobust(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-robust-seed %d", seed)
-	w := newWorld(t, rand.New(rand.NewPCG(seed, 1)))
-	ctx, cancel := context.WithCancel(t.Context())
+	steps := *robustFor >= clockSteps
+	w := newWorld(t, seed, newCluster(t, steps), steps)
+	w.newDeck = w.fullDeck
+	w.runAll()
+}
+
+// runAll runs clients and faults, and checks.
+func (w *world) runAll() {
+	w.Helper()
+	w.Logf("-robust-seed %d", w.seed)
+	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	var clients sync.WaitGroup
 	w.startClients(ctx, &clients)
-	watching, stop := context.WithCancel(t.Context())
+	watching, stop := context.WithCancel(w.Context())
 	var followers sync.WaitGroup
-	for _, watch := range w.watchers {
+	for _, watch := range slices.Concat(w.watchers, w.lives.watchers) {
 		followers.Go(func() { watch.run(watching) })
+	}
+	for _, i := range w.informers {
+		followers.Go(func() { i.run(watching) })
 	}
 	defer followers.Wait()
 	defer stop()
 	w.breakThings()
 	cancel()
 	clients.Wait()
+	w.lives.end(w)
 	w.settle()
 	stop()
 	followers.Wait()
@@ -85,8 +97,15 @@ type world struct {
 	balanced balanced
 	watchers []*watcher
 
-	done      []string     // the faults, in order
-	now       atomic.Value // string: those of now
+	management *management
+	lives      lives
+	informers  []*informer
+
+	seed      uint64
+	steps     bool // the replicas' clocks can be stepped
+	newDeck   func() []func(replica int) fault
+	deck      []func(replica int) fault // what is left of it
+	periods   []period
 	failovers []time.Duration
 }
 
@@ -98,11 +117,16 @@ type replicaLinks struct {
 	api, registry *link
 }
 
-func newWorld(t *testing.T, rng *rand.Rand) *world {
-	w := &world{T: t, rng: rng, cluster: newCluster(t), storage: harness.S3(t)}
+// clockSteps is how long a run must be for clock steps: the server that has them takes
+// minutes to build.
+const clockSteps = 5 * time.Minute
+
+func newWorld(t *testing.T, seed uint64, database *cluster, steps bool) *world {
+	w := &world{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cluster: database, storage: harness.S3(t), management: newManagement(t), steps: steps}
 	for i := range replicas {
 		w.addReplica(i)
 	}
+	w.management.open(w.apis)
 	h := w.servers[0].HTTP()
 	h.Do(t, harness.Request{Method: "POST", Path: "/api/v1/namespaces", Body: `{"metadata":{"name":"` + namespace + `"}}`})
 	harness.Until(t, "the namespace's own objects", func() error {
@@ -113,10 +137,11 @@ func newWorld(t *testing.T, rng *rand.Rand) *world {
 	})
 	a := answer{200, h.Get(t, collection).Body}
 	for i := range w.servers {
-		w.watchers = append(w.watchers, &watcher{replica: w.apis[i], from: a.object().version()})
+		w.watchers = append(w.watchers, &watcher{replica: w.apis[i], path: collection, from: a.object().version()})
+		w.informers = append(w.informers, newInformer(w.T, w.servers[i].Config(), w.apis[i].base))
 	}
+	w.lives.prepare(w)
 	w.history.began = time.Now()
-	w.now.Store("no fault")
 	return w
 }
 
@@ -134,12 +159,18 @@ func (w *world) addReplica(i int) {
 	}
 	database := fmt.Sprintf("postgres://exeunt@%s/exeunt?sslmode=disable&target_session_attrs=read-write&connect_timeout=3", strings.Join(hosts, ","))
 	flags := []string{"--registry-storage", s3test.Through(w, w.storage, "http://"+l.bucket.address()), "--registry-review-after", reviewAtOnce,
-		"--database-idle-transaction-timeout", "3s"} // a write of a replica that is cut off ends during most faults
+		"--database-idle-transaction-timeout", "3s", // a write of a replica that is cut off ends during most faults
+		"--management-kubeconfig", w.management.kubeconfig}
 	var s *harness.Server
 	if i == 0 {
 		s = harness.StartOn(w, harness.Postgres, database, flags...)
 	} else {
 		s = w.servers[0].ReplicaOn(w, database, flags...)
+	}
+	if w.steps {
+		s.Stop()
+		s.WithClock(w)
+		s.Start()
 	}
 	config := s.Config()
 	config.NextProtos = []string{"http/1.1"} // a broken connection is one request's
@@ -169,10 +200,10 @@ func (w *world) startClients(ctx context.Context, group *sync.WaitGroup) {
 	w.breeder.replicas, w.breeder.rng = w.apis, random()
 	group.Go(func() { w.breeder.run(ctx) })
 	w.balanced.replicas, w.balanced.rng = w.apis, random()
-	w.balanced.now = func() string { return w.now.Load().(string) }
 	group.Go(func() { w.balanced.run(ctx) })
 	w.pusher.rng, w.pusher.pushed = random(), map[string]v1.Hash{}
 	group.Go(func() { w.pusher.run(ctx, w.T) })
+	w.lives.start(ctx, group, w.apis, random)
 }
 
 // settle waits, without faults, until the queues are empty and every watch has delivered
@@ -201,6 +232,9 @@ func (w *world) settle() {
 		for i, watch := range w.watchers {
 			if at := watch.last(); at < last {
 				return fmt.Errorf("the watch of replica %d is at %d of %d", i, at, last)
+			}
+			if err := w.informers[i].has("last"); err != nil {
+				return fmt.Errorf("the informer of replica %d: %w", i, err)
 			}
 		}
 		return nil
@@ -232,6 +266,10 @@ func (w *world) check() {
 	w.checkVersions(events)
 	w.breeder.check(w.T, w.servers[0].HTTP(), events)
 	w.pusher.check(w.T, w.servers[0], w.storage)
+	w.lives.check(w.T)
+	for i, f := range w.informers {
+		f.check(w.T, i, w.apis[i])
+	}
 	w.report(events)
 }
 
@@ -287,29 +325,5 @@ func (w *world) checkVersions(events []event) {
 		if x.version <= highest {
 			w.Errorf("a write got version %d after one with %d was acknowledged", x.version, highest)
 		}
-	}
-}
-
-func (w *world) report(events []event) {
-	unknown := 0
-	for _, op := range w.history.ops {
-		if op.Output.(outcome).Unknown {
-			unknown++
-		}
-	}
-	resumed := 0
-	for _, watch := range w.watchers {
-		resumed += watch.resumed
-	}
-	if len(w.history.ops) < 100 || len(w.pusher.pushed) == 0 || len(w.breeder.families) == 0 {
-		w.Errorf("the run is void: %d operations, %d images, %d families", len(w.history.ops), len(w.pusher.pushed), len(w.breeder.families))
-	}
-	w.Logf("%d faults: %s", len(w.done), strings.Join(w.done, "; "))
-	w.Logf("%d operations (%d without an answer), %d events, %d lists, %d families, %d of %d pushes acknowledged, watches resumed %d times",
-		len(w.history.ops), unknown, len(events), len(w.history.lists), len(w.breeder.families), len(w.pusher.pushed), w.pusher.tries, resumed)
-	w.Logf("failovers took %v", w.failovers)
-	slices.SortFunc(w.balanced.gaps, func(a, b gap) int { return int(b.length - a.length) })
-	for _, g := range w.balanced.gaps[:min(5, len(w.balanced.gaps))] {
-		w.Logf("a client behind a load balancer had no successful write for %v: %s", g.length.Round(time.Millisecond), g.during)
 	}
 }

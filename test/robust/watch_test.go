@@ -18,12 +18,15 @@ type event struct {
 	Name    string
 	UID     string
 	Version int64
+	// Deleting: it has a deletionTimestamp.
+	Deleting bool
 }
 
-// watcher follows the namespace through one replica, and resumes after every fault from
+// watcher follows a collection through one replica, and resumes after every fault from
 // the last version that it received.
 type watcher struct {
 	replica api
+	path    string
 	from    int64 // where it began
 
 	mu       sync.Mutex
@@ -32,12 +35,14 @@ type watcher struct {
 	problems []string // guarded by mu
 }
 
+// run watches for a few seconds at a time, so that it also resumes without a fault. It pauses in
+// between, so that there is something to catch up with.
 func (w *watcher) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		w.follow(ctx)
+	for n := 0; ctx.Err() == nil; n++ {
+		w.follow(ctx, 1+n%5)
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(time.Duration(n%4) * 100 * time.Millisecond):
 		}
 	}
 }
@@ -51,9 +56,9 @@ func (w *watcher) last() int64 {
 	return w.events[len(w.events)-1].Version
 }
 
-// follow reads one watch until it breaks.
-func (w *watcher) follow(ctx context.Context) {
-	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("%s%s?watch=1&resourceVersion=%d&timeoutSeconds=20", w.replica.base, collection, w.last()), nil)
+// follow reads one watch until it breaks, or for some seconds.
+func (w *watcher) follow(ctx context.Context, seconds int) {
+	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("%s%s?watch=1&resourceVersion=%d&timeoutSeconds=%d", w.replica.base, w.path, w.last(), seconds), nil)
 	if err != nil {
 		return
 	}
@@ -79,17 +84,23 @@ func (w *watcher) follow(ctx context.Context) {
 		}
 		var e struct {
 			Type   string
-			Object meta
+			Object struct {
+				meta
+				Code int
+			}
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
 			w.complain("an event is not JSON: %v: %.200s", err, line)
 			return
 		}
+		if e.Type == "ERROR" && e.Object.Code == http.StatusTooManyRequests {
+			return // the database does not answer: the client continues from its last version
+		}
 		if e.Type == "ERROR" {
 			w.complain("the watch from %d: %.300s", w.last(), line)
 			return
 		}
-		w.note(event{e.Type, e.Object.Metadata.Name, e.Object.Metadata.UID, e.Object.version()})
+		w.note(event{e.Type, e.Object.Metadata.Name, e.Object.Metadata.UID, e.Object.version(), e.Object.Metadata.DeletionTimestamp != nil})
 	}
 }
 
