@@ -8,12 +8,17 @@ import (
 
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
+	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
 
-// TestLife: apply provisions, wait waits, delete tears down in order, and the webhook
-// receives every event.
+// TestLife: apply provisions, wait waits, delete tears down in order, the webhook
+// receives every event, and one trace has the delete, the rounds and the sending of the events.
 func TestLife(t *testing.T) {
-	each(t, func(w *world) {
+	traced := func(w *world) []string {
+		w.traces = otlptest.NewReceiver(w)
+		return []string{"--otlp-endpoint", w.traces.URL}
+	}
+	eachWith(t, traced, func(w *world) {
 		since := w.now()
 		w.up("web")
 		if out := w.kubectl("get", "pr", "web"); !strings.Contains(out, "Ready") || !strings.Contains(out, "node") {
@@ -21,10 +26,20 @@ func TestLife(t *testing.T) {
 		}
 		uid, xr := w.uid("web"), w.status("web", "xr.name")
 		w.awaitEvents(uid, "Requested", "Ready")
-		w.kubectl("delete", "pr", "web", "--wait=false")
+		const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+		if answer := w.server.HTTP().Do(w, harness.Request{Method: "DELETE", Path: resources + "web", Trace: "00-" + trace + "-" + span + "-01"}); answer.Code != 200 {
+			w.Fatalf("DELETE: %d %s", answer.Code, answer.Body)
+		}
 		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
 		w.awaitEvents(uid, "Requested", "Ready", "Deleting", "Deleted")
 		w.checkOrder(since, xr)
+		harness.Until(w, "the trace of the delete, with the broker's rounds and its events", func() error {
+			names := w.traces.Names(trace)
+			if names["HTTP DELETE"] != 1 || names["review provisioned-resources"] == 0 || names["review provisioned-resource-events"] == 0 {
+				return errorf("the trace has the spans %v", names)
+			}
+			return nil
+		})
 		harness.Until(w, "Kubernetes Events", func() error {
 			out := w.kubectl("get", "events", "-o", "custom-columns=R:.reason", "--field-selector", "involvedObject.uid="+uid, "--no-headers")
 			for _, reason := range []string{"Requested", "Ready", "Deleting", "Deleted"} {

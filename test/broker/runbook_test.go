@@ -192,13 +192,12 @@ func TestRevokeFails(t *testing.T) {
 }
 
 // TestStuck is case 3: no error, and no progress. The status names the finalizer that
-// holds the resource.
+// holds the resource. The double's history is that of the real Crossplane.
 func TestStuck(t *testing.T) {
 	each(t, func(w *world) {
+		since := w.now()
 		w.up("web")
-		w.double.Set(crossplane.Behaviour{HoldMachines: true})
-		w.kubectl("delete", "pr", "web", "--wait=false")
-		w.holds("web", "Deprovisioning", "waiting for the XR to be gone", "finalizer foregroundDeletion on XNode/")
+		w.hold("web")
 		out := w.kubectl("get", "pr", "web", "-o", `jsonpath={.status.conditions[?(@.type=="Synced")].status} {.status.waitingFor[*].holder}`)
 		if !strings.HasPrefix(out, "True ") || !strings.Contains(out, "finalizer") {
 			w.Errorf("status: %s", out)
@@ -207,8 +206,8 @@ func TestStuck(t *testing.T) {
 		// holds the deletion.
 		w.says("report", w.why("pr/web"), "is the broker's: Deprovisioning: waiting for the XR to be gone",
 			"WaitsFor: XNode ", "Dependent: Machine ", "finalizer finalizer.managedresource.crossplane.io has not been removed")
-		w.double.Set(crossplane.Behaviour{})
-		w.kubectl("wait", "pr/web", "--for=delete", "--timeout=60s")
+		w.release("web")
+		w.checkHistory(since)
 	})
 }
 

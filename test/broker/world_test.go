@@ -14,8 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
+	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
 
 // TestMain runs more tests in parallel than there are processors: they spend most of their
@@ -36,17 +39,24 @@ type world struct {
 	double  *crossplane.Double
 	gate    *gate
 	webhook *webhook
+	traces  *otlptest.Receiver // nil: the server sends none
 }
 
 // each runs a test with a world on each engine, and expects that no machine was destroyed
 // while its node was in the mesh.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
+	eachWith(t, func(*world) []string { return nil }, test)
+}
+
+// eachWith is each with further flags of the server.
+func eachWith(t *testing.T, flags func(w *world) []string, test func(w *world)) {
+	t.Helper()
 	t.Parallel()
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, engine)
+			w := newWorld(t, engine, flags)
 			test(w)
 			for _, violation := range w.double.Violations() {
 				t.Error(violation)
@@ -55,22 +65,35 @@ func each(t *testing.T, test func(w *world)) {
 	}
 }
 
-func newWorld(t *testing.T, engine string) *world {
+func newWorld(t *testing.T, engine string, flags func(w *world) []string) *world {
 	t.Helper()
-	w := &world{T: t, gate: newGate(t), webhook: newWebhook(t)}
-	w.server = harness.Start(t, engine, "--management-kubeconfig", w.gate.kubeconfig, "--events-webhook", w.webhook.url)
-	w.gate.open(w.server.Config())
-	ctx, cancel := context.WithCancel(context.Background())
-	var err error
-	if w.double, err = crossplane.Start(ctx, w.server.Config()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cancel(); w.double.Wait() })
+	w := emptyWorld(t, engine, flags)
+	w.startDouble(crossplane.Start)
 	w.apply(crossplane.Definitions())
 	w.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
 	w.apply(blueprint)
 	w.apply(credential)
 	return w
+}
+
+// emptyWorld is a world without Crossplane.
+func emptyWorld(t *testing.T, engine string, flags func(w *world) []string) *world {
+	t.Helper()
+	w := &world{T: t, gate: newGate(t), webhook: newWebhook(t)}
+	w.server = harness.Start(t, engine, append([]string{"--management-kubeconfig", w.gate.kubeconfig, "--events-webhook", w.webhook.url}, flags(w)...)...)
+	w.gate.open(w.server.Config())
+	return w
+}
+
+// startDouble runs a double, or a part of it, until the test ends.
+func (w *world) startDouble(start func(context.Context, *rest.Config) (*crossplane.Double, error)) {
+	w.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	if w.double, err = start(ctx, w.server.Config()); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { cancel(); w.double.Wait() })
 }
 
 const blueprint = `

@@ -25,6 +25,7 @@ import (
 
 var (
 	onReal  = flag.Bool("real", false, "run against a real kube-apiserver")
+	leftOut = flag.Bool("left-out", false, "run what left-out.txt names instead of the rest: a spec that passes must leave it")
 	only    = flag.String("only", "", "regular expression: only specs with such a name")
 	workers = flag.Int("workers", 6, "how many specs run at once; they mostly wait")
 	keep    = flag.String("keep", "", "directory that keeps reports and logs")
@@ -132,11 +133,15 @@ func choose(t *testing.T, specs []spec) (parallel, serial []string) {
 	wanted := regexp.MustCompile(*only)
 	for _, s := range specs {
 		name := s.name()
+		if s.Type != "It" || !focus.MatchString(name) {
+			continue
+		}
 		_, left := out[name]
-		switch {
-		case s.Type != "It" || !focus.MatchString(name):
-		case left:
+		if left {
 			out[name] = true
+		}
+		switch {
+		case left != *leftOut:
 		case !wanted.MatchString(name):
 		case strings.Contains(name, "[Serial]"):
 			serial = append(serial, name)
@@ -152,7 +157,7 @@ func choose(t *testing.T, specs []spec) (parallel, serial []string) {
 	if len(parallel)+len(serial) == 0 {
 		t.Fatal("no spec is selected")
 	}
-	t.Logf("%d specs run, %d of them alone; %d are left out", len(parallel)+len(serial), len(serial), len(out))
+	t.Logf("%d specs run, %d of them alone; left-out.txt names %d", len(parallel)+len(serial), len(serial), len(out))
 	return parallel, serial
 }
 

@@ -7,6 +7,10 @@
 // Its machines enrol in the mesh with the token in their Secret, send heartbeats, and
 // acknowledge a drain. The double records each machine that is destroyed while its node is
 // in the mesh: the broker must never let that happen.
+//
+// With the real Crossplane the double is only the provider and the machines (StartProvider), and
+// Function is the composition function. What the real one did to the objects of one life is in
+// testdata/history.txt; the double must do the same (History, Compare).
 package crossplane
 
 import (
@@ -53,6 +57,7 @@ type Double struct {
 	config *rest.Config
 	client dynamic.Interface
 	anyone *http.Client
+	real   bool // the real Crossplane reconciles the XRs
 
 	mu         sync.Mutex
 	behaviour  Behaviour
@@ -63,6 +68,15 @@ type Double struct {
 
 // Start runs a double until ctx ends. It tolerates that the server is down at times.
 func Start(ctx context.Context, config *rest.Config) (*Double, error) {
+	return start(ctx, config, false)
+}
+
+// StartProvider is Start without the XRs, which the real Crossplane reconciles.
+func StartProvider(ctx context.Context, config *rest.Config) (*Double, error) {
+	return start(ctx, config, true)
+}
+
+func start(ctx context.Context, config *rest.Config, real bool) (*Double, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{} // its finalizers have Crossplane's names
@@ -74,7 +88,7 @@ func Start(ctx context.Context, config *rest.Config) (*Double, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Double{config: config, client: client, anyone: anyone, nodes: map[string]*node{}, done: make(chan struct{})}
+	d := &Double{config: config, client: client, anyone: anyone, real: real, nodes: map[string]*node{}, done: make(chan struct{})}
 	go d.run(ctx)
 	return d, nil
 }
@@ -136,7 +150,7 @@ func (d *Double) round(ctx context.Context, b Behaviour) {
 	for i := range machines.Items {
 		_ = d.machine(ctx, b, &machines.Items[i])
 	}
-	if xrs, err := d.client.Resource(XNodes).List(ctx, metav1.ListOptions{}); err == nil {
+	if xrs, err := d.client.Resource(XNodes).List(ctx, metav1.ListOptions{}); err == nil && !d.real {
 		for i := range xrs.Items {
 			_ = d.xr(ctx, b, &xrs.Items[i], machines.Items)
 		}
@@ -151,14 +165,18 @@ func (d *Double) round(ctx context.Context, b Behaviour) {
 
 // xr does what Crossplane's composite reconciler does.
 func (d *Double) xr(ctx context.Context, b Behaviour, xr *unstructured.Unstructured, machines []unstructured.Unstructured) error {
+	synced := condition("Synced", "True", "ReconcileSuccess", "")
 	if xr.GetDeletionTimestamp() != nil {
-		return d.finalizer(ctx, XNodes, xr, composite, false)
+		if err := d.finalizer(ctx, XNodes, xr, composite, false); err != nil {
+			return err
+		}
+		return d.conditions(ctx, XNodes, xr, synced, condition("Ready", "False", "Deleting", ""))
 	}
 	if err := d.finalizer(ctx, XNodes, xr, composite, true); err != nil {
 		return err
 	}
 	if b.Fail {
-		return d.conditions(ctx, XNodes, xr, condition("Synced", "True", "ReconcileSuccess", ""), condition("Ready", "False", "Creating", ""),
+		return d.conditions(ctx, XNodes, xr, synced, condition("Ready", "False", "Creating", ""),
 			condition("Failed", "True", "QuotaExceeded", "no machines left in this region"))
 	}
 	ready := condition("Ready", "False", "Creating", "waiting for the machine")
@@ -176,7 +194,7 @@ func (d *Double) xr(ctx context.Context, b Behaviour, xr *unstructured.Unstructu
 			return err
 		}
 	}
-	return d.conditions(ctx, XNodes, xr, condition("Synced", "True", "ReconcileSuccess", ""), ready)
+	return d.conditions(ctx, XNodes, xr, synced, ready)
 }
 
 // compose creates the machine of an XR.
@@ -187,7 +205,6 @@ func (d *Double) compose(ctx context.Context, xr *unstructured.Unstructured) err
 	machine.SetKind("Machine")
 	machine.SetName(xr.GetName())
 	machine.SetNamespace(xr.GetNamespace())
-	machine.SetFinalizers([]string{managed})
 	machine.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(xr, xr.GroupVersionKind())})
 	_, err := d.client.Resource(Machines).Namespace(xr.GetNamespace()).Create(ctx, machine, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -203,8 +220,13 @@ func (d *Double) machine(ctx context.Context, b Behaviour, m *unstructured.Unstr
 		if b.HoldMachines {
 			return nil
 		}
-		d.destroy(m)
+		if err := d.destroy(ctx, m); err != nil {
+			return err
+		}
 		return d.finalizer(ctx, Machines, m, managed, false)
+	}
+	if err := d.finalizer(ctx, Machines, m, managed, true); err != nil {
+		return err
 	}
 	if time.Since(m.GetCreationTimestamp().Time) < b.ReadyAfter {
 		return nil

@@ -7,12 +7,22 @@ import (
 
 // Definitions returns the CustomResourceDefinitions of the double's kinds, as YAML.
 func Definitions() string {
-	var b strings.Builder
-	for _, k := range []struct{ group, plural, kind string }{
-		{"infra.example.org", "xnodes", "XNode"},
+	return definitions([]kind{{"infra.example.org", "xnodes", "XNode"}}) + ProviderDefinitions()
+}
+
+// ProviderDefinitions returns those of the provider, without XNode.
+func ProviderDefinitions() string {
+	return definitions([]kind{
 		{"infra.example.org", "machines", "Machine"},
 		{"cloud.example.org", "providerconfigs", "ProviderConfig"},
-	} {
+	})
+}
+
+type kind struct{ group, plural, kind string }
+
+func definitions(kinds []kind) string {
+	var b strings.Builder
+	for _, k := range kinds {
 		fmt.Fprintf(&b, `---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -71,16 +71,32 @@ func newSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// destroy ends a machine. It records a violation if the node has not left the mesh.
-func (d *Double) destroy(m *unstructured.Unstructured) {
+// destroy ends a machine. It records a violation if the node has not left the mesh. The node
+// may have left with an answer that was lost, so destroy asks; an error means that it could not.
+func (d *Double) destroy(ctx context.Context, m *unstructured.Unstructured) error {
+	d.mu.Lock()
+	n := d.nodes[string(m.GetUID())]
+	d.mu.Unlock()
+	if n == nil || n.uid == "" || n.left {
+		return nil
+	}
+	err := d.call(ctx, "heartbeat", n.credential(), struct{}{}, nil)
+	if err != nil && !unknown(err) {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := d.nodes[string(m.GetUID())]
-	if n != nil && n.uid != "" && !n.left {
+	n.left = true
+	if err == nil {
 		d.violations = append(d.violations, "machine "+m.GetName()+" was destroyed while its node was in the mesh")
-		n.left = true
 	}
+	return nil
 }
+
+func (n *node) credential() string { return "exn_" + n.uid + "_" + n.secret }
+
+// unknown says whether the server answered that the node is not in the mesh.
+func unknown(err error) bool { return err != nil && strings.Contains(err.Error(), "UnknownNode") }
 
 // heartbeats sends a heartbeat for every node, and drains the nodes that the server asks
 // to drain.
@@ -99,11 +115,10 @@ func (d *Double) heartbeats(ctx context.Context, b Behaviour) {
 				Draining bool `json:"draining"`
 			} `json:"self"`
 		}
-		credential := "exn_" + n.uid + "_" + n.secret
-		err := d.call(ctx, "heartbeat", credential, struct{}{}, &answer)
-		gone := err != nil && strings.Contains(err.Error(), "UnknownNode")
+		err := d.call(ctx, "heartbeat", n.credential(), struct{}{}, &answer)
+		gone := unknown(err)
 		if err == nil && answer.Self.Draining && !b.MuteNodes {
-			gone = d.call(ctx, "drained", credential, struct{}{}, nil) == nil
+			gone = d.call(ctx, "drained", n.credential(), struct{}{}, nil) == nil
 		}
 		if gone {
 			d.mu.Lock()

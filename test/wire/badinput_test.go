@@ -229,7 +229,7 @@ func badReads() []bad {
 		{name: "PATCH of a collection", method: "PATCH", path: configMaps, contentType: mergePatch, body: `{}`, code: 405, reason: "MethodNotAllowed"},
 		{name: "DELETE of all namespaces", method: "DELETE", path: namespaces, code: 405, reason: "MethodNotAllowed"},
 		{name: "DELETE in all namespaces", method: "DELETE", path: "/api/v1/configmaps", code: 405, reason: "MethodNotAllowed"},
-		{name: "DELETE in all namespaces, of a custom kind", method: "DELETE", path: "/apis/test.exeunt.dev/v1/gadgets", code: 405, reason: "MethodNotAllowed"},
+		{name: "DELETE in all namespaces, of a custom kind", method: "DELETE", path: "/apis/test.exeunt.dev/v1/gadgets", code: 404}, // plain text, as in Kubernetes
 		{name: "POST without a namespace", method: "POST", path: "/api/v1/configmaps", body: configMap("n", ""), code: 405, reason: "MethodNotAllowed"},
 		{name: "a verb of one's own", method: "EXPLODE", path: configMaps, code: 405},
 		{name: "HEAD", method: "HEAD", path: configMaps + "/victim", code: 405},

@@ -1,0 +1,2 @@
+in=big
+. "$TESTDATA/owner.sh"

@@ -1,0 +1,2 @@
+kubectl delete service web
+kubectl create deployment web --image=nginx

@@ -1,0 +1,2 @@
+. "$TESTDATA/lib.sh"
+wipe

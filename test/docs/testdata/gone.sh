@@ -1,0 +1,2 @@
+. "$TESTDATA/content.sh"
+kubectl delete namespace shop

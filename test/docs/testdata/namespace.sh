@@ -1,0 +1,3 @@
+. "$TESTDATA/lib.sh"
+wipe
+kubectl create namespace shop

@@ -1,0 +1,1 @@
+crane delete "$REGISTRY/shop/web:v1"

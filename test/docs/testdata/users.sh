@@ -1,0 +1,2 @@
+# The README has a user of this name.
+exeunt user remove jane

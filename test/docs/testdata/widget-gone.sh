@@ -1,0 +1,2 @@
+. "$TESTDATA/widgets.sh"
+kubectl delete crd widgets.example.dev
