@@ -10,7 +10,7 @@ RACED = ./review ./inflight ./sqldb ./access/directory
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance robust spin bench schema generate image release
+.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance crossplane robust patroni spin bench bench-peers schema generate image release packages
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -69,14 +69,23 @@ cluster: build ## 100 nodes and 500 pods on this server, with the real controlle
 conformance: ## Kubernetes' own end-to-end specs on this server; builds them, the first time takes half an hour
 	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok e2e.test $(if $(findstring -real,$(CONFORMANCE)),etcd kube-apiserver)) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags conformance -count=1 -timeout 2h -v ./conformance $(CONFORMANCE)
 
-robust: ## three replicas, a database that fails over and an S3 server, with faults, for an hour: make robust FOR=10m SEED=7
-	cd test && ../script/postgres go test -count=1 -timeout 0 -v -run TestRobust ./robust -robust $(or $(FOR),1h) -robust-seed $(or $(SEED),0)
+crossplane: ## the real Crossplane on this server, with the broker; builds it, the first time takes ten minutes: CROSSPLANE=-record writes its history
+	bin=$(or $(abspath $(PROGRAMS)),$$(script/kubernetes crossplane)) && cd test && EXEUNT_PEERS_BIN=$$bin ../script/postgres go test -tags crossplane -count=1 -timeout 20m -v -run TestCrossplane ./broker $(CROSSPLANE)
+
+robust: ## three replicas, a database that fails over and an S3 server, with faults, for an hour: make robust FOR=10m SEED=7 REPORT=FILE
+	cd test && ../script/faketime ../script/postgres go test -count=1 -timeout 0 -v -run TestRobust ./robust -robust $(or $(FOR),1h) -robust-seed $(or $(SEED),0) $(if $(REPORT),-robust-report $(abspath $(REPORT)))
+
+patroni: ## robust on a database that Patroni fails over, with etcd: make patroni FOR=10m SEED=7; installs them on Debian and Ubuntu
+	cd test && ../script/patroni ../script/postgres go test -tags patroni -count=1 -timeout 0 -v -run TestPatroni ./robust -robust $(or $(FOR),10m) -robust-seed $(or $(SEED),0)
 
 spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000
 
 bench: ## benchmarks next to the code, for benchstat
 	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...
+
+bench-peers: build ## this server beside kube-apiserver, kube-controller-manager and distribution, in turns, as one table in bench/results; builds them, takes an hour
+	script/bench-peers $(BENCH)
 
 schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
 	script/postgres go generate ./schema
@@ -90,3 +99,6 @@ image: ## build the container image (linux/amd64 and arm64) into ./dist, without
 
 release: ## build a release into ./dist: programs, archives, .deb, .rpm, image, manual, licences, checksums; takes many minutes
 	cd release && go vet ./... && go test ./... && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)
+
+packages: ## install, use, upgrade and remove the .deb on a copy of this machine, with and without systemd; needs root and Debian or Ubuntu
+	cd release && go test -tags install -count=1 -timeout 20m -v -run TestInstall .
