@@ -109,9 +109,10 @@ func (m Manifest) file(name string) (File, error) {
 	return m.Files[i], nil
 }
 
-// newID makes the id of a backup: its time, and a random part.
+// newID makes the id of a backup: its time, and a random part that is long enough for
+// backups that begin in the same second.
 func newID(now time.Time) string {
-	return now.UTC().Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:4])
+	return now.UTC().Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:8])
 }
 
 // Progress is how far an operation is.

@@ -215,7 +215,7 @@ func newBackupVerify() *cobra.Command {
 		Short: "Check that backups have all their bytes, and that they match their checksums",
 		Long: `Read all files and blobs of the backups in a directory or bucket, and compare them with
 their checksums. Each line of the output names bytes that are missing or damaged.`,
-		Example: "  exeunt backup verify /srv/backup\n  exeunt backup verify /srv/backup --backup 20261117T020000Z-k3xq",
+		Example: "  exeunt backup verify /srv/backup\n  exeunt backup verify /srv/backup --backup 20261117T020000Z-k3xqa7mf",
 		Args:    exactly(1, "the directory or bucket"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := format.check(); err != nil {
