@@ -789,9 +789,9 @@ CREATE INDEX archive_cascade_idx ON public.archive USING btree (cascade) WHERE (
 
 COMMENT ON INDEX archive_cascade_idx IS 'An object that was removed alone is its own cascade, and is found by its uid.';
 
-CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (namespace, removed_at);
+CREATE INDEX archive_name_idx ON public.archive USING btree (name, namespace, id);
 
-CREATE INDEX archive_namespaces_idx ON public.archive USING btree (name) WHERE (kind = 'namespaces'::text);
+CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (namespace, removed_at);
 
 CREATE INDEX archive_restored_as_idx ON public.archive USING btree (restored_as) WHERE (restored_as IS NOT NULL);
 

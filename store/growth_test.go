@@ -59,6 +59,14 @@ var operations = map[string]func(ctx context.Context, s *Store, i int) error{
 		}
 		return err
 	},
+	"by name": func(ctx context.Context, s *Store, i int) error {
+		f := ArchiveFilter{Namespace: "a", Kind: things, Name: fmt.Sprint("removed-", i)}
+		a, err := s.Reader().LastRemoval(ctx, object.Key{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name})
+		if err != nil || a == nil {
+			return fmt.Errorf("removed-%d: %v, %w", i, a, err)
+		}
+		return s.Reader().Archived(ctx, f, 0, 1, func(*Archived) error { return nil })
+	},
 	"restore": func(ctx context.Context, s *Store, i int) error {
 		a, err := s.Reader().ArchivedByUID(ctx, types.UID(fmt.Sprint("removed-", i)))
 		if err != nil || a == nil {
@@ -200,7 +208,7 @@ func TestPlans(t *testing.T) {
 		"createSet": createSetSQLite, "createdSet": createdSetSQLite, "ownSet": ownSetSQLite, "markRestored": markRestored, "markRestoredSet": markRestoredSetSQLite,
 		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "hasDependents": hasDependents,
 		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSetSQLite,
-		"archivedByUID": archivedByUID, "archivedAt": archivedAt, "archivedAll": archivedAllSQLite, "wholeCascade": wholeCascade,
+		"archivedByUID": archivedByUID, "archivedAt": archivedAt, "archivedAll": archivedAllSQLite, "lastRemoval": lastRemoval, "listNamed": listNamed, "listNamedIn": listNamedIn, "wholeCascade": wholeCascade,
 		"restoredSince": restoredSince, "droppedUIDs": droppedUIDsSQLite, "droppedFor": droppedFor, "listHeads": listHeads,
 		"dependentsAfter": dependentsAfter, "heads": headsSQLite, "removed": removedSQLite, "cascadeArchived": cascadeArchived,
 	} {

@@ -47,8 +47,13 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 		before = math.MaxInt64
 	}
 	statement, args := listArchived, []any{before, f.Namespace, f.Kind, f.Name, f.Actor, f.Requester}
-	if f.Cascade != "" {
+	switch {
+	case f.Cascade != "":
 		statement, args = listCascade, append(args, f.Cascade)
+	case f.Name != "" && f.Namespace != "":
+		statement = listNamedIn
+	case f.Name != "":
+		statement = listNamed
 	}
 	return r.archived(ctx, visit, statement, append(args, int64(limit))...)
 }
@@ -77,8 +82,8 @@ func (r *Reader) ArchivedByIDs(ctx context.Context, ids []int64, visit func(*Arc
 	}, r.pick(archivedAllSQLite, archivedAllPostgres), sqldb.List(r.engine, ids))
 }
 
-// LastRemoval reads the last removal of an object with a key; nil: the archive has
-// none. It reads the archive of the namespace from its newest row on.
+// LastRemoval reads the last removal of an object with a key, by archive_name_idx; nil: the
+// archive has none.
 func (r *Reader) LastRemoval(ctx context.Context, key object.Key) (*Archived, error) {
 	if key.Kind == object.Namespaces {
 		key.Namespace = key.Name
@@ -115,14 +120,17 @@ const (
 	archivedWithBody = archivedColumns + `
 FROM archive a LEFT JOIN changes c ON c.revision = a.body_revision`
 	archiveConditions = `
-WHERE a.id < $1
+WHERE a.id < $1` + archiveFilter
+	archiveFilter = `
   AND ($2 = '' OR a.namespace = $2) AND ($3 = '' OR a.kind = $3) AND ($4 = '' OR a.name = $4) AND ($5 = '' OR a.actor = $5)
   AND ($6 = '' OR coalesce(a.requester, a.actor) = $6)
 ORDER BY a.id DESC`
 
-	// listArchived uses the primary key in descending order; listCascade
-	// archive_cascade_idx, and archive_uid_idx for the root object.
+	// listArchived uses the primary key in descending order; listNamed and listNamedIn
+	// archive_name_idx; listCascade archive_cascade_idx, and archive_uid_idx for the root object.
 	listArchived = `SELECT ` + archivedWithBody + archiveConditions + ` LIMIT $7`
+	listNamed    = `SELECT ` + archivedWithBody + ` WHERE a.name = $4 AND a.id < $1` + archiveFilter + ` LIMIT $7`
+	listNamedIn  = `SELECT ` + archivedWithBody + ` WHERE a.name = $4 AND a.namespace = $2 AND a.id < $1` + archiveFilter + ` LIMIT $7`
 	listCascade  = `
 SELECT ` + archivedColumns + `
 FROM (
@@ -146,7 +154,7 @@ SELECT ` + archivedWithBody + ` WHERE a.uid = $1 AND a.cascade = a.uid`
 CROSS JOIN LATERAL (SELECT * FROM archive WHERE id = j.id OFFSET 0) AS a
 LEFT JOIN LATERAL (SELECT body FROM changes WHERE revision = a.body_revision OFFSET 0) AS c ON TRUE`
 	lastRemoval = `SELECT ` + archivedWithBody + ` WHERE a.namespace = $1 AND a.kind = $2 AND a.name = $3
-ORDER BY a.removed_at DESC, a.id DESC LIMIT 1`
+ORDER BY a.id DESC LIMIT 1`
 )
 
 // Removed reads which of some uids are in the archive, and whether the object was

@@ -26,7 +26,7 @@ SELECT n.namespace, (SELECT min(a.removed_at) FROM archive a WHERE a.namespace =
         (SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
          WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = n.namespace),
         (SELECT c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
-         WHERE a.kind = 'namespaces' AND a.name = n.namespace ORDER BY a.id DESC LIMIT 1))
+         WHERE a.kind = 'namespaces' AND a.name = n.namespace AND a.namespace = n.namespace ORDER BY a.id DESC LIMIT 1))
 FROM n WHERE n.namespace IS NOT NULL`
 
 // overdueArchived selects rows of a namespace that were written before a time.

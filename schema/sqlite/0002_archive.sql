@@ -25,7 +25,7 @@ CREATE INDEX archive_roots_idx ON archive (id) WHERE cascade = uid;
 CREATE INDEX archive_cascade_idx
     -- An object that was removed alone is its own cascade, and is found by its uid.
     ON archive (cascade) WHERE cascade <> uid;
-CREATE INDEX archive_namespaces_idx ON archive (name) WHERE kind = 'namespaces';
+CREATE INDEX archive_name_idx ON archive (name, namespace);
 CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
 
 CREATE TABLE archive_kinds (
