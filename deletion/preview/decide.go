@@ -82,7 +82,9 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 	n.several = tally.leaving > 1
 	n.byOther = n.leaving() && w.byOther(q)
 	n.uncertain = n.uncertain || tally.uncertain
-	w.put(q.head, n)
+	if !w.leaf(q, n) {
+		w.put(q.head, n)
+	}
 	return nil
 }
 

@@ -47,7 +47,7 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 // going counts the objects that leave because of the walk's object, itself
 // included, as the guard does.
 func (w *walk) going() int64 {
-	n := int64(1)
+	n := 1 + w.goingLeaves()
 	for i := 1; i < len(w.nodes); i++ {
 		if node := &w.nodes[i]; node.leaving() && !node.was && !node.byOther && w.names[node.kind] != object.Events {
 			n++

@@ -50,11 +50,15 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 	if h == nil {
 		return status, nil, subject.NotFound(spec.Object)
 	}
+	limit := int(cmp.Or(spec.Limit, defaultLimit))
 	after, err := parseContinue(spec.Continue, h)
 	if err != nil {
 		return status, nil, err
 	}
 	w = s.newWalk(r)
+	if !spec.CountsOnly {
+		w.leaves.after, w.leaves.limit = after, limit+1
+	}
 	if err := w.run(h, options); err != nil {
 		return status, nil, err
 	}
@@ -66,7 +70,7 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 		return status, nil, err
 	}
 	if !spec.CountsOnly {
-		err = w.addPage(&status, options, after, int(cmp.Or(spec.Limit, defaultLimit)))
+		err = w.addPage(&status, options, after, limit)
 	}
 	if err == nil {
 		var revision int64
@@ -105,9 +109,12 @@ func (w *walk) summary(h *head) v1.DeletionPreviewStatus {
 	for i := range w.nodes {
 		counts[of{w.nodes[i].kind, w.action(&w.nodes[i])}]++
 	}
+	for kind, n := range w.leaves.counts {
+		counts[of{kind, v1.Delete}] += n
+	}
 	status := v1.DeletionPreviewStatus{
 		Object: w.reference(h.Key, h.UID), Action: w.action(&w.nodes[0]),
-		Refused: w.refusal(h), Total: int64(len(w.nodes)), Truncated: w.full,
+		Refused: w.refusal(h), Total: int64(len(w.nodes) + w.leaves.total), Truncated: w.full,
 	}
 	for key, n := range counts {
 		kind := w.reference(object.Key{Kind: w.names[key.kind]}, "")
@@ -132,6 +139,9 @@ func (w *walk) addBlockers(status *v1.DeletionPreviewStatus, options metav1.Dele
 // addPage adds the items after an object, in order of age: this order is stable
 // when objects are created or removed between two pages.
 func (w *walk) addPage(status *v1.DeletionPreviewStatus, options metav1.DeleteOptions, after int64, limit int) error {
+	if err := w.recall(); err != nil {
+		return err
+	}
 	chosen := w.choose(after, limit+1, func(*node) bool { return true })
 	if len(chosen) > limit {
 		chosen = chosen[:limit]

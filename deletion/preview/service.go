@@ -6,9 +6,9 @@
 // dependent and lifecycle.BeforeDelete for every deletion, as the collector does.
 // If the result depends on the order of the collector's reviews, the item says so.
 //
-// A preview reads one snapshot of the database and writes nothing. One of 100,000
-// objects holds one batch of bodies at a time, and about 100 bytes for each
-// object; it reads the items of the requested page again.
+// A preview reads one snapshot of the database and writes nothing. It holds one batch of
+// bodies at a time, and about 100 bytes for each object but for leaves (leaf.go), which are
+// only counted; it reads the items of the requested page again.
 //
 // The package has no HTTP code: the question is a kind ([Service.Kind]) whose
 // objects are answered and never stored. Begin with preview.go; walk.go follows

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -56,6 +57,7 @@ type node struct {
 	several   bool  // several of its owners leave
 	refused   bool  // its kind forbids its deletion
 	uncertain bool  // the result depends on the order of the collector's reviews
+	shed      bool  // some of its dependents are leaves
 
 	// Set by settle.
 	blocked bool // foreground, and a remaining dependent blocks it
@@ -100,11 +102,13 @@ type walk struct {
 	edges      []edge
 	frontier   []int32 // owners whose dependents are not judged yet
 	containers []container
+	leaves     leaves
 
 	later  bool // in the second pass
 	waits  bool // a node leaves in the foreground, or passes its grace period on
 	circle bool // the object depends on one of its dependents
 	full   bool // the cascade has more than most objects
+	twice  bool // leaves may be met again
 	most   int  // bounds the nodes
 }
 
@@ -121,6 +125,17 @@ func (w *walk) reference(key object.Key, uid types.UID) v1.ObjectReference {
 
 // run follows the deletion of an object to its end.
 func (w *walk) run(h *head, options metav1.DeleteOptions) error {
+	err := w.follow(h, options)
+	if errors.Is(err, errTwice) {
+		again := w.s.newWalk(w.r)
+		again.most, again.leaves = w.most, leaves{off: true}
+		*w = *again
+		err = w.follow(h, options)
+	}
+	return err
+}
+
+func (w *walk) follow(h *head, options metav1.DeleteOptions) error {
 	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", h.Key, err)
@@ -151,6 +166,9 @@ func (w *walk) run(h *head, options metav1.DeleteOptions) error {
 	w.later = true
 	for i := range w.nodes {
 		if n := &w.nodes[i]; n.state == held || n.state == emptying || n.state == stalled || n.waitsMisnamed() {
+			if n.shed {
+				return errTwice
+			}
 			w.frontier = append(w.frontier, int32(i))
 		}
 	}
@@ -164,6 +182,7 @@ func (w *walk) finish() (found bool) {
 	for i := range w.nodes {
 		if n := &w.nodes[i]; n.waitsMisnamed() && !n.remains && !n.finished {
 			n.finished, found = true, true
+			w.twice = w.twice || n.shed
 			w.frontier = append(w.frontier, int32(i))
 		}
 	}
@@ -175,8 +194,14 @@ func (n *node) waitsMisnamed() bool { return n.state == foreground && n.misnamed
 // drainAll judges dependents and empties containers until nothing new leaves.
 func (w *walk) drainAll() error {
 	for {
+		if w.twice {
+			return errTwice
+		}
 		if err := w.drain(); err != nil {
 			return err
+		}
+		if len(w.containers) > 0 && w.leaves.total > 0 {
+			return errTwice
 		}
 		if len(w.containers) == 0 || w.full {
 			return nil
@@ -194,29 +219,42 @@ func (w *walk) drainAll() error {
 func (w *walk) put(h *head, n node) int32 {
 	i, known := w.index[h.UID]
 	if !known {
-		if len(w.nodes) >= w.most {
-			w.full = true
+		if w.isFull() {
 			return -1
 		}
 		i = int32(len(w.nodes))
 		w.nodes = append(w.nodes, node{})
 		w.index[h.UID] = i
 	}
-	n.uid, n.id, n.kind, n.inside = h.UID, h.ID, w.name(h.Kind), h.Namespace != ""
+	n = n.of(w, h)
 	n.later = w.later && n.leaving()
 	w.nodes[i] = n
 	switch n.state {
 	case foreground, orphaning, emptying:
 		if c, ok := containerOf(h, i); ok {
 			w.containers = append(w.containers, c)
+			w.leaves.off = true // an object of a namespace may have an owner too
 		}
 	}
 	switch {
+	case !h.Parent:
 	case n.state == gone, n.state == orphaning, n.state == foreground, n.passes, n.leaving() && w.later:
 		w.frontier = append(w.frontier, i)
 	}
 	w.waits = w.waits || n.state == foreground || n.grace != noGrace
 	return i
+}
+
+// isFull reports whether the cascade has more objects than the walk follows.
+func (w *walk) isFull() bool {
+	w.full = w.full || len(w.nodes)+w.leaves.total >= w.most
+	return w.full
+}
+
+// of returns the node as that of an object.
+func (n node) of(w *walk, h *head) node {
+	n.uid, n.id, n.kind, n.inside = h.UID, h.ID, w.name(h.Kind), h.Namespace != ""
+	return n
 }
 
 func (w *walk) name(kind string) int32 {
