@@ -43,24 +43,48 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 		r.recordDeletions(ctx, c.cascade, c.done)
 		c.logLarge(ctx)
 	}()
-	for {
-		listed, err := r.list(ctx, &page)
-		if err != nil {
+	for next := c.read(ctx, page); ; {
+		p := <-next
+		if p.err != nil {
+			return nil, p.err
+		}
+		more := p.next != nil && list.Limit == 0
+		if more { // the next page is read while this one is deleted
+			page.Continue, page.ResourceVersion, page.ResourceVersionMatch = p.next.String(), "", ""
+			next = c.read(ctx, page)
+		}
+		collected.items = append(collected.items, p.items...)
+		if err := c.deletePage(ctx, p.objects); err != nil {
+			if more {
+				<-next // it uses the request, which ends now
+			}
 			return nil, err
 		}
-		objects, err := r.decodeAll(listed.objects) // before the first delete: it may fail
-		if err != nil {
-			return nil, err
+		if !more {
+			return collected.finish(p.listed)
 		}
-		collected.items = append(collected.items, objects...)
-		if err := c.deletePage(ctx, listed.objects); err != nil {
-			return nil, err
-		}
-		if listed.next == nil || list.Limit > 0 {
-			return collected.finish(listed)
-		}
-		page.Continue, page.ResourceVersion, page.ResourceVersionMatch = listed.next.String(), "", ""
 	}
+}
+
+// collectionPage is a page of the objects to delete.
+type collectionPage struct {
+	listed
+	items []runtime.Object
+	err   error
+}
+
+// read reads a page in the background. It decodes the objects for the answer before the first
+// of them is deleted, because that may fail.
+func (c *collectionDelete) read(ctx context.Context, options metainternal.ListOptions) <-chan collectionPage {
+	page := make(chan collectionPage, 1)
+	go func() {
+		var p collectionPage
+		if p.listed, p.err = c.list(ctx, &options); p.err == nil {
+			p.items, p.err = c.decodeAll(p.objects)
+		}
+		page <- p
+	}()
+	return page
 }
 
 // collectionDelete is one DeleteCollection. The preconditions of the options apply to each object.
