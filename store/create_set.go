@@ -9,25 +9,18 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// queueEffects adds the statements of a batch's effects, which have consecutive
-// revisions: a run of creates as a set. It returns the bytes that they add to the archive.
-func (t *sqlTx) queueEffects(b *sqldb.Batch, effects []*effect) (archived int64) {
-	for rest := effects; len(rest) > 0; {
-		n := leadingCreates(t.engine, rest)
+// addCreates adds the statements of creates: three or four for a set.
+func (q *statements) addCreates(rest []*effect) {
+	for len(rest) > 0 {
+		n := leadingCreates(q.engine, rest)
 		if n >= minSet {
-			queueCreates(b, t.engine, rest[:n])
+			queueCreates(&q.queued, q.engine, rest[:n])
 		} else {
 			n = max(n, 1)
-			for _, f := range rest[:n] {
-				archived += f.queue(b, t.archive)
-			}
-		}
-		for _, f := range rest[:n] {
-			t.lives.queue(b, f)
+			q.addEach(rest[:n])
 		}
 		rest = rest[n:]
 	}
-	return archived
 }
 
 // leadingCreates counts the creates at the beginning that one set can write.

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestDeleteAll: the deletes share commits, keep their order, and fail one by one.
@@ -35,6 +38,31 @@ func TestDeleteAll(t *testing.T) {
 		}
 		if _, err := s.Get(t.Context(), requests[2].Key); err != nil {
 			t.Errorf("the delete with a wrong uid removed its object: %v", err)
+		}
+	})
+}
+
+// TestDeleteAllCauses: deletes that share a commit keep their causes apart.
+func TestDeleteAllCauses(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s := run(t, Options{DB: db, Archive: ArchiveOptions{For: time.Hour}})
+		var requests []DeleteRequest
+		for i := range 2 * minSet {
+			o := create(t, s.Store, newRequest("", fmt.Sprint(i), func(m *metav1.ObjectMeta) { m.UID = types.UID(fmt.Sprint("uid-", i)) }))
+			requests = append(requests, DeleteRequest{Key: o.Key, Actor: fmt.Sprint("actor-", i), RequestID: fmt.Sprint("request-", i)})
+		}
+		if _, errs := s.DeleteAll(t.Context(), requests); slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+			t.Fatal(errs)
+		}
+		for i := range requests {
+			a, err := s.Reader().ArchivedByUID(t.Context(), types.UID(fmt.Sprint("uid-", i)))
+			if err != nil || a == nil {
+				t.Fatalf("object %d is not archived: %v", i, err)
+			}
+			got := []string{a.Name, a.Actor, a.Requester, a.RequestID, a.Cascade}
+			if want := []string{fmt.Sprint(i), fmt.Sprint("actor-", i), fmt.Sprint("actor-", i), fmt.Sprint("request-", i), fmt.Sprint("uid-", i)}; !slices.Equal(got, want) {
+				t.Errorf("the archive says %v, want %v", got, want)
+			}
 		}
 	})
 }

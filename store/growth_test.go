@@ -196,6 +196,29 @@ func lookUps(t *testing.T, n int, each int64) map[string]counts {
 	return out
 }
 
+// BenchmarkGrowth times the operations with a thousand and with a million objects, and a quarter
+// as many removed ones. There is one removed object for each restore: run it with -benchtime 200x.
+func BenchmarkGrowth(b *testing.B) {
+	for _, engine := range dbtest.Engines() {
+		for _, n := range []int{1_000, 1_000_000} {
+			s := run(b, Options{DB: dbtest.OpenDB(b, engine), Archive: ArchiveOptions{For: time.Hour}})
+			fillStore(b, s.Store, n)
+			for _, name := range slices.Sorted(maps.Keys(operations)) {
+				next := 0 // go on where the run before has ended
+				b.Run(fmt.Sprintf("%s/%s/%d", name, engine, n), func(b *testing.B) {
+					for b.Loop() {
+						if err := operations[name](b.Context(), s.Store, next); err != nil {
+							b.Fatal(err)
+						}
+						next++
+					}
+				})
+			}
+			s.stop()
+		}
+	}
+}
+
 // tableScan matches the scan of a table that grows.
 var tableScan = regexp.MustCompile(`SCAN (o|c|d|a|w|objects|changes|owners|archive|dropped_references)\b`)
 

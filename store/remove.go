@@ -1,52 +1,64 @@
 package store
 
-import "github.com/exeunt/exeunt/sqldb"
+import (
+	"slices"
 
-// minSet is the smallest set of removals or rewrites: fewer are cheaper one by one.
-const minSet = 4
+	"github.com/exeunt/exeunt/sqldb"
+)
 
-// queueRemovals adds the statements of removals: three for each run of removals
-// with the same cause, instead of three for each removal.
-func (t *Tx) queueRemovals(rest []*effect) {
+// addRemovals adds the statements of removals: three or four for a set. On SQLite, which has no
+// arrays, all removals of a set have the same cause.
+func (q *statements) addRemovals(rest []*effect) {
 	for len(rest) > 0 {
 		n := 1
-		for n < len(rest) && rest[n].sameCause(rest[0]) {
+		for n < len(rest) && (q.engine == sqldb.Postgres || rest[n].sameCause(rest[0])) {
 			n++
 		}
 		if n < minSet {
-			t.queueEach(rest[:n])
+			q.addEach(rest[:n])
 		} else {
-			t.queueSet(rest[:n])
+			q.addRemovalSet(rest[:n])
 		}
 		rest = rest[n:]
 	}
 }
 
-func (t *Tx) queueSet(run []*effect) {
-	archive, bury, remove := archiveSetSQLite, burySetSQLite, deleteSetSQLite
-	if t.engine == sqldb.Postgres {
-		archive, bury, remove = archiveSetPostgres, burySetPostgres, deleteSetPostgres
+func (q *statements) addRemovalSet(run []*effect) {
+	ids, first := q.ids(run), run[0].revision
+	if q.archive.on {
+		q.archiveSet(run)
 	}
-	ids, first := t.ids(run), run[0]
-	if t.archive.on {
-		c := first.causeOfRemoval()
-		t.queued.Exec(archive, ids, first.revision, first.at, c.actor, c.cascade, t.archive.secrets, c.requester, c.request)
-		for _, f := range run {
-			t.archived += t.archive.size(f)
-		}
+	if q.engine == sqldb.Postgres {
+		q.queued.Exec(burySetPostgres, ids, first)
+		q.queued.Exec(deleteSetPostgres, ids)
+		return
 	}
-	t.queued.Exec(bury, ids, first.revision)
-	if t.engine == sqldb.SQLite {
-		t.queued.Exec(disownSetSQLite, ids) // faster than the trigger, which deletes row by row
-	}
-	t.queued.Exec(remove, ids)
+	q.queued.Exec(burySetSQLite, ids, first)
+	q.queued.Exec(disownSetSQLite, ids) // faster than the trigger, which deletes row by row
+	q.queued.Exec(deleteSetSQLite, ids)
 }
 
-// ids is the list of ids as the engine's statements take it.
-func (t *Tx) ids(run []*effect) any {
+// archiveSet archives the objects of a set. Those that are not worth it have the id 0 in the list,
+// which no object has: the place in the list is the revision.
+func (q *statements) archiveSet(run []*effect) {
 	ids := make([]int64, len(run))
+	actors, cascades, requesters, requests := make([]*string, len(run)), make([]*string, len(run)), make([]*string, len(run)), make([]*string, len(run))
 	for i, f := range run {
-		ids[i] = f.id
+		if worthArchiving(f.key) {
+			ids[i] = f.id
+			q.archived += q.archive.size(f)
+		}
+		c := f.causeOfRemoval()
+		actors[i], cascades[i], requesters[i], requests[i] = nullable[string](c.actor), nullable[string](c.cascade), nullable[string](c.requester), nullable[string](c.request)
 	}
-	return sqldb.List(t.engine, ids)
+	if !slices.ContainsFunc(ids, func(id int64) bool { return id != 0 }) {
+		return
+	}
+	first := run[0]
+	if q.engine == sqldb.Postgres {
+		q.queued.Exec(archiveSetPostgres, ids, first.revision, first.at, actors, cascades, q.archive.secrets, requesters, requests)
+		return
+	}
+	c := first.causeOfRemoval()
+	q.queued.Exec(archiveSetSQLite, sqldb.List(q.engine, ids), first.revision, first.at, c.actor, c.cascade, q.archive.secrets, c.requester, c.request)
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -30,8 +31,11 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 	t.Helper()
 	s := run(t, Options{DB: db, Now: func() time.Time { return time.Unix(5000, 0) }, Archive: ArchiveOptions{For: time.Hour}})
 	var all []*Stored
-	for i, kind := range []string{things, things, "secrets", "events", things, "namespaces", things, things} {
+	for i, kind := range []string{things, things, "secrets", "events", things, "namespaces", things, object.ConfigMaps} {
 		r := newRequest("", fmt.Sprintf("o%d", i))
+		if kind == object.ConfigMaps {
+			r.Key.Name = object.RootCA // not worth archiving
+		}
 		r.Key.Kind, r.Meta.UID = kind, types.UID(fmt.Sprint("uid-", i))
 		r.Body = bodyOf(r.Meta, kind)
 		o := create(t, s.Store, r)
@@ -43,6 +47,11 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 			return err
 		}
 		for i, o := range all {
+			if i == 5 {
+				if err := tx.SetCause(t.Context(), "another", "other cause"); err != nil {
+					return err
+				}
+			}
 			tx.Remove(o)
 			if (i+1)%few == 0 {
 				if err := tx.Flush(); err != nil {

@@ -5,41 +5,44 @@ import "github.com/exeunt/exeunt/sqldb"
 // maxSetBytes bounds the bodies of one statement on SQLite, which copies them.
 const maxSetBytes = 4 << 20
 
-// queueRewrites adds the statements of rewrites: three or four for a set, instead
+// addRewrites adds the statements of rewrites: three or four for a set, instead
 // of as many for each rewrite. An object that is rewritten twice is in two sets,
 // since a set changes each of its rows once.
-func (t *Tx) queueRewrites(rest []*effect) {
+func (q *statements) addRewrites(rest []*effect) {
 	for len(rest) > 0 {
 		n, bytes, seen := 0, 0, make(map[int64]bool, len(rest))
-		for n < len(rest) && !seen[rest[n].id] && (t.engine == sqldb.Postgres || n == 0 || rest[n].joins(rest[0], bytes)) {
+		for n < len(rest) && !seen[rest[n].id] && (n == 0 || rest[n].joins(q.engine, rest[0], bytes)) {
 			seen[rest[n].id] = true
 			bytes += len(rest[n].stored)
 			n++
 		}
 		switch {
 		case n < minSet:
-			t.queueEach(rest[:n])
-		case t.engine == sqldb.Postgres:
-			t.queueRewriteArrays(rest[:n])
+			q.addEach(rest[:n])
+		case q.engine == sqldb.Postgres:
+			q.addRewriteArrays(rest[:n])
 		default:
-			t.queueRewriteRun(rest[:n])
+			q.addRewriteRun(rest[:n])
 		}
 		rest = rest[n:]
 	}
 }
 
-// joins says whether a rewrite fits into the set that begins with first, on
-// SQLite. SQLite has no arrays, so a set writes the same values into all its
-// heads, except for the revisions, which are consecutive.
-func (f *effect) joins(first *effect, bytes int) bool {
+// joins says whether a rewrite fits into the set that begins with first. SQLite has no arrays,
+// so a set writes the same values into all its heads, except for the revisions, which are
+// consecutive. On PostgreSQL it touches all heads or none.
+func (f *effect) joins(engine sqldb.Engine, first *effect, bytes int) bool {
+	if engine == sqldb.Postgres {
+		return f.staysActive() == first.staysActive()
+	}
 	same := f.deletionTime == first.deletionTime && f.graceSeconds == first.graceSeconds && f.finalizing == first.finalizing &&
 		f.before.deleting == first.before.deleting && f.sameCause(first)
 	return same && bytes+len(f.stored) <= maxSetBytes
 }
 
-// queueRewriteRun is for SQLite. It passes the bodies as one value, and for each
+// addRewriteRun is for SQLite. It passes the bodies as one value, and for each
 // object its id and the position of its body in that value.
-func (t *Tx) queueRewriteRun(run []*effect) {
+func (q *statements) addRewriteRun(run []*effect) {
 	first := run[0]
 	var bodies []byte
 	places := make([][3]int64, len(run))
@@ -51,25 +54,25 @@ func (t *Tx) queueRewriteRun(run []*effect) {
 			disowned = append(disowned, f)
 		}
 	}
-	t.queued.Exec(logSetSQLite, sqldb.JSON(places), first.revision, bodies)
+	q.queued.Exec(logSetSQLite, sqldb.JSON(places), first.revision, bodies)
 	if first.staysActive() {
-		t.queued.Exec(touchSetSQLite, t.ids(run), first.revision, first.finalizing)
+		q.queued.Exec(touchSetSQLite, q.ids(run), first.revision, first.finalizing)
 	} else {
 		c := first.cause()
-		t.queued.Exec(rewriteSetSQLite, t.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, c.actor, c.cascade, c.requester, c.request)
+		q.queued.Exec(rewriteSetSQLite, q.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, c.actor, c.cascade, c.requester, c.request)
 	}
 	if len(disowned) > 0 {
-		t.queued.Exec(disownSetSQLite, t.ids(disowned))
+		q.queued.Exec(disownSetSQLite, q.ids(disowned))
 	}
 	for _, f := range disowned {
 		for _, o := range f.owners {
-			t.queued.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller, o.group, o.kind, o.name)
+			q.queued.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller, o.group, o.kind, o.name)
 		}
 	}
 }
 
-// queueRewriteArrays is for PostgreSQL.
-func (t *Tx) queueRewriteArrays(run []*effect) {
+// addRewriteArrays is for PostgreSQL.
+func (q *statements) addRewriteArrays(run []*effect) {
 	n := len(run)
 	ids, revisions, previous, finalizing := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	deletions, graces := make([]*int64, n), make([]*int64, n)
@@ -87,12 +90,16 @@ func (t *Tx) queueRewriteArrays(run []*effect) {
 			references.add(f)
 		}
 	}
-	t.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters, requests)
-	t.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
-	if len(disowned) > 0 {
-		t.queued.Exec(disownSetPostgres, disowned)
+	if run[0].staysActive() {
+		q.queued.Exec(touchSetPostgres, ids, revisions, finalizing)
+	} else {
+		q.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters, requests)
 	}
-	references.queue(&t.queued)
+	q.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
+	if len(disowned) > 0 {
+		q.queued.Exec(disownSetPostgres, disowned)
+	}
+	references.queue(&q.queued)
 }
 
 // referenceRows are rows of owners, column by column.

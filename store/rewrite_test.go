@@ -15,7 +15,7 @@ import (
 
 // TestRewriteSet: many rewrites in one transaction leave what as many rewrites
 // one by one leave: heads, references, the log and what the triggers queued. One
-// object is rewritten twice, and a removal stands in between.
+// object is rewritten twice, a removal stands in between, and deletions are called off.
 func TestRewriteSet(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		one := rewriteThrough(t, db, 1)
@@ -57,24 +57,26 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 			}
 			return nil
 		}
-		for i, at := range []int{0, 1, 2, 3, 4, 5, 4, 6, 7, 8, 9, 10} {
+		for i, at := range []int{0, 1, 2, 3, 4, 5, 4, 6, 7, 8, 9, 10, 4, 5, 6, 7} {
 			m, err := object.ParseMeta(all[at].Body)
 			if err != nil {
 				return err
 			}
-			switch i % 4 {
-			case 0:
-				m.OwnerReferences = owners("uid-1", "uid-2")
-			case 1:
-				m.OwnerReferences = nil
-			case 2:
+			switch {
+			case i >= 4 && i < 9:
 				now, grace := metav1.Unix(6000, 0), int64(7)
 				m.DeletionTimestamp, m.DeletionGracePeriodSeconds, m.Finalizers = &now, &grace, []string{metav1.FinalizerDeleteDependents}
+			case i >= 12: // called off
+				m.DeletionTimestamp, m.DeletionGracePeriodSeconds, m.Finalizers = nil, nil, nil
+			case i%2 == 0:
+				m.OwnerReferences = owners("uid-1", "uid-2")
+			case i%3 == 0:
+				m.OwnerReferences = nil
 			}
 			if all[at], err = tx.Rewrite(all[at], &m, bodyOf(m, fmt.Sprint("Schritt über ", i))); err != nil {
 				return err
 			}
-			if i == 7 {
+			if i == 11 {
 				tx.Remove(all[11])
 			}
 			if err := flush(); err != nil {

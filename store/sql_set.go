@@ -16,20 +16,18 @@ SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name EL
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
     CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
     CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END
-FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision
-WHERE o.kind <> 'events'`
+FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision`
 	archiveSetPostgres = `
 INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
 SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
-    coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.uid),
+    coalesce(o.deletion_actor, j.actor), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN j.cascade END, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
-    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END
-FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
+    CASE WHEN o.deletion_time IS NULL THEN j.requester ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END
+FROM unnest($1::bigint[], $4::text[], $5::text[], $7::text[], $8::text[]) WITH ORDINALITY AS j (id, actor, cascade, requester, request_id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
-CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c
-WHERE o.kind <> 'events'`
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
 )
 
 // burySet writes the tombstones.
@@ -72,14 +70,19 @@ FROM json_each($1) j WHERE objects.id = j.value`
 	disownSetSQLite = `DELETE FROM owners WHERE dependent IN (SELECT value FROM json_each($1))`
 )
 
-// The statements that rewrite many objects at once on PostgreSQL: updateObject,
+// The statements that rewrite many objects at once on PostgreSQL: touchObject, updateObject,
 // insertChange, deleteOwners and insertOwner for many. The arrays are the columns
 // of the rows, and no id is in them twice.
 const (
+	touchSetPostgres = `
+UPDATE objects o SET revision = r.revision, finalizing = r.finalizing
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS r (id, revision, finalizing) WHERE o.id = r.id`
 	rewriteSetPostgres = `
 UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,
-    deletion_actor = coalesce(o.deletion_actor, r.actor), deletion_cascade = coalesce(o.deletion_cascade, r.cascade),
-    deletion_requester = coalesce(o.deletion_requester, r.requester), deletion_request_id = coalesce(o.deletion_request_id, r.request_id)
+    deletion_actor = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_actor, r.actor) END,
+    deletion_cascade = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_cascade, r.cascade) END,
+    deletion_requester = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_requester, r.requester) END,
+    deletion_request_id = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_request_id, r.request_id) END
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[])
     AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester, request_id)
 WHERE o.id = r.id`

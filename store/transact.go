@@ -21,15 +21,12 @@ type Tx struct {
 	Reader
 	tx       *sqldb.Tx
 	Now      time.Time
-	archive  archivist
-	lives    lifetimes
 	sealing  string // name of the sealing key
 	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
-	archived int64 // bytes
 	effects  []*effect
-	waiting  []*effect // all of one type; queued together later, as a set if possible
-	queued   sqldb.Batch
+	waiting  []*effect // all of one type; their statements are added together, as a set if possible
+	writes   statements
 	flushed  sqldb.Batch // run before the next statements that are sent
 
 	cause  causes
@@ -46,7 +43,8 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			return fmt.Errorf("transact: %w", err)
 		}
 		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
+		t := &Tx{tx: tx, Now: s.now(), writes: s.statements()}
+		t.writes.keepExpiries = true
 		t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 		var b sqldb.Batch
 		var compacted, quotas int64
@@ -74,7 +72,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 func (s *Store) finish(ctx context.Context, t *Tx) error {
 	var b sqldb.Batch
 	if len(t.effects) > 0 {
-		b.Exec(setRevision, t.revision, t.archived)
+		b.Exec(setRevision, t.revision, t.writes.archived)
 		queueLimits(&b, t.limits, t.revision)
 		if s.db.Engine() == sqldb.Postgres {
 			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
@@ -151,28 +149,8 @@ func (t *Tx) add(f *effect) {
 // queueWaiting adds the statements of the waiting effects. Their revisions are
 // consecutive, because an effect of another type ends the run.
 func (t *Tx) queueWaiting() {
-	run := t.waiting
+	t.writes.add(t.waiting)
 	t.waiting = nil
-	for _, f := range run {
-		if f.Type != Removed { // expiry rows of removed Events stay until they are due
-			t.lives.queue(&t.queued, f)
-		}
-	}
-	switch {
-	case len(run) == 0:
-	case run[0].Type == Removed:
-		t.queueRemovals(run)
-	case run[0].Type == Updated:
-		t.queueRewrites(run)
-	default:
-		t.queueEach(run)
-	}
-}
-
-func (t *Tx) queueEach(run []*effect) {
-	for _, f := range run {
-		t.archived += f.queue(&t.queued, t.archive)
-	}
 }
 
 // Flush makes the effects so far visible to the reads that follow in this transaction, and
@@ -183,8 +161,8 @@ func (t *Tx) Flush() error {
 	if t.unsealed != nil {
 		return t.unsealed
 	}
-	t.flushed.Add(&t.queued)
-	t.queued = sqldb.Batch{}
+	t.flushed.Add(&t.writes.queued)
+	t.writes.queued = sqldb.Batch{}
 	return nil
 }
 

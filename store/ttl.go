@@ -83,7 +83,7 @@ func (s *Store) removeDueOnce(ctx context.Context) (more bool, err error) {
 			tx.Remove(o)
 		}
 		for _, id := range rows {
-			tx.queued.Exec(deleteExpiry, id)
+			tx.writes.queued.Exec(deleteExpiry, id)
 		}
 		more, removed = len(rows) == ttlStep, len(objects)
 		return nil

@@ -13,13 +13,12 @@ import (
 
 // sqlTx is the transaction of a batch in the database.
 type sqlTx struct {
-	tx      *sqldb.Tx
-	engine  sqldb.Engine
-	archive archivist
-	keys    *seal.Keys
-	lives   lifetimes
-	limits  Limiter     // nil: none
-	last    sqldb.Batch // sent with the commit
+	tx     *sqldb.Tx
+	engine sqldb.Engine
+	keys   *seal.Keys
+	writes statements
+	limits Limiter     // nil: none
+	last   sqldb.Batch // sent with the commit
 }
 
 func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
@@ -27,7 +26,11 @@ func (s *Store) beginWrite(ctx context.Context) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqlTx{tx: tx, engine: s.db.Engine(), archive: s.archive, keys: s.opts.Keys, lives: lifetimes{s.opts.EventTTL}}, nil
+	return &sqlTx{tx: tx, engine: s.db.Engine(), keys: s.opts.Keys, writes: s.statements()}, nil
+}
+
+func (s *Store) statements() statements {
+	return statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
 }
 
 // lock adds the statement that takes the lock on the revision.
@@ -75,26 +78,26 @@ func (t *sqlTx) parents(ctx context.Context, v *view, uids []string) error {
 }
 
 func (t *sqlTx) write(ctx context.Context, effects []*effect) error {
-	var b sqldb.Batch
+	b := &t.writes.queued
 	traces := tracesOf(effects)
 	if traces != nil {
 		b.MarkTraces(t.engine, traces)
 	}
-	archived := t.queueEffects(&b, effects)
+	t.writes.addAll(effects)
 	if traces != nil {
 		b.UnmarkTraces(t.engine)
 	}
 	last := effects[len(effects)-1].revision
-	b.Exec(setRevision, last, archived)
-	queueLimits(&b, t.limits, last)
+	b.Exec(setRevision, last, t.writes.archived)
+	queueLimits(b, t.limits, last)
 	if t.engine == sqldb.Postgres {
 		b.Exec(notifyPostgres, strconv.FormatInt(last, 10))
 	}
 	if !slices.ContainsFunc(effects, func(f *effect) bool { return f.restores.Row != 0 }) {
-		t.last = b
+		t.last = *b
 		return nil
 	}
-	if err := t.tx.Send(ctx, &b); err != nil { // its rows say whether a restore is refused
+	if err := t.tx.Send(ctx, b); err != nil { // its rows say whether a restore is refused
 		return err
 	}
 	for _, f := range effects {
