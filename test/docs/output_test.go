@@ -8,7 +8,7 @@ import (
 // What differs from run to run: times, sizes, ids, counts.
 var (
 	changing = regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?` + // a time
-		`|\b\d{8}T\d{6}Z-\w{4}\b` + // a backup
+		`|\b\d{8}T\d{6}Z-\w{8}\b` + // a backup
 		`|\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b` + // a uid
 		`|\bexb_[a-z2-7]{16}|\b[a-z2-7]{16}\b` + // a token and its id
 		`|\bkey-[0-9a-f]{8}\b|\b[0-9a-f]{40,}\b` +
