@@ -123,77 +123,32 @@ func fillStore(t testing.TB, s *Store, n int) {
 	}
 }
 
-// TestLookUps: PostgreSQL counts the index scans and the index entries that they read. An
-// operation needs as many with few objects as with six times more.
+// TestLookUps: an operation needs as many look-ups with few objects as with six times more. The
+// primary key of changes does not count: a store reads the end of the log when it starts, at some
+// moment.
 func TestLookUps(t *testing.T) {
 	const each = 50
-	few, many := lookUps(t, 2_000, each), lookUps(t, 12_000, each)
-	for _, name := range slices.Sorted(maps.Keys(few)) {
-		t.Logf("%-10s %v", name, few[name])
-		// Entries of removed rows count too, until they are vacuumed: a few more are no growth.
-		a, b := few[name], many[name]
-		if a.scans != b.scans || a.tableScans != b.tableScans || b.entries > a.entries+a.entries/10+1 {
-			t.Errorf("%s: %v with 2,000 objects, %v with 12,000", name, a, b)
-		}
-	}
-}
-
-// counts is what PostgreSQL counted for one operation.
-type counts struct{ scans, entries, tableScans int64 }
-
-// lookUps counts each operation. PostgreSQL adds what a connection counted when the
-// connection ends, so each operation has a store of its own. The primary key of changes
-// does not count: a store reads the end of the log when it starts, at some moment.
-func lookUps(t *testing.T, n int, each int64) map[string]counts {
-	t.Helper()
-	database := dbtest.Open(t, sqldb.Postgres)
-	watch := dbtest.Connect(t, database)
-	during := func(fn func(s *Store)) {
-		db, err := sqldb.Open(t.Context(), database+"&application_name=measured")
-		if err != nil {
-			t.Fatal(err)
-		}
+	during := func(db *sqldb.DB, fn func(s *Store)) {
 		s := run(t, Options{DB: db, Archive: ArchiveOptions{For: time.Hour}})
 		fn(s.Store)
 		s.stop()
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for dbtest.NewSQL(t, watch).Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'measured'`) > 0 {
-		}
 	}
-	read := func() (c counts) {
-		found, err := watch.Row(t.Context(), `SELECT (SELECT sum(idx_scan) FROM pg_stat_user_indexes WHERE indexrelname <> 'changes_pkey')::bigint,
-			(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE indexrelname <> 'changes_pkey')::bigint,
-			(SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE relname IN ('objects', 'changes', 'owners', 'archive'))::bigint`, nil, &c.scans, &c.entries, &c.tableScans)
-		if err != nil || !found {
-			t.Fatal(found, err)
-		}
-		return c
-	}
-	during(func(s *Store) { fillStore(t, s, n) })
-	dbtest.NewSQL(t, watch).Exec(`ANALYZE`)
-	measure := func(op func(ctx context.Context, s *Store, i int) error) counts {
-		before := read()
-		during(func(s *Store) {
-			for i := range int(each) {
-				if op != nil {
-					if err := op(t.Context(), s, i); err != nil {
-						t.Fatal(err)
+	dbtest.Growth{
+		Few: 2_000, Many: 12_000, Each: each, Ignore: "changes_pkey", Operations: slices.Sorted(maps.Keys(operations)),
+		Fill: func(db *sqldb.DB, n int) { during(db, func(s *Store) { fillStore(t, s, n) }) },
+		Run: func(db *sqldb.DB, name string) {
+			during(db, func(s *Store) {
+				for i := range each {
+					if name == "" {
+						return
+					}
+					if err := operations[name](t.Context(), s, i); err != nil {
+						t.Fatal(name, err)
 					}
 				}
-			}
-		})
-		after := read()
-		return counts{after.scans - before.scans, after.entries - before.entries, after.tableScans - before.tableScans}
-	}
-	start := measure(nil)
-	out := map[string]counts{}
-	for _, name := range slices.Sorted(maps.Keys(operations)) {
-		c := measure(operations[name])
-		out[name] = counts{(c.scans - start.scans + each/2) / each, (c.entries - start.entries + each/2) / each, (c.tableScans - start.tableScans) / each}
-	}
-	return out
+			})
+		},
+	}.Check(t)
 }
 
 // BenchmarkGrowth times the operations with a thousand and with a million objects, and a quarter
