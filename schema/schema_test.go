@@ -75,6 +75,30 @@ func TestConstraintsHaveNames(t *testing.T) {
 	}
 }
 
+// foreignKeysWithoutIndex lists the columns that refer to a table and begin no index.
+var foreignKeysWithoutIndex = map[sqldb.Engine]string{
+	sqldb.SQLite: `
+SELECT t.name || '.' || f."from" FROM sqlite_schema t JOIN pragma_foreign_key_list(t.name) f
+WHERE t.type = 'table' AND f."table" <> 'media_types'
+    AND NOT EXISTS (SELECT 1 FROM pragma_table_info(t.name) p WHERE p.pk = 1 AND p.name = f."from")
+    AND NOT EXISTS (
+        SELECT 1 FROM pragma_index_list(t.name) i JOIN pragma_index_info(i.name) c WHERE c.seqno = 0 AND c.name = f."from" AND NOT i.partial)`,
+	sqldb.Postgres: `
+SELECT f.conrelid::regclass || '.' || a.attname FROM pg_constraint f JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = f.conkey[1]
+WHERE f.contype = 'f' AND f.confrelid <> 'media_types'::regclass
+    AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = f.conrelid AND i.indkey[0] = f.conkey[1] AND i.indpred IS NULL)`,
+}
+
+// TestForeignKeysHaveIndexes: who deletes a row looks for those that refer to it, by an index.
+// Media types are never deleted.
+func TestForeignKeysHaveIndexes(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		for _, column := range dbtest.NewSQL(t, db).Strings(foreignKeysWithoutIndex[db.Engine()]) {
+			t.Errorf("no index begins with %s, which is a foreign key", column)
+		}
+	})
+}
+
 // TestSnapshot compares sqlite.sql and postgres.sql with what the migrations
 // make of an empty database.
 func TestSnapshot(t *testing.T) {
