@@ -63,10 +63,11 @@ func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Reques
 	return clientGone(err)
 }
 
-// listReferrers reads a page, in digest order.
+// listReferrers reads a page, in digest order, and one manifest more, to know
+// whether the list continues.
 func (r *Registry) listReferrers(ctx context.Context, repo repository, subject digest.Digest, filter string, p page) (list []v1.Descriptor, more bool, err error) {
 	list = []v1.Descriptor{}
-	rows, err := r.db.Query(ctx, listReferrers, repo.id, subject.String(), p.last, filter)
+	rows, err := r.db.Query(ctx, listReferrers, repo.id, subject.String(), p.last, filter, p.size+1)
 	if err != nil {
 		return nil, false, err
 	}

@@ -75,16 +75,18 @@ const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
 VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)`
 
-// findUpload finds an upload only in its own repository.
+// findUpload finds an upload only in its own repository. OFFSET keeps it from
+// reading all uploads of the repository.
 const findUpload = `
-SELECT r.id, r.top_level_namespace_id, u.path, u.algorithm, u.size, u.hash_state, u.store_state
-FROM blob_uploads u JOIN repositories r ON r.id = u.repository_id
-WHERE u.id = $1 AND r.path = $2`
+SELECT r.id, r.top_level_namespace_id, found.path, found.algorithm, found.size, found.hash_state, found.store_state
+FROM (SELECT u.* FROM blob_uploads u WHERE u.id = $1 LIMIT 1 OFFSET 0) AS found JOIN repositories r ON r.id = found.repository_id
+WHERE r.path = $2`
 
-// claimUpload claims an upload that is free, or whose lease has expired.
+// claimUpload claims an upload that is free, or whose lease has expired. OFFSET
+// does here what it does in findUpload.
 const claimUpload = `
 UPDATE blob_uploads SET claim_token = $3, claim_until = $4, updated_at = $5
-WHERE id = $1 AND repository_id = (SELECT id FROM repositories WHERE path = $2)
+WHERE id = $1 AND EXISTS (SELECT 1 FROM repositories r WHERE r.id = blob_uploads.repository_id AND r.path = $2 LIMIT 1 OFFSET 0)
   AND (claim_token IS NULL OR claim_until < $5 OR claim_token = $3)
 RETURNING 1`
 
@@ -246,11 +248,11 @@ const listTags = `
 SELECT coalesce(string_agg(page.name, ','), '') FROM (
     SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3) AS page`
 
-// listReferrers returns a page of the manifests that have a subject, by
+// listReferrers returns at most $5 of the manifests that have a subject, by
 // manifests_repository_id_subject_digest_idx. $4 is the filter, or empty.
 const listReferrers = `
 SELECT m.digest, t.media_type, coalesce(m.artifact_type, ''), m.payload
 FROM manifests m JOIN media_types t ON t.id = m.media_type_id
 WHERE m.repository_id = $1 AND m.subject_digest = $2 AND m.digest > $3
   AND ($4 = '' OR m.artifact_type = $4)
-ORDER BY m.digest`
+ORDER BY m.digest LIMIT $5`

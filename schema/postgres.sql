@@ -141,8 +141,8 @@ BEGIN
         at + s.delay + floor(random() * least(s.delay / 10, 60000))::bigint, 0, e, at
     FROM (
         SELECT (m.repository_id || '@' || m.digest) COLLATE "C" AS key, m.top_level_namespace_id, m.repository_id, m.id,
-            greatest(coalesce(r.gc_delay, usual), atleast) AS delay
-        FROM manifests m JOIN repositories r ON r.id = m.repository_id
+            greatest(coalesce((SELECT r.gc_delay FROM repositories r WHERE r.id = m.repository_id), usual), atleast) AS delay
+        FROM manifests m
         WHERE m.id = ANY (ids) ORDER BY 1) AS s
     ON CONFLICT (manifest) DO UPDATE SET
         review_after = greatest(q.review_after, excluded.review_after), manifest_id = excluded.manifest_id,
@@ -222,14 +222,17 @@ COMMENT ON FUNCTION gc_order_deleted_manifests IS 'To be called before manifests
 CREATE OR REPLACE FUNCTION public.gc_order_tags(repository bigint, names text[], pushed text)
  RETURNS void
  LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
     PERFORM pg_advisory_xact_lock(s.key) FROM (
         SELECT DISTINCT hashtextextended(repository || '@' || x, 0) AS key
         FROM unnest(names || pushed) AS x WHERE x IS NOT NULL ORDER BY 1) AS s;
     IF pushed IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM tags t JOIN manifests m ON m.id = t.manifest_id
-        WHERE t.repository_id = repository AND t.name = ANY (names) AND m.digest <> pushed) THEN
+        SELECT 1 FROM unnest(names) AS x CROSS JOIN LATERAL (
+            SELECT 1 FROM tags t JOIN manifests m ON m.id = t.manifest_id
+            WHERE t.repository_id = repository AND t.name = x AND m.digest <> pushed OFFSET 0) AS f) THEN
         RETURN;
     END IF;
     PERFORM 1 FROM manifests m WHERE m.repository_id = repository AND m.digest = pushed FOR NO KEY UPDATE;
@@ -237,11 +240,15 @@ BEGIN
         (manifest, top_level_namespace_id, repository_id, manifest_id, review_after, review_count, event, created_at)
     SELECT s.key, s.top_level_namespace_id, s.repository_id, s.id, gc_review_after(s.event, s.gc_delay), 0, s.event, gc_now()
     FROM (
-        SELECT (m.repository_id || '@' || m.digest) COLLATE "C" AS key, m.top_level_namespace_id, m.repository_id, m.id, r.gc_delay,
+        SELECT (m.repository_id || '@' || m.digest) COLLATE "C" AS key, m.top_level_namespace_id, m.repository_id, m.id,
+            (SELECT r.gc_delay FROM repositories r WHERE r.id = m.repository_id) AS gc_delay,
             CASE WHEN pushed IS NULL THEN 'tag_delete' WHEN m.digest = pushed THEN 'manifest_upload' ELSE 'tag_switch' END AS event
-        FROM manifests m JOIN repositories r ON r.id = m.repository_id
-        WHERE m.repository_id = repository AND (m.digest = pushed OR m.id = ANY (ARRAY(
-            SELECT t.manifest_id FROM tags t WHERE t.repository_id = repository AND t.name = ANY (names))))
+        FROM manifests m
+        WHERE m.id = ANY (ARRAY(
+            SELECT f.id FROM manifests f WHERE f.repository_id = repository AND f.digest = pushed
+            UNION ALL
+            SELECT f.manifest_id FROM unnest(names) AS x CROSS JOIN LATERAL (
+                SELECT t.manifest_id FROM tags t WHERE t.repository_id = repository AND t.name = x OFFSET 0) AS f))
         ORDER BY 1) AS s
     ON CONFLICT (manifest) DO UPDATE SET
         review_after = greatest(q.review_after, excluded.review_after), manifest_id = excluded.manifest_id,
@@ -1788,7 +1795,9 @@ CREATE TABLE repository_blobs (
     CONSTRAINT repository_blobs_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
 );
 
-CREATE INDEX repository_blobs_blob_id_idx ON public.repository_blobs USING btree (blob_id);
+CREATE INDEX repository_blobs_blob_id_idx ON public.repository_blobs USING btree (blob_id, repository_id);
+
+COMMENT ON INDEX repository_blobs_blob_id_idx IS 'With the repository, as on SQLite, where an index holds the primary key: the planner also uses it to find one link, and popular blobs have thousands.';
 
 COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may serve: pushed or mounted there.';
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -52,20 +53,6 @@ INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, crea
 SELECT 1, p.repository_id, 'list-' || p.artifact_type, p.id, 0, 0 FROM manifests p WHERE p.artifact_type >= $1 AND p.artifact_type < $1 || 'a'`
 )
 
-// The rows that triggers would write. For images in use the triggers are off,
-// and on PostgreSQL the checks of foreign keys too: a million images would take
-// half an hour.
-const (
-	fillWithoutTriggers = `SET LOCAL session_replication_role = replica`
-	fillTriggers        = `SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'`
-	fillConfigurations  = `
-INSERT INTO gc_blobs_configurations (blob_id, manifest_id, top_level_namespace_id, repository_id)
-SELECT m.configuration_blob_id, m.id, 1, m.repository_id FROM manifests m WHERE m.configuration_blob_id IS NOT NULL`
-	fillBlobsLayers = `
-INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
-SELECT l.blob_id, l.id, 1, l.repository_id FROM layers l`
-)
-
 // fillRows adds statements about images to a batch.
 func fillRows(engine sqldb.Engine, b *sqldb.Batch, prefix string, images int, statements ...string) {
 	digest := `'sha256:' || lower(hex(randomblob(32)))`
@@ -94,55 +81,13 @@ func addImages(b *testing.B, c *Collector, prefix string, images int, more ...st
 // reviews: the last push was long ago.
 func addImagesInUse(b *testing.B, c *Collector, images int) {
 	b.Helper()
-	engine := c.db.Engine()
-	drop, create := []string{fillWithoutTriggers}, []string(nil)
-	if engine == sqldb.SQLite {
-		drop, create = triggers(b, c.db)
-	}
-	send(b, c, func(batch *sqldb.Batch) {
+	registrytest.WithoutTriggers(b, c.db, func(batch *sqldb.Batch) {
 		batch.Exec(statement.InsertNamespace, "r", 0)
 		batch.Exec(statement.InsertRepository, "r", "r", 0)
-		for _, s := range drop {
-			batch.Exec(s)
-		}
-		fillRows(engine, batch, "1-", images,
-			fillBlobs, fillManifests, fillConfigurations, fillManifestLayers, fillBlobsLayers,
+		fillRows(c.db.Engine(), batch, "1-", images,
+			fillBlobs, fillManifests, registrytest.FillConfigurations, fillManifestLayers, registrytest.FillBlobsLayers,
 			fillLinks, fillTags, fillLists, fillReferences, fillListTags)
-		for _, s := range create {
-			batch.Exec(s)
-		}
 	})
-	// As autovacuum, or the server, would do; but not during the measurement.
-	err := c.db.Checkpoint(b.Context())
-	if engine == sqldb.Postgres {
-		_, err = c.db.Reader().ExecContext(b.Context(), `VACUUM (ANALYZE)`)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
-// triggers returns the statements that drop SQLite's triggers, and those that
-// create them again.
-func triggers(b *testing.B, db *sqldb.DB) (drop, create []string) {
-	b.Helper()
-	rows, err := db.Query(b.Context(), fillTriggers)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	drop, create = []string{`PRAGMA cache_size = -4000000`}, []string{`PRAGMA cache_size = -4096`}
-	for rows.Next() {
-		var name, statement string
-		if err := rows.Scan(&name, &statement); err != nil {
-			b.Fatal(err)
-		}
-		drop, create = append(drop, `DROP TRIGGER `+name), append(create, statement)
-	}
-	if err := rows.Err(); err != nil {
-		b.Fatal(err)
-	}
-	return drop, create
 }
 
 func send(b *testing.B, c *Collector, fill func(*sqldb.Batch)) {

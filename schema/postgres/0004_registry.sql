@@ -104,7 +104,8 @@ CREATE TABLE repository_blobs (
 COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may serve: pushed or mounted there.';
 COMMENT ON COLUMN repository_blobs.created_at IS 'Unix milliseconds';
 
-CREATE INDEX repository_blobs_blob_id_idx ON repository_blobs (blob_id);
+CREATE INDEX repository_blobs_blob_id_idx ON repository_blobs (blob_id, repository_id);
+COMMENT ON INDEX repository_blobs_blob_id_idx IS 'With the repository, as on SQLite, where an index holds the primary key: the planner also uses it to find one link, and popular blobs have thousands.';
 
 CREATE TABLE blob_uploads (
     id            text COLLATE "C" PRIMARY KEY,
