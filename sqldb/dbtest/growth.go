@@ -3,6 +3,7 @@ package dbtest
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/exeunt/exeunt/sqldb"
@@ -34,19 +35,41 @@ func (l lookUps) String() string {
 }
 
 // Check runs the operations on two databases of PostgreSQL, one with few and one with many. Each
-// must need the same scans in both, and read as much.
+// must need the same scans in both, and read as much. What else runs in the meantime, like a
+// compaction, only adds: if counts differ, it counts again, and compares the lowest.
 func (g Growth) Check(t *testing.T) {
 	t.Helper()
-	few, many := g.count(t, g.Few), g.count(t, g.Many)
-	for _, name := range g.Operations {
-		a, b := few[name], many[name]
-		t.Logf("%-20s %v", name, a)
-		// Entries of removed rows count too, until they are vacuumed: a few more are no growth. Many
-		// less are a plan for few rows that PostgreSQL might keep when there are more.
-		if a.indexes != b.indexes || a.tables != b.tables || max(a.read, b.read)-min(a.read, b.read) > a.read/2+2 {
-			t.Errorf("%s: %v with %d stored; %v with %d", name, a, g.Few, b, g.Many)
+	few, many := map[string]lookUps{}, map[string]lookUps{}
+	for range 3 {
+		lowest(few, g.count(t, g.Few))
+		lowest(many, g.count(t, g.Many))
+		if !slices.ContainsFunc(g.Operations, func(name string) bool { return differ(few[name], many[name]) }) {
+			break
 		}
 	}
+	for _, name := range g.Operations {
+		t.Logf("%-20s %v", name, few[name])
+		if differ(few[name], many[name]) {
+			t.Errorf("%s: %v with %d stored; %v with %d", name, few[name], g.Few, many[name], g.Many)
+		}
+	}
+}
+
+// lowest lowers the counts to those of another run.
+func lowest(counts, other map[string]lookUps) {
+	for name, b := range other {
+		if a, counted := counts[name]; counted {
+			b = lookUps{min(a.indexes, b.indexes), min(a.tables, b.tables), min(a.read, b.read)}
+		}
+		counts[name] = b
+	}
+}
+
+// differ reports whether an operation costs something else with few than with many. Entries of
+// removed rows count too, until they are vacuumed: a few more are no growth. Many less are a plan
+// for few rows that PostgreSQL might keep when there are more.
+func differ(few, many lookUps) bool {
+	return few.indexes != many.indexes || few.tables != many.tables || max(few.read, many.read)-min(few.read, many.read) > few.read/2+2
 }
 
 // withoutAutovacuum keeps PostgreSQL from changing statistics, and so plans, between operations.
