@@ -45,6 +45,9 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	}()
 	for next := c.read(ctx, page); ; {
 		p := <-next
+		if p.panicked != nil {
+			panic(p.panicked)
+		}
 		if p.err != nil {
 			return nil, p.err
 		}
@@ -71,6 +74,8 @@ type collectionPage struct {
 	listed
 	items []runtime.Object
 	err   error
+
+	panicked any // by the read: it would end the server, but for a request it is answered
 }
 
 // read reads a page in the background. It decodes the objects for the answer before the first
@@ -79,10 +84,13 @@ func (c *collectionDelete) read(ctx context.Context, options metainternal.ListOp
 	page := make(chan collectionPage, 1)
 	go func() {
 		var p collectionPage
+		defer func() {
+			p.panicked = recover()
+			page <- p
+		}()
 		if p.listed, p.err = c.list(ctx, &options); p.err == nil {
 			p.items, p.err = c.decodeAll(p.objects)
 		}
-		page <- p
 	}()
 	return page
 }
