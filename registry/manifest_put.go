@@ -320,7 +320,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	for _, tag := range p.tags {
 		b.Exec(statement.PutTag, p.repo.namespace, p.repo.id, tag, id, now)
 	}
-	return tx.Send(ctx, &b)
+	return tx.SendLast(ctx, &b)
 }
 
 // null returns NULL for an empty string.

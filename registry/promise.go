@@ -94,7 +94,9 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 		if err != nil || !found {
 			return err
 		}
-		return tx.Exec(ctx, statement.LinkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
+		var link sqldb.Batch
+		link.Exec(statement.LinkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
+		return tx.SendLast(ctx, &link)
 	})
 	if err != nil && r.removed(ctx, repo) {
 		return "", nil // an upload creates the repository

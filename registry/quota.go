@@ -34,24 +34,23 @@ func (q Quotas) checkSize(size int64) error {
 // SetQuotas replaces the quotas while the registry serves. What is stored already stays.
 func (r *Registry) SetQuotas(q Quotas) { r.quotas.Store(&q) }
 
-// checkUploads refuses an upload if as many are under way as may be.
-func (r *Registry) checkUploads(ctx context.Context, repository string) error {
+// checkUploads refuses an upload if as many are under way as may be, and says whether there
+// is such a limit.
+func (r *Registry) checkUploads(ctx context.Context, repository string) (limited bool, err error) {
 	quotas := r.quotas.Load()
 	if quotas.Uploads == 0 && quotas.NamespaceUploads == 0 {
-		return nil
+		return false, nil
 	}
 	namespace := topLevel(repository)
 	var all, here int64
 	if _, err := r.db.Row(ctx, countUploads, []any{namespace}, &all, &here); err != nil {
-		return fmt.Errorf("count uploads: %w", err)
+		return true, fmt.Errorf("count uploads: %w", err)
 	}
-	fresh, freshHere := r.fresh.count(namespace)
-	all, here = all+int64(fresh), here+int64(freshHere)
 	if limit := quotas.Uploads; limit > 0 && all >= limit {
-		return errorf(TooManyRequests, "%d uploads are under way, as many as this registry allows; finish or cancel them, or try again later", all)
+		return true, errorf(TooManyRequests, "%d uploads are under way, as many as this registry allows; finish or cancel them, or try again later", all)
 	}
 	if limit := quotas.NamespaceUploads; limit > 0 && here >= limit {
-		return errorf(TooManyRequests, "%d uploads are under way in namespace %s, as many as this registry allows; finish or cancel them, or try again later", here, namespace)
+		return true, errorf(TooManyRequests, "%d uploads are under way in namespace %s, as many as this registry allows; finish or cancel them, or try again later", here, namespace)
 	}
-	return nil
+	return true, nil
 }

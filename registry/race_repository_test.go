@@ -86,7 +86,8 @@ func TestRaceUploadBeginsDuringRemoval(t *testing.T) {
 	w.Repo("to")
 	commit := w.Open(func(tx *sqldb.Tx) error { return tx.Exec(w.Context(), `DELETE FROM repositories WHERE path = 'to'`) })
 	done := w.Begin(func() error {
-		return w.r.start(w.Context(), Request{Repository: "to", Upload: "begun"}, digest.SHA256)
+		_, err := w.r.begin(w.Context(), Request{Repository: "to", Upload: "begun"}, digest.SHA256, true)
+		return err
 	})
 	commit()
 	var refused *Error

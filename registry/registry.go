@@ -138,7 +138,7 @@ func New(c Config) *Registry {
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
-		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB},
+		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, fresh: fresh{db: c.DB},
 	}
 	r.SetQuotas(c.Quotas)
 	if c.Redirect {

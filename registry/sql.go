@@ -73,7 +73,9 @@ SELECT b.path, b.size, b.small,
 
 const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
-VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)`
+VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)
+ON CONFLICT (id) DO NOTHING
+RETURNING 1`
 
 // findUpload finds an upload only in its own repository. OFFSET keeps it from
 // reading all uploads of the repository.

@@ -76,15 +76,21 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 	if keep {
 		u.token = r.newToken()
 	}
-	err = r.writer.do(ctx, func(tx *sqldb.Tx) error {
+	inserted := false
+	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
+		var n int64
 		token, until := u.claim(u.renewed)
-		return tx.Exec(ctx, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
+		inserted, err = queryOne(ctx, tx, insertUpload, []any{u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until}, &n)
+		return err
 	})
+	if err == nil && !inserted {
+		err = errUploadBusy() // another request has begun it
+	}
 	if err != nil && r.removed(ctx, u.repo) {
 		return nil, withCleanup(errDeletedDuringPush(u.name), u.writer.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin upload: %w", err), u.writer.Close())
+		return nil, withCleanup(wrapInternal("begin upload", err), u.writer.Close())
 	}
 	return u, nil
 }
@@ -105,11 +111,25 @@ func (u *upload) claim(now time.Time) (token, until any) {
 	return u.token, now.Add(lease).UnixMilli()
 }
 
-// resume takes an upload for this request, at the end of the stored bytes.
+// resume takes an upload for this request, at the end of the stored bytes. If it has
+// no bytes yet, resume writes its row.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
-	if f, ok := r.fresh.take(to); ok {
-		return r.begin(ctx, to, f.algorithm, true)
+	u, unknown := r.resumeRow(ctx, to)
+	var refused *Error
+	if !errors.As(unknown, &refused) || refused.Code != BlobUploadUnknown {
+		return u, unknown
 	}
+	algorithm, err := r.fresh.find(ctx, to, r.now())
+	switch {
+	case err != nil:
+		return nil, err
+	case algorithm == "":
+		return nil, unknown
+	}
+	return r.begin(ctx, to, algorithm, true)
+}
+
+func (r *Registry) resumeRow(ctx context.Context, to Request) (*upload, error) {
 	u := &upload{r: r, id: to.Upload, name: to.Repository, token: r.newToken()}
 	if u.token == "" {
 		u.renewed = r.now()

@@ -65,7 +65,7 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64, small []byte) error {
 	blob, now := newBlob{want, u.writer.Path(), size, small}, u.r.now()
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		if err := insertContent(ctx, tx, u.repo, blob, now); err != nil {
+		if err := tx.Send(ctx, insertContent(u.repo, blob, now)); err != nil {
 			return err
 		}
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
@@ -168,6 +168,9 @@ func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, arg
 func (u *upload) ended(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errLost) {
 		u.token = ""
+	}
+	if err == nil && what != "save" {
+		u.r.fresh.end(u.id)
 	}
 	if err == nil || !u.r.removed(ctx, u.repo) {
 		return wrapInternal(what+" upload", err)

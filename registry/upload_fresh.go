@@ -1,91 +1,129 @@
 package registry
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// fresh keeps uploads that have begun but have no bytes yet. A row for each
+// fresh knows uploads that have begun but have no bytes yet. They have no row: it
 // would cost one more commit per blob, and there is nothing to lose or to leave
-// behind. The row is written with the first bytes; a small blob sent in one
-// request never needs one.
+// behind. The row is written with the first bytes; a small blob sent in one request
+// never needs one.
 //
-// They are kept in memory where one process serves all requests: on SQLite. A
-// restart forgets them, and clients have to start again, as after an expired
-// upload.
+// The id of such an upload says all that is known of it, and is signed, so every
+// replica knows it, also after a restart. The key is the id of the database, which is
+// no secret: the signature only tells uploads that have begun from ids that clients
+// make up. To make one up gains nothing, because whoever may send bytes to an upload may
+// also begin one. Where the number of uploads is limited, each has a row.
+//
+// An upload that has ended is remembered, so that it does not begin again. Another
+// replica takes its id for one of an upload without bytes, which harms nobody: what is
+// sent to it is checked against its digest.
 type fresh struct {
-	mu      sync.Mutex
-	uploads map[string]freshUpload // by id; guarded by mu
-}
+	db  *sqldb.DB
+	key atomic.Pointer[string] // nil: not read yet
 
-type freshUpload struct {
-	repository string
-	algorithm  digest.Algorithm
-	begun      time.Time
+	mu    sync.Mutex
+	ended map[string]struct{} // ids; guarded by mu
 }
 
 const (
-	// freshKept bounds the number in memory: above it old ones are dropped, and
-	// if there are none, rows are written.
-	freshKept = 4096
-	freshFor  = time.Hour
+	// freshFor is how long after its begin an upload may get its first bytes.
+	freshFor = time.Hour
+	// endedKept bounds the ids in memory.
+	endedKept = 4096
 )
 
-// add keeps an upload. False: it needs a row.
-func (f *fresh) add(id string, u freshUpload) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.uploads) >= freshKept {
-		for id, old := range f.uploads {
-			if u.begun.Sub(old.begun) > freshFor {
-				delete(f.uploads, id)
-			}
+// The parts of an id, which is a UUID of version 8: four bytes for the second of its
+// begin, six random ones, and the beginning of the signature. The lowest bit of
+// algorithmByte is set for sha512.
+const (
+	signedBytes   = 10
+	algorithmByte = 4
+)
+
+// newID returns the id of an upload that begins now.
+func (f *fresh) newID(ctx context.Context, repository string, algorithm digest.Algorithm, now time.Time) (string, error) {
+	var id uuid.UUID
+	rand.Read(id[algorithmByte:signedBytes])              // never fails
+	binary.BigEndian.PutUint32(id[:], uint32(now.Unix())) // until 2106
+	id[6], id[8] = id[6]&0x0f|uuidVersion, id[8]&0x3f|uuidVariant
+	id[algorithmByte] &^= 1
+	if algorithm == digest.SHA512 {
+		id[algorithmByte] |= 1
+	}
+	signature, err := f.sign(ctx, repository, id)
+	copy(id[signedBytes:], signature)
+	return id.String(), err
+}
+
+const uuidVersion, uuidVariant = 0x80, 0x80
+
+// find returns the algorithm of an upload that may still get its first bytes. Empty:
+// there is no such upload.
+func (f *fresh) find(ctx context.Context, to Request, now time.Time) (digest.Algorithm, error) {
+	id, err := uuid.Parse(to.Upload)
+	if err != nil {
+		return "", nil // not an id of ours
+	}
+	begun := time.Unix(int64(binary.BigEndian.Uint32(id[:])), 0)
+	if now.Sub(begun).Abs() > freshFor || f.hasEnded(to.Upload) {
+		return "", nil
+	}
+	signature, err := f.sign(ctx, to.Repository, id)
+	switch {
+	case err != nil || !hmac.Equal(signature, id[signedBytes:]):
+		return "", err
+	case id[algorithmByte]&1 == 1:
+		return digest.SHA512, nil
+	}
+	return digest.SHA256, nil
+}
+
+// sign returns the last part of an id.
+func (f *fresh) sign(ctx context.Context, repository string, id uuid.UUID) ([]byte, error) {
+	key := f.key.Load()
+	if key == nil {
+		read, _, err := dataID(ctx, f.db)
+		if err != nil {
+			return nil, fmt.Errorf("read the database's id: %w", err)
 		}
+		key = &read
+		f.key.Store(key)
 	}
-	if len(f.uploads) >= freshKept {
-		return false
-	}
-	if f.uploads == nil {
-		f.uploads = map[string]freshUpload{}
-	}
-	f.uploads[id] = u
-	return true
+	mac := hmac.New(sha256.New, []byte(*key))
+	mac.Write(id[:signedBytes])
+	mac.Write([]byte(repository))
+	return mac.Sum(nil)[:len(id)-signedBytes], nil
 }
 
-// find finds an upload of a repository. take also removes it, so only one
-// request gets it.
-func (f *fresh) find(to Request) (freshUpload, bool) {
+// end records that an upload has ended.
+func (f *fresh) end(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	u, ok := f.uploads[to.Upload]
-	return u, ok && u.repository == to.Repository
+	if f.ended == nil || len(f.ended) >= endedKept {
+		f.ended = map[string]struct{}{}
+	}
+	f.ended[id] = struct{}{}
 }
 
-// count returns how many there are, and how many in a namespace.
-func (f *fresh) count(namespace string) (all, here int) {
+func (f *fresh) hasEnded(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, u := range f.uploads {
-		if topLevel(u.repository) == namespace {
-			here++
-		}
-	}
-	return len(f.uploads), here
-}
-
-func (f *fresh) take(to Request) (freshUpload, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	u, ok := f.uploads[to.Upload]
-	if !ok || u.repository != to.Repository {
-		return freshUpload{}, false
-	}
-	delete(f.uploads, to.Upload)
-	return u, true
+	_, ended := f.ended[id]
+	return ended
 }
 
 // oneProcess says whether this process serves all requests.

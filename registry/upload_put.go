@@ -1,7 +1,9 @@
 package registry
 
 import (
-	"errors"
+	"bytes"
+	"context"
+	"io"
 	"net/http"
 
 	"github.com/opencontainers/go-digest"
@@ -14,10 +16,21 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	if err != nil {
 		return err
 	}
-	if r.smallBody(req) {
-		if f, ok := r.fresh.take(to); ok {
-			return r.putFresh(w, req, to, want, f)
+	algorithm, err := r.fresh.find(ctx, to, r.now())
+	if err != nil {
+		return err
+	}
+	if algorithm != "" && r.smallBody(req) {
+		content, done, err := readSmall(req)
+		if err != nil {
+			return err
 		}
+		defer done()
+		if want.Algorithm().FromBytes(content) == want {
+			return r.putFresh(ctx, w, to, want, content)
+		}
+		// It may be the end of an upload that has a row.
+		req.Body = io.NopCloser(bytes.NewReader(content))
 	}
 	u, err := r.resume(ctx, to)
 	if err != nil {
@@ -37,14 +50,13 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	return u.publish(ctx, w, want)
 }
 
-// putFresh is putSmall for an upload that has begun and has no row yet. If the
-// content does not match the digest, the upload ends; after any other error the
+// putFresh is putSmall for an upload that may have no row yet. If it has one, nothing in
+// it is needed, and the collector removes it as an abandoned one. After an error the
 // client may retry.
-func (r *Registry) putFresh(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest, f freshUpload) error {
-	err := r.putSmall(w, req, to, want)
-	var refused *Error
-	if err != nil && (!errors.As(err, &refused) || refused.Code != DigestInvalid) {
-		r.fresh.add(to.Upload, f)
+func (r *Registry) putFresh(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
+	err := r.putSmall(ctx, w, to, want, content)
+	if err == nil {
+		r.fresh.end(to.Upload)
 	}
 	return err
 }

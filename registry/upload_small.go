@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,28 +29,22 @@ func (r *Registry) smallBody(req *http.Request) bool {
 	return req.ContentLength > 0 && req.ContentLength <= r.small && req.Header.Get("Content-Range") == ""
 }
 
-// putSmall is the whole life of a small blob that arrives in one request: read the
-// body, compare the digest, and write row, bytes and link in one transaction, which
-// also finds or makes the repository. Nothing is stored before it, and nothing has
-// to be cleaned up after a failure.
+// putSmall stores a small blob that has arrived in one request and has the digest want: it
+// writes row, bytes and link in one transaction, which also finds or makes the
+// repository. Nothing is stored before it, and nothing has to be cleaned up after a
+// failure.
 //
 // The row gets a path of the blob store, as every blob does, but nothing is stored
 // there. If the content exists already, its row stays, and its bytes stay where they
 // are.
-func (r *Registry) putSmall(w http.ResponseWriter, req *http.Request, to Request, want digest.Digest) error {
-	ctx := req.Context()
-	content, done, err := readSmall(req, want)
-	if err != nil {
-		return err
-	}
-	defer done()
+func (r *Registry) putSmall(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
 	path, err := r.newPath(ctx)
 	if err != nil {
 		return err
 	}
 	blob, now := newBlob{want, path, int64(len(content)), content}, r.now()
 	repo, err := r.pushTo(ctx, to.Repository, func() error { return nil }, func(tx *sqldb.Tx, repo repository) error {
-		return insertContent(ctx, tx, repo, blob, now)
+		return tx.SendLast(ctx, insertContent(repo, blob, now))
 	})
 	if err != nil {
 		return wrapInternal("finish upload", err)
@@ -61,19 +54,13 @@ func (r *Registry) putSmall(w http.ResponseWriter, req *http.Request, to Request
 	return nil
 }
 
-// readSmall reads a small blob and compares its digest. The content is valid until
-// done is called. A partial body is not kept: sending it again costs less than
-// storing it.
-func readSmall(req *http.Request, want digest.Digest) (content []byte, done func(), err error) {
+// readSmall reads a small blob. The content is valid until done is called. A partial
+// body is not kept: sending it again costs less than storing it.
+func readSmall(req *http.Request) (content []byte, done func(), err error) {
 	content, done = smallBuffer(req.ContentLength)
 	if _, err = io.ReadFull(req.Body, content); err != nil {
-		err = truncated(fmt.Errorf("%w: %w", errTruncated, err))
-	} else if got := want.Algorithm().FromBytes(content); got != want {
-		err = errDigest(got, want)
-	}
-	if err != nil {
 		done()
-		return nil, nil, err
+		return nil, nil, truncated(fmt.Errorf("%w: %w", errTruncated, err))
 	}
 	return content, done, nil
 }
@@ -100,14 +87,14 @@ type newBlob struct {
 }
 
 // insertContent writes a blob and links it to a repository.
-func insertContent(ctx context.Context, tx *sqldb.Tx, repo repository, blob newBlob, now time.Time) error {
-	var b sqldb.Batch
+func insertContent(repo repository, blob newBlob, now time.Time) *sqldb.Batch {
+	b := &sqldb.Batch{}
 	b.Exec(statement.InsertBlob, blob.digest.String(), blob.path, blob.size, now.UnixMilli(), blob.small != nil)
 	if blob.small != nil {
 		b.Exec(statement.InsertSmall, blob.digest.String(), blob.small, blob.path)
 	}
 	b.Exec(statement.LinkBlob, repo.namespace, repo.id, blob.digest.String(), now.UnixMilli())
-	return tx.Send(ctx, &b)
+	return b
 }
 
 // smallBuffers pools the buffers of small blobs, which would be two fifths of
@@ -127,15 +114,14 @@ func smallBuffer(size int64) (buffer []byte, done func()) {
 // The path of the upload becomes that of the blob, so the trigger that queues the
 // paths of ended uploads for the unlinker does nothing.
 func (u *upload) publishSmall(ctx context.Context, w http.ResponseWriter, req *http.Request, want digest.Digest) error {
-	content, done, err := readSmall(req, want)
-	var refused *Error
-	if errors.As(err, &refused) && refused.Code == DigestInvalid {
-		return withCleanup(err, u.discard(ctx))
-	}
+	content, done, err := readSmall(req)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if got := want.Algorithm().FromBytes(content); got != want {
+		return withCleanup(errDigest(got, want), u.discard(ctx))
+	}
 	if err := u.commitBlob(ctx, want, req.ContentLength, content); err != nil {
 		return err
 	}

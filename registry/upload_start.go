@@ -24,7 +24,8 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 			return nil
 		}
 	}
-	if err := r.checkUploads(ctx, to.Repository); err != nil {
+	limited, err := r.checkUploads(ctx, to.Repository)
+	if err != nil {
 		return err
 	}
 	if query.Has("digest") {
@@ -40,8 +41,8 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 			return errorf(DigestInvalid, "digest algorithm %q is not supported: want sha256 or sha512", algorithm)
 		}
 	}
-	to.Upload = uuid.NewString()
-	if err := r.start(ctx, to, algorithm); err != nil {
+	to.Upload, err = r.start(ctx, to, algorithm, limited)
+	if err != nil {
 		return err
 	}
 	if r.chunkMin > 0 {
@@ -52,22 +53,22 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 	return nil
 }
 
-// start creates an upload that later requests write to.
-func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algorithm) error {
-	if r.oneProcess() {
+// start begins an upload that later requests write to, and returns its id. A counted one
+// has a row from the beginning.
+func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algorithm, counted bool) (string, error) {
+	if !counted {
 		if _, err := r.ensure(ctx, to.Repository); err != nil {
-			return err
+			return "", err
 		}
-		if r.fresh.add(to.Upload, freshUpload{to.Repository, algorithm, r.now()}) {
-			return nil
-		}
+		return r.fresh.newID(ctx, to.Repository, algorithm, r.now())
 	}
+	to.Upload = uuid.NewString()
 	u, err := r.begin(ctx, to, algorithm, false)
 	if err != nil {
-		return err
+		return "", err
 	}
 	u.close(ctx)
-	return nil
+	return to.Upload, nil
 }
 
 // uploadWhole is an upload in one request. After a failure there is nothing to
@@ -76,7 +77,15 @@ func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Requ
 	ctx := req.Context()
 	to.Upload = uuid.NewString()
 	if r.smallBody(req) {
-		return r.putSmall(w, req, to, want)
+		content, done, err := readSmall(req)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if got := want.Algorithm().FromBytes(content); got != want {
+			return errDigest(got, want)
+		}
+		return r.putSmall(ctx, w, to, want, content)
 	}
 	u, err := r.begin(ctx, to, want.Algorithm(), true)
 	if err != nil {

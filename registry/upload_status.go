@@ -18,7 +18,11 @@ func (r *Registry) uploadStatus(w http.ResponseWriter, req *http.Request, to Req
 		return err
 	}
 	if !found {
-		if _, ok := r.fresh.find(to); !ok {
+		algorithm, err := r.fresh.find(ctx, to, r.now())
+		if err != nil {
+			return err
+		}
+		if algorithm == "" {
 			return errUploadUnknown()
 		}
 		describe(w, to, 0)

@@ -23,7 +23,7 @@ func begin(t *testing.T, db *sqldb.DB) *sqldb.Tx {
 	return tx
 }
 
-// TestSendAndCommit: the statements are committed, or one is refused and none is. The connection
+// TestSendAndCommit: by SendAndCommit, and by SendLast and Commit. The statements are committed, or one is refused and none is. The connection
 // works on.
 func TestSendAndCommit(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
@@ -39,7 +39,8 @@ func TestSendAndCommit(t *testing.T) {
 			"a row is read":          {second: readCurrent, row: func(r sqldb.Row) error { return r.Scan(new(int64)) }, want: 7},
 			"a row function refuses": {second: readCurrent, row: func(sqldb.Row) error { return errors.New("no") }, refused: true},
 		} {
-			t.Run(name, func(t *testing.T) {
+			run := func(t *testing.T, finish func(*sqldb.Tx, *sqldb.Batch) error) {
+				t.Helper()
 				if err := db.Transact(t.Context(), func(tx *sqldb.Tx) error { return tx.Exec(t.Context(), setCurrent, int64(0)) }); err != nil {
 					t.Fatal(err)
 				}
@@ -52,7 +53,7 @@ func TestSendAndCommit(t *testing.T) {
 				} else {
 					b.Query(test.row, test.second)
 				}
-				err := tx.SendAndCommit(t.Context(), &b)
+				err := finish(tx, &b)
 				if refused := new(sqldb.RefusedError); errors.As(err, &refused) != test.refused || err != nil != test.refused {
 					t.Errorf("got %v, want refused: %v", err, test.refused)
 				}
@@ -60,6 +61,20 @@ func TestSendAndCommit(t *testing.T) {
 				if got := current(t, db); got != test.want {
 					t.Errorf("got revision %d, want %d", got, test.want)
 				}
+			}
+			t.Run(name, func(t *testing.T) {
+				run(t, func(tx *sqldb.Tx, b *sqldb.Batch) error { return tx.SendAndCommit(t.Context(), b) })
+			})
+			if test.row != nil {
+				continue
+			}
+			t.Run(name+", with the commit", func(t *testing.T) {
+				run(t, func(tx *sqldb.Tx, b *sqldb.Batch) error {
+					if err := tx.SendLast(t.Context(), b); err != nil {
+						return err
+					}
+					return tx.Commit(t.Context())
+				})
 			})
 		}
 	})

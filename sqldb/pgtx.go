@@ -24,6 +24,7 @@ const rollbackTimeout = 5 * time.Second
 type pgTx struct {
 	conn  *pgxpool.Conn // nil after the end of the transaction
 	begun bool
+	last  Batch // sent with the commit
 
 	unsynced bool // its commit does not wait for the disk
 }

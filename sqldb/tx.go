@@ -102,13 +102,29 @@ func (t *Tx) Exec(ctx context.Context, statement string, args ...any) error {
 	return t.Send(ctx, &b)
 }
 
+// SendLast is Send for the last statements of a transaction. On PostgreSQL the commit sends
+// them, in its round trip, and returns their errors. They must have no row function.
+func (t *Tx) SendLast(ctx context.Context, b *Batch) error {
+	if t.postgres != nil {
+		t.postgres.last.Add(b)
+		return nil
+	}
+	if err := t.Send(ctx, b); err != nil {
+		return &RefusedError{err}
+	}
+	return nil
+}
+
 // Commit makes the transaction durable. After an error it is unknown whether the
-// transaction was committed.
+// transaction was committed, unless it is a [RefusedError].
 func (t *Tx) Commit(ctx context.Context) error {
 	var err error
-	if t.lite != nil {
+	switch {
+	case t.lite != nil:
 		err = t.lite.commit()
-	} else {
+	case len(t.postgres.last.items) > 0:
+		err = t.postgres.sendAndCommit(ctx, &t.postgres.last)
+	default:
 		err = t.postgres.commit(ctx)
 	}
 	if err != nil {
@@ -117,7 +133,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	return nil
 }
 
-// RefusedError is an error of a statement of SendAndCommit: nothing was committed.
+// RefusedError is an error of a statement of SendAndCommit or SendLast: nothing was committed.
 type RefusedError struct{ cause error }
 
 func (e *RefusedError) Error() string { return e.cause.Error() }
