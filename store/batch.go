@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/exeunt/exeunt/object"
@@ -181,6 +182,9 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	if len(effects) == 0 {
 		return nil
 	}
+	if apart(v, ops, effects) {
+		group(v.revision, effects)
+	}
 	if err := tx.write(ctx, effects); err != nil {
 		return &refusedError{fmt.Errorf("write objects: %w", err)}
 	}
@@ -238,6 +242,38 @@ func (e *environment) decideAll(v *view, ops []*operation) []*effect {
 		effects = append(effects, &op.effect)
 	}
 	return effects
+}
+
+// apart says that no operation has decided by the effect of another.
+func apart(v *view, ops []*operation, effects []*effect) bool {
+	if len(effects) < minSet || v.parents != nil {
+		return false
+	}
+	changed := make(map[object.Key]bool, len(effects))
+	for _, f := range effects {
+		if changed[f.key] || f.restores.Row != 0 {
+			return false
+		}
+		changed[f.key] = true
+	}
+	for _, op := range ops {
+		if slices.ContainsFunc(op.needs, func(k object.Key) bool { return changed[k] }) {
+			return false
+		}
+	}
+	return true
+}
+
+// group orders effects by type, so that more of them are written as sets. Their operations
+// came at the same time and are apart, so every order is right.
+func group(revision int64, effects []*effect) {
+	slices.SortStableFunc(effects, func(a, b *effect) int { return int(a.Type) - int(b.Type) })
+	for i, f := range effects {
+		f.revision = revision + int64(i) + 1
+		if f.before == nil {
+			f.id = f.revision
+		}
+	}
 }
 
 func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {

@@ -386,3 +386,107 @@ func TestWritesComeBetweenJobs(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestMixedBatch: creates, updates and deletes of different objects that are one batch are
+// written by type. Answers, events and the database agree on the revisions.
+func TestMixedBatch(t *testing.T) {
+	each(t, func(t *testing.T, s running) {
+		const n = 2 * minSet
+		var existing []object.Object
+		for i := range 2 * n {
+			existing = append(existing, create(t, s.Store, newRequest("a", fmt.Sprint("old-", i))))
+		}
+		from := s.Revision()
+		var created, updated [n]object.Object
+		var ops []func() error
+		for i := range n {
+			ops = append(ops, func() (err error) {
+				created[i], err = s.Create(t.Context(), newRequest("a", fmt.Sprint("new-", i)))
+				return err
+			}, func() error {
+				_, err := s.Delete(t.Context(), DeleteRequest{Key: existing[i].Key})
+				return err
+			}, func() (err error) {
+				o := existing[n+i]
+				updated[i], err = s.Update(t.Context(), UpdateRequest{Key: o.Key, IfRevision: o.Revision, Body: append(o.Body, ' ')})
+				return err
+			})
+		}
+		if err := errors.Join(together(t, s.Store, ops)...); err != nil {
+			t.Fatal(err)
+		}
+		events, _, err := watch(t, s.Store, WatchRequest{From: from}).Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		types := ""
+		for _, e := range events {
+			types += fmt.Sprint(e.Type)
+		}
+		if want := strings.Repeat(fmt.Sprint(Created), n) + strings.Repeat(fmt.Sprint(Updated), n) + strings.Repeat(fmt.Sprint(Removed), n); types != want {
+			t.Errorf("got the events %s, want %s", types, want)
+		}
+		r := newReplay(t, 0)
+		r.follow(watch(t, s.Store, WatchRequest{From: 1}), s.Revision())
+		r.check(s.Store)
+		for _, o := range slices.Concat(created[:], updated[:]) {
+			if got := r.objects[o.Key]; got.Revision != o.Revision || got.UID != o.UID {
+				t.Errorf("%s was answered with revision %d, and its event has %d", o.Key, o.Revision, got.Revision)
+			}
+		}
+	})
+}
+
+// TestApart: what was decided by the effect of another operation keeps its order.
+func TestApart(t *testing.T) {
+	key := func(name string) object.Key { return object.Key{Kind: things, Name: name} }
+	ops := []*operation{{key: key("a")}, {key: key("b"), needs: []object.Key{key("ns")}}, {key: key("c")}, {key: key("d")}}
+	effects := func() (list []*effect) {
+		for _, op := range ops {
+			list = append(list, &effect{Type: Updated, key: op.key})
+		}
+		return list
+	}
+	if !apart(&view{}, ops, effects()) {
+		t.Error("different objects are not apart")
+	}
+	twice := effects()
+	twice[2].key = twice[0].key
+	needed := effects()
+	needed[3].key = key("ns")
+	restores := effects()
+	restores[1].restores.Row = 1
+	for what, list := range map[string][]*effect{"one object twice": twice, "an object that another needs": needed, "a restore": restores, "few": effects()[:minSet-1]} {
+		if apart(&view{}, ops, list) {
+			t.Errorf("%s: they count as apart", what)
+		}
+	}
+	if apart(&view{parents: map[string]bool{}}, ops, effects()) {
+		t.Error("a delete that asks for dependents counts as apart")
+	}
+}
+
+// together runs operations as one batch: they are queued while a job keeps the writer busy.
+func together(t *testing.T, s *Store, ops []func() error) []error {
+	t.Helper()
+	queued, held := make(chan struct{}), make(chan error, 1)
+	busy := make(chan struct{})
+	go func() {
+		held <- s.writer.do(t.Context(), func() error { close(busy); <-queued; return nil })
+	}()
+	<-busy
+	errs := make([]error, len(ops))
+	var callers sync.WaitGroup
+	for i, op := range ops {
+		callers.Go(func() { errs[i] = op() })
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(s.writer.queue) < len(ops); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			close(queued)
+			t.Fatal("not all operations were queued")
+		}
+	}
+	close(queued)
+	callers.Wait()
+	return append(errs, <-held)
+}
