@@ -85,19 +85,7 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	if err != nil {
 		return "", err
 	}
-	var found bool
-	// A client that mounts a blob pushes a manifest next. That push finds the link or is refused,
-	// and its commit makes both durable.
-	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) (err error) {
-		var b blob
-		found, err = queryOne(ctx, tx, statement.KeepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
-		if err != nil || !found {
-			return err
-		}
-		var link sqldb.Batch
-		link.Exec(statement.LinkBlob, repo.namespace, repo.id, want.String(), r.now().UnixMilli())
-		return tx.SendLast(ctx, &link)
-	})
+	found, err := r.mountTo(ctx, repo, want, from)
 	if err != nil && r.removed(ctx, repo) {
 		return "", nil // an upload creates the repository
 	}
@@ -109,4 +97,34 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 	}
 	r.touched(repo.id)
 	return want, nil
+}
+
+// mountTo links a blob to a repository, if there is such a blob, and makes sure that it
+// stays: like promiseBlob it only reads the blob unless its review is due soon.
+//
+// A client that mounts a blob pushes a manifest next. That push finds the link or is refused,
+// and its commit makes both durable. So the mount does not wait for the disk.
+func (r *Registry) mountTo(ctx context.Context, repo repository, want digest.Digest, from string) (found bool, err error) {
+	now := r.now().UnixMilli()
+	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Found(&found, mountBlob, repo.namespace, repo.id, want.String(), now, from)
+		return tx.SendLast(ctx, &b)
+	})
+	if err == nil && found {
+		return true, nil
+	}
+	// The review is due soon or has just removed the blob, the blob is linked already, or there
+	// is none.
+	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) (err error) {
+		var b blob
+		found, err = queryOne(ctx, tx, statement.KeepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
+		if err != nil || !found {
+			return err
+		}
+		var link sqldb.Batch
+		link.Exec(statement.LinkBlob, repo.namespace, repo.id, want.String(), now)
+		return tx.SendLast(ctx, &link)
+	})
+	return found, err
 }

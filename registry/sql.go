@@ -71,6 +71,19 @@ SELECT b.path, b.size, b.small,
     EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($3 AS bigint) + ` + promised + `)` +
 	hasBlob + `NOT b.damaged`
 
+// mountBlob links a blob of another repository, or of any if $5 is empty, unless its review is due
+// before a promise made at $4 ends. The foreign key locks the blob.
+const mountBlob = `
+INSERT INTO repository_blobs (top_level_namespace_id, repository_id, blob_id, created_at)
+SELECT CAST($1 AS bigint), CAST($2 AS bigint), b.id, CAST($4 AS bigint)
+FROM blobs b
+WHERE b.digest = $3 AND NOT b.damaged AND (CAST($5 AS text) = '' OR EXISTS (
+    SELECT 1 FROM repository_blobs l
+    WHERE l.repository_id = (SELECT r.id FROM repositories r WHERE r.path = $5) AND l.blob_id = b.id LIMIT 1 OFFSET 0))
+  AND NOT EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = b.digest AND q.review_after < CAST($4 AS bigint) + ` + promised + `)
+ON CONFLICT (repository_id, blob_id) DO NOTHING
+RETURNING 1`
+
 const insertUpload = `
 INSERT INTO blob_uploads (id, repository_id, path, algorithm, size, created_at, updated_at, claim_token, claim_until)
 VALUES ($1, $2, $3, $4, 0, $5, $5, $6, $7)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -204,6 +205,25 @@ func TestMount(t *testing.T) {
 		}
 		w.refuses(400, registry.DigestInvalid, "POST", "/v2/to/blobs/uploads/?mount=x&from=from", nil, nil)
 		w.refuses(400, registry.NameInvalid, "POST", "/v2/to/blobs/uploads/?mount="+d+"&from=../from", nil, nil)
+	})
+}
+
+// TestMountKeepsTheBlob: a mount postpones the review of a blob that is due within the time of a
+// promise, and leaves a later one as it is.
+func TestMountKeepsTheBlob(t *testing.T) {
+	each(t, func(w *world) {
+		for _, due := range []time.Duration{-time.Minute, 59 * time.Minute, 2 * time.Hour} {
+			d := w.push("from", "due in "+due.String())
+			at := time.Now().Add(due).UnixMilli()
+			w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1 WHERE digest = $2`, at, d)
+			w.want(201, "POST", "/v2/to/blobs/uploads/?mount="+d+"&from=from", nil, nil)
+			w.blob("to", d, "due in "+due.String())
+			after := int64(w.Count(`SELECT review_after FROM gc_blob_review_queue WHERE digest = $1`, d))
+			if due > time.Hour && after != at || due < time.Hour && after < time.Now().Add(time.Hour).UnixMilli() {
+				w.Errorf("due in %s: the review is %s after that", due, time.Duration(after-at)*time.Millisecond)
+			}
+			w.want(201, "POST", "/v2/to/blobs/uploads/?mount="+d+"&from=from", nil, nil) // again
+		}
 	})
 }
 

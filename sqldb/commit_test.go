@@ -114,3 +114,28 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestFound: by Send, and with the commit.
+func TestFound(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		for _, last := range []bool{false, true} {
+			tx := begin(t, db)
+			defer tx.Rollback()
+			there, absent := false, true
+			var b sqldb.Batch
+			b.Found(&there, "UPDATE revision SET current = $1 WHERE current > 0 RETURNING 1", int64(7))
+			b.Exec("UPDATE revision SET quotas = 1")
+			b.Found(&absent, "UPDATE revision SET current = $1 WHERE current < 0 RETURNING 1", int64(8))
+			send := tx.Send
+			if last {
+				send = tx.SendLast
+			}
+			if err := errors.Join(send(t.Context(), &b), tx.Commit(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if !there || absent || current(t, db) != 7 {
+				t.Errorf("with the commit: %v: found %v and %v", last, there, absent)
+			}
+		}
+	})
+}

@@ -184,7 +184,11 @@ func (c *liteConn) run(it *item) error {
 	if err := c.setArgs(it.args); err != nil {
 		return err
 	}
-	if it.row == nil {
+	row := it.row
+	switch {
+	case it.found != nil:
+		row = func(Row) error { *it.found = true; return nil }
+	case row == nil:
 		_, err := stmt.ExecContext(context.Background(), c.args)
 		return err
 	}
@@ -192,7 +196,7 @@ func (c *liteConn) run(it *item) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.each(rows, it.row), rows.Close())
+	return errors.Join(c.each(rows, row), rows.Close())
 }
 
 func (c *liteConn) stmt(statement string) (liteStmt, error) {

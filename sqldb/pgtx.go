@@ -55,6 +55,10 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 	for i := range b.items {
 		it := &b.items[i]
 		queued := sent.Queue(it.statement, it.args...)
+		if it.found != nil {
+			queued.Exec(func(tag pgconn.CommandTag) error { *it.found = tag.RowsAffected() > 0; return nil })
+			continue
+		}
 		if it.row == nil {
 			continue
 		}
@@ -94,12 +98,17 @@ func (t *pgTx) sendAndCommit(ctx context.Context, b *Batch) error {
 		sent.Queue(b.items[i].statement, b.items[i].args...)
 	}
 	before := sent.Len()
+	begins := before - len(b.items)
 	sent.Queue(commitPostgres)
 	results := t.conn.SendBatch(ctx, sent)
-	for range before {
-		if _, err := results.Exec(); err != nil {
+	for i := range before {
+		tag, err := results.Exec()
+		if err != nil {
 			_ = results.Close() // the same error
 			return refused(err)
+		}
+		if i >= begins && b.items[i-begins].found != nil {
+			*b.items[i-begins].found = tag.RowsAffected() > 0
 		}
 	}
 	tag, err := results.Exec()

@@ -16,6 +16,7 @@ type item struct {
 	statement string
 	args      []any
 	row       func(Row) error // nil: rows are ignored
+	found     *bool           // nil: nobody asks
 }
 
 // Row is the current row of a query. Destinations are *int64, *string, *bool and
@@ -33,6 +34,13 @@ func (b *Batch) Exec(statement string, args ...any) {
 // Query adds a statement; row is called for each of its rows, in order.
 func (b *Batch) Query(row func(Row) error, statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args, row: row})
+}
+
+// Found adds a statement and sets found to whether it returns a row. Unlike Query it can be
+// sent with the commit.
+func (b *Batch) Found(found *bool, statement string, args ...any) {
+	*found = false
+	b.items = append(b.items, item{statement: statement, args: args, found: found})
 }
 
 // Add adds the statements of another batch.
