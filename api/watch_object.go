@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,10 +45,7 @@ func (r *resource) Watch(ctx context.Context, options *metainternal.ListOptions)
 	go func() {
 		defer r.api.watches.Done()
 		defer stop()
-		defer close(w.events)
-		if err := r.runWatch(ctx, options, plan, state, w); err != nil {
-			_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(err)})
-		}
+		w.run(func() error { return r.runWatch(ctx, options, plan, state, w) })
 	}()
 	return w, nil
 }
@@ -62,6 +61,21 @@ type objectWatch struct {
 	// state are objects of the initial state that one call of a conversion webhook shall
 	// convert.
 	state []object.Object
+}
+
+// run follows until fn returns. It has no request that would answer a panic, which would end the
+// server.
+func (w *objectWatch) run(fn func() error) {
+	defer close(w.events)
+	defer func() {
+		if p := recover(); p != nil {
+			w.r.api.log.Error("watch panicked", "resource", w.r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(apierrors.NewInternalError(errors.New("the watch panicked; see the server's log")))})
+		}
+	}()
+	if err := fn(); err != nil {
+		_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(err)})
+	}
 }
 
 func (w *objectWatch) ResultChan() <-chan watch.Event { return w.events }

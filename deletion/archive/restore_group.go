@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +45,7 @@ func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func
 		working.Go(func() {
 			for i := range next {
 				end := min(i+groupSize, len(level))
-				if err := r.group(ctx, level[i:end], results[i:end], timeUp); err != nil {
+				if err := attempt(func() error { return r.group(ctx, level[i:end], results[i:end], timeUp) }); err != nil {
 					cancel(err)
 				}
 			}
@@ -56,7 +57,7 @@ func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func
 	close(next)
 	working.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, rethrow(context.Cause(ctx))
 	}
 	done := results[:0]
 	for _, result := range results {
@@ -127,7 +128,7 @@ func concurrently(ctx context.Context, workers, n int, fn func(i int) error) err
 	for range min(workers, n) {
 		working.Go(func() {
 			for i := range next {
-				if err := fn(i); err != nil {
+				if err := attempt(func() error { return fn(i) }); err != nil {
 					cancel(err)
 				}
 			}
@@ -138,7 +139,34 @@ func concurrently(ctx context.Context, workers, n int, fn func(i int) error) err
 	}
 	close(next)
 	working.Wait()
-	return context.Cause(ctx)
+	return rethrow(context.Cause(ctx))
+}
+
+// panicked carries a panic from a worker to the goroutine of the request, where it is answered.
+// In the worker it would end the server.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+// attempt calls fn. A panic becomes its error.
+func attempt(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicked{p, debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
+// rethrow panics with an error that is a panic of a worker, and returns any other.
+func rethrow(err error) error {
+	if p := new(panicked); errors.As(err, &p) {
+		panic(p)
+	}
+	return err
 }
 
 // reading is what the database says about the objects of a group.

@@ -394,3 +394,17 @@ func TestRefusedDelete(t *testing.T) {
 		}
 	})
 }
+
+// TestReadPanics: a panic while dependents are read in the background reaches the goroutine of the
+// request, which answers it.
+func TestReadPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a read without a reader did not panic")
+		}
+	}()
+	w := &walk{s: &Service{opts: Options{Batch: 1}}, r: &reader{ctx: t.Context()}}
+	if err := w.expandOne("owner", 0); err != nil {
+		t.Error(err)
+	}
+}

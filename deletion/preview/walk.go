@@ -318,17 +318,26 @@ func (w *walk) expandOne(owner types.UID, after int64) error {
 	type page struct {
 		rows []*store.Dependent
 		err  error
+
+		panicked any // by the read: it would end the server, but for a request it is answered
 	}
 	read := func(after int64) <-chan page {
 		next := make(chan page, 1)
 		go func() {
-			rows, err := w.r.DependentsAfter(w.r.ctx, owner, after, batch)
-			next <- page{rows, err}
+			var p page
+			defer func() {
+				p.panicked = recover()
+				next <- p
+			}()
+			p.rows, p.err = w.r.DependentsAfter(w.r.ctx, owner, after, batch)
 		}()
 		return next
 	}
 	for next := read(after); next != nil && !w.full; {
 		p := <-next
+		if p.panicked != nil {
+			panic(p.panicked)
+		}
 		rows, err := w.r.dependents(p.rows, p.err)
 		if err != nil {
 			return err
