@@ -99,6 +99,9 @@ func (w *world) fullDeck() []func(int) fault {
 	if w.cluster.nodes[0].disk != "" {
 		deck = append(deck, ofCluster(w.primaryFull), ofCluster(w.standbyFull))
 	}
+	if w.bucketDisk != "" {
+		deck = append(deck, w.bucketFull)
+	}
 	if w.steps {
 		deck = append(deck, w.clockStep)
 	}
@@ -230,12 +233,17 @@ func (w *world) slowDisk() fault {
 
 func (w *world) primaryFull() fault {
 	c := w.cluster
-	return fault{kind: "primary's disk full", begin: func() { c.fill(c.primary) }, end: func() { c.empty(c.primary) }}
+	return fault{kind: "primary's disk full", begin: func() { c.nodes[c.primary].disk.fill(c.t) }, end: func() { c.empty(c.primary) }}
 }
 
 func (w *world) standbyFull() fault {
 	c := w.cluster
-	return fault{kind: "standby's disk full", begin: func() { c.fill(1 - c.primary) }, end: func() { c.empty(1 - c.primary) }}
+	return fault{kind: "standby's disk full", begin: func() { c.nodes[1-c.primary].disk.fill(c.t) }, end: func() { c.empty(1 - c.primary) }}
+}
+
+func (w *world) bucketFull(int) fault {
+	const kind = "bucket's disk full"
+	return fault{kind: kind, name: kind, begin: func() { w.bucketDisk.fill(w) }, end: func() { w.bucketDisk.empty(w) }}
 }
 
 func pass(links ...*link) func() {

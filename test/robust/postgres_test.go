@@ -34,7 +34,7 @@ type cluster struct {
 }
 
 type node struct {
-	disk  string // its mount point; empty: it has no disk of its own
+	disk  disk
 	dir   string
 	clock string // the file with the offset of its clock
 	port  int

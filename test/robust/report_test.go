@@ -32,8 +32,8 @@ func (w *world) report(events []event) {
 		}
 		b.WriteString("|\n")
 	}
-	fmt.Fprintf(&b, "Result: %s. Seed %d, %v of faults, %d replicas, PostgreSQL %s, %d processors, clock steps: %v, of the database: %v, full disks: %v.\n\n",
-		result, w.seed, *robustFor, replicas, version, runtime.NumCPU(), w.steps, w.cluster.fakeTime != "", w.cluster.nodes[0].disk != "")
+	fmt.Fprintf(&b, "Result: %s. Seed %d, %v of faults, %d replicas, PostgreSQL %s, %d processors, clock steps: %v, of the database: %v, full disks: %v, of the bucket: %v.\n\n",
+		result, w.seed, *robustFor, replicas, version, runtime.NumCPU(), w.steps, w.cluster.fakeTime != "", w.cluster.nodes[0].disk != "", w.bucketDisk != "")
 	row("operation", "succeeded", "refused", "without an answer")
 	b.WriteString("|---|---|---|---|\n")
 	counts := w.operations()

@@ -98,6 +98,7 @@ type world struct {
 	watchers []*watcher
 
 	management *management
+	bucketDisk disk
 	lives      lives
 	informers  []*informer
 
@@ -122,7 +123,9 @@ type replicaLinks struct {
 const clockSteps = 5 * time.Minute
 
 func newWorld(t *testing.T, seed uint64, database *cluster, steps bool) *world {
-	w := &world{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cluster: database, storage: harness.S3(t), management: newManagement(t), steps: steps}
+	w := &world{T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), cluster: database, management: newManagement(t), steps: steps}
+	w.mountBucket()
+	w.storage = harness.S3(t)
 	for i := range replicas {
 		w.addReplica(i)
 	}
