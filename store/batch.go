@@ -246,7 +246,7 @@ func (e *environment) decideAll(v *view, ops []*operation) []*effect {
 
 // apart says that no operation has decided by the effect of another.
 func apart(v *view, ops []*operation, effects []*effect) bool {
-	if len(effects) < minSet || v.parents != nil {
+	if len(effects) < minSet || v.parents != nil || v.limits != nil {
 		return false
 	}
 	changed := make(map[object.Key]bool, len(effects))

@@ -464,6 +464,9 @@ func TestApart(t *testing.T) {
 	if apart(&view{parents: map[string]bool{}}, ops, effects()) {
 		t.Error("a delete that asks for dependents counts as apart")
 	}
+	if apart(&view{limits: struct{ Limiter }{}}, ops, effects()) {
+		t.Error("a create that may need what a delete gives back counts as apart")
+	}
 }
 
 // together runs operations as one batch: they are queued while a job keeps the writer busy.
