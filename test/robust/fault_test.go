@@ -64,11 +64,16 @@ func (w *world) breakThings() {
 	}
 }
 
+// order says which fault ends first. One of the database does: a replica that was cut off from it
+// must be ready again when its own fault has ended.
 func order(f fault) int {
-	if f.last {
-		return 1
+	switch {
+	case f.database:
+		return 0
+	case f.last:
+		return 2
 	}
-	return 0
+	return 1
 }
 
 // fault draws the next fault from a shuffled deck, so that a short run has most kinds. Those
