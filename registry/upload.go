@@ -126,6 +126,9 @@ func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	case algorithm == "":
 		return nil, unknown
 	}
+	if _, err := r.checkUploads(ctx, to.Repository); err != nil { // the limit may be newer than the id
+		return nil, err
+	}
 	return r.begin(ctx, to, algorithm, true)
 }
 

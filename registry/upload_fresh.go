@@ -24,13 +24,12 @@ import (
 //
 // The id of such an upload says all that is known of it, and is signed, so every
 // replica knows it, also after a restart. The key is the id of the database, which is
-// no secret: the signature only tells uploads that have begun from ids that clients
-// make up. To make one up gains nothing, because whoever may send bytes to an upload may
-// also begin one. Where the number of uploads is limited, each has a row.
+// no secret: the signature lets the registry refuse ids that it has not given out, as the
+// specification demands. It protects nothing: a client that can send bytes to an upload
+// can also begin one. Where the number of uploads is limited, each has a row.
 //
-// An upload that has ended is remembered, so that it does not begin again. Another
-// replica takes its id for one of an upload without bytes, which harms nobody: what is
-// sent to it is checked against its digest.
+// The process remembers uploads that have ended, so that they do not begin again. Another
+// replica accepts bytes for such an id as for a new upload, and checks their digest.
 type fresh struct {
 	db  *sqldb.DB
 	key atomic.Pointer[string] // nil: not read yet

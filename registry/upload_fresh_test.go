@@ -52,6 +52,13 @@ func TestUploadNothingSentYetHasNoRow(t *testing.T) {
 		counting.want(201, "PUT", at+"?digest="+sha256("y"), nil, "y")
 		counting.wantCounts("blobs 2, blob_uploads 0, manifests 0, tags 0")
 		counting.check()
+
+		// The limit also holds for uploads that began before there was one.
+		early := w.begin("a")
+		for range 10 {
+			counting.begin("a")
+		}
+		counting.refuses(429, registry.TooManyRequests, "PATCH", early, nil, "x")
 	})
 }
 

@@ -16,7 +16,7 @@ type item struct {
 	statement string
 	args      []any
 	row       func(Row) error // nil: rows are ignored
-	found     *bool           // nil: nobody asks
+	found     *bool           // nil: rows are not counted
 }
 
 // Row is the current row of a query. Destinations are *int64, *string, *bool and
