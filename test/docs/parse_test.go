@@ -44,6 +44,9 @@ func TestDiffers(t *testing.T) {
 		{want: []string{"…", "end"}, got: "x\nend"},
 		{want: []string{"at 2026-11-16 09:06:56"}, got: "at 2027-01-01T00:00:00Z"},
 		{want: []string{"at 2026-11-16 09:06:56"}, got: "at noon", yes: true},
+		{want: []string{"bytes: 0 queued"}, got: "bytes: 2 queued, next in 40s"},
+		{want: []string{"bytes: 2 queued, next in 40s"}, got: "bytes: 0 queued"},
+		{want: []string{"bytes: 0 queued"}, got: "bytes: 2 queued, 1 failing", yes: true},
 	} {
 		if line, yes := differs(c.want, c.got); yes != c.yes {
 			t.Errorf("%q in %q: differs %v at %q", c.want, c.got, yes, line)
