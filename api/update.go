@@ -57,6 +57,12 @@ type written struct {
 }
 
 func (r *resource) update(ctx context.Context, key object.Key, u updating) (w written, created bool, err error) {
+	if recent, known := r.api.store.Recent(key); known && !u.dryRun {
+		w, decided, err := r.updateRecent(ctx, recent, u)
+		if decided {
+			return w, false, r.statusError(err, key)
+		}
+	}
 	for {
 		current, err := r.api.store.Get(ctx, key)
 		if object.Is(err, object.NotFound) && (u.forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
@@ -70,12 +76,33 @@ func (r *resource) update(ctx context.Context, key object.Key, u updating) (w wr
 			return written{}, false, r.statusError(err, key)
 		}
 		w, err := r.updateOnce(ctx, key, current, u)
-		overtaken := object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound) || errors.Is(err, object.ErrAgain)
-		if overtaken && ctx.Err() == nil {
+		if isOvertaken(err) && ctx.Err() == nil {
 			continue // with the current object; if it is gone, the update may become a create
 		}
 		return w, false, r.statusError(err, key)
 	}
+}
+
+// updateRecent computes the update from the newest state that this process knows, as Kubernetes does: mostly
+// it is the newest of all, and a read of the database is saved. The write compares revisions. Every other result
+// is about a state that another replica may have replaced, and decides only if the database still
+// has that state.
+func (r *resource) updateRecent(ctx context.Context, recent object.Object, u updating) (w written, decided bool, err error) {
+	n, err := r.compute(ctx, recent.Key, recent, u)
+	if err == nil && !n.unchanged {
+		w, err := r.swap(ctx, n)
+		return w, !isOvertaken(err), err
+	}
+	current, getErr := r.api.store.Get(ctx, recent.Key)
+	if getErr != nil || current.Revision != recent.Revision || isOvertaken(err) {
+		return written{}, false, nil
+	}
+	return written{n.obj, current}, true, err
+}
+
+// isOvertaken: another write came first, and the update can be computed again.
+func isOvertaken(err error) bool {
+	return object.Is(err, object.Conflict) && !isStale(err) || object.Is(err, object.NotFound) || errors.Is(err, object.ErrAgain)
 }
 
 // staleError is a conflict that a retry cannot solve: the client named a version or
@@ -100,26 +127,45 @@ func stale(err error) error {
 }
 
 func (r *resource) updateOnce(ctx context.Context, key object.Key, current object.Object, u updating) (written, error) {
+	n, err := r.compute(ctx, key, current, u)
+	switch {
+	case err != nil:
+		return written{}, err
+	case n.unchanged:
+		return written{n.obj, current}, nil
+	}
+	return r.swap(ctx, n)
+}
+
+// next is what an update has computed: the new object, and how to store it.
+type next struct {
+	obj       runtime.Object
+	unchanged bool // it is stored already
+	request   store.UpdateRequest
+}
+
+// compute computes the new object from the current one.
+func (r *resource) compute(ctx context.Context, key object.Key, current object.Object, u updating) (next, error) {
 	existing, err := r.decode(current)
 	if err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	if err := checkUID(u.Preconditions(), current.UID); err != nil {
-		return written{}, stale(err)
+		return next{}, stale(err)
 	}
 	if err := checkPatchWork(ctx, current.Body); err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	obj, err := r.change(ctx, u, existing)
 	if err != nil {
-		return written{}, changeError(err)
+		return next{}, changeError(err)
 	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	if err := lifecycle.CheckVersion(accessor.GetResourceVersion(), current.ResourceVersion(), r.strategy.AllowUnconditionalUpdate(ctx)); err != nil {
-		return written{}, stale(err)
+		return next{}, stale(err)
 	}
 	var updated lifecycle.Updated
 	err = r.recovering(func() error {
@@ -127,30 +173,30 @@ func (r *resource) updateOnce(ctx context.Context, key object.Key, current objec
 		return err
 	})
 	if err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	for _, w := range updated.Warnings {
 		warning.AddWarning(ctx, "", w)
 	}
 	// A write that changes only the time of a managed field changes nothing.
 	if obj, err = fieldmanager.IgnoreManagedFieldsTimestampsTransformer(ctx, obj, existing); err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	if u.updateValidate != nil {
 		if err := u.updateValidate(ctx, obj, existing); err != nil {
-			return written{}, err
+			return next{}, err
 		}
 	}
 	if err := r.permitWrite(ctx, obj, existing); err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	var with []store.CreateRequest
 	if !updated.Remove {
 		if with, err = r.attach(ctx, obj, existing); err != nil {
-			return written{}, err
+			return next{}, err
 		}
 	}
-	return r.swap(ctx, key, current, obj, with, updated.Remove, u.dryRun)
+	return r.encode(ctx, key, current, obj, with, updated.Remove, u.dryRun)
 }
 
 // attach completes an updated object, and returns what its transaction creates.
@@ -192,27 +238,25 @@ func changeError(err error) error {
 	return object.BadRequestf("the change cannot be applied: %v", err)
 }
 
-func (r *resource) swap(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, with []store.CreateRequest, remove, dryRun bool) (written, error) {
+// encode returns the request that replaces the current object.
+func (r *resource) encode(ctx context.Context, key object.Key, current object.Object, obj runtime.Object, with []store.CreateRequest, remove, dryRun bool) (next, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	body, err := r.v.Encode(obj)
 	if err != nil {
-		return written{}, err
+		return next{}, err
 	}
 	// An object that was stored before the depth limit existed can still be
 	// updated: otherwise its finalizers could not be removed.
 	if err := object.CheckDepth(body); err != nil && object.CheckDepth(current.Body) == nil {
-		return written{}, err
+		return next{}, err
 	}
 	if removable := r.v.Kind.Rules.Removable; remove && removable != nil {
 		remove = removable(body)
 	}
-	if !remove && bytes.Equal(body, current.Body) {
-		return written{obj, current}, nil
-	}
-	o, err := r.api.store.Update(ctx, store.UpdateRequest{
+	return next{obj, !remove && bytes.Equal(body, current.Body), store.UpdateRequest{
 		Key:        key,
 		IfRevision: current.Revision,
 		Meta:       object.MetaOf(accessor),
@@ -221,8 +265,13 @@ func (r *resource) swap(ctx context.Context, key object.Key, current object.Obje
 		With:       with,
 		DryRun:     dryRun,
 		Actor:      clientName(ctx),
-	})
-	return written{obj, o}, err
+	}}, nil
+}
+
+// swap replaces the object, unless another write came first.
+func (r *resource) swap(ctx context.Context, n next) (written, error) {
+	o, err := r.api.store.Update(ctx, n.request)
+	return written{n.obj, o}, err
 }
 
 func (r *resource) createByUpdate(ctx context.Context, key object.Key, u updating) (written, error) {

@@ -53,10 +53,10 @@ type head struct {
 	revision int64
 }
 
-// heads caches the heads of recently read or written objects. This is correct
-// only if one process writes the database, as on SQLite: every commit calls add
-// before its clients are answered, so a read that begins after the answer sees
-// the write. On PostgreSQL other replicas write too, so there heads is not used.
+// heads caches the heads of recently read or written objects. Where one process writes the
+// database, as on SQLite, they are the newest: every commit calls add before its clients
+// are answered, so a read that begins after the answer sees the write. On PostgreSQL
+// other replicas write too, and a head may be old: see Recent.
 //
 // A head that is read from the database during a commit may be older than that
 // commit; keep refuses it.
@@ -77,6 +77,9 @@ func (h *heads) add(events []*Event) {
 	h.epoch++
 	for _, e := range events {
 		key := e.Object.Key
+		if known := h.slots[key]; known != nil && known.value.revision > e.Object.Revision {
+			continue // another replica's commit, which was read after a later one of this process
+		}
 		if e.Type == Removed {
 			h.drop(key)
 			continue
@@ -85,7 +88,17 @@ func (h *heads) add(events []*Event) {
 	}
 }
 
-// forget drops everything, after a commit with an unknown outcome.
+// keep is the cache's, and also replaces an older head: a replica has one until it hears of the
+// change.
+func (h *heads) keep(key object.Key, value head, epoch int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known := h.slots[key]; known == nil && h.epoch == epoch || known != nil && known.value.revision < value.revision {
+		h.set(key, value)
+	}
+}
+
+// forget drops everything: after a commit with an unknown outcome, or when changes were skipped.
 func (h *heads) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

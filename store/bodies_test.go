@@ -116,3 +116,19 @@ func TestHeadReadBeforeACommitIsNotKept(t *testing.T) {
 		t.Error("a head outlived a commit of unknown outcome")
 	}
 }
+
+// TestHeadOfAnotherReplica: a commit of another replica becomes known after a later one of this
+// process, and a read finds one that is not known yet.
+func TestHeadOfAnotherReplica(t *testing.T) {
+	h := newHeads()
+	key := object.Key{Kind: "configmaps", Namespace: "a", Name: "b"}
+	h.add([]*Event{{Type: Updated, Object: object.Object{Key: key, UID: "u", Revision: 7}}})
+	h.add([]*Event{{Type: Updated, Object: object.Object{Key: key, UID: "u", Revision: 6}}})
+	if got, _ := h.get(key); got.revision != 7 {
+		t.Errorf("the head is at %d, want 7", got.revision)
+	}
+	h.keep(key, head{"u", 9}, h.now())
+	if got, _ := h.get(key); got.revision != 9 {
+		t.Errorf("the head is at %d after a read of 9", got.revision)
+	}
+}

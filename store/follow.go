@@ -18,9 +18,7 @@ const (
 func (s *Store) publish(events []*Event) {
 	defer s.changed(events)
 	s.bodies.add(events)
-	if s.heads != nil {
-		s.heads.add(events)
-	}
+	s.heads.add(events)
 	s.follow.Lock()
 	defer s.follow.Unlock()
 	if s.feed.add(events) {
@@ -37,9 +35,7 @@ func (s *Store) publish(events []*Event) {
 // commitFailed handles a commit with an unknown outcome.
 func (s *Store) commitFailed(err error) {
 	s.log.Error("commit failed", "error", err)
-	if s.heads != nil {
-		s.heads.forget()
-	}
+	s.heads.forget()
 	s.nudge()
 }
 
@@ -120,6 +116,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 		if len(events) == 0 || !s.feed.add(events) {
 			return fmt.Errorf("the log has no revision %d", from+1)
 		}
+		s.heads.add(events)
 		s.changed(events)
 	}
 	return nil
@@ -128,6 +125,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 // skip moves the feed to a revision without the changes up to it.
 func (s *Store) skip(revision int64) {
 	s.feed.skip(revision)
+	s.heads.forget()
 	s.changed(nil)
 }
 

@@ -14,12 +14,31 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 	if err := checkKey(key); err != nil {
 		return object.Object{}, err
 	}
-	if h, ok := s.knownHead(key); ok {
-		if body := s.bodies.get(h.revision); body != nil {
-			return object.Object{Key: key, UID: types.UID(h.uid), Revision: h.revision, Body: body}, nil
+	if s.headReads == nil { // no other process writes
+		if o, known := s.recent(key); known {
+			return o, nil
 		}
 	}
 	return s.read(ctx, key)
+}
+
+// Recent returns the newest state of an object that this process knows, where Get would ask the
+// database: on PostgreSQL, where another replica may have changed or removed the object. Decide with
+// it only what an update with its revision confirms (UpdateRequest.IfRevision).
+func (s *Store) Recent(key object.Key) (o object.Object, known bool) {
+	if s.headReads == nil {
+		return o, false
+	}
+	return s.recent(key)
+}
+
+func (s *Store) recent(key object.Key) (o object.Object, known bool) {
+	h, known := s.heads.get(key)
+	if !known {
+		return o, false
+	}
+	body := s.bodies.get(h.revision)
+	return object.Object{Key: key, UID: types.UID(h.uid), Revision: h.revision, Body: body}, body != nil
 }
 
 // KeyOf reads the key of the object with a uid, if it exists.
@@ -36,10 +55,7 @@ const keyOf = `SELECT kind, namespace, name FROM objects WHERE uid = $1`
 
 // read reads the head from the database, and the body if it is not cached.
 func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error) {
-	var epoch int64
-	if s.heads != nil {
-		epoch = s.heads.now()
-	}
+	epoch := s.heads.now()
 	o := object.Object{Key: key}
 	args := []any{key.Kind, key.Namespace, key.Name}
 	h, found, err := s.readHead(ctx, key)
@@ -59,9 +75,7 @@ func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error)
 		return object.Object{}, notFound(key)
 	}
 	s.bodies.put(o.Revision, o.Body)
-	if s.heads != nil {
-		s.heads.keep(key, head{string(o.UID), o.Revision}, epoch)
-	}
+	s.heads.keep(key, head{string(o.UID), o.Revision}, epoch)
 	return o, nil
 }
 
@@ -70,13 +84,6 @@ func (s *Store) readHead(ctx context.Context, key object.Key) (h head, found boo
 		return s.headReads.get(ctx, key)
 	}
 	return readHead(ctx, s.db, key)
-}
-
-func (s *Store) knownHead(key object.Key) (head, bool) {
-	if s.heads == nil {
-		return head{}, false
-	}
-	return s.heads.get(key)
 }
 
 func notFound(key object.Key) error {

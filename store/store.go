@@ -82,7 +82,7 @@ type Store struct {
 	writer    *writer
 	feed      *feed
 	bodies    *bodies
-	heads     *heads      // nil on PostgreSQL
+	heads     *heads
 	headReads *headReader // nil on SQLite
 	listings  *listingCache
 
@@ -119,9 +119,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s.bodies, s.listings = newBodies(o.CacheBytes), newListingCache(maxCachedEntries)
-	if o.DB.Engine() == sqldb.SQLite {
-		s.heads = newHeads()
-	} else {
+	s.heads = newHeads()
+	if o.DB.Engine() == sqldb.Postgres {
 		s.headReads = &headReader{db: o.DB}
 	}
 	if err := s.registerKeys(ctx); err != nil {
