@@ -26,8 +26,8 @@ func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	uncommon := false
 	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
 		merged, err := j.merge(opts, info, live, body)
+		uncommon = err != nil // of the last try, which decides: one before may have begun with an old state
 		if err != nil {
-			uncommon = true
 			return nil, err
 		}
 		return j.owners.updated(live, merged, opts.manager, j.r.api.now()), nil

@@ -403,3 +403,21 @@ func TestUpdateBeginsWithAnOldState(t *testing.T) {
 		}
 	})
 }
+
+// TestPatchIsAppliedOnce: a patch of the old state would be the library's work (it has two owners), and of
+// the newest state it is not.
+func TestPatchIsAppliedOnce(t *testing.T) {
+	eachRace(t, func(t *testing.T, r race) {
+		const path = configMaps + "/a"
+		owner := func(name string) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":"uid-%s"}`, name, name)
+		}
+		r.configMap("a", "")
+		for i := range 30 {
+			r.patch(path, `{"metadata":{"ownerReferences":[`+owner("x")+`,`+owner("y")+`]}}`)
+			version := r.rival.patch(path, `{"metadata":{"ownerReferences":null}}`)
+			// A second time the version would not match.
+			r.patch(path, fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"i":"%d"}}`, version, i))
+		}
+	})
+}
