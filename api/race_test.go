@@ -293,11 +293,11 @@ func TestUpdateOfNothingIsAsOfItsRead(t *testing.T) {
 	eachRace(t, func(t *testing.T, r race) {
 		version := r.configMap("a", "")
 		passes := r.overtake(configMapResource, func(string) { r.rival.want(http.StatusOK, "DELETE", configMaps+"/a", "") })
+		code := http.StatusOK
 		if r.rival != r.world {
-			r.want(http.StatusNotFound, "PUT", configMaps+"/a", `{"metadata":{"name":"a"}}`)
-			return
+			code, version = http.StatusNotFound, ""
 		}
-		got := r.want(http.StatusOK, "PUT", configMaps+"/a", `{"metadata":{"name":"a"}}`)
+		got := r.want(code, "PUT", configMaps+"/a", `{"metadata":{"name":"a"}}`)
 		if got.get("metadata.resourceVersion") != version || passes() != 1 {
 			t.Errorf("after %d passes: %s, and it was at %s", passes(), got.body, version)
 		}
@@ -393,6 +393,22 @@ func TestUpdateBeginsWithAnOldState(t *testing.T) {
 		answer := r.want(http.StatusOK, "PATCH", path, `{"data":{"i":"49"}}`, mergePatch)
 		if now := r.want(http.StatusOK, "GET", path, ""); r.rival != r.world && answer.get("metadata.resourceVersion") != now.get("metadata.resourceVersion") {
 			t.Errorf("answered %s, the object is %s", answer.body, now.body)
+		}
+
+		// The old state refuses the update, and the newest does not. On SQLite the old state was read
+		// during the request, and its answer is true.
+		r.patch(path, `{"immutable":true}`)
+		passes := r.overtake(configMapResource, func(string) {
+			r.rival.want(http.StatusOK, "DELETE", path, "")
+			r.rival.configMap("a", "")
+		})
+		code, computed := http.StatusUnprocessableEntity, 1
+		if r.rival != r.world {
+			code, computed = http.StatusOK, 2
+		}
+		r.want(code, "PATCH", path, `{"data":{"i":"changed"}}`, mergePatch)
+		if passes() != computed {
+			t.Errorf("computed %d times, want %d", passes(), computed)
 		}
 
 		for range 20 {

@@ -88,8 +88,8 @@ func (h *heads) add(events []*Event) {
 	}
 }
 
-// keep is the cache's, and also replaces an older head: a replica has one until it hears of the
-// change.
+// keep is the cache's, and also replaces an older head: a replica has one until the follower reads
+// the change.
 func (h *heads) keep(key object.Key, value head, epoch int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

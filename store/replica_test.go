@@ -112,3 +112,39 @@ func TestReplicaWaitsForItsFeed(t *testing.T) {
 		t.Errorf("watched %v, %v, want %s", events, err, line(after))
 	}
 }
+
+// TestRecentMayBeOld: a replica that has not followed knows an old state. A read corrects it, and so does
+// the log.
+func TestRecentMayBeOld(t *testing.T) {
+	database := dbtest.Open(t, sqldb.Postgres)
+	busy := run(t, Options{DB: dbtest.Connect(t, database)})
+	idle, err := Open(t.Context(), Options{DB: dbtest.Connect(t, database)}) // it does not run, so it does not follow
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := create(t, busy.Store, newRequest("a", "recent"))
+	knows := func(when string, want int64) {
+		t.Helper()
+		if o, known := idle.Recent(first.Key); o.Revision != want || known != (want != 0) {
+			t.Errorf("%s: knows revision %d (%v), want %d", when, o.Revision, known, want)
+		}
+	}
+	knows("before any read", 0)
+	read := func() {
+		t.Helper()
+		if _, err := idle.Get(t.Context(), first.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	second := change(t, busy.Store, first, "changed")
+	knows("after a change elsewhere", first.Revision)
+	read()
+	knows("after a read", second.Revision)
+	remove(t, busy.Store, first.Key)
+	knows("after the removal elsewhere", second.Revision)
+	if err := idle.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	knows("after the log was read", 0)
+}
