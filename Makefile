@@ -3,8 +3,6 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.13.2
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 COUNT ?= 1
-# Packages whose goroutines share memory, and whose tests take a minute under the race detector.
-RACED = ./review ./inflight ./sqldb ./access/directory
 
 # The server needs no C; and one setting for all means that nothing is compiled
 # twice.
@@ -46,9 +44,8 @@ lint: ## the linters of .golangci.yml; the first run builds them, which takes mi
 vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulnerability database
 	$(GOVULNCHECK) ./...
 
-test: ## all tests, on SQLite and on PostgreSQL, some packages also under the race detector
-	script/postgres script/chromium sh -c 'go test -timeout 30m ./... && script/compiler go test -race -timeout 30m $(RACED) && cd test && go test -p 1 -timeout 30m ./...'
-	cd release && go vet ./... && go test ./...
+test: ## all tests, on SQLite and on PostgreSQL, some packages also under the race detector; a failed test runs once more
+	script/test
 
 race: ## the server's own tests under the race detector
 	script/postgres script/compiler go test -race -timeout 20m ./...
