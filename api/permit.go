@@ -60,12 +60,16 @@ func (r *resource) permitCreate(ctx context.Context, name string) error {
 	return responsewriters.ForbiddenStatusError(a, reason)
 }
 
-// asClient puts the client's rights into the context of a kind that reads and writes
-// objects of other kinds.
-func (a *API) asClient(ctx context.Context) context.Context {
-	client, _ := genericrequest.UserFrom(ctx)
-	return kind.WithClient(ctx, kind.Client{
-		May: func(verb string, r schema.GroupResource, namespace, name string) error {
+// client returns the client of a request, for kinds that read and write objects of other
+// kinds. Without an authenticated user it may do nothing.
+func (a *API) client(ctx context.Context) kind.Client {
+	client, ok := genericrequest.UserFrom(ctx)
+	if !ok || client == nil {
+		return kind.Client{}
+	}
+	return kind.Client{
+		Name: client.GetName(),
+		Authorize: func(verb string, r schema.GroupResource, namespace, name string) error {
 			attributes := authorizer.AttributesRecord{
 				User: client, Verb: verb, ResourceRequest: true, APIGroup: r.Group, APIVersion: "*", Resource: r.Resource, Namespace: namespace, Name: name,
 			}
@@ -81,13 +85,13 @@ func (a *API) asClient(ctx context.Context) context.Context {
 		Mutate: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
 			return a.mutate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
-		MayCreate: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+		Admit: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
 			if err := a.newResource(v, v.Strategy).permitWrite(ctx, obj, nil); err != nil {
 				return err
 			}
 			return a.validate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
-	})
+	}
 }
 
 // ownerResource finds the resource of an owner's kind.

@@ -33,8 +33,8 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		return nil, apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
-		out, err := answer(r.api.asClient(ctx), obj, kind.Call{
-			Client: client.GetName(), DryRun: dryrun.IsDryRun(options.DryRun),
+		out, err := answer(ctx, obj, kind.Call{
+			Client: r.api.client(ctx), DryRun: dryrun.IsDryRun(options.DryRun),
 			Warn: func(text string) { warning.AddWarning(ctx, "", text) },
 		})
 		return out, r.statusError(err, r.key(ctx, ""))

@@ -18,7 +18,7 @@ type sourced struct{ *resource }
 
 // Get reads one object from the source.
 func (s *sourced) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	obj, err := s.v.Kind.Source.Get(s.api.asClient(ctx), genericrequest.NamespaceValue(ctx), name)
+	obj, err := s.v.Kind.Source.Get(ctx, s.api.client(ctx), genericrequest.NamespaceValue(ctx), name)
 	return obj, s.statusError(err, s.key(ctx, name))
 }
 
@@ -28,13 +28,13 @@ func (s *sourced) List(ctx context.Context, o *metainternal.ListOptions) (runtim
 	if o != nil {
 		q.Labels, q.Fields, q.Limit, q.Continue = o.LabelSelector, o.FieldSelector, o.Limit, o.Continue
 	}
-	list, err := s.v.Kind.Source.List(s.api.asClient(ctx), q)
+	list, err := s.v.Kind.Source.List(ctx, s.api.client(ctx), q)
 	return list, s.statusError(err, s.key(ctx, ""))
 }
 
 // Delete removes an object from the source immediately.
 func (s *sourced) Delete(ctx context.Context, name string, _ rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	dry := o != nil && dryrun.IsDryRun(o.DryRun)
-	obj, err := s.v.Kind.Source.Delete(s.api.asClient(ctx), genericrequest.NamespaceValue(ctx), name, dry)
+	obj, err := s.v.Kind.Source.Delete(ctx, s.api.client(ctx), genericrequest.NamespaceValue(ctx), name, dry)
 	return obj, true, s.statusError(err, s.key(ctx, name))
 }

@@ -2,68 +2,74 @@ package kind
 
 import (
 	"context"
+	"errors"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/object"
 )
 
-// Client says what the client of a request may do. The api package puts it into the
-// context of an Answer and of a Source, which read and write objects of other kinds
-// than the one that the request was authorized for.
+// Client is the identity and the rights of the client of a request. Who reads or writes
+// objects of other kinds than the one that the request was authorized for takes a Client
+// as an argument and asks it. The zero Client may do nothing. Package api makes Clients.
 type Client struct {
-	// May returns a denial for the client, or nil.
-	May func(verb string, resource schema.GroupResource, namespace, name string) error
+	Name string // of the user
+	// Authorize returns a denial for the client, or nil.
+	Authorize func(verb string, resource schema.GroupResource, namespace, name string) error
 	// Mutate lets webhooks and policies change a new object, before it is prepared.
 	Mutate func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
-	// MayCreate checks the content of a new object as it will be stored: roles, for
-	// instance, grant only what the client holds. Webhooks and policies may refuse it.
-	MayCreate func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
+	// Admit checks the content of a new object as it will be stored: roles, for instance,
+	// grant only what the client holds. Webhooks and policies may refuse it.
+	Admit func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
 }
 
-type clientKey struct{}
-
-// WithClient returns a context for work on behalf of a client.
-func WithClient(ctx context.Context, c Client) context.Context {
-	return context.WithValue(ctx, clientKey{}, c)
+// ServerClient returns the server's own identity, which may do everything. Only package
+// server and tests use it (TestServerIdentity).
+func ServerClient() Client {
+	all := func(context.Context, *Version, object.Key, runtime.Object, bool) error { return nil }
+	return Client{
+		Name:      "exeunt",
+		Authorize: func(string, schema.GroupResource, string, string) error { return nil },
+		Mutate:    all, Admit: all,
+	}
 }
 
-// May returns a denial if the client in the context lacks a verb on a stored object, or
-// nil. Without a client the server itself acts, and may.
-func May(ctx context.Context, verb string, key object.Key) error {
+// May returns a denial if the client lacks a verb on a stored object, or nil.
+func (c Client) May(verb string, key object.Key) error {
 	resource, group, _ := strings.Cut(key.Kind, ".")
-	return MayResource(ctx, verb, schema.GroupResource{Group: group, Resource: resource}, key.Namespace, key.Name)
+	return c.MayResource(verb, schema.GroupResource{Group: group, Resource: resource}, key.Namespace, key.Name)
 }
 
 // MayResource is May for a resource.
-func MayResource(ctx context.Context, verb string, r schema.GroupResource, namespace, name string) error {
-	c, ok := ctx.Value(clientKey{}).(Client)
-	if !ok {
-		return nil
+func (c Client) MayResource(verb string, r schema.GroupResource, namespace, name string) error {
+	if c.Authorize == nil {
+		return apierrors.NewForbidden(r, name, errNoClient)
 	}
-	return c.May(verb, r, namespace, name)
+	return c.Authorize(verb, r, namespace, name)
 }
 
-// MutateNew lets webhooks and policies change an object that the client in the context
-// creates.
-func (v *Version) MutateNew(ctx context.Context, key object.Key, obj runtime.Object, dryRun bool) error {
-	c, ok := ctx.Value(clientKey{}).(Client)
-	if !ok || c.Mutate == nil {
-		return nil
-	}
-	return c.Mutate(ctx, v, key, obj, dryRun)
+// MutateNew lets webhooks and policies change an object that the client creates.
+func (c Client) MutateNew(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error {
+	return c.ask(ctx, c.Mutate, v, key, obj, dryRun)
 }
 
-// MayCreate returns a denial if the client in the context may not create an object with
-// this content, or nil.
-func (v *Version) MayCreate(ctx context.Context, key object.Key, obj runtime.Object, dryRun bool) error {
-	c, ok := ctx.Value(clientKey{}).(Client)
-	if !ok || c.MayCreate == nil {
-		return nil
+// MayCreate returns a denial if the client may not create an object with this content, or
+// nil.
+func (c Client) MayCreate(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error {
+	return c.ask(ctx, c.Admit, v, key, obj, dryRun)
+}
+
+var errNoClient = errors.New("the request has no client")
+
+func (c Client) ask(ctx context.Context, check func(context.Context, *Version, object.Key, runtime.Object, bool) error,
+	v *Version, key object.Key, obj runtime.Object, dryRun bool) error {
+	if check == nil {
+		return apierrors.NewForbidden(v.Resource().GroupResource(), key.Name, errNoClient)
 	}
-	return c.MayCreate(ctx, v, key, obj, dryRun)
+	return check(ctx, v, key, obj, dryRun)
 }
 
 // ResourceOf returns the resource that clients mean by apiVersion and kind, as Names

@@ -17,8 +17,8 @@ import (
 
 // Call is the part of a request, besides its object, that an Answer may need.
 type Call struct {
-	Client string // name of the user who asks
-	DryRun bool   // the answer must change nothing
+	Client Client
+	DryRun bool // the answer must change nothing
 	// Warn sends the client a warning with the answer. Nil: warnings are dropped.
 	Warn func(text string)
 }

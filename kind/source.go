@@ -12,11 +12,11 @@ import (
 // created by clients. It returns objects of the kind's only version, and an
 // *object.Error for the client. It is safe for concurrent use.
 type Source interface {
-	Get(ctx context.Context, namespace, name string) (runtime.Object, error)
+	Get(ctx context.Context, c Client, namespace, name string) (runtime.Object, error)
 	// List returns a list of the kind. It may return a part with a continue token.
-	List(ctx context.Context, q SourceQuery) (runtime.Object, error)
+	List(ctx context.Context, c Client, q SourceQuery) (runtime.Object, error)
 	// Delete returns the object that it deleted.
-	Delete(ctx context.Context, namespace, name string, dryRun bool) (runtime.Object, error)
+	Delete(ctx context.Context, c Client, namespace, name string, dryRun bool) (runtime.Object, error)
 }
 
 // SourceQuery holds the options of a list. The selectors may be nil.

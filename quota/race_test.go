@@ -12,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/archive"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -190,7 +191,7 @@ func TestCascade(t *testing.T) {
 			t.Error(got)
 		}
 		restore := func() (created, failed int) {
-			status, err := archive.New(w.store, w.kinds, archive.Options{}).Restore(t.Context(), v1.RestoreSpec{Cascade: string(owner.UID)})
+			status, err := archive.New(w.store, w.kinds, archive.Options{}).Restore(t.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
 			if err != nil {
 				t.Fatal(err)
 			}

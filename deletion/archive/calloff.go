@@ -21,7 +21,7 @@ import (
 //
 // The transaction checks that the guard still holds the object. If the collector
 // has let a confirmed deletion pass before, callOff does nothing.
-func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client string) (status v1.RestoreStatus, done bool, err error) {
+func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client kind.Client) (status v1.RestoreStatus, done bool, err error) {
 	names, err := a.names(ctx)
 	if err != nil {
 		return status, false, err
@@ -35,7 +35,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client strin
 		if err != nil || o == nil || !o.Held() {
 			return err // the guard no longer holds it
 		}
-		if err := kind.May(ctx, "create", o.Key); err != nil {
+		if err := client.May("create", o.Key); err != nil {
 			return err
 		}
 		gvk := names.gvk(o.Kind)
@@ -47,7 +47,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client strin
 		if spec.DryRun {
 			return nil
 		}
-		return a.activate(ctx, tx, o, client)
+		return a.activate(ctx, tx, o, client.Name)
 	})
 	if err != nil {
 		return v1.RestoreStatus{}, false, fmt.Errorf("call off: %w", err)

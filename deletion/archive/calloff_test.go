@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -25,7 +26,7 @@ func (w *world) hold(o object.Object, policy metav1.DeletionPropagation) {
 
 func (w *world) callOff(spec v1.RestoreSpec) bool {
 	w.Helper()
-	status, done, err := w.archive.callOff(w.Context(), spec, "tester")
+	status, done, err := w.archive.callOff(w.Context(), spec, kind.ServerClient())
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -20,12 +20,12 @@ const mostCascades = 500
 type cascades struct{ *Archive }
 
 // Get reads one cascade. Error: NotFound.
-func (s cascades) Get(ctx context.Context, namespace, name string) (runtime.Object, error) {
+func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name string) (runtime.Object, error) {
 	n, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.cascade(ctx, n, name)
+	c, err := s.cascade(ctx, client, n, name)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s cascades) Get(ctx context.Context, namespace, name string) (runtime.Obje
 }
 
 // List reads the cascades that are under way, then the newest ones.
-func (s cascades) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
+func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.CascadeList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "CascadeList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: object.Object{Revision: s.store.Revision()}.ResourceVersion()},
@@ -56,7 +56,7 @@ func (s cascades) List(ctx context.Context, q kind.SourceQuery) (runtime.Object,
 		return nil, err
 	}
 	for _, id := range ids {
-		c, err := s.cascade(ctx, n, id)
+		c, err := s.cascade(ctx, client, n, id)
 		if err != nil {
 			return nil, err
 		}
@@ -97,9 +97,9 @@ func (s cascades) ids(ctx context.Context, q kind.SourceQuery, limit int) ([]str
 
 // cascade reads one cascade; nil if there is none, or if the client may not read its
 // root.
-func (s cascades) cascade(ctx context.Context, n *names, id string) (*v1.Cascade, error) {
+func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id string) (*v1.Cascade, error) {
 	found, err := s.store.Reader().Cascade(ctx, id)
-	if err != nil || found == nil || kind.May(ctx, "get", found.Root.Key) != nil {
+	if err != nil || found == nil || client.May("get", found.Root.Key) != nil {
 		return nil, err
 	}
 	gvk := n.gvk(found.Root.Kind)
@@ -126,6 +126,6 @@ func (s cascades) cascade(ctx context.Context, n *names, id string) (*v1.Cascade
 }
 
 // Delete refuses: a cascade is a view.
-func (s cascades) Delete(_ context.Context, _, name string, _ bool) (runtime.Object, error) {
+func (s cascades) Delete(_ context.Context, _ kind.Client, _, name string, _ bool) (runtime.Object, error) {
 	return nil, object.BadRequestf("cascade %s cannot be deleted: to purge it from the archive, delete its ArchivedObjects (exeunt archive purge --cascade %s)", name, name)
 }

@@ -15,7 +15,7 @@ import (
 // cascades lists cascades as "Kind/name removed+remaining restored".
 func (w *world) cascades(q kind.SourceQuery) string {
 	w.Helper()
-	got, err := cascades{w.archive}.List(w.Context(), q)
+	got, err := cascades{w.archive}.List(w.Context(), kind.ServerClient(), q)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -69,10 +69,10 @@ func TestCascades(t *testing.T) {
 		if got, want := w.cascades(kind.SourceQuery{Fields: selector}), "ConfigMap/a 3+0 3"; got != want {
 			t.Errorf("after the restore: %s, want %s", got, want)
 		}
-		if _, err := (cascades{w.archive}).Get(w.Context(), "other", string(a.UID)); !object.Is(err, object.NotFound) {
+		if _, err := (cascades{w.archive}).Get(w.Context(), kind.ServerClient(), "other", string(a.UID)); !object.Is(err, object.NotFound) {
 			t.Errorf("in another namespace: %v", err)
 		}
-		if _, err := (cascades{w.archive}).Delete(w.Context(), "n", string(a.UID), false); !object.Is(err, object.BadRequest) {
+		if _, err := (cascades{w.archive}).Delete(w.Context(), kind.ServerClient(), "n", string(a.UID), false); !object.Is(err, object.BadRequest) {
 			t.Errorf("delete: %v", err)
 		}
 	})

@@ -44,7 +44,7 @@ func TestLeftBehind(t *testing.T) {
 		if status := w.restore(v1.RestoreSpec{UID: ns.UID}); status.LeftBehind != 0 {
 			w.Errorf("all objects are restored, but %d are reported as left behind", status.LeftBehind)
 		}
-		if _, err := w.archive.Restore(w.Context(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
+		if _, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
 			w.Errorf("cascade and withCascade: %v", err)
 		}
 	})
@@ -99,7 +99,7 @@ func TestActors(t *testing.T) {
 		}
 		w.Collect()
 		actors := func(o object.Object) [4]string {
-			got, err := source{w.archive}.Get(w.Context(), "n", string(o.UID))
+			got, err := source{w.archive}.Get(w.Context(), kind.ServerClient(), "n", string(o.UID))
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestRemovedKind(t *testing.T) {
 				w.Errorf("list %s: %q", word, got)
 			}
 		}
-		got, err := source{w.archive}.Get(w.Context(), "n", string(first.UID))
+		got, err := source{w.archive}.Get(w.Context(), kind.ServerClient(), "n", string(first.UID))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestRemovedKind(t *testing.T) {
 			w.Errorf("reason %q", r)
 		}
 		w.want(w.restore(v1.RestoreSpec{Object: name, WithCascade: true, DryRun: true}), "CustomResourceDefinition/widgets.example.com created", "Widget/first created")
-		_, err = w.archive.Restore(w.Context(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "second"}})
+		_, err = w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "second"}})
 		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "no archived widget is named second") {
 			w.Errorf("another name: %v", err)
 		}

@@ -47,7 +47,7 @@ func (a *Archive) Kinds() []*kind.Kind {
 			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Client); done || err != nil {
 				return r, err
 			}
-			r.Status, err = a.Restore(ctx, r.Spec)
+			r.Status, err = a.Restore(ctx, call.Client, r.Spec)
 			if err == nil && call.Warn != nil {
 				warn(r.Status, call.Warn)
 			}

@@ -18,10 +18,10 @@ import (
 // planPage is how many rows one statement of the planning reads.
 const planPage = 1000
 
-// Restore restores the objects that the spec names and returns a result for each.
+// Restore restores the objects that the spec names, for a client, and returns a result for each.
 // Errors: BadRequest for an invalid spec, or one that names no archived object.
 // An object that cannot be restored is a result and not an error.
-func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
+func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
 	names, err := a.names(ctx)
 	if err != nil {
 		return v1.RestoreStatus{}, err
@@ -30,11 +30,11 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	candidates, denied, err := permitted(ctx, withoutDefaults(candidates))
+	candidates, denied, err := permitted(client, withoutDefaults(candidates))
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	r := a.begin(spec, names)
+	r := a.begin(client, spec, names)
 	stop, limited := ctx.Deadline()
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
@@ -75,10 +75,10 @@ func (a *Archive) Restore(ctx context.Context, spec v1.RestoreSpec) (v1.RestoreS
 
 // permitted keeps the objects that the client may create again, and counts the others.
 // The error is the first denial if the client may create none.
-func permitted(ctx context.Context, all []*candidate) (may []*candidate, denied int, err error) {
+func permitted(client kind.Client, all []*candidate) (may []*candidate, denied int, err error) {
 	var denial error
 	for _, c := range all {
-		if err := kind.May(ctx, "create", c.key); err == nil {
+		if err := client.May("create", c.key); err == nil {
 			may = append(may, c)
 		} else if denial == nil {
 			denial = err
@@ -103,8 +103,8 @@ func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.Restor
 	return nil
 }
 
-func (a *Archive) begin(spec v1.RestoreSpec, names *names) *restoration {
-	return &restoration{Archive: a, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
+func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *restoration {
+	return &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
 }
 
 // candidates reads the objects that the spec names.

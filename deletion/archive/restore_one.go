@@ -23,8 +23,9 @@ import (
 // restoration is the state of one running Restore.
 type restoration struct {
 	*Archive
-	spec  v1.RestoreSpec
-	names *names
+	client kind.Client
+	spec   v1.RestoreSpec
+	names  *names
 
 	mu   sync.Mutex
 	now  map[types.UID]restored // restored objects, by the uid of the removed ones; guarded by mu
@@ -151,11 +152,11 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err != nil {
 		return request, err
 	}
-	if err := v.MutateNew(ctx, c.key, obj, r.spec.DryRun); err != nil {
+	if err := r.client.MutateNew(ctx, v, c.key, obj, r.spec.DryRun); err != nil {
 		return request, refusal{err}
 	}
 	mayCreate := func(ctx context.Context, obj runtime.Object) error {
-		return v.MayCreate(ctx, c.key, obj, r.spec.DryRun)
+		return r.client.MayCreate(ctx, v, c.key, obj, r.spec.DryRun)
 	}
 	made, warnings, err := v.Prepare(kind.Restoring(ctx), v.Strategy, obj, lifecycle.Creation{
 		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -74,7 +75,7 @@ func TestRestoreByName(t *testing.T) {
 			"no namespace":      {Object: &v1.ObjectName{Kind: "cm", Name: "a"}},
 			"broken apiVersion": {Object: &v1.ObjectName{APIVersion: "a/b/c", Kind: "cm", Name: "a"}},
 		} {
-			if _, err := w.archive.Restore(w.Context(), spec); !object.Is(err, object.BadRequest) {
+			if _, err := w.archive.Restore(w.Context(), kind.ServerClient(), spec); !object.Is(err, object.BadRequest) {
 				w.Errorf("%s: got error %v, want a bad request", name, err)
 			}
 		}
@@ -326,7 +327,7 @@ func TestInterruptedRestore(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		r := w.archive.begin(spec, w.names())
+		r := w.archive.begin(kind.ServerClient(), spec, w.names())
 		if _, err := r.level(w.Context(), plan(candidates)[0], func() bool { return false }); err != nil {
 			w.Fatal(err)
 		}
@@ -342,13 +343,13 @@ func TestInterruptedRestore(t *testing.T) {
 		// A restore at its deadline reports what it did; a second one does the rest.
 		ctx, cancel := context.WithDeadline(w.Context(), time.Now().Add(w.archive.opts.Spare/2))
 		defer cancel()
-		status, err := w.archive.Restore(ctx, spec)
+		status, err := w.archive.Restore(ctx, kind.ServerClient(), spec)
 		if err != nil || status.Complete || len(status.Results) != 0 {
 			w.Errorf("late: %+v, %v", status, err)
 		}
 		ctx, cancel = context.WithCancel(w.Context())
 		cancel()
-		if _, err := w.archive.Restore(ctx, spec); !errors.Is(err, context.Canceled) {
+		if _, err := w.archive.Restore(ctx, kind.ServerClient(), spec); !errors.Is(err, context.Canceled) {
 			w.Errorf("canceled: %v", err)
 		}
 	})
@@ -374,7 +375,7 @@ func TestInterruptedGroups(t *testing.T) {
 			}
 			return time.Now()
 		}
-		if _, err := first.Restore(ctx, spec); !errors.Is(err, context.Canceled) {
+		if _, err := first.Restore(ctx, kind.ServerClient(), spec); !errors.Is(err, context.Canceled) {
 			w.Fatalf("the restore was not interrupted: %v", err)
 		}
 		before := w.Count(`SELECT count(*) FROM objects WHERE name LIKE 'child-%'`)
@@ -405,7 +406,7 @@ func TestRestoreTwiceAtOnce(t *testing.T) {
 		var created atomic.Int64
 		for range 3 {
 			group.Go(func() {
-				status, err := w.archive.Restore(w.Context(), v1.RestoreSpec{Cascade: string(owner.UID)})
+				status, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
 				if err != nil || status.Created+status.Skipped != 21 {
 					w.Errorf("%+v, %v", status, err)
 				}

@@ -30,7 +30,7 @@ func notFound(name string) error {
 
 // get reads the row of an ArchivedObject, if the client has the verb on the object
 // that it was.
-func (s source) get(ctx context.Context, verb, namespace, name string) (*row, error) {
+func (s source) get(ctx context.Context, client kind.Client, verb, namespace, name string) (*row, error) {
 	r, err := s.byUID(ctx, types.UID(name))
 	if err != nil {
 		return nil, err
@@ -38,15 +38,15 @@ func (s source) get(ctx context.Context, verb, namespace, name string) (*row, er
 	if r == nil || r.Namespace != namespace {
 		return nil, notFound(name)
 	}
-	if err := kind.May(ctx, verb, r.Key()); err != nil {
+	if err := client.May(verb, r.Key()); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
 // Get reads one archived object. Error: NotFound.
-func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object, error) {
-	r, err := s.get(ctx, "get", namespace, name)
+func (s source) Get(ctx context.Context, client kind.Client, namespace, name string) (runtime.Object, error) {
+	r, err := s.get(ctx, client, "get", namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s source) Get(ctx context.Context, namespace, name string) (runtime.Object
 // List reads a page, the newest removal first. New removals come before the first
 // page, so they do not shift the later ones. A page leaves out what the client may not
 // get, so it may be short.
-func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, error) {
+func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.ArchivedObjectList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObjectList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: object.Object{Revision: s.store.Revision()}.ResourceVersion()},
@@ -78,7 +78,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 		return nil, err
 	}
 	if f.uid != "" {
-		return list, s.addOne(ctx, n, f, list)
+		return list, s.addOne(ctx, client, n, f, list)
 	}
 	before := int64(0)
 	if q.Continue != "" {
@@ -98,7 +98,7 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 			return nil
 		}
 		last = r.ID
-		if kind.May(ctx, "get", r.Key()) != nil {
+		if client.May("get", r.Key()) != nil {
 			return nil
 		}
 		o, err := n.archived(r)
@@ -112,9 +112,9 @@ func (s source) List(ctx context.Context, q kind.SourceQuery) (runtime.Object, e
 
 // addOne adds the object of a selector on metadata.name, if it matches the other
 // conditions.
-func (s source) addOne(ctx context.Context, n *names, f filter, list *v1.ArchivedObjectList) error {
+func (s source) addOne(ctx context.Context, client kind.Client, n *names, f filter, list *v1.ArchivedObjectList) error {
 	r, err := s.byUID(ctx, types.UID(f.uid))
-	if err != nil || r == nil || !f.matches(r) || kind.May(ctx, "get", r.Key()) != nil {
+	if err != nil || r == nil || !f.matches(r) || client.May("get", r.Key()) != nil {
 		return err
 	}
 	o, err := n.archived(r)
@@ -171,8 +171,8 @@ func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requ
 }
 
 // Delete purges an object from the archive.
-func (s source) Delete(ctx context.Context, namespace, name string, dryRun bool) (runtime.Object, error) {
-	r, err := s.get(ctx, "delete", namespace, name)
+func (s source) Delete(ctx context.Context, client kind.Client, namespace, name string, dryRun bool) (runtime.Object, error) {
+	r, err := s.get(ctx, client, "delete", namespace, name)
 	if err != nil {
 		return nil, err
 	}

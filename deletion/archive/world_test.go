@@ -117,7 +117,7 @@ func (w *world) exists(name string) bool {
 
 func (w *world) restore(spec v1.RestoreSpec) v1.RestoreStatus {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), spec)
+	status, err := w.archive.Restore(w.Context(), kind.ServerClient(), spec)
 	if err != nil {
 		w.Fatalf("restore %+v: %v", spec, err)
 	}

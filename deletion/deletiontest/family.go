@@ -1,7 +1,6 @@
 package deletiontest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -46,13 +45,13 @@ func (w *World) Mixed() (root object.Object) {
 	return root
 }
 
-// MayGet returns the context of a client that may get these resources, as they are when it
-// asks, and nothing else.
-func MayGet(ctx context.Context, resources *[]string) context.Context {
-	return kind.WithClient(ctx, kind.Client{May: func(verb string, r schema.GroupResource, namespace, name string) error {
+// MayGet returns a client that may get these resources, as they are when it asks, and
+// nothing else.
+func MayGet(resources *[]string) kind.Client {
+	return kind.Client{Authorize: func(verb string, r schema.GroupResource, namespace, name string) error {
 		if verb == "get" && slices.Contains(*resources, r.Resource) {
 			return nil
 		}
 		return apierrors.NewForbidden(r, name, fmt.Errorf("no %s in %s", verb, namespace))
-	}})
+	}}
 }

@@ -57,12 +57,12 @@ func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, err
 // reads the object, decides, changes it and records the Event in one transaction.
 // Errors: NotFound; Conflict for another uid or an object that is not DELETING;
 // Invalid otherwise.
-func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, client string) (v1.FinalizerRemovalStatus, error) {
+func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalSpec, client kind.Client) (v1.FinalizerRemovalStatus, error) {
 	var status v1.FinalizerRemovalStatus
 	if err := checkSpec(spec); err != nil {
 		return status, err
 	}
-	find, err := s.finder(ctx, spec.Object)
+	find, err := s.finder(client, spec.Object)
 	if err != nil {
 		return status, err
 	}
@@ -71,10 +71,10 @@ func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalS
 		if err != nil {
 			return err
 		}
-		if err := kind.May(ctx, "force-finalize", o.Key); err != nil {
+		if err := client.May("force-finalize", o.Key); err != nil {
 			return err
 		}
-		status, err = s.remove(ctx, tx, o, spec, client)
+		status, err = s.remove(ctx, tx, o, spec, client.Name)
 		return err
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Service) RemoveFinalizer(ctx context.Context, spec v1.FinalizerRemovalS
 	}
 	if !spec.DryRun {
 		s.log.Warn("finalizer removed by force", "kind", status.Object.Kind, "namespace", status.Object.Namespace, "name", status.Object.Name,
-			"uid", status.Object.UID, "finalizer", spec.Finalizer, "actor", client, "reason", spec.Reason, "gone", status.Gone)
+			"uid", status.Object.UID, "finalizer", spec.Finalizer, "actor", client.Name, "reason", spec.Reason, "gone", status.Gone)
 	}
 	return status, nil
 }

@@ -330,7 +330,7 @@ func TestTogether(t *testing.T) {
 		done := 0
 		for range 8 {
 			group.Go(func() {
-				if _, err := w.service.RemoveFinalizer(t.Context(), spec, "tester"); err == nil {
+				if _, err := w.service.RemoveFinalizer(t.Context(), spec, kind.ServerClient()); err == nil {
 					mu.Lock()
 					done++
 					mu.Unlock()

@@ -64,7 +64,7 @@ func checkSpec(spec v1.FinalizerRemovalSpec) error {
 // finder returns the find for a request's object. If the kind is not served, it is
 // read as a plural and its apiVersion as a group, with or without version: so
 // clients name objects of a broken definition.
-func (s *Service) finder(ctx context.Context, ref v1.ObjectReference) (find, error) {
+func (s *Service) finder(client kind.Client, ref v1.ObjectReference) (find, error) {
 	path := field.NewPath("spec", "object")
 	if strings.ContainsRune(string(ref.UID), 0) {
 		return nil, refuse(field.Invalid(path.Child("uid"), ref.UID, "must not contain NUL"))
@@ -108,7 +108,7 @@ func (s *Service) finder(ctx context.Context, ref v1.ObjectReference) (find, err
 		storage, resource = k.Storage, schema.GroupResource{Group: k.Group, Resource: k.Plural}
 	}
 	// Only a client that may act learns whether the object exists.
-	if err := kind.MayResource(ctx, "force-finalize", resource, ref.Namespace, ref.Name); err != nil {
+	if err := client.MayResource("force-finalize", resource, ref.Namespace, ref.Name); err != nil {
 		return nil, err
 	}
 	missing := func() error { return apierrors.NewNotFound(resource, ref.Name) }

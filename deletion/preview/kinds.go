@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -19,23 +18,17 @@ func (s *Service) Kind() *kind.Kind {
 	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.DeletionPreviewSchema(), s.answer)
 }
 
-func (s *Service) answer(ctx context.Context, obj runtime.Object, _ kind.Call) (runtime.Object, error) {
+func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
 	p, ok := obj.(*v1.DeletionPreview)
 	if !ok {
 		return nil, fmt.Errorf("preview: got a %T", obj)
 	}
 	out := p.DeepCopy()
 	out.ManagedFields = nil // the request is not stored
-	if err := subject.MayGet(ctx, s.kinds.Snapshot(), p.Spec.Object); err != nil {
-		return nil, err
-	}
 	var err error
-	out.Status, err = s.Preview(ctx, p.Spec)
+	out.Status, err = s.Preview(ctx, call.Client, p.Spec)
 	if object.Is(err, object.NotFound) {
 		return nil, s.missing(p.Spec.Object)
-	}
-	if err == nil {
-		err = s.hide(ctx, &out.Status)
 	}
 	if err != nil {
 		return nil, err

@@ -24,12 +24,12 @@ func TestAnswers(t *testing.T) {
 	}
 	question := &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref}}
 	question.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	_, err := preview.Answer(t.Context(), question, kind.Call{})
+	_, err := preview.Answer(t.Context(), question, kind.Call{Client: kind.ServerClient()})
 	if !apierrors.IsNotFound(err) || err.Error() != `configmaps "a" not found` {
 		t.Errorf("got %v, want that configmap a is not found", err)
 	}
 	o := w.Create(thing{Namespace: "n", Name: "a"})
-	answer, err := preview.Answer(t.Context(), question, kind.Call{})
+	answer, err := preview.Answer(t.Context(), question, kind.Call{Client: kind.ServerClient()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -24,11 +25,20 @@ const (
 	shownBlockers = 100
 )
 
-// Preview returns what a delete would do, and changes nothing. Errors: NotFound,
-// Invalid, BadRequest.
-func (s *Service) Preview(ctx context.Context, spec v1.DeletionPreviewSpec) (v1.DeletionPreviewStatus, error) {
+// Preview returns what a delete would do, as far as the client may know, and changes
+// nothing. Errors: NotFound, Invalid, BadRequest, or the client's denial.
+func (s *Service) Preview(ctx context.Context, client kind.Client, spec v1.DeletionPreviewSpec) (v1.DeletionPreviewStatus, error) {
+	if err := subject.MayGet(client, s.kinds.Snapshot(), spec.Object); err != nil {
+		return v1.DeletionPreviewStatus{}, err
+	}
 	status, _, err := s.preview(ctx, spec)
-	return status, err
+	if err == nil {
+		err = s.hide(client, &status)
+	}
+	if err != nil {
+		return v1.DeletionPreviewStatus{}, err
+	}
+	return status, nil
 }
 
 // preview also returns the walk, for tests.

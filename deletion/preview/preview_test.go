@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -267,7 +268,7 @@ func TestPreviewCounts(t *testing.T) {
 	b := w.Create(thing{Kind: "secrets", Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
 	w.Create(thing{Kind: "secrets", Namespace: "n", Name: "c", Owners: w.OwnedBy(b), Finalizers: []string{"example.com/x"}})
 	ask := v1.DeletionPreviewSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}, CountsOnly: true}
-	status, err := w.service.Preview(t.Context(), ask)
+	status, err := w.service.Preview(t.Context(), kind.ServerClient(), ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func TestPreviewCounts(t *testing.T) {
 	for i := range 3 {
 		w.Create(thing{Namespace: "n", Name: fmt.Sprintf("more-%d", i), Owners: w.OwnedBy(a)})
 	}
-	if status, err = w.service.Preview(t.Context(), ask); err != nil || !status.Truncated || status.Total != 4 {
+	if status, err = w.service.Preview(t.Context(), kind.ServerClient(), ask); err != nil || !status.Truncated || status.Total != 4 {
 		t.Errorf("above the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
 	}
 }
@@ -360,7 +361,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		spec := v1.DeletionPreviewSpec{Object: object1}
 		test.change(&spec)
-		_, err := w.service.Preview(t.Context(), spec)
+		_, err := w.service.Preview(t.Context(), kind.ServerClient(), spec)
 		if !object.Is(err, test.code) || err.Error() != test.want {
 			t.Errorf("%s: got %v\nwant %s", name, err, test.want)
 		}

@@ -1,20 +1,20 @@
 package preview
 
 import (
-	"context"
 	"slices"
 
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 )
 
 // hide removes the items of other objects that the client may not get.
-func (s *Service) hide(ctx context.Context, status *v1.DeletionPreviewStatus) error {
+func (s *Service) hide(client kind.Client, status *v1.DeletionPreviewStatus) error {
 	kinds := s.kinds.Snapshot()
-	if err := subject.MayGet(ctx, kinds, status.Object); err != nil {
+	if err := subject.MayGet(client, kinds, status.Object); err != nil {
 		return err
 	}
-	hidden := func(i v1.Item) bool { return subject.MayGet(ctx, kinds, i.ObjectReference) != nil }
+	hidden := func(i v1.Item) bool { return subject.MayGet(client, kinds, i.ObjectReference) != nil }
 	all := len(status.Items) + len(status.Blockers)
 	status.Items, status.Blockers = slices.DeleteFunc(status.Items, hidden), slices.DeleteFunc(status.Blockers, hidden)
 	status.Hidden = int64(all - len(status.Items) - len(status.Blockers))

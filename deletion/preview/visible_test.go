@@ -18,12 +18,12 @@ func TestVisible(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Mixed()
 	readable := []string{"configmaps"}
-	ctx := deletiontest.MayGet(t.Context(), &readable)
+	call := kind.Call{Client: deletiontest.MayGet(&readable)}
 	preview := w.service.Kind()
 	ref := func(kind, name string) v1.ObjectReference {
 		return v1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: "n", Name: name}
 	}
-	answer, err := preview.Answer(ctx, &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref("ConfigMap", "root")}}, kind.Call{})
+	answer, err := preview.Answer(t.Context(), &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref("ConfigMap", "root")}}, call)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestVisible(t *testing.T) {
 		t.Errorf("got %+v", status)
 	}
 	for _, name := range []string{"hidden", "missing"} {
-		if _, err := preview.Answer(ctx, &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref("Secret", name)}}, kind.Call{}); !apierrors.IsForbidden(err) {
+		if _, err := preview.Answer(t.Context(), &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref("Secret", name)}}, call); !apierrors.IsForbidden(err) {
 			t.Errorf("preview of %s: %v", name, err)
 		}
 	}

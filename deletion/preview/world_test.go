@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -46,7 +47,7 @@ func each(t *testing.T, test func(t *testing.T, w *world)) {
 // preview returns the whole preview of an object.
 func (w *world) preview(o object.Object, options metav1.DeleteOptions) v1.DeletionPreviewStatus {
 	w.T.Helper()
-	status, err := w.service.Preview(w.T.Context(), v1.DeletionPreviewSpec{
+	status, err := w.service.Preview(w.T.Context(), kind.ServerClient(), v1.DeletionPreviewSpec{
 		Object:            v1.ObjectReference{UID: o.UID},
 		PropagationPolicy: options.PropagationPolicy, GracePeriodSeconds: options.GracePeriodSeconds, Limit: maxLimit,
 	})

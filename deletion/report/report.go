@@ -28,9 +28,30 @@ const (
 	maxObjects  = 200 // objects in one report
 )
 
-// Report returns why an object, or a namespace, still exists. Errors: Invalid. An
-// object that does not exist is not an error: the status says so.
-func (s *Service) Report(ctx context.Context, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
+// Report returns why an object, or a namespace, still exists, as far as the client may
+// know. Errors: Invalid, or the client's denial. An object that does not exist is not an
+// error: the status says so.
+func (s *Service) Report(ctx context.Context, client kind.Client, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
+	asked := spec.Object
+	if spec.Namespace != "" {
+		asked = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: spec.Namespace}
+	}
+	kinds := s.kinds.Snapshot()
+	if err := subject.MayGet(client, kinds, asked); err != nil {
+		return v1.DeletionReportStatus{}, err
+	}
+	status, err := s.report(ctx, spec)
+	if err == nil {
+		err = subject.MayGet(client, kinds, status.Object)
+	}
+	if err != nil {
+		return v1.DeletionReportStatus{}, err
+	}
+	hideReasons(client, kinds, status.Reasons)
+	return status, nil
+}
+
+func (s *Service) report(ctx context.Context, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
 	var status v1.DeletionReportStatus
 	path := field.NewPath("spec")
 	ref := spec.Object

@@ -1,20 +1,18 @@
 package report
 
 import (
-	"context"
-
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 )
 
 // hideReasons replaces the reasons about other objects that the client may not get.
-func hideReasons(ctx context.Context, kinds *kind.Snapshot, reasons []v1.Reason) {
+func hideReasons(client kind.Client, kinds *kind.Snapshot, reasons []v1.Reason) {
 	for i := range reasons {
-		if o := reasons[i].Object; o != nil && subject.MayGet(ctx, kinds, *o) != nil {
+		if o := reasons[i].Object; o != nil && subject.MayGet(client, kinds, *o) != nil {
 			reasons[i] = v1.Reason{Type: reasons[i].Type, Message: "an object that you may not get"}
 			continue
 		}
-		hideReasons(ctx, kinds, reasons[i].Children)
+		hideReasons(client, kinds, reasons[i].Children)
 	}
 }

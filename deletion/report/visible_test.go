@@ -21,23 +21,23 @@ func TestVisible(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	root := w.Mixed()
 	readable := []string{"configmaps"}
-	ctx := deletiontest.MayGet(t.Context(), &readable)
+	call := kind.Call{Client: deletiontest.MayGet(&readable)}
 	report := w.service.Kind()
 	ref := func(kind, name string) v1.ObjectReference {
 		return v1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: "n", Name: name}
 	}
 	for _, name := range []string{"hidden", "missing"} {
-		if _, err := report.Answer(ctx, &v1.DeletionReport{Spec: v1.DeletionReportSpec{Object: ref("Secret", name)}}, kind.Call{}); !apierrors.IsForbidden(err) {
+		if _, err := report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Object: ref("Secret", name)}}, call); !apierrors.IsForbidden(err) {
 			t.Errorf("report of %s: %v", name, err)
 		}
 	}
-	if _, err := report.Answer(ctx, &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "n"}}, kind.Call{}); !apierrors.IsForbidden(err) {
+	if _, err := report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "n"}}, call); !apierrors.IsForbidden(err) {
 		t.Errorf("report of a namespace: %v", err)
 	}
 	w.Delete(root.Key, deletiontest.With(metav1.DeletePropagationForeground))
 	w.Collect()
 	explain := func() string {
-		answer, err := report.Answer(ctx, &v1.DeletionReport{Spec: v1.DeletionReportSpec{Object: ref("ConfigMap", "root")}}, kind.Call{})
+		answer, err := report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Object: ref("ConfigMap", "root")}}, call)
 		if err != nil {
 			t.Fatal(err)
 		}

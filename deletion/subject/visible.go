@@ -1,8 +1,6 @@
 package subject
 
 import (
-	"context"
-
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -14,7 +12,7 @@ import (
 // MayGet returns a denial if the client may not get the object of a question. It does
 // not say whether the object exists. A uid alone cannot be guessed: the answer is
 // checked again with the object that was found.
-func MayGet(ctx context.Context, kinds *kind.Snapshot, ref v1.ObjectReference) error {
+func MayGet(client kind.Client, kinds *kind.Snapshot, ref v1.ObjectReference) error {
 	if ref.Kind == "" || ref.Name == "" {
 		return nil
 	}
@@ -23,5 +21,5 @@ func MayGet(ctx context.Context, kinds *kind.Snapshot, ref v1.ObjectReference) e
 	if r.Group == "" && r.Resource == object.Namespaces {
 		namespace = ref.Name // the request for a Namespace is in that namespace
 	}
-	return kind.MayResource(ctx, "get", r, namespace, ref.Name)
+	return client.MayResource("get", r, namespace, ref.Name)
 }

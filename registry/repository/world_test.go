@@ -280,7 +280,7 @@ func (w *world) tryDelete(namespace, name string) error {
 // restore restores the newest removal of a Repository.
 func (w *world) restore(namespace, name string) v1.RestoreResult {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), v1.RestoreSpec{
+	status, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{
 		Object: &v1.ObjectName{Kind: "Repository", Namespace: namespace, Name: name},
 	})
 	if err != nil || len(status.Results) != 1 {
