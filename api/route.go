@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -26,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
 )
 
 // KubernetesMinor is the Kubernetes release that this API behaves like.
@@ -245,21 +244,21 @@ func notFoundRoute() *apierrors.StatusError {
 	}}
 }
 
-// pathProblem returns what is wrong with the path of a resource, or "". Names and
-// namespaces are never empty and have no slash. The library drops empty segments,
-// which would turn the delete of an object with an empty name into a
+// pathProblem returns what is wrong with the path of a resource, or "". The library drops
+// empty segments, which would turn the delete of an object with an empty name into a
 // deletecollection.
 func pathProblem(req *http.Request) string {
-	path := req.URL.Path
-	switch {
-	case strings.Contains(path, "//"), req.Method == http.MethodDelete && strings.HasSuffix(path, "/"):
-		return "a name in the path is empty"
-	case strings.Contains(strings.ToLower(req.URL.EscapedPath()), "%2f"):
-		return "a name in the path has a slash"
-	case strings.Contains(path+"/", "/./"), strings.Contains(path+"/", "/../"):
-		return `a name in the path is "." or ".."`
-	case !utf8.ValidString(path), strings.ContainsFunc(path, unicode.IsControl):
-		return "a name in the path has characters that no name has"
+	if strings.Contains(strings.ToLower(req.URL.EscapedPath()), "%2f") {
+		return "a name in the path must not have a slash"
+	}
+	segment, rest, more := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	for ; segment != "" || more || req.Method == http.MethodDelete; segment, rest, more = strings.Cut(rest, "/") {
+		if problem := object.NameProblem(segment); problem != "" {
+			return "a name in the path " + problem
+		}
+		if !more {
+			break
+		}
 	}
 	return ""
 }

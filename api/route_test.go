@@ -22,7 +22,10 @@ func TestPathProblem(t *testing.T) {
 		{"GET", configMaps + "//a", false},
 		{"DELETE", configMaps + "/.", false},
 		{"DELETE", configMaps + "/%2e%2e", false},
+		{"GET", "//", false},
+		{"GET", "/", true},
 		{"GET", configMaps + "/a%00", false},
+		{"DELETE", configMaps + "/a%07", true},
 		{"GET", configMaps + "/%ff", false},
 	} {
 		if problem := pathProblem(httptest.NewRequest(test.method, test.path, nil)); (problem == "") != test.ok {

@@ -53,7 +53,7 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	errs := s.Validate(ctx, obj)
 	if len(errs) == 0 {
 		// After the kind's own rules, whose messages are more precise.
-		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
+		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), newNameRule, metadataPath)
 	}
 	if len(errs) > 0 {
 		return nil, object.InvalidFields(distinct(errs))

@@ -1,11 +1,9 @@
 package lifecycle
 
 import (
-	"strings"
-	"unicode/utf8"
-
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/object"
@@ -32,16 +30,30 @@ func unversioned(resourceVersion string) bool {
 	return resourceVersion == "" || resourceVersion == "0"
 }
 
-// nameRule is the rule for the names of all kinds: a name is part of a URL path and
-// is stored in a text column, which allows neither invalid UTF-8 nor NUL.
+// maxName is the length of the longest new name, in bytes. An index of PostgreSQL has no
+// entry above 2,704 bytes, and in a path each byte may take three.
+const maxName = 1024
+
+// newNameRule is the rule for the names of new objects, of all kinds.
+func newNameRule(name string, prefix bool) []string {
+	if len(name) > maxName && !prefix {
+		return []string{validation.MaxLenError(maxName)}
+	}
+	return nameRule(name, prefix)
+}
+
+// nameRule is what every stored name has held to: a path can have it.
 func nameRule(name string, prefix bool) []string {
-	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return []string{"must be valid UTF-8 without NUL"}
-	}
 	if prefix {
-		return content.IsPathSegmentPrefix(name)
+		name += "x" // as the suffix of a generateName
 	}
-	return content.IsPathSegmentName(name)
+	if errs := content.IsPathSegmentName(name); len(errs) > 0 {
+		return errs // in the words of Kubernetes
+	}
+	if problem := object.NameProblem(name); problem != "" {
+		return []string{problem}
+	}
+	return nil
 }
 
 // distinct drops errors with equal texts: kinds check metadata too.

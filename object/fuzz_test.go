@@ -54,7 +54,7 @@ func FuzzWithMeta(f *testing.F) {
 		if err != nil || !json.Valid(body) {
 			return
 		}
-		m.Name, m.Generation, m.Finalizers = utf8(name), generation, []string{utf8(finalizer)}
+		m.Name, m.Generation, m.Finalizers = printable(name), generation, []string{printable(finalizer)}
 		m.ResourceVersion = "17"
 		kept := bytes.Clone(body)
 		out, err := WithMeta(body, m)
@@ -72,8 +72,8 @@ func FuzzWithMeta(f *testing.F) {
 	})
 }
 
-// utf8 makes a string that JSON can carry.
-func utf8(s string) string { return strings.ToValidUTF8(s, "?") }
+// printable makes a string that JSON can carry.
+func printable(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // checkMeta compares metadata as JSON, as clients see it.
 func checkMeta(t *testing.T, body []byte, want metav1.ObjectMeta) {
@@ -97,7 +97,7 @@ func FuzzAppendWire(f *testing.F) {
 	f.Add("}{", `"`, `\`, int64(1)<<62)
 	f.Fuzz(func(t *testing.T, name, key, value string, revision int64) {
 		body, err := Encode(&unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": utf8(name)}, "data": map[string]any{utf8(key): utf8(value)},
+			"metadata": map[string]any{"name": printable(name)}, "data": map[string]any{printable(key): printable(value)},
 		}})
 		if err != nil {
 			t.Fatal(err)

@@ -182,9 +182,9 @@ func badDeletes() []bad {
 		{name: "grace as text in the query", method: "DELETE", path: configMaps + "/victim?gracePeriodSeconds=soon", code: 400, reason: "BadRequest"},
 		// Kubernetes reads each of these paths as the collection and deletes it, although
 		// the client meant a name.
-		{name: "a slash for a name", method: "DELETE", path: configMaps + "/%2F", code: 404, reason: "NotFound", message: "a name in the path is empty"},
+		{name: "a slash for a name", method: "DELETE", path: configMaps + "/%2F", code: 404, reason: "NotFound", message: "a name in the path must not have a slash"},
 		{name: "many slashes for a name", method: "DELETE", path: configMaps + "///%2f/", code: 404, reason: "NotFound"},
-		{name: "nothing for a name", method: "DELETE", path: configMaps + "/", code: 404, reason: "NotFound", message: "a name in the path is empty"},
+		{name: "nothing for a name", method: "DELETE", path: configMaps + "/", code: 404, reason: "NotFound", message: "a name in the path must not be empty"},
 		{name: "a dot for a name", method: "DELETE", path: configMaps + "/%2e", code: 404, reason: "NotFound"},
 		{name: "two dots for a name", method: "DELETE", path: configMaps + "/victim/%2e%2e", code: 404, reason: "NotFound"},
 		{name: "NUL for a name", method: "DELETE", path: configMaps + "/%00", code: 404, reason: "NotFound"},
