@@ -25,8 +25,8 @@ type Write struct {
 	// Owner returns the resource of an owner's kind and whether it is namespaced; false
 	// for a kind that is not served.
 	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
-	// ConfirmAnnotation confirms a cascade that the guard holds.
-	ConfirmAnnotation string
+	// Confirms: the write lets a cascade pass that the guard would hold.
+	Confirms bool
 }
 
 // CheckWrite refuses a write whose content needs rights that the client lacks:
@@ -53,10 +53,8 @@ func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 	}
 	var owners []metav1.OwnerReference
 	var finalizers []string
-	confirmed := ""
 	if w.OldMeta != nil {
 		owners, finalizers = w.OldMeta.GetOwnerReferences(), w.OldMeta.GetFinalizers()
-		confirmed = w.OldMeta.GetAnnotations()[w.ConfirmAnnotation]
 	}
 	if now := w.Meta.GetOwnerReferences(); !sameOwners(now, owners) {
 		if w.OldMeta != nil {
@@ -73,7 +71,7 @@ func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 			return err
 		}
 	}
-	if now := w.Meta.GetAnnotations()[w.ConfirmAnnotation]; w.ConfirmAnnotation != "" && now != confirmed && now != "" {
+	if w.Confirms {
 		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")
 	}
 	return nil

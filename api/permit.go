@@ -27,7 +27,7 @@ func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) err
 	}
 	w := access.Write{
 		Client: client, Resource: r.v.Resource(), Object: obj, Old: old,
-		Owner: r.api.ownerResource, ConfirmAnnotation: lifecycle.ConfirmCascade,
+		Owner: r.api.ownerResource,
 	}
 	var err error
 	if w.Meta, err = meta.Accessor(obj); err != nil {
@@ -41,6 +41,7 @@ func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) err
 	if old == nil {
 		r.api.access.SetRequestor(client, obj)
 	}
+	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
 	return r.api.access.CheckWrite(ctx, w)
 }
 

@@ -50,7 +50,7 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 		return nil, fmt.Errorf("before create of %T: %w", obj, err)
 	}
 	s.PrepareForCreate(ctx, obj)
-	errs := s.Validate(ctx, obj)
+	errs := append(checkMarks(m, nil), s.Validate(ctx, obj)...)
 	if len(errs) == 0 {
 		// After the kind's own rules, whose messages are more precise.
 		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), newNameRule, metadataPath)

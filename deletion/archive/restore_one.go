@@ -218,7 +218,7 @@ func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
 	if m.GetDeletionTimestamp() != nil {
 		// The deletion set these; the others are the user's.
 		gone := append([]string{
-			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade,
+			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade, lifecycle.PropagateGrace,
 		}, rules.DeleteFinalizers...)
 		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return slices.Contains(gone, f) }))
 	}

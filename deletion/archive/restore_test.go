@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -95,6 +96,22 @@ func TestKeep(t *testing.T) {
 		w.want(w.restore(v1.RestoreSpec{UID: now.UID}), "Deployment/a created")
 		if now, m = w.get("deployments.apps:n/a"); strings.Contains(string(now.Body), `observedGeneration`) || m.ManagedFields != nil {
 			w.Errorf("status or managed fields came back: %s", now.Body)
+		}
+	})
+}
+
+// TestRestoreWithoutMarks: what a deletion adds to an object does not come back, so the object
+// can be restored.
+func TestRestoreWithoutMarks(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) {
+			m.Annotations = map[string]string{lifecycle.PropagateGrace: "5"}
+		})
+		w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		w.want(w.restore(v1.RestoreSpec{UID: owner.UID}), "ConfigMap/owner created")
+		if _, m := w.get("configmaps:n/owner"); len(m.Finalizers) > 0 || m.Annotations[lifecycle.PropagateGrace] != "5" {
+			w.Errorf("restored as %+v", m)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -58,10 +59,15 @@ func (w *webhook) Convert(in, out, context any) error {
 }
 
 // ConvertToVersion converts an object, or a list and its items. Its errors say what the
-// webhook did; the client sees them, as in Kubernetes.
+// webhook did; the client sees them, as in Kubernetes. The webhook may change labels and
+// annotations, but not those that hold a deletion.
 func (w *webhook) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	if _, ok := in.(runtime.Unstructured); !ok {
 		return w.converter.ConvertToVersion(in, target)
+	}
+	var before []map[string]string
+	for _, u := range itemsOf(in) {
+		before = append(before, u.GetAnnotations())
 	}
 	library, err := w.build()
 	if err == nil {
@@ -72,7 +78,25 @@ func (w *webhook) ConvertToVersion(in runtime.Object, target runtime.GroupVersio
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown, Message: err.Error(),
 		}}
 	}
+	for i, u := range itemsOf(in) {
+		if annotations, changed := lifecycle.KeepMarks(u.GetAnnotations(), before[i]); changed {
+			u.SetAnnotations(annotations)
+		}
+	}
 	return in, nil
+}
+
+// itemsOf returns an object, or the items of a list.
+func itemsOf(obj runtime.Object) (items []*unstructured.Unstructured) {
+	switch o := obj.(type) {
+	case *unstructured.Unstructured:
+		items = append(items, o)
+	case *unstructured.UnstructuredList:
+		for i := range o.Items {
+			items = append(items, &o.Items[i])
+		}
+	}
+	return items
 }
 
 // storedBody is a body and its resourceVersion.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	utilhook "k8s.io/apiserver/pkg/util/webhook"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -27,6 +29,7 @@ type hook struct {
 	*httptest.Server
 	calls, objects atomic.Int64
 	down           atomic.Bool
+	strips         atomic.Bool // it removes all annotations
 }
 
 func startHook(t *testing.T) *hook {
@@ -55,6 +58,9 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if from := map[string]string{"example.com/v1": "teeth", "example.com/v2": "cogs"}[u.GetAPIVersion()]; spec[from] != nil {
 			spec[map[string]string{"teeth": "cogs", "cogs": "teeth"}[from]] = spec[from]
 			delete(spec, from)
+		}
+		if h.strips.Load() {
+			u.SetAnnotations(nil)
 		}
 		u.SetAPIVersion(review.Request.DesiredAPIVersion)
 		answer.ConvertedObjects = append(answer.ConvertedObjects, runtime.RawExtension{Object: &u})
@@ -168,6 +174,32 @@ func TestConversionWebhook(t *testing.T) {
 	}
 	if version, _, _ := object.CutVersion(stored(t, pick(t, k, "v1"), "back", "{teeth: 8}")); version != "v1" {
 		t.Errorf("stored as %q, want v1", version)
+	}
+}
+
+// TestConversionKeepsMarks: a webhook cannot take the marks of a deletion off an object, or
+// put them on it.
+func TestConversionKeepsMarks(t *testing.T) {
+	t.Parallel()
+	h := startHook(t)
+	_, k := h.update(t, create(t, plain), h.geared(t))
+	v1, v2 := pick(t, k, "v1"), pick(t, k, "v2")
+	h.strips.Store(true)
+	obj := request(t, v1, gear("v1", "held", "{teeth: 12}"))
+	held := map[string]string{lifecycle.HeldAbove: "5"}
+	obj.SetAnnotations(map[string]string{lifecycle.HeldAbove: "5", "other": "x"})
+	body, err := v1.Encode(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := v1.DecodeAll([]object.Object{{Body: body}, {Body: stored(t, v2, "free", "{cogs: 1}")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []map[string]string{held, nil} {
+		if got := all[i].(*unstructured.Unstructured).GetAnnotations(); !maps.Equal(got, want) {
+			t.Errorf("object %d has %v, want %v", i, got, want)
+		}
 	}
 }
 
