@@ -49,20 +49,19 @@ func (c certificates) AuthenticateRequest(req *http.Request) (*authenticator.Res
 	return c.current(response)
 }
 
-// current checks a certificate that was issued to a User: it carries the User's uid, is
-// valid while that User exists, and has the groups that the User has now. Other
-// certificates have no uid, or one that is not ours.
+// current checks a certificate that was issued to a User: it carries the User's uid, and
+// is valid while that User exists. Its groups are those of its subject, which the approver
+// read, and never the User's. Other certificates have no uid, or one that is not ours.
 func (c certificates) current(response *authenticator.Response) (*authenticator.Response, bool, error) {
 	uid, ours := strings.CutPrefix(response.User.GetUID(), UserUIDPrefix)
 	if !ours {
 		return response, true, nil
 	}
-	found := c.directory.User(response.User.GetName())
-	if found == nil || string(found.UID) != uid {
+	u := response.User
+	if found := c.directory.User(u.GetName()); found == nil || string(found.UID) != uid {
 		return nil, false, errRevoked
 	}
-	groups := append(append([]string{}, found.Spec.Groups...), user.AllAuthenticated)
-	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Name, UID: uid, Groups: groups, Extra: response.User.GetExtra()}}, true, nil
+	return &authenticator.Response{User: &user.DefaultInfo{Name: u.GetName(), UID: uid, Groups: u.GetGroups(), Extra: u.GetExtra()}}, true, nil
 }
 
 // UserUIDPrefix begins the uid in the certificate of a User.
