@@ -12,6 +12,7 @@ package access
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,12 +38,13 @@ import (
 
 // Door authenticates and authorizes. It is safe for concurrent use.
 type Door struct {
-	directory *directory.Directory
-	accounts  *serviceaccount.Authority // nil: none
-	requests  authenticator.Request
-	tokens    authenticator.Token
-	authz     authorizer.Authorizer
-	throttle  *Throttle
+	directory   *directory.Directory
+	accounts    *serviceaccount.Authority // nil: none
+	authorities func() *x509.CertPool     // nil: none
+	requests    authenticator.Request
+	tokens      authenticator.Token
+	authz       authorizer.Authorizer
+	throttle    *Throttle
 }
 
 // Config has the settings of a Door. The zero value is certificates and the tokens of
@@ -52,11 +54,13 @@ type Config struct {
 	ServiceAccounts *serviceaccount.Authority
 	// Tokens are further authenticators.
 	Tokens []authenticator.Token
+	// Authorities are those of client certificates, for Reauthenticate. Nil: there are none.
+	Authorities func() *x509.CertPool
 }
 
 // NewDoor returns a front door. It does no I/O.
 func NewDoor(d *directory.Directory, c Config) *Door {
-	door := &Door{directory: d, throttle: NewThrottle(time.Now)}
+	door := &Door{directory: d, authorities: c.Authorities, throttle: NewThrottle(time.Now)}
 	// The first that knows a token decides; an error of one is reported only if no other
 	// knows it.
 	var audiences authenticator.Audiences

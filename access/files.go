@@ -139,14 +139,12 @@ var cipherSuites = []uint16{
 // health checks. A certificate that is sent must be signed by our authority, or by one of
 // Files.ClientCA.
 func (id *Identity) TLSConfig() *tls.Config {
-	own := x509.NewCertPool()
-	id.addAuthorities(own)
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		CipherSuites:   cipherSuites,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return id.certificateFor(hello), nil },
 		ClientAuth:     tls.VerifyClientCertIfGiven,
-		ClientCAs:      own,
+		ClientCAs:      id.ClientAuthorities(),
 		NextProtos:     []string{"h2", "http/1.1"},
 	}
 	if id.provided.files.ClientCA == "" {
@@ -166,4 +164,14 @@ func (id *Identity) TLSConfig() *tls.Config {
 		return next, nil
 	}
 	return base
+}
+
+// ClientAuthorities returns the authorities whose client certificates are accepted now.
+func (id *Identity) ClientAuthorities() *x509.CertPool {
+	if provided := id.provided.clients.Load(); provided != nil {
+		return provided
+	}
+	own := x509.NewCertPool()
+	id.addAuthorities(own)
+	return own
 }

@@ -1,8 +1,13 @@
 package access
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -27,8 +32,72 @@ func ClientFrom(ctx context.Context) (user.Info, bool) {
 	return client, ok
 }
 
-// Remember returns a user as a session keeps it: a User of this server with a mark, so
-// that Current finds it.
+// Credential is what a client authenticates with. A session keeps it and authenticates it
+// again with every request, so it ends with the credential.
+type Credential struct {
+	Token string `json:"token,omitempty"` // a bearer token, or
+	// Chain is the client's certificate and those that it was verified with, in DER.
+	Chain [][]byte `json:"chain,omitempty"`
+}
+
+// CredentialOf returns the credential of a request. It returns false for a request that no
+// session may begin with: without a credential, from another session, or as another user.
+func CredentialOf(req *http.Request) (c Credential, ok bool) {
+	_, session := ClientFrom(req.Context())
+	if impersonates, _ := Impersonates(req.Header); impersonates || session {
+		return c, false
+	}
+	if req.TLS != nil {
+		for _, certificate := range slices.Concat(req.TLS.VerifiedChains...) {
+			if !slices.ContainsFunc(c.Chain, func(known []byte) bool { return bytes.Equal(known, certificate.Raw) }) {
+				c.Chain = append(c.Chain, certificate.Raw)
+			}
+		}
+	}
+	if parts := strings.Fields(req.Header.Get("Authorization")); len(c.Chain) == 0 && len(parts) == 2 && strings.EqualFold(parts[0], "bearer") {
+		c.Token = parts[1]
+	}
+	return c, c.Token != "" || len(c.Chain) > 0
+}
+
+// Reauthenticate identifies the client of a credential as the first request with it did.
+// It returns false if the credential is no longer valid.
+func (d *Door) Reauthenticate(ctx context.Context, c Credential) (user.Info, bool) {
+	var response *authenticator.Response
+	var ok bool
+	var err error
+	if c.Token != "" {
+		response, ok, err = d.tokens.AuthenticateToken(ctx, c.Token)
+	} else {
+		// Without ctx, which remembers the certificate of the browser's connection.
+		response, ok, err = certificates{d.directory}.AuthenticateRequest(&http.Request{TLS: d.verify(c.Chain)})
+	}
+	if err != nil || !ok {
+		return nil, false
+	}
+	return response.User, true
+}
+
+// verify verifies a certificate as the handshake of a new connection does. It returns nil
+// if that would fail.
+func (d *Door) verify(chain [][]byte) *tls.ConnectionState {
+	all, err := x509.ParseCertificates(bytes.Join(chain, nil))
+	if err != nil || len(all) == 0 || d.authorities == nil {
+		return nil
+	}
+	others := x509.NewCertPool()
+	for _, c := range all[1:] {
+		others.AddCert(c)
+	}
+	chains, err := all[0].Verify(x509.VerifyOptions{Roots: d.authorities(), Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return nil
+	}
+	return &tls.ConnectionState{VerifiedChains: chains}
+}
+
+// Remember returns a user as a token of the registry keeps it: a User of this server with a
+// mark, so that Current finds it.
 func (d *Door) Remember(u user.Info) user.Info {
 	found := d.directory.User(u.GetName())
 	if found == nil || string(found.UID) != u.GetUID() {
@@ -37,9 +106,8 @@ func (d *Door) Remember(u user.Info) user.Info {
 	return &user.DefaultInfo{Name: u.GetName(), UID: UserUIDPrefix + u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
 }
 
-// Current returns the user of a session as it is now, or false if it was removed: a User
-// with the groups that it has now, a ServiceAccount while it exists. Of others the server
-// knows no more than what they signed in with.
+// Current returns a remembered user, or false if it is a User or a ServiceAccount that was
+// removed. Of others the server knows no more than what they logged in with.
 func (d *Door) Current(u user.Info) (user.Info, bool) {
 	if namespace, name, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
 		return u, string(d.directory.Account(namespace, name)) == u.GetUID() && u.GetUID() != ""
@@ -52,7 +120,7 @@ func (d *Door) Current(u user.Info) (user.Info, bool) {
 }
 
 // Expires returns when a token that was authenticated ends; zero: never, or not known. A
-// session that began with it must not last longer.
+// token of the registry that it gives must not last longer.
 func (d *Door) Expires(token string) time.Time {
 	if found, expires := d.directory.UserByToken(v1.Hash(token)); found != nil {
 		return expires

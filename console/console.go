@@ -12,13 +12,11 @@
 package console
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -47,9 +45,6 @@ type Config struct {
 	API      http.Handler // serves the Kubernetes API to the user in the context
 	Registry http.Handler // serves the registry likewise; nil: there is none
 	Sessions *Sessions
-	// Token identifies the owner of a bearer token, and says when the token ends (zero:
-	// never).
-	Token func(ctx context.Context, token string) (u user.Info, expires time.Time, ok bool, err error)
 	// OIDC signs browsers in at a provider; nil: there is none.
 	OIDC *access.BrowserSignIn
 	// Throttle slows clients that sign in with wrong tokens or codes.

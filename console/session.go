@@ -2,9 +2,13 @@ package console
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -14,6 +18,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -35,83 +40,79 @@ const (
 var ErrNoSession = errors.New("no such session")
 
 // Sessions are the browsers that are signed in. They are in the database, so that
-// every replica knows them and a sign-out holds everywhere. Only hashes of the secrets
-// are stored. It is safe for concurrent use.
+// every replica knows them and a sign-out holds everywhere.
+//
+// A session is its credential: every request authenticates it again, so that the session
+// ends, or has other groups, when the credential does. A row has the hash of the session's
+// secret, and the credential, encrypted with a key that is derived from the secret: who
+// reads the database can use neither. It is safe for concurrent use.
 type Sessions struct {
-	db    *sqldb.DB
-	users Users
-	now   func() time.Time
-	log   *slog.Logger
+	db           *sqldb.DB
+	authenticate Authenticate
+	now          func() time.Time
+	log          *slog.Logger
 }
 
-// Users is who may have a session (access.Door).
-type Users interface {
-	// Remember returns a user as a session keeps it.
-	Remember(user.Info) user.Info
-	// Current returns a remembered user as it is now; false: it was removed, and its
-	// sessions have ended.
-	Current(user.Info) (user.Info, bool)
-}
+// Authenticate returns the user of a credential as of now, or false if the credential is
+// not valid (access.Door.Reauthenticate).
+type Authenticate func(context.Context, access.Credential) (user.Info, bool)
 
 // NewSessions returns the sessions of a database. It does no I/O.
-func NewSessions(db *sqldb.DB, users Users, log *slog.Logger) *Sessions {
-	return &Sessions{db: db, users: users, now: time.Now, log: log}
+func NewSessions(db *sqldb.DB, a Authenticate, log *slog.Logger) *Sessions {
+	return &Sessions{db: db, authenticate: a, now: time.Now, log: log}
 }
 
 const (
 	insertSession = `INSERT INTO console_sessions (id, link, user_name, client, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)`
 	readLink      = `SELECT client FROM console_sessions WHERE id = $1 AND link AND expires_at > $2`
 	readSession   = `SELECT client FROM console_sessions WHERE id = $1 AND NOT link AND expires_at > $2`
-	useLink       = `DELETE FROM console_sessions WHERE id = $1 AND link AND expires_at > $2 RETURNING client`
+	useLink       = `DELETE FROM console_sessions WHERE id = $1 AND link AND expires_at > $2 RETURNING id`
 	endSession    = `DELETE FROM console_sessions WHERE id = $1`
 	sweepSessions = `DELETE FROM console_sessions WHERE expires_at <= $1`
 	endOldest     = `DELETE FROM console_sessions WHERE user_name = $1 AND id NOT IN
 		(SELECT id FROM console_sessions WHERE user_name = $2 ORDER BY created_at DESC, id LIMIT $3)`
 )
 
-// client is a user as a row stores it.
-type client struct {
-	Name   string              `json:"name"`
-	UID    string              `json:"uid,omitempty"`
-	Groups []string            `json:"groups,omitempty"`
-	Extra  map[string][]string `json:"extra,omitempty"`
-}
-
-func (c client) info() user.Info {
-	return &user.DefaultInfo{Name: c.Name, UID: c.UID, Groups: c.Groups, Extra: c.Extra}
-}
-
-// Link makes a one-time code for a user. Begin takes it within a minute.
-func (s *Sessions) Link(ctx context.Context, u user.Info) (string, error) {
-	return s.add(ctx, s.users.Remember(u), true, linkFor)
-}
-
-// New begins a session of a user and returns its secret. It ends when the credential ends
-// that the user signed in with (zero: never), or earlier.
-func (s *Sessions) New(ctx context.Context, u user.Info, expires time.Time) (string, error) {
-	lasts := sessionFor
-	if left := expires.Sub(s.now()); !expires.IsZero() && left < lasts {
-		lasts = left
+// Link makes a one-time code for a credential. Begin takes it within a minute. Error:
+// ErrNoSession, if the credential is not the user's.
+func (s *Sessions) Link(ctx context.Context, c access.Credential, name string) (string, error) {
+	u, ok := s.authenticate(ctx, c)
+	if !ok || u.GetName() != name {
+		return "", ErrNoSession
 	}
-	return s.add(ctx, s.users.Remember(u), false, lasts)
+	return s.add(ctx, c, u, true)
 }
 
-func (s *Sessions) add(ctx context.Context, u user.Info, link bool, lasts time.Duration) (string, error) {
+// New begins a session and returns its secret. Error: ErrNoSession, if the credential is
+// not valid.
+func (s *Sessions) New(ctx context.Context, c access.Credential) (secret string, u user.Info, err error) {
+	u, ok := s.authenticate(ctx, c)
+	if !ok {
+		return "", nil, ErrNoSession
+	}
+	secret, err = s.add(ctx, c, u, false)
+	return secret, u, err
+}
+
+func (s *Sessions) add(ctx context.Context, c access.Credential, u user.Info, link bool) (string, error) {
 	secret := rand.Text()
-	err := s.db.Write(ctx, func(tx *sql.Tx) error { return s.insert(ctx, tx, secret, u, link, lasts) })
+	err := s.db.Write(ctx, func(tx *sql.Tx) error { return s.insert(ctx, tx, secret, c, u, link) })
 	if err != nil {
 		return "", fmt.Errorf("begin a session: %w", err)
 	}
 	return secret, nil
 }
 
-func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, u user.Info, link bool, lasts time.Duration) error {
-	data, err := json.Marshal(client{u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra()})
+func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, c access.Credential, u user.Info, link bool) error {
+	sealed, err := seal(secret, c)
 	if err != nil {
 		return err
 	}
-	now := s.now()
-	if _, err := tx.ExecContext(ctx, insertSession, hash(secret), link, u.GetName(), string(data), now.UnixMilli(), now.Add(lasts).UnixMilli()); err != nil {
+	now, lasts := s.now(), sessionFor
+	if link {
+		lasts = linkFor
+	}
+	if _, err := tx.ExecContext(ctx, insertSession, hash(secret), link, u.GetName(), sealed, now.UnixMilli(), now.Add(lasts).UnixMilli()); err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, endOldest, u.GetName(), u.GetName(), mostSessions)
@@ -124,24 +125,17 @@ func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, u user
 func (s *Sessions) Begin(ctx context.Context, code string) (secret string, u user.Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseWait)
 	defer cancel()
-	var link string
-	found, err := s.db.Row(ctx, readLink, []any{hash(code), s.now().UnixMilli()}, &link)
+	c, u, err := s.read(ctx, readLink, code)
 	if err != nil {
-		return "", nil, fmt.Errorf("read a link: %w", err)
-	}
-	if !found {
-		return "", nil, ErrNoSession
+		return "", nil, err
 	}
 	secret = rand.Text()
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
-		var data string
-		if err := tx.QueryRowContext(ctx, useLink, hash(code), s.now().UnixMilli()).Scan(&data); err != nil {
+		var used string
+		if err := tx.QueryRowContext(ctx, useLink, hash(code), s.now().UnixMilli()).Scan(&used); err != nil {
 			return err
 		}
-		if u, err = parse(data); err != nil {
-			return err
-		}
-		return s.insert(ctx, tx, secret, u, false, sessionFor)
+		return s.insert(ctx, tx, secret, c, u, false)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil, ErrNoSession
@@ -153,23 +147,28 @@ func (s *Sessions) Begin(ctx context.Context, code string) (secret string, u use
 func (s *Sessions) User(ctx context.Context, secret string) (user.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseWait)
 	defer cancel()
-	var data string
-	found, err := s.db.Row(ctx, readSession, []any{hash(secret), s.now().UnixMilli()}, &data)
+	_, u, err := s.read(ctx, readSession, secret)
+	return u, err
+}
+
+// read returns the credential of a session or link, and its user as of now.
+func (s *Sessions) read(ctx context.Context, statement, secret string) (c access.Credential, u user.Info, err error) {
+	var sealed string
+	found, err := s.db.Row(ctx, statement, []any{hash(secret), s.now().UnixMilli()}, &sealed)
 	if err != nil {
-		return nil, fmt.Errorf("read a session: %w", err)
+		return c, nil, fmt.Errorf("read a session: %w", err)
 	}
 	if !found {
-		return nil, ErrNoSession
+		return c, nil, ErrNoSession
 	}
-	u, err := parse(data)
-	if err != nil {
-		return nil, err
+	if c, err = unseal(secret, sealed); err != nil {
+		return c, nil, ErrNoSession // of an earlier version, or damaged
 	}
-	current, ok := s.users.Current(u)
+	u, ok := s.authenticate(ctx, c)
 	if !ok {
-		return nil, ErrNoSession
+		return c, nil, ErrNoSession
 	}
-	return current, nil
+	return c, u, nil
 }
 
 // End ends a session. Ending a session that does not exist is not an error.
@@ -198,12 +197,45 @@ func (s *Sessions) Run(ctx context.Context) error {
 	}
 }
 
-func parse(data string) (user.Info, error) {
-	var c client
-	if err := json.Unmarshal([]byte(data), &c); err != nil {
-		return nil, fmt.Errorf("a session's user cannot be read: %w", err)
+// seal encrypts a credential for its row.
+func seal(secret string, c access.Credential) (string, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return "", err
 	}
-	return c.info(), nil
+	aead, err := cipherOf(secret)
+	if err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(aead.Seal(nil, nil, data, nil)), nil
+}
+
+func unseal(secret, sealed string) (c access.Credential, err error) {
+	data, err := base64.StdEncoding.DecodeString(sealed)
+	if err != nil {
+		return c, err
+	}
+	aead, err := cipherOf(secret)
+	if err != nil {
+		return c, err
+	}
+	if data, err = aead.Open(nil, nil, data, nil); err != nil {
+		return c, err
+	}
+	return c, json.Unmarshal(data, &c)
+}
+
+// cipherOf derives the key of a row. The row's id, a plain hash, does not give it away.
+func cipherOf(secret string) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "exeunt console session", 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // hash is what is stored of a secret. Secrets have 128 random bits, so one round is

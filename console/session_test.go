@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,23 +26,35 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 var alice = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"shop"}, Extra: map[string][]string{"from": {"test"}}}
 
-// newSessions returns sessions whose time and valid users the test sets.
-func newSessions(db *sqldb.DB) *Sessions {
-	return NewSessions(db, &allUsers{}, slog.New(slog.DiscardHandler))
+// right is alice's credential.
+var right = access.Credential{Token: "right"}
+
+// credentials has a user for each valid token.
+type credentials map[string]user.Info
+
+func (c credentials) authenticate(_ context.Context, by access.Credential) (user.Info, bool) {
+	u, ok := c[by.Token]
+	return u, ok
 }
 
-// allUsers has every user except the removed one.
-type allUsers struct{ removed string }
-
-func (*allUsers) Remember(u user.Info) user.Info { return u }
-
-func (e *allUsers) Current(u user.Info) (user.Info, bool) { return u, u.GetName() != e.removed }
+// newSessions returns sessions whose time and valid credentials the test sets.
+func newSessions(db *sqldb.DB) (*Sessions, credentials) {
+	valid := credentials{"right": alice, "bob's": &user.DefaultInfo{Name: "bob"}}
+	return NewSessions(db, valid.authenticate, slog.New(slog.DiscardHandler)), valid
+}
 
 // TestLinkIsUsedOnce: of many browsers with one code, one gets a session.
 func TestLinkIsUsedOnce(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		s, ctx := newSessions(db), t.Context()
-		code, err := s.Link(ctx, alice)
+		s, _ := newSessions(db)
+		ctx := t.Context()
+		if _, err := s.Link(ctx, right, "bob"); !errors.Is(err, ErrNoSession) {
+			t.Errorf("a link for another user than the credential's: %v", err)
+		}
+		if _, err := s.Link(ctx, access.Credential{}, "alice"); !errors.Is(err, ErrNoSession) {
+			t.Errorf("a link without a credential: %v", err)
+		}
+		code, err := s.Link(ctx, right, "alice")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,14 +90,12 @@ func TestLinkIsUsedOnce(t *testing.T) {
 
 func TestSessionsEnd(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		s, ctx := newSessions(db), t.Context()
-		now := time.Now()
+		s, valid := newSessions(db)
+		ctx, now := t.Context(), time.Now()
 		s.now = func() time.Time { return now }
-		users := &allUsers{}
-		s.users = users
 		begin := func() string {
 			t.Helper()
-			secret, err := s.New(ctx, alice, time.Time{})
+			secret, _, err := s.New(ctx, right)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,19 +117,26 @@ func TestSessionsEnd(t *testing.T) {
 		gone("after the sign-out", one)
 
 		two := begin()
-		users.removed = "alice"
-		gone("after the user was removed", two)
-		users.removed = ""
-
-		short, err := s.New(ctx, alice, now.Add(time.Minute))
+		valid["right"] = &user.DefaultInfo{Name: "alice", Groups: []string{"other"}}
+		if u, err := s.User(ctx, two); err != nil || fmt.Sprint(u.GetGroups()) != "[other]" {
+			t.Errorf("after the groups changed: %v, %v", u, err)
+		}
+		link, err := s.Link(ctx, right, "alice")
 		if err != nil {
 			t.Fatal(err)
 		}
-		now = now.Add(time.Minute)
-		gone("after its token ended", short)
+		delete(valid, "right")
+		gone("after the credential ended", two)
+		if _, _, err := s.New(ctx, right); !errors.Is(err, ErrNoSession) {
+			t.Errorf("a session of a credential that is not valid: %v", err)
+		}
+		if _, _, err := s.Begin(ctx, link); !errors.Is(err, ErrNoSession) {
+			t.Errorf("a link of a credential that has ended: %v", err)
+		}
+		valid["right"] = alice
 
 		three := begin()
-		code, err := s.Link(ctx, alice)
+		code, err := s.Link(ctx, right, "alice")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,19 +156,19 @@ func TestSessionsEnd(t *testing.T) {
 // the sweep removes those that have ended.
 func TestSessionsAreBounded(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		s, ctx := newSessions(db), t.Context()
-		now := time.Now()
+		s, _ := newSessions(db)
+		ctx, now := t.Context(), time.Now()
 		s.now = func() time.Time { now = now.Add(time.Millisecond); return now }
-		first, err := s.New(ctx, alice, time.Time{})
+		first, _, err := s.New(ctx, right)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := s.New(ctx, &user.DefaultInfo{Name: "bob"}, time.Time{})
+		other, _, err := s.New(ctx, access.Credential{Token: "bob's"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range mostSessions {
-			if _, err := s.New(ctx, alice, time.Time{}); err != nil {
+			if _, _, err := s.New(ctx, right); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,11 +214,12 @@ func newWorld(t *testing.T, db *sqldb.DB) world {
 			fmt.Fprintf(w, "%s %s %s as %s cookie=%q authorization=%q", name, req.Method, req.URL.EscapedPath(), who, req.Header.Get("Cookie"), req.Header.Get("Authorization"))
 		})
 	}
+	anything := func(_ context.Context, c access.Credential) (user.Info, bool) {
+		return alice, c.Token == "right" || strings.HasPrefix(c.Token, "right.")
+	}
+	log := slog.New(slog.DiscardHandler)
 	return world{New(Config{
-		API: says("api"), Registry: says("registry"), Sessions: newSessions(db), Throttle: access.NewThrottle(time.Now), Logger: slog.New(slog.DiscardHandler),
-		Token: func(_ context.Context, token string) (user.Info, time.Time, bool, error) {
-			return alice, time.Time{}, token == "right" || strings.HasPrefix(token, "right."), nil
-		},
+		API: says("api"), Registry: says("registry"), Sessions: NewSessions(db, anything, log), Throttle: access.NewThrottle(time.Now), Logger: log,
 	}), t}
 }
 
@@ -322,11 +341,17 @@ func TestSessionFixation(t *testing.T) {
 
 func TestLinkHandler(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite))
-	req := httptest.NewRequest("POST", LinkPath, nil)
-	out := httptest.NewRecorder()
-	w.Sessions.LinkHandler().ServeHTTP(out, req.WithContext(genericrequest.WithUser(req.Context(), alice)))
+	// send asks for a link as the user that the API has authenticated.
+	send := func(method string, u user.Info, change func(*http.Request) *http.Request) *httptest.ResponseRecorder {
+		req := httptest.NewRequest(method, LinkPath, nil)
+		req.Header.Set("Authorization", "Bearer right")
+		req = change(req)
+		out := httptest.NewRecorder()
+		w.Sessions.LinkHandler().ServeHTTP(out, req.WithContext(genericrequest.WithUser(req.Context(), u)))
+		return out
+	}
 	var link struct{ Path string }
-	if err := json.Unmarshal(out.Body.Bytes(), &link); err != nil {
+	if err := json.Unmarshal(send("POST", alice, WithCredential).Body.Bytes(), &link); err != nil {
 		t.Fatal(err)
 	}
 	code, ok := strings.CutPrefix(link.Path, "/console/#/signin/")
@@ -339,11 +364,63 @@ func TestLinkHandler(t *testing.T) {
 	if answer := w.ask("POST", "/console/session", `{"code":"`+code+`"}`, ""); answer.Code != http.StatusUnauthorized {
 		t.Errorf("the link again: %d", answer.Code)
 	}
-	out = httptest.NewRecorder()
-	w.Sessions.LinkHandler().ServeHTTP(out, httptest.NewRequest("GET", LinkPath, nil))
-	if out.Code != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %d", out.Code)
+	for name, c := range map[string]struct {
+		method string
+		user   user.Info
+		change func(*http.Request) *http.Request
+		code   int
+	}{
+		"GET":                    {"GET", alice, WithCredential, 405},
+		"without the credential": {"POST", alice, func(req *http.Request) *http.Request { return req }, 403},
+		"as another user":        {"POST", &user.DefaultInfo{Name: "bob"}, WithCredential, 403},
+		"from a session": {"POST", alice, func(req *http.Request) *http.Request {
+			return WithCredential(req.WithContext(access.WithClient(req.Context(), alice)))
+		}, 403},
+		"with headers of an impersonation": {"POST", alice, func(req *http.Request) *http.Request {
+			req.Header.Set("Impersonate-User", "alice")
+			return WithCredential(req)
+		}, 403},
+	} {
+		if out := send(c.method, c.user, c.change); out.Code != c.code || strings.Contains(out.Body.String(), "signin") {
+			t.Errorf("%s: %d %s, want %d", name, out.Code, out.Body, c.code)
+		}
 	}
+}
+
+// TestRowsAreNoUse: what the database has of a session gives neither its secret nor its
+// credential, and a row that is changed or older than this version is no session.
+func TestRowsAreNoUse(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s, _ := newSessions(db)
+		secret, _, err := s.New(t.Context(), right)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id, sealed string
+		if _, err := db.Row(t.Context(), `SELECT id, client FROM console_sessions`, nil, &id, &sealed); err != nil {
+			t.Fatal(err)
+		}
+		for _, known := range []string{id, sealed, hash(sealed)} {
+			if c, err := unseal(known, sealed); err == nil {
+				t.Errorf("the row opens with %.10s…: %v", known, c)
+			}
+		}
+		if c, err := unseal(secret, sealed); err != nil || c.Token != "right" {
+			t.Errorf("the secret opens its row: %v, %v", c, err)
+		}
+		for _, changed := range []string{`{"name":"alice","uid":"1","groups":["system:masters"]}`, sealed[:len(sealed)-8] + "AAAAAAA=", ""} {
+			err := db.Write(t.Context(), func(tx *sql.Tx) error {
+				_, err := tx.Exec(`UPDATE console_sessions SET client = $1`, changed)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u, err := s.User(t.Context(), secret); !errors.Is(err, ErrNoSession) {
+				t.Errorf("the row %q: %v, %v", changed, u, err)
+			}
+		}
+	})
 }
 
 // TestGuessesAreSlowed: an address that signs in with many wrong tokens must wait, and a

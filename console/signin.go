@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/access"
 )
 
 // shown is the user as the page gets it.
@@ -86,12 +89,7 @@ func (k *Console) exchange(req *http.Request, token, code string) (string, user.
 	if code != "" {
 		return k.Sessions.Begin(req.Context(), code)
 	}
-	u, expires, ok, err := k.Token(req.Context(), token)
-	if err != nil || !ok {
-		return "", nil, ErrNoSession // a token that cannot be read is not a token
-	}
-	secret, err := k.Sessions.New(req.Context(), u, expires)
-	return secret, u, err
+	return k.Sessions.New(req.Context(), access.Credential{Token: token})
 }
 
 func (k *Console) signOut(w http.ResponseWriter, req *http.Request) {
@@ -112,6 +110,18 @@ func cookie(value string, seconds int) *http.Cookie {
 	return &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
+type credentialKey struct{}
+
+// WithCredential keeps the credential of a request for LinkHandler: the API removes it when
+// it has authenticated the client.
+func WithCredential(req *http.Request) *http.Request {
+	c, ok := access.CredentialOf(req)
+	if !ok {
+		return req
+	}
+	return req.WithContext(context.WithValue(req.Context(), credentialKey{}, c))
+}
+
 // LinkHandler answers a POST to LinkPath with a one-time link for the client of the
 // request, which the API has authenticated: {"path": "/console/#/signin/CODE"}. The code
 // is behind the #, which browsers do not send, so no log of a server or proxy has it.
@@ -123,12 +133,16 @@ func (s *Sessions) LinkHandler() http.Handler {
 			refuse(w, http.StatusMethodNotAllowed, "use POST")
 			return
 		}
-		code, err := s.Link(req.Context(), u)
-		if err != nil {
+		c, _ := req.Context().Value(credentialKey{}).(access.Credential)
+		code, err := s.Link(req.Context(), c, u.GetName())
+		switch {
+		case errors.Is(err, ErrNoSession):
+			refuse(w, http.StatusForbidden, "a link signs in with your own credential: a session of the console gets none, nor does a client that acts as another user")
+		case err != nil:
 			s.log.Error("console: a one-time link could not be made", "error", err)
 			refuse(w, http.StatusServiceUnavailable, "the server's database does not answer; please try again")
-			return
+		default:
+			answer(w, http.StatusOK, map[string]any{"path": Path + "#/signin/" + code})
 		}
-		answer(w, http.StatusOK, map[string]any{"path": Path + "#/signin/" + code})
 	})
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/x509"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -41,7 +42,9 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f.door = access.NewDoor(f.directory, access.Config{Tokens: further, ServiceAccounts: &serviceaccount.Authority{
+	// The identity is opened later, before the first request.
+	authorities := func() *x509.CertPool { return f.identity.ClientAuthorities() }
+	f.door = access.NewDoor(f.directory, access.Config{Tokens: further, Authorities: authorities, ServiceAccounts: &serviceaccount.Authority{
 		Keys: f.tokenKeys, Issuer: f.config.ServiceAccountIssuer, Account: f.directory.Account, Now: time.Now,
 		UID: func(ctx context.Context, key object.Key) (types.UID, error) {
 			o, err := f.store.Get(ctx, key)
@@ -51,7 +54,7 @@ func (f *frontend) openAccess(ctx context.Context) (err error) {
 			return o.UID, err
 		},
 	}})
-	f.sessions = console.NewSessions(f.db, f.door, log)
+	f.sessions = console.NewSessions(f.db, f.door.Reauthenticate, log)
 	if oidc := f.config.Tokens.OIDC; oidc.Issuer != "" {
 		if f.browsers, err = access.NewBrowserSignIn(oidc); err != nil {
 			return err

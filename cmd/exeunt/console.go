@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // consoleLink is what the command prints.
@@ -25,7 +26,9 @@ func newConsole() *cobra.Command {
 		Short: "Print a link that signs you in to the console, the server's web page",
 		Long: `Print a link that signs you in to the console, the server's web page.
 
-The link works once, within a minute, and signs in as the user of the kubeconfig.
+The link works once, within a minute, and signs in with the credential of the
+kubeconfig: the session ends when that does. It needs the ClusterRole
+system:exeunt-console, or any that may post to /exeunt/console/links.
 The server's certificate is its own: the browser asks whether to trust it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,11 +40,15 @@ The server's certificate is its own: the browser asks whether to trust it.`,
 				return err
 			}
 			var link struct{ Path string }
-			if err := answer(server.Verb(http.MethodPost).AbsPath("/exeunt/console/links").Do(cmd.Context()), &link); err != nil {
+			base := strings.TrimSuffix(server.Get().AbsPath("/").URL().String(), "/")
+			err = answer(server.Verb(http.MethodPost).AbsPath("/exeunt/console/links").Do(cmd.Context()), &link)
+			if apierrors.IsForbidden(err) {
+				return fmt.Errorf("%w; sign in at %s/console/ with a token, or have an administrator bind you to the ClusterRole system:exeunt-console", err, base)
+			}
+			if err != nil {
 				return err
 			}
-			base := server.Get().AbsPath("/").URL()
-			url := strings.TrimSuffix(base.String(), "/") + link.Path
+			url := base + link.Path
 			if open {
 				if err := openBrowser(url); err != nil {
 					fmt.Fprintf(cmd.ErrOrStderr(), "no browser could be opened (%v): open the link yourself\n", err)

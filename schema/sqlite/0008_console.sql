@@ -3,7 +3,7 @@ CREATE TABLE console_sessions (
     id         TEXT PRIMARY KEY,    -- SHA-256 of the secret, hex
     link       INTEGER NOT NULL,    -- boolean: a link, which is used once
     user_name  TEXT NOT NULL,
-    client     TEXT NOT NULL,       -- JSON: name, uid, groups, extra
+    client     TEXT NOT NULL,       -- the credential, encrypted with a key derived from the secret
     created_at INTEGER NOT NULL,    -- Unix milliseconds
     expires_at INTEGER NOT NULL     -- Unix milliseconds
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,79 @@
+package access
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/rbac"
+)
+
+// TestReauthenticate: the certificate of a session is verified as that of a new connection
+// is: by the authorities of now, for a client, within its time.
+func TestReauthenticate(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	id, foreign := open(t, filepath.Join(dir, "own"), hosts, now), open(t, filepath.Join(dir, "foreign"), hosts, now)
+	f := Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), ClientCA: filepath.Join(dir, "clients.crt")}
+	copyFiles(t, foreign, f)
+	if err := id.UseFiles(Files{ClientCA: f.ClientCA}); err != nil {
+		t.Fatal(err)
+	}
+	door := NewDoor(directory.Of(rbac.Objects{}), Config{Authorities: id.ClientAuthorities})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued := func(by *Identity, at time.Time) Credential {
+		t.Helper()
+		request := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{"ops"}}, PublicKey: &key.PublicKey}
+		text, err := by.SignClient(request, "", time.Hour, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(text)
+		return Credential{Chain: [][]byte{block.Bytes}}
+	}
+	guest := issued(foreign, now)
+	is := func(what string, c Credential, want bool) {
+		t.Helper()
+		u, ok := door.Reauthenticate(t.Context(), c)
+		if ok != want || ok && (u.GetName() != "jane" || !slices.Equal(u.GetGroups(), []string{"ops", "system:authenticated"})) {
+			t.Errorf("%s: %v, %v, want %v", what, u, ok, want)
+		}
+	}
+	is("a certificate", issued(id, now), true)
+	is("one of --client-ca-file", guest, true)
+	is("one that has expired", issued(id, now.Add(-2*time.Hour)), false)
+	is("one of the future", issued(id, now.Add(time.Hour)), false)
+	is("a serving certificate", Credential{Chain: id.serving.Load().Certificate}, false)
+	is("bytes", Credential{Chain: [][]byte{[]byte("x")}}, false)
+	is("nothing", Credential{}, false)
+	is("a token that nobody has", Credential{Token: "exeunt_x"}, false)
+	copyFiles(t, id, f) // the foreign authority leaves the file
+	if changed, err := id.Reload(); !changed || err != nil {
+		t.Fatalf("reload: %v, %v", changed, err)
+	}
+	is("one of an authority that has left", guest, false)
+	door.authorities = nil
+	is("a certificate, without authorities", issued(id, now), false)
+
+	// Of a request with a certificate and a token, the certificate counts, as for the API.
+	leaf, err := x509.ParseCertificate(guest.Chain[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}, TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, foreign.Authority}, {leaf}}}}
+	if c, ok := CredentialOf(both); !ok || c.Token != "" || len(c.Chain) != 2 {
+		t.Errorf("the credential is %+v, %v", c, ok)
+	}
+}
