@@ -4,9 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -21,7 +24,39 @@ import (
 var userYAML []byte
 
 // UserKind makes the kind User.
-func UserKind() (*kind.Kind, error) { return custom.BuiltIn(userYAML) }
+func UserKind() (*kind.Kind, error) {
+	k, err := custom.BuiltIn(userYAML)
+	if err != nil {
+		return nil, err
+	}
+	k.Restored = restoredUser
+	return k, nil
+}
+
+// restoredUser leaves the tokens out, which the deletion of the User revoked, unless keep
+// says that they are wanted.
+func restoredUser(obj runtime.Object, keep bool) (warnings []string) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var names []string
+	tokens, _, _ := unstructured.NestedSlice(u.Object, "spec", "tokens")
+	for _, t := range tokens {
+		token, _ := t.(map[string]any)
+		name, _ := token["name"].(string)
+		names = append(names, strconv.Quote(name))
+	}
+	switch all := strings.Join(names, ", "); {
+	case len(tokens) == 0:
+		return nil
+	case keep:
+		return []string{"its old tokens are valid again: " + all}
+	default:
+		unstructured.RemoveNestedField(u.Object, "spec", "tokens")
+		return []string{"its tokens are left out, because the deletion revoked them: " + all + "; give it a new one, or ask for the old ones with keepTokens"}
+	}
+}
 
 // userTokens authenticates by the tokens of Users.
 type userTokens struct{ directory *directory.Directory }

@@ -48,6 +48,9 @@ func (c Client) MayResource(verb string, r schema.GroupResource, namespace, name
 	if c.Authorize == nil {
 		return apierrors.NewForbidden(r, name, errNoClient)
 	}
+	if verb == "get" && r.Group == "" && r.Resource == object.Namespaces {
+		namespace = name // the request for a Namespace is in that namespace
+	}
 	return c.Authorize(verb, r, namespace, name)
 }
 

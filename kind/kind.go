@@ -72,6 +72,10 @@ type Kind struct {
 	// new object. It may read the store.
 	Attach func(ctx context.Context, obj, old runtime.Object) (Attachment, error)
 
+	// Restored, if set, changes an object that comes back from the archive, before it is
+	// created. Credentials are left out unless the client asks for them.
+	Restored func(obj runtime.Object, keepTokens bool) (warnings []string)
+
 	// ReadOnly kinds are written by the server only: clients can get, list and watch.
 	ReadOnly bool
 

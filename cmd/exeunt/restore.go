@@ -67,6 +67,7 @@ list".`,
 	f.BoolVar(&spec.DryRun, "dry-run", false, "show what would be restored, and restore nothing")
 	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
 	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
+	f.BoolVar(&spec.KeepTokens, "keep-tokens", false, "restore the tokens of users too, which their deletion revoked: they are valid again")
 	o.addFlag(cmd, "name")
 	return cmd
 }

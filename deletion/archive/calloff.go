@@ -26,7 +26,7 @@ func (a *Archive) callOff(ctx context.Context, spec v1.RestoreSpec, client kind.
 	if err != nil {
 		return status, false, err
 	}
-	uid, err := a.held(ctx, names, spec)
+	uid, err := a.held(ctx, client, names, spec)
 	if err != nil || uid == "" {
 		return status, false, err
 	}
@@ -82,8 +82,8 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 	})
 }
 
-// held finds the object that a spec names, if the guard holds it.
-func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid types.UID, err error) {
+// held finds the object that a spec names, if the guard holds it and the client may get it.
+func (a *Archive) held(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (uid types.UID, err error) {
 	reader := a.store.Reader()
 	var h store.Head
 	switch {
@@ -92,7 +92,7 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 	case spec.Cascade != "" && spec.UID == "" && spec.Object == nil:
 		h, _, err = reader.HeadByUID(ctx, types.UID(spec.Cascade)) // the id is the uid of the root
 	case spec.Object != nil && spec.UID == "" && spec.Cascade == "":
-		storage, unknown := a.storageOf(ctx, n, spec.Object.APIVersion, spec.Object.Kind)
+		storage, unknown := a.storageOf(ctx, client, n, *spec.Object)
 		if unknown != nil {
 			return "", nil // Restore reports the error
 		}
@@ -107,7 +107,7 @@ func (a *Archive) held(ctx context.Context, n *names, spec v1.RestoreSpec) (uid 
 	if err != nil {
 		return "", fmt.Errorf("look for a deletion to call off: %w", err)
 	}
-	if !h.Held() {
+	if !h.Held() || client.May("get", h.Key) != nil {
 		return "", nil
 	}
 	return h.UID, nil

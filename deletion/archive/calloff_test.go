@@ -88,7 +88,7 @@ func TestCallOffTooLate(t *testing.T) {
 		w.create("configmaps:n/child", owner)
 		w.hold(owner, metav1.DeletePropagationForeground)
 		spec := v1.RestoreSpec{UID: owner.UID}
-		uid, err := w.archive.held(t.Context(), w.names(), spec)
+		uid, err := w.archive.held(t.Context(), kind.ServerClient(), w.names(), spec)
 		if err != nil || uid != owner.UID {
 			t.Fatalf("got %q, %v", uid, err)
 		}

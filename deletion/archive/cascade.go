@@ -51,7 +51,7 @@ func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQue
 	if q.Limit > 0 && q.Limit < mostCascades {
 		limit = int(q.Limit)
 	}
-	ids, err := s.ids(ctx, q, limit)
+	ids, err := s.ids(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQue
 		if err != nil {
 			return nil, err
 		}
-		if c != nil && (q.Namespace == "" || c.Namespace == q.Namespace) {
+		if c != nil && len(list.Items) < limit && (q.Namespace == "" || c.Namespace == q.Namespace) {
 			list.Items = append(list.Items, *c)
 		}
 	}
@@ -85,14 +85,14 @@ func compareCascades(a, b *v1.Cascade) int {
 	return last(b).Compare(last(a))
 }
 
-// ids returns the ids of the cascades to list, at most limit.
-func (s cascades) ids(ctx context.Context, q kind.SourceQuery, limit int) ([]string, error) {
+// ids returns the ids of the cascades to list, at most mostCascades.
+func (s cascades) ids(ctx context.Context, q kind.SourceQuery) ([]string, error) {
 	if q.Fields != nil {
 		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok {
 			return []string{name}, nil
 		}
 	}
-	return s.store.Reader().Cascades(ctx, q.Namespace, limit)
+	return s.store.Reader().Cascades(ctx, q.Namespace, mostCascades)
 }
 
 // cascade reads one cascade; nil if there is none, or if the client may not read its

@@ -185,7 +185,7 @@ func TestRemovedKind(t *testing.T) {
 		}
 		status = w.restore(v1.RestoreSpec{Object: name})
 		w.want(status, "Widget/first failed")
-		if r := status.Results[0].Reason; !strings.Contains(r, "it is not in the archive") {
+		if r := status.Results[0].Reason; !strings.Contains(r, "create or restore its CustomResourceDefinition") {
 			w.Errorf("reason %q", r)
 		}
 	})
@@ -211,12 +211,12 @@ func TestServedAndRemoved(t *testing.T) {
 	each(t, func(w *world) {
 		w.deleteWidgets()
 		w.kinds.Put(&kind.Kind{Group: "other.example", Name: "Widget", Plural: "widgets", Singular: "widget", Storage: "widgets.other.example"})
-		_, err := w.archive.storageOf(w.Context(), w.names(), "", "widget")
+		_, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: "", Kind: "widget"})
 		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "widgets.example.com, widgets.other.example") {
 			w.Errorf("ambiguous: %v", err)
 		}
 		for apiVersion, want := range map[string]string{"example.com/v2": "widgets.example.com", "other.example/v1": "widgets.other.example"} {
-			if got, err := w.archive.storageOf(w.Context(), w.names(), apiVersion, "widget"); got != want || err != nil {
+			if got, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: apiVersion, Kind: "widget"}); got != want || err != nil {
 				w.Errorf("%s: %q, %v", apiVersion, got, err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
@@ -101,11 +102,11 @@ func TestServed(t *testing.T) {
 	})
 }
 
-// TestRights: reading the archive needs get on the removed object, purging needs delete,
-// restoring needs create; a restored binding grants only rights that the client holds.
+// TestRights: reading the archive needs get on the removed object, purging needs delete
+// too, restoring needs create too; a restored binding grants only rights that the client holds.
 func TestRights(t *testing.T) {
 	each(t, func(w *world) {
-		ask := w.serve("vi view n", "ed edit n", "op system:controller:storage-version-migrator-controller")
+		ask := w.serve("vi view n", "ed edit n", "op admin n")
 		as := func(user, method, path, body string) (int, string) {
 			w.Helper()
 			return ask(method, path, body, "Impersonate-User: "+user)
@@ -113,11 +114,11 @@ func TestRights(t *testing.T) {
 		secret, plain := w.create("secrets:n/s"), w.create("configmaps:n/c")
 		w.delete(secret, metav1.DeletePropagationBackground)
 		w.delete(plain, metav1.DeletePropagationBackground)
-		if code, answer := ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		if code, answer := ask("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/n/rolebindings",
 			`{"metadata":{"name":"root"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"op"}]}`); code != http.StatusCreated {
 			w.Fatal(answer)
 		}
-		ask("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/root", "")
+		ask("DELETE", "/apis/rbac.authorization.k8s.io/v1/namespaces/n/rolebindings/root", "")
 
 		archived := group + "/namespaces/n/archivedobjects"
 		restore := func(kind, name string) string {
@@ -130,13 +131,15 @@ func TestRights(t *testing.T) {
 		}{
 			{"eve", "GET", archived, "", 403, `cannot list resource \"archivedobjects\"`},
 			{"vi", "GET", archived + "/" + string(plain.UID), "", 200, `"name":"c"`},
-			{"vi", "GET", archived + "/" + string(secret.UID), "", 403, `cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"`},
+			{"vi", "GET", archived + "/" + string(secret.UID), "", 404, `archivedobjects.lifecycle.exeunt.dev \"` + string(secret.UID) + `\" not found`},
+			{"vi", "POST", group + "/restores", restore("Secret", "s"), 403, `cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"`},
+			{"vi", "POST", group + "/restores", restore("Secret", "none"), 403, `cannot get resource \"secrets\" in API group \"\" in the namespace \"n\"`},
 			{"vi", "DELETE", archived + "/" + string(plain.UID), "", 403, `cannot delete resource`},
 			{"ed", "GET", archived + "/" + string(secret.UID), "", 200, `"name":"s"`},
 			{"vi", "POST", group + "/restores", restore("ConfigMap", "c"), 403, `cannot create resource \"configmaps\"`},
 			{"ed", "POST", group + "/restores", restore("Secret", "s"), 201, `"created":1`},
-			{"ed", "POST", group + "/restores", restore("ClusterRoleBinding", "root"), 403, `cannot create resource \"clusterrolebindings\"`},
-			{"op", "POST", group + "/restores", restore("ClusterRoleBinding", "root"), 201, `is attempting to grant RBAC permissions not currently held`},
+			{"ed", "POST", group + "/restores", restore("RoleBinding", "root"), 403, `cannot get resource \"rolebindings\"`},
+			{"op", "POST", group + "/restores", restore("RoleBinding", "root"), 201, `is attempting to grant RBAC permissions not currently held`},
 		} {
 			code, answer := as(test.user, test.method, test.path, test.body)
 			if code != test.code || !strings.Contains(answer, test.says) {
@@ -146,8 +149,48 @@ func TestRights(t *testing.T) {
 		if _, answer := as("vi", "GET", archived, ""); strings.Contains(answer, string(secret.UID)) || !strings.Contains(answer, string(plain.UID)) {
 			w.Errorf("vi lists %s", answer)
 		}
-		if w.exists("clusterrolebindings.rbac.authorization.k8s.io:/root") {
+		if w.exists("rolebindings.rbac.authorization.k8s.io:n/root") {
 			w.Error("a binding was restored with more rights than the client has")
+		}
+	})
+}
+
+// TestRestoredUser: a User comes back without its tokens, unless the client asks for them;
+// its uid is another one.
+func TestRestoredUser(t *testing.T) {
+	each(t, func(w *world) {
+		users, err := access.UserKind()
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.kinds.Put(users)
+		ask := w.serve()
+		const path = "/apis/access.exeunt.dev/v1/users"
+		create := func(name string) gjson.Result {
+			w.Helper()
+			code, answer := ask("POST", path, `{"apiVersion":"access.exeunt.dev/v1","kind":"User","metadata":{"name":"`+name+`"},"spec":{"groups":["dev"],"tokens":[{"name":"first","sha256":"`+strings.Repeat("ab", 32)+`"}]}}`)
+			if code != http.StatusCreated {
+				w.Fatal(answer)
+			}
+			ask("DELETE", path+"/"+name, "")
+			return gjson.Parse(answer)
+		}
+		for name, test := range map[string]struct{ options, warns, tokens string }{
+			"plain": {"", "its tokens are left out", ""},
+			"asked": {`,"keepTokens":true`, "its old tokens are valid again: \"first\"", "first"},
+		} {
+			old := create(name)
+			for _, dry := range []string{`,"dryRun":true`, ""} {
+				_, answer := ask("POST", group+"/restores", `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"object":{"kind":"user","name":"`+name+`"}`+test.options+dry+`}}`)
+				if got := gjson.Get(answer, "status.results.0"); got.Get("outcome").String() != "created" || !strings.Contains(got.Get("warnings.0").String(), test.warns) {
+					w.Errorf("%s%s: %s", name, dry, answer)
+				}
+			}
+			_, answer := ask("GET", path+"/"+name, "")
+			now := gjson.Parse(answer)
+			if now.Get("spec.tokens.0.name").String() != test.tokens || now.Get("spec.groups.0").String() != "dev" || now.Get("metadata.uid").String() == old.Get("metadata.uid").String() {
+				w.Errorf("%s: %s", name, answer)
+			}
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
@@ -77,9 +78,10 @@ func (n *names) clusterScoped(storage string) bool {
 
 // storageOf finds the stored kind that a client means: by kind, plural,
 // singular, short name or "plural.group", in any case. An apiVersion narrows
-// it. Any other word may be the storage name of archived objects.
-// Error: BadRequest if neither the server nor the archive knows the kind.
-func (a *Archive) storageOf(ctx context.Context, n *names, apiVersion, word string) (string, error) {
+// it. Any other word may be the storage name of archived objects, if the client may get
+// those. Error: BadRequest if neither the server nor the archive knows the kind.
+func (a *Archive) storageOf(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) (string, error) {
+	apiVersion, word := o.APIVersion, o.Kind
 	var group string
 	if apiVersion != "" {
 		gv, err := schema.ParseGroupVersion(apiVersion)
@@ -99,9 +101,12 @@ func (a *Archive) storageOf(ctx context.Context, n *names, apiVersion, word stri
 	if group != "" {
 		storage = kind.StorageName(group, storage)
 	}
-	known, err := a.store.Reader().ArchivesKind(ctx, storage)
-	if err != nil {
-		return "", fmt.Errorf("look for kind %s: %w", storage, err)
+	known := false
+	if client.May("get", object.Key{Kind: storage, Namespace: o.Namespace, Name: o.Name}) == nil {
+		var err error
+		if known, err = a.store.Reader().ArchivesKind(ctx, storage); err != nil {
+			return "", fmt.Errorf("look for kind %s: %w", storage, err)
+		}
 	}
 	if !known {
 		return "", object.BadRequestf("kind %q is not known: the server does not serve it, and no object of it is in the archive", word)

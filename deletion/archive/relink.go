@@ -151,8 +151,11 @@ func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Drop
 	switch {
 	case slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == now }):
 	case w.edited(m.OwnerReferences):
-		gvk := r.names.gvk(w.Kind)
-		result.Warnings = append(result.Warnings, fmt.Sprintf("%s %s was given other owners meanwhile and keeps those", gvk.Kind, w.Name))
+		who := "a dependent"
+		if r.client.May("get", w.Key) == nil {
+			who = r.names.gvk(w.Kind).Kind + " " + w.Name
+		}
+		result.Warnings = append(result.Warnings, who+" was given other owners meanwhile and keeps those")
 	case !r.names.refers(w.reference, owner, w.Namespace):
 	default:
 		w.reference.UID = now

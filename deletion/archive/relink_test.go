@@ -302,7 +302,7 @@ func TestRelinkInterleaved(t *testing.T) {
 		w.delete(owner, background)
 		prepared := func(uid types.UID) (*restoration, *candidate, store.CreateRequest, *v1.RestoreResult) {
 			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: uid}, w.names())
-			found, err := w.archive.candidates(w.Context(), r.names, r.spec)
+			found, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), r.names, r.spec)
 			if err != nil {
 				w.Fatal(err)
 			}

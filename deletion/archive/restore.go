@@ -26,7 +26,7 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	candidates, err := a.candidates(ctx, names, spec)
+	candidates, hidden, err := a.candidates(ctx, client, names, spec)
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
@@ -34,6 +34,7 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
+	denied += hidden
 	r := a.begin(client, spec, names)
 	stop, limited := ctx.Deadline()
 	if limited {
@@ -107,8 +108,9 @@ func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *
 	return &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
 }
 
-// candidates reads the objects that the spec names.
-func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec) ([]*candidate, error) {
+// candidates reads the objects that the spec names and the client may get. hidden counts
+// the others of a cascade. If all are hidden, the error is as if the archive had none.
+func (a *Archive) candidates(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (found []*candidate, hidden int, err error) {
 	named := 0
 	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
 		if is {
@@ -116,13 +118,11 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		}
 	}
 	if named != 1 {
-		return nil, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
+		return nil, 0, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
 	}
 	if spec.Cascade != "" && spec.WithCascade {
-		return nil, object.BadRequestf("spec: withCascade is for uid or object; cascade restores the whole cascade anyway")
+		return nil, 0, object.BadRequestf("spec: withCascade is for uid or object; cascade restores the whole cascade anyway")
 	}
-	var found []*candidate
-	var err error
 	var missing string
 	switch {
 	case spec.UID != "":
@@ -133,18 +133,27 @@ func (a *Archive) candidates(ctx context.Context, n *names, spec v1.RestoreSpec)
 		}
 	case spec.Object != nil:
 		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
-		found, err = a.newest(ctx, n, *spec.Object)
+		found, err = a.newest(ctx, client, n, *spec.Object)
 	default:
 		missing = "no archived object belongs to the cascade " + spec.Cascade
 		found, err = a.cascade(ctx, spec.Cascade)
 	}
-	if err == nil && len(found) == 0 {
-		err = object.BadRequestf("%s", missing)
+	if err != nil {
+		return nil, 0, err
 	}
-	if err != nil || !spec.WithCascade {
-		return found, err
+	all := len(found)
+	invisible := func(c *candidate) bool { return client.May("get", c.key) != nil }
+	if found = slices.DeleteFunc(found, invisible); len(found) == 0 {
+		return nil, 0, object.BadRequestf("%s", missing)
 	}
-	return a.cascade(ctx, found[0].cascade)
+	if spec.WithCascade {
+		if found, err = a.cascade(ctx, found[0].cascade); err != nil {
+			return nil, 0, err
+		}
+		all = len(found)
+		found = slices.DeleteFunc(found, invisible)
+	}
+	return found, all - len(found), nil
 }
 
 // cascade reads all objects of a cascade and keeps what planning needs.
@@ -160,11 +169,11 @@ func (a *Archive) cascade(ctx context.Context, id string) (all []*candidate, err
 // newest finds the last removal of an object by its name. If the same cascade
 // removed another object of the name before, it returns that one, because the last
 // one was recreated during the cascade: see markRecreated.
-func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*candidate, error) {
+func (a *Archive) newest(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) ([]*candidate, error) {
 	if o.Kind == "" || o.Name == "" {
 		return nil, object.BadRequestf("spec.object: kind and name must be set")
 	}
-	storage, err := a.storageOf(ctx, n, o.APIVersion, o.Kind)
+	storage, err := a.storageOf(ctx, client, n, o)
 	if err != nil {
 		return nil, err
 	}
@@ -172,12 +181,15 @@ func (a *Archive) newest(ctx context.Context, n *names, o v1.ObjectName) ([]*can
 	if n.clusterScoped(storage) {
 		f.Namespace = "" // clients often send a namespace for cluster-scoped kinds too
 	}
+	if err := client.May("get", object.Key{Kind: storage, Namespace: f.Namespace, Name: o.Name}); err != nil {
+		return nil, err
+	}
 	var last *row
 	err = a.find(ctx, f, 0, 1, func(r *row) error {
 		last = r
 		return nil
 	})
-	if err != nil || last == nil {
+	if err != nil || last == nil || client.May("get", last.Key()) != nil {
 		return nil, err
 	}
 	if last.Key().Namespace != f.Namespace {

@@ -148,6 +148,9 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 		return request, refusal{err}
 	}
 	r.clean(m, v.Kind.Rules)
+	if v.Kind.Restored != nil {
+		result.Warnings = v.Kind.Restored(obj, r.spec.KeepTokens)
+	}
 	dropped, err := r.link(ctx, before, m, result)
 	if err != nil {
 		return request, err
@@ -203,8 +206,8 @@ func (r *restoration) unserved(ctx context.Context, c *candidate) error {
 	switch {
 	case err != nil:
 		return err
-	case definition == nil:
-		return fmt.Errorf("%w: create its CustomResourceDefinition %s first; it is not in the archive", errUnserved, c.key.Kind)
+	case definition == nil || r.client.May("get", definition.Key()) != nil:
+		return fmt.Errorf("%w: create or restore its CustomResourceDefinition %s first", errUnserved, c.key.Kind)
 	case definition.Cascade == c.cascade:
 		return fmt.Errorf("%w: its CustomResourceDefinition %s was removed with it; to restore both: exeunt restore --cascade %s",
 			errUnserved, c.key.Kind, c.cascade)

@@ -340,7 +340,7 @@ func TestInterruptedRestore(t *testing.T) {
 		w.create("configmaps:n/grandchild", w.create("configmaps:n/child", owner))
 		w.delete(owner, background)
 		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
-		candidates, err := w.archive.candidates(w.Context(), w.names(), spec)
+		candidates, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), w.names(), spec)
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -87,6 +87,7 @@ func restoreSchema() *spec.Schema {
 			"dryRun":            flag("Return the results and change nothing."),
 			"keepStatus":        flag("Restore the status too."),
 			"keepManagedFields": flag("Restore metadata.managedFields too."),
+			"keepTokens":        flag("Restore the tokens of Users too, which their deletion revoked: they are valid again."),
 		}),
 		"status": structure("The result for each object, owners first.", map[string]spec.Schema{
 			"complete": flag("False: the request's time ended first. The same Restore, sent again, continues."),

@@ -28,14 +28,17 @@ func notFound(name string) error {
 	return object.Errorf(object.NotFound, "archivedobjects %q not found", name)
 }
 
-// get reads the row of an ArchivedObject, if the client has the verb on the object
-// that it was.
+// scanLimit bounds the rows that a list reads to fill a page with what the client may get.
+const scanLimit = 10 * pageLimit
+
+// get reads the row of an ArchivedObject, if the client has the verb on the object that it
+// was. For a client that may not get that object there is none.
 func (s source) get(ctx context.Context, client kind.Client, verb, namespace, name string) (*row, error) {
 	r, err := s.byUID(ctx, types.UID(name))
 	if err != nil {
 		return nil, err
 	}
-	if r == nil || r.Namespace != namespace {
+	if r == nil || r.Namespace != namespace || client.May("get", r.Key()) != nil {
 		return nil, notFound(name)
 	}
 	if err := client.May(verb, r.Key()); err != nil {
@@ -58,8 +61,8 @@ func (s source) Get(ctx context.Context, client kind.Client, namespace, name str
 }
 
 // List reads a page, the newest removal first. New removals come before the first
-// page, so they do not shift the later ones. A page leaves out what the client may not
-// get, so it may be short.
+// page, so they do not shift the later ones. Rows that the client may not get do not show
+// in the continue token either, up to scanLimit of them.
 func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.ArchivedObjectList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "ArchivedObjectList"},
@@ -73,7 +76,7 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.filterOf(ctx, n, q)
+	f, err := s.filterOf(ctx, client, n, q)
 	if err != nil {
 		return nil, err
 	}
@@ -90,24 +93,32 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 	if q.Limit > 0 && q.Limit < pageLimit {
 		limit = int(q.Limit)
 	}
-	var last int64
-	read := 0
-	err = s.find(ctx, f, before, limit+1, func(r *row) error {
-		if read++; read > limit {
-			list.Continue = strconv.FormatInt(last, 10)
+	last := int64(0)
+	for read, page := 0, limit+1; list.Continue == ""; page = pageLimit {
+		found := 0
+		err := s.find(ctx, f, before, page, func(r *row) error {
+			switch found++; {
+			case list.Continue != "" || client.May("get", r.Key()) != nil:
+			case len(list.Items) == limit:
+				list.Continue = strconv.FormatInt(last, 10)
+			default:
+				o, err := n.archived(r)
+				if err != nil {
+					return err
+				}
+				list.Items, last = append(list.Items, *o), r.ID
+			}
+			before = r.ID
 			return nil
+		})
+		if err != nil || found < page {
+			return list, err
 		}
-		last = r.ID
-		if client.May("get", r.Key()) != nil {
-			return nil
+		if read += found; read >= scanLimit && list.Continue == "" {
+			list.Continue = strconv.FormatInt(before, 10)
 		}
-		o, err := n.archived(r)
-		if err == nil {
-			list.Items = append(list.Items, *o)
-		}
-		return err
-	})
-	return list, err
+	}
+	return list, nil
 }
 
 // addOne adds the object of a selector on metadata.name, if it matches the other
@@ -128,7 +139,7 @@ func (s source) addOne(ctx context.Context, client kind.Client, n *names, f filt
 var selectable = []string{"spec.kind", "spec.name", "spec.requestedBy", "spec.actor", "spec.cascade"}
 
 // filterOf converts the selectors. It supports equality only.
-func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (filter, error) {
+func (s source) filterOf(ctx context.Context, client kind.Client, n *names, q kind.SourceQuery) (filter, error) {
 	f := filter{ArchiveFilter: store.ArchiveFilter{Namespace: q.Namespace}}
 	if q.Fields == nil {
 		return f, nil
@@ -137,18 +148,18 @@ func (s source) filterOf(ctx context.Context, n *names, q kind.SourceQuery) (fil
 		if r.Operator != selection.Equals && r.Operator != selection.DoubleEquals {
 			return f, object.BadRequestf("field %s: the archive supports the operator = only", r.Field)
 		}
-		if err := s.restrict(ctx, n, &f, r); err != nil {
+		if err := s.restrict(ctx, client, n, &f, r); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-func (s source) restrict(ctx context.Context, n *names, f *filter, r fields.Requirement) error {
+func (s source) restrict(ctx context.Context, client kind.Client, n *names, f *filter, r fields.Requirement) error {
 	var err error
 	switch r.Field {
 	case "spec.kind":
-		f.Kind, err = s.storageOf(ctx, n, "", r.Value)
+		f.Kind, err = s.storageOf(ctx, client, n, v1.ObjectName{Kind: r.Value, Namespace: f.Namespace})
 	case "spec.name":
 		f.Name = r.Value
 	case "spec.requestedBy":

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -171,7 +172,7 @@ func TestExpiredWhilePlanned(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.create("configmaps:n/a")
 		w.delete(o, background)
-		candidates, err := w.archive.candidates(w.Context(), w.names(), v1.RestoreSpec{UID: o.UID})
+		candidates, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), w.names(), v1.RestoreSpec{UID: o.UID})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -203,6 +204,47 @@ func TestInvalidNow(t *testing.T) {
 		w.want(status, "ConfigMap/x failed")
 		if !strings.Contains(status.Results[0].Reason, "no/key") {
 			w.Errorf("reason %q", status.Results[0].Reason)
+		}
+	})
+}
+
+// TestPagesOfWhatIsVisible: rows that the client may not get take no place in a page, and do
+// not show in a continue token.
+func TestPagesOfWhatIsVisible(t *testing.T) {
+	each(t, func(w *world) {
+		for range 3 {
+			w.delete(w.create("secrets:n/s"), background)
+			w.delete(w.create("configmaps:n/c"), background)
+		}
+		for resource, want := range map[string]int{"configmaps": 3, "secrets": 3, "pods": 0} {
+			readable := []string{resource}
+			client := deletiontest.MayGet(&readable)
+			got := 0
+			for q := (kind.SourceQuery{Namespace: "n", Limit: 1}); ; got++ {
+				list, err := source{w.archive}.List(w.Context(), client, q)
+				if err != nil {
+					w.Fatal(err)
+				}
+				page := list.(*v1.ArchivedObjectList)
+				q.Continue = page.Continue
+				if len(page.Items) != 1 {
+					if got > 0 || page.Continue != "" {
+						w.Errorf("%s: page %d has %d objects and continues at %q", resource, got, len(page.Items), page.Continue)
+					}
+					break
+				}
+				if q.Continue == "" {
+					got++
+					break
+				}
+			}
+			if got != want {
+				w.Errorf("%s: %d pages, want %d", resource, got, want)
+			}
+			shown, err := cascades{w.archive}.List(w.Context(), client, kind.SourceQuery{Namespace: "n", Limit: 2})
+			if n := len(shown.(*v1.CascadeList).Items); err != nil || n != min(want, 2) {
+				w.Errorf("%s: %d cascades, %v", resource, n, err)
+			}
 		}
 	})
 }

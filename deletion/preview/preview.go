@@ -31,18 +31,16 @@ func (s *Service) Preview(ctx context.Context, client kind.Client, spec v1.Delet
 	if err := subject.MayGet(client, s.kinds.Snapshot(), spec.Object); err != nil {
 		return v1.DeletionPreviewStatus{}, err
 	}
-	status, _, err := s.preview(ctx, spec)
-	if err == nil {
-		err = s.hide(client, &status)
-	}
+	status, _, err := s.preview(ctx, client, spec)
 	if err != nil {
 		return v1.DeletionPreviewStatus{}, err
 	}
+	s.hide(client, &status)
 	return status, nil
 }
 
 // preview also returns the walk, for tests.
-func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (status v1.DeletionPreviewStatus, w *walk, err error) {
+func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.DeletionPreviewSpec) (status v1.DeletionPreviewStatus, w *walk, err error) {
 	options := metav1.DeleteOptions{PropagationPolicy: spec.PropagationPolicy, GracePeriodSeconds: spec.GracePeriodSeconds}
 	if err := checkPreview(spec, options); err != nil {
 		return status, nil, err
@@ -57,7 +55,7 @@ func (s *Service) preview(ctx context.Context, spec v1.DeletionPreviewSpec) (sta
 	if err != nil {
 		return status, nil, err
 	}
-	if h == nil {
+	if h == nil || client.May("get", h.Key) != nil {
 		return status, nil, subject.NotFound(spec.Object)
 	}
 	limit := int(cmp.Or(spec.Limit, defaultLimit))

@@ -229,7 +229,7 @@ func TestPreviewPages(t *testing.T) {
 		spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, Limit: 700}
 		seen := map[string]bool{}
 		for pages := 1; ; pages++ {
-			status, walk, err := w.service.preview(t.Context(), spec)
+			status, walk, err := w.service.preview(t.Context(), kind.ServerClient(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,14 +9,10 @@ import (
 )
 
 // hide removes the items of other objects that the client may not get.
-func (s *Service) hide(client kind.Client, status *v1.DeletionPreviewStatus) error {
+func (s *Service) hide(client kind.Client, status *v1.DeletionPreviewStatus) {
 	kinds := s.kinds.Snapshot()
-	if err := subject.MayGet(client, kinds, status.Object); err != nil {
-		return err
-	}
 	hidden := func(i v1.Item) bool { return subject.MayGet(client, kinds, i.ObjectReference) != nil }
 	all := len(status.Items) + len(status.Blockers)
 	status.Items, status.Blockers = slices.DeleteFunc(status.Items, hidden), slices.DeleteFunc(status.Blockers, hidden)
 	status.Hidden = int64(all - len(status.Items) - len(status.Blockers))
-	return nil
 }

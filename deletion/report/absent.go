@@ -10,6 +10,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -32,10 +33,10 @@ func removedBy(a *store.Archived) string {
 // absent reports on an object that does not exist. An object that was deleted in
 // the background is gone before its dependents. While it is in the archive, the
 // report lists the dependents that are left, and why.
-func (t *reporter) absent(ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
+func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *field.Path) (v1.DeletionReportStatus, error) {
 	status := v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
 	gone, err := t.removal(ref, path)
-	if err != nil {
+	if err != nil || gone != nil && client.May("get", gone.Key()) != nil {
 		return status, err
 	}
 	if gone != nil {

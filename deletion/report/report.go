@@ -40,10 +40,7 @@ func (s *Service) Report(ctx context.Context, client kind.Client, spec v1.Deleti
 	if err := subject.MayGet(client, kinds, asked); err != nil {
 		return v1.DeletionReportStatus{}, err
 	}
-	status, err := s.report(ctx, spec)
-	if err == nil {
-		err = subject.MayGet(client, kinds, status.Object)
-	}
+	status, err := s.report(ctx, client, spec)
 	if err != nil {
 		return v1.DeletionReportStatus{}, err
 	}
@@ -51,7 +48,7 @@ func (s *Service) Report(ctx context.Context, client kind.Client, spec v1.Deleti
 	return status, nil
 }
 
-func (s *Service) report(ctx context.Context, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
+func (s *Service) report(ctx context.Context, client kind.Client, spec v1.DeletionReportSpec) (v1.DeletionReportStatus, error) {
 	var status v1.DeletionReportStatus
 	path := field.NewPath("spec")
 	ref := spec.Object
@@ -71,9 +68,12 @@ func (s *Service) report(ctx context.Context, spec v1.DeletionReportSpec) (v1.De
 	if err != nil {
 		return status, err
 	}
-	if o == nil {
-		status, err = t.absent(ref, path.Child("object"))
-	} else {
+	switch {
+	case o == nil:
+		status, err = t.absent(client, ref, path.Child("object"))
+	case client.May("get", o.Key) != nil:
+		status = v1.DeletionReportStatus{Object: ref, State: v1.DoesNotExist}
+	default:
 		status, err = t.present(o)
 	}
 	if err == nil {

@@ -79,6 +79,9 @@ type RestoreSpec struct {
 	KeepStatus bool `json:"keepStatus,omitempty"`
 	// KeepManagedFields restores metadata.managedFields too.
 	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
+	// KeepTokens restores the tokens of Users too, which their deletion revoked: they
+	// are valid again.
+	KeepTokens bool `json:"keepTokens,omitempty"`
 }
 
 // ObjectName names an object. Kind is any form that kubectl accepts: "Deployment",
