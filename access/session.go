@@ -21,7 +21,7 @@ import (
 type clientKey struct{}
 
 // WithClient returns a context whose request is of a client that this process has
-// identified by other means: a session of the console.
+// identified by other means: a session of the console, or the client of a push.
 func WithClient(ctx context.Context, client user.Info) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }

@@ -21,7 +21,7 @@ import (
 // Retry-After.
 func TestTooManyRequests(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
-	declare := func(context.Context, string) error {
+	declare := func(context.Context, registry.Client, string) error {
 		started <- struct{}{}
 		<-finish
 		return &registry.Error{Code: registry.Denied, Message: "not here"}

@@ -38,27 +38,24 @@ func (r *Registry) tagList(w http.ResponseWriter, req *http.Request, to Request)
 }
 
 // catalog lists the repositories that have content and that the client may see.
-func (r *Registry) catalog(w http.ResponseWriter, req *http.Request, client Client) error {
+func (r *Registry) catalog(w http.ResponseWriter, req *http.Request, to Request) error {
 	query := req.URL.Query()
 	p, err := parsePage(query, mostRepositories)
 	if err != nil {
 		return err
 	}
-	names, more, err := r.visible(req.Context(), client, p)
+	names, more, err := r.visible(req.Context(), to.client, p)
 	if err != nil {
 		return fmt.Errorf("list repositories: %w", err)
 	}
 	if more {
-		link(w, Request{Kind: Catalog}, query, names[len(names)-1], p.size)
+		link(w, to, query, names[len(names)-1], p.size)
 	}
 	return writeNames(w, []byte(`{"repositories":[`), names)
 }
 
 // visible reads pages until one of p's size is full of what the client may see.
 func (r *Registry) visible(ctx context.Context, client Client, p page) (names []string, more bool, err error) {
-	if client == nil {
-		return r.names(ctx, p, listRepositories, p.last, p.size+1)
-	}
 	step := page{size: mostRepositories, last: p.last}
 	for p.size > 0 {
 		found, rest, err := r.names(ctx, step, listRepositories, step.last, step.size+1)

@@ -29,7 +29,7 @@ func (r *Registry) manifestPut(w http.ResponseWriter, req *http.Request, to Requ
 	if err != nil {
 		return err
 	}
-	p := push{r: r, name: to.Repository, manifest: m, payload: payload}
+	p := push{r: r, to: to, manifest: m, payload: payload}
 	if p.digest, p.tags, err = pushedAs(req, to, payload); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func warn(w http.ResponseWriter, text string) {
 // push is a manifest on its way into a repository.
 type push struct {
 	r        *Registry
-	name     string
+	to       Request
 	manifest *manifest
 	payload  []byte
 	digest   digest.Digest
@@ -133,7 +133,7 @@ func (p *push) store(ctx context.Context) error {
 		_, _, err := p.layers(nil, nil)
 		return err
 	}
-	repo, err := p.r.pushTo(ctx, p.name, needsNothing, func(tx *sqldb.Tx, repo repository) error {
+	repo, err := p.r.pushTo(ctx, p.to, needsNothing, func(tx *sqldb.Tx, repo repository) error {
 		p.repo, p.absent = repo, nil
 		return p.storeIn(ctx, tx)
 	})

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Client is the client of a request, and what it may do. A nil Client may do everything.
+// Client is the client of a request, and what it may do. A nil Client may do nothing.
 type Client interface {
 	// Known says whether the client has logged in.
 	Known() bool
@@ -16,6 +16,13 @@ type Client interface {
 	// Sees says whether the catalog shows a repository to the client.
 	Sees(repository string) bool
 }
+
+// anyone may do everything: it is the client of a registry that admits all.
+type anyone struct{}
+
+func (anyone) Known() bool              { return true }
+func (anyone) May(string, string) error { return nil }
+func (anyone) Sees(string) bool         { return true }
 
 // right is what a kind of request needs on its repository: one of the verbs of the API.
 // actions are those that the client asks for in a token.
@@ -63,7 +70,7 @@ var errLogin = errorf(Unauthorized, "log in: any user name, and a token as the p
 // repositories, so there the roles decide alone.
 func permit(client Client, req *http.Request, to Request) (*http.Request, error) {
 	if client == nil {
-		return req, nil
+		return nil, errorf(Denied, "the registry does not know who asks")
 	}
 	if to.Kind == Ping {
 		if !client.Known() {

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // grants is a client that may do what it lists: "get shop/web".
@@ -34,6 +37,9 @@ func TestEveryKindNeedsARight(t *testing.T) {
 		_, err := permit(grants{"": true, " shop/web": true}, httptest.NewRequest("GET", "/v2/", nil), Request{Kind: k, Repository: "shop/web"})
 		if (err == nil) != (k == Ping) {
 			t.Errorf("kind %d without rights: %v", k, err)
+		}
+		if _, err := permit(nil, httptest.NewRequest("GET", "/v2/", nil), Request{Kind: k, Repository: "shop/web"}); err == nil {
+			t.Errorf("kind %d is open to no client", k)
 		}
 	}
 }
@@ -68,6 +74,29 @@ func TestEveryRouteNeedsALogin(t *testing.T) {
 	}
 }
 
+// TestCreatesNothingWithoutRight: only a client that may create a repository creates one.
+// Without a client, as in an undelete, nothing is created.
+func TestCreatesNothingWithoutRight(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		r := New(Config{DB: db})
+		for _, client := range []Client{nil, grants{"update a/b": true}, grants{"create a/c": true}} {
+			_, err := r.ensure(t.Context(), Request{Repository: "a/b", client: client})
+			var refused *Error
+			if !errors.As(err, &refused) || refused.Code != Denied {
+				t.Errorf("%v: %v, want a denial", client, err)
+			}
+			if repo, found, err := r.repository(t.Context(), "a/b"); found || err != nil {
+				t.Errorf("%v: there is a repository %v, %v", client, repo, err)
+			}
+		}
+		for _, client := range []Client{grants{"create a/b": true}, grants{}, nil} { // the last two find it
+			if _, err := r.ensure(t.Context(), Request{Repository: "a/b", client: client}); err != nil {
+				t.Errorf("%v: %v", client, err)
+			}
+		}
+	})
+}
+
 func TestPermit(t *testing.T) {
 	reader := grants{"get shop/web": true}
 	writer := grants{"get shop/web": true, "update shop/web": true, "get other/base": true}
@@ -89,7 +118,7 @@ func TestPermit(t *testing.T) {
 		{"mount", writer, "POST", "/v2/shop/web/blobs/uploads/?from=other%2Fbase&mount=x", false, "from=other%2Fbase&mount=x"},
 		{"mount from a foreign repository", writer, "POST", "/v2/shop/web/blobs/uploads/?from=secret%2Fbase&mount=x&digest-algorithm=sha256", false, "digest-algorithm=sha256"},
 		{"mount from anywhere", writer, "POST", "/v2/shop/web/blobs/uploads/?mount=x", false, ""},
-		{"everything", nil, "POST", "/v2/shop/web/blobs/uploads/?mount=x", false, "mount=x"},
+		{"everything", anyone{}, "POST", "/v2/shop/web/blobs/uploads/?mount=x", false, "mount=x"},
 	} {
 		req := httptest.NewRequest(c.method, c.path, nil)
 		to, err := Parse(c.method, req.URL)

@@ -71,7 +71,7 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 // there is no such blob: the client then uploads it. Without from, any
 // repository may be the source: a client that knows the digest has seen the
 // content.
-func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.Digest, error) {
+func (r *Registry) mount(ctx context.Context, to Request, from, what string) (digest.Digest, error) {
 	want, err := parseDigest(what)
 	if err != nil {
 		return "", err
@@ -81,7 +81,7 @@ func (r *Registry) mount(ctx context.Context, name, from, what string) (digest.D
 			return "", err
 		}
 	}
-	repo, err := r.ensure(ctx, name)
+	repo, err := r.ensure(ctx, to)
 	if err != nil {
 		return "", err
 	}

@@ -105,7 +105,7 @@ func TestRaceMountDuringRemoval(t *testing.T) {
 	commit := w.Open(func(tx *sqldb.Tx) error { return tx.Exec(w.Context(), `DELETE FROM repositories WHERE path = 'to'`) })
 	var mounted digest.Digest
 	done := w.Begin(func() (err error) {
-		mounted, err = w.r.mount(w.Context(), "to", "from", w.DigestOf("l"))
+		mounted, err = w.r.mount(w.Context(), Request{Repository: "to"}, "from", w.DigestOf("l"))
 		return err
 	})
 	commit()

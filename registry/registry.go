@@ -48,10 +48,10 @@ type Config struct {
 	// Record wraps the handler of a request, to record what it does. The client is nil if
 	// it was not admitted; to is empty if the path is malformed. May be nil.
 	Record func(client Client, to Request, next http.Handler) http.Handler
-	// Declare creates a missing repository on the first push: it creates the
-	// object, and triggers create the row. An *Error is for the client. Nil:
-	// there is no API, and the registry creates the row itself.
-	Declare func(ctx context.Context, repository string) error
+	// Declare creates a missing repository on the first push, as the client that
+	// pushes: it creates the object, and triggers create the row. An *Error is for
+	// the client. Nil: there is no API, and the registry creates the row itself.
+	Declare func(ctx context.Context, client Client, repository string) error
 	// Touched is called with the id of a repository whose content a client has
 	// changed. It must be quick. May be nil.
 	Touched func(repository int64)
@@ -87,7 +87,7 @@ type Registry struct {
 	admit    func(*http.Request) (Client, error)
 	offer    func(req *http.Request, scope, reason string) string // Config.Challenge
 	record   func(client Client, to Request, next http.Handler) http.Handler
-	declare  func(ctx context.Context, repository string) error
+	declare  func(ctx context.Context, client Client, repository string) error
 	touched  func(repository int64)
 	refresh  func(ctx context.Context, repository int64) error
 	chunkMin int64
@@ -112,7 +112,7 @@ func New(c Config) *Registry {
 		c.Refuse = func(*http.Request) string { return "" }
 	}
 	if c.Admit == nil {
-		c.Admit = func(*http.Request) (Client, error) { return nil, nil }
+		c.Admit = func(*http.Request) (Client, error) { return anyone{}, nil }
 	}
 	if c.Challenge == nil {
 		c.Challenge = func(*http.Request, string, string) string { return `Basic realm="exeunt", charset="UTF-8"` }
@@ -146,6 +146,7 @@ func New(c Config) *Registry {
 	}
 	r.handlers = [kinds]handler{
 		Ping:           r.ping,
+		Catalog:        r.catalog,
 		TagList:        r.tagList,
 		Referrers:      r.referrers,
 		BlobGet:        r.blobGet,
@@ -227,9 +228,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 		defer cancel()
 		req = req.WithContext(ctx)
 	}
-	if to.Kind == Catalog {
-		return r.catalog(slot, req, client)
-	}
+	to.client = client
 	return r.handlers[to.Kind](slot, req, to)
 }
 

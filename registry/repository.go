@@ -80,10 +80,10 @@ var errNoTarget = errors.New("no such repository")
 // pushTo runs a transaction that pushes to a repository. If the repository is
 // missing and mayCreate returns nil, pushTo creates it and runs the transaction
 // again.
-func (r *Registry) pushTo(ctx context.Context, name string, mayCreate func() error, fn func(tx *sqldb.Tx, repo repository) error) (repo repository, err error) {
+func (r *Registry) pushTo(ctx context.Context, to Request, mayCreate func() error, fn func(tx *sqldb.Tx, repo repository) error) (repo repository, err error) {
 	once := func() error {
 		return r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			if repo, err = r.lockTarget(ctx, tx, name); err != nil {
+			if repo, err = r.lockTarget(ctx, tx, to.Repository); err != nil {
 				return err
 			}
 			return fn(tx, repo)
@@ -94,13 +94,13 @@ func (r *Registry) pushTo(ctx context.Context, name string, mayCreate func() err
 		if err := mayCreate(); err != nil {
 			return repository{}, err
 		}
-		if _, err := r.ensure(ctx, name); err != nil {
+		if _, err := r.ensure(ctx, to); err != nil {
 			return repository{}, err
 		}
 		err = once()
 	}
 	if errors.Is(err, errNoTarget) {
-		err = errDeletedDuringPush(name)
+		err = errDeletedDuringPush(to.Repository)
 	}
 	return repo, err
 }
@@ -123,26 +123,35 @@ func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (r
 	return t.repository, t.refusal(name)
 }
 
-// ensure finds a repository for a push, or creates it.
-func (r *Registry) ensure(ctx context.Context, name string) (repository, error) {
-	repo, err := r.findTarget(ctx, name)
+// ensure finds a repository for a push, or creates it as the client, which needs the
+// right to create it. A request without a client creates nothing.
+func (r *Registry) ensure(ctx context.Context, to Request) (repository, error) {
+	repo, err := r.findTarget(ctx, to.Repository)
 	if err != nil || repo.id != 0 {
 		return repo, err
 	}
-	create := r.declare
-	if create == nil {
-		create = r.insertRepository
+	if to.client == nil {
+		return repository{}, errDeletedDuringPush(to.Repository)
 	}
-	if err := create(ctx, name); err != nil {
-		return repository{}, wrapInternal("make repository "+name, err)
+	refusal := mayOne(to.client, []string{"create"}, to.Repository)
+	switch {
+	case refusal != nil:
+	case r.declare != nil:
+		refusal = r.declare(ctx, to.client, to.Repository)
+	default:
+		refusal = r.insertRepository(ctx, to.Repository)
 	}
-	repo, err = r.findTarget(ctx, name)
-	if err == nil && repo.id == 0 {
-		// It was deleted at once, or its name in the API belongs to another
-		// path.
-		err = errorf(Denied, "repository %s could not be created: its name in the API belongs to another path", name)
+	// Another push may have created it meanwhile.
+	repo, err = r.findTarget(ctx, to.Repository)
+	switch {
+	case err == nil && repo.id != 0:
+		return repo, nil
+	case refusal != nil:
+		return repository{}, wrapInternal("make repository "+to.Repository, refusal)
+	case err == nil:
+		err = errorf(Denied, "repository %s was created and is gone: it was deleted, or its name in the API belongs to another path", to.Repository)
 	}
-	return repo, err
+	return repository{}, err
 }
 
 // findTarget finds a repository for a push. Its id is 0 if it does not exist, or

@@ -44,6 +44,8 @@ type Request struct {
 	Tag        string        // of a manifest; empty: by Digest
 	Digest     digest.Digest // of a blob, manifest or subject
 	Upload     string        // id of an upload
+
+	client Client // who asks; set by serve
 }
 
 // endpoint is a path without a method: the kind of request for each method, and

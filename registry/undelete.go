@@ -182,7 +182,7 @@ func (r *Registry) withoutUsedTags(ctx context.Context, chosen []Deleted) ([]Del
 // repush pushes a manifest again, with the tags of its entries.
 func (r *Registry) repush(ctx context.Context, chosen []Deleted) error {
 	first := chosen[0]
-	p := push{r: r, name: first.Repository, digest: digest.Digest(first.Digest)}
+	p := push{r: r, to: Request{Repository: first.Repository}, digest: digest.Digest(first.Digest)}
 	for _, d := range chosen {
 		if d.Tag != "" {
 			p.tags = append(p.tags, d.Tag)

@@ -61,7 +61,7 @@ var errTruncated = errors.New("the body ended early")
 // is written before the first byte, so a crash leaves no bytes that the database
 // does not know.
 func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algorithm, keep bool) (*upload, error) {
-	repo, err := r.ensure(ctx, to.Repository)
+	repo, err := r.ensure(ctx, to)
 	if err != nil {
 		return nil, err
 	}
@@ -114,22 +114,29 @@ func (u *upload) claim(now time.Time) (token, until any) {
 // resume takes an upload for this request, at the end of the stored bytes. If it has
 // no bytes yet, resume writes its row.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
-	u, unknown := r.resumeRow(ctx, to)
-	var refused *Error
-	if !errors.As(unknown, &refused) || refused.Code != BlobUploadUnknown {
-		return u, unknown
-	}
-	algorithm, err := r.fresh.find(ctx, to, r.now())
-	switch {
-	case err != nil:
-		return nil, err
-	case algorithm == "":
-		return nil, unknown
+	u, algorithm, err := r.resumeOrFresh(ctx, to)
+	if err != nil || u != nil {
+		return u, err
 	}
 	if _, err := r.checkUploads(ctx, to.Repository); err != nil { // the limit may be newer than the id
 		return nil, err
 	}
 	return r.begin(ctx, to, algorithm, true)
+}
+
+// resumeOrFresh takes an upload for this request, or returns the algorithm of one that
+// has no bytes yet.
+func (r *Registry) resumeOrFresh(ctx context.Context, to Request) (*upload, digest.Algorithm, error) {
+	u, unknown := r.resumeRow(ctx, to)
+	var refused *Error
+	if !errors.As(unknown, &refused) || refused.Code != BlobUploadUnknown {
+		return u, "", unknown
+	}
+	algorithm, err := r.fresh.find(ctx, to, r.now())
+	if err == nil && algorithm == "" {
+		err = unknown
+	}
+	return nil, algorithm, err
 }
 
 func (r *Registry) resumeRow(ctx context.Context, to Request) (*upload, error) {

@@ -43,7 +43,7 @@ func (r *Registry) putSmall(ctx context.Context, w http.ResponseWriter, to Reque
 		return err
 	}
 	blob, now := newBlob{want, path, int64(len(content)), content}, r.now()
-	repo, err := r.pushTo(ctx, to.Repository, func() error { return nil }, func(tx *sqldb.Tx, repo repository) error {
+	repo, err := r.pushTo(ctx, to, func() error { return nil }, func(tx *sqldb.Tx, repo repository) error {
 		return tx.SendLast(ctx, insertContent(repo, blob, now))
 	})
 	if err != nil {

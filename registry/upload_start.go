@@ -15,7 +15,7 @@ import (
 func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx, query := req.Context(), req.URL.Query()
 	if query.Has("mount") {
-		mounted, err := r.mount(ctx, to.Repository, query.Get("from"), query.Get("mount"))
+		mounted, err := r.mount(ctx, to, query.Get("from"), query.Get("mount"))
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (r *Registry) uploadStart(w http.ResponseWriter, req *http.Request, to Requ
 // has a row from the beginning.
 func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algorithm, counted bool) (string, error) {
 	if !counted {
-		if _, err := r.ensure(ctx, to.Repository); err != nil {
+		if _, err := r.ensure(ctx, to); err != nil {
 			return "", err
 		}
 		return r.fresh.newID(ctx, to.Repository, algorithm, r.now())

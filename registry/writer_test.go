@@ -69,7 +69,7 @@ func TestWriterCommitFails(t *testing.T) {
 		w := newWriter(db, slog.New(slog.DiscardHandler))
 		ctx := t.Context()
 		r := New(Config{DB: db})
-		repo, err := r.ensure(ctx, "a/b")
+		repo, err := r.ensure(ctx, Request{Repository: "a/b", client: anyone{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,12 +35,26 @@ func (d *registryDoor) client(ctx context.Context, u user.Info) *registryClient 
 	return &registryClient{ctx: ctx, user: u, authz: d.Authorizer(), public: d.public}
 }
 
-var anonymousUser = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+var (
+	anonymousUser = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
+	// openUser is the client without credentials of a registry that asks for none.
+	openUser = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.SystemPrivilegedGroup}}
+)
 
-// admit identifies the client of a request: a session of the console, a client
+// admit identifies the client of a request, and keeps the request for Create.
+func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
+	client, err := d.identify(req)
+	if err != nil {
+		return nil, err
+	}
+	client.req = req
+	return client, nil
+}
+
+// identify identifies the client of a request: a session of the console, a client
 // certificate, a token of the registry (Bearer), or a token as the password of basic
 // authentication. A client without credentials may pull what is public.
-func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
+func (d *registryDoor) identify(req *http.Request) (*registryClient, error) {
 	header := req.Header.Get("Authorization")
 	if header == "" {
 		_, session := access.ClientFrom(req.Context())
@@ -52,7 +66,7 @@ func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
 			return d.client(req.Context(), u), nil
 		}
 		if d.open {
-			return nil, nil
+			return d.client(req.Context(), openUser), nil
 		}
 		return &registryClient{ctx: req.Context(), user: anonymousUser, anonymous: true, public: d.public}, nil
 	}
@@ -71,7 +85,7 @@ func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
 }
 
 // bearer admits the holder of a token of the registry, if it still exists.
-func (d *registryDoor) bearer(req *http.Request, header, token string) (registry.Client, error) {
+func (d *registryDoor) bearer(req *http.Request, header, token string) (*registryClient, error) {
 	t, err := d.tokens.Verify(token)
 	if errors.Is(err, registrytoken.ErrUnknown) {
 		d.Throttle().Failed(req.RemoteAddr, header)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -16,6 +17,7 @@ import (
 // what roles allow.
 type registryClient struct {
 	ctx       context.Context // of the request, which the client is for
+	req       *http.Request   // nil: it only asks for a token
 	user      user.Info
 	anonymous bool                 // has not logged in
 	token     *registrytoken.Token // nil: the client is not bounded by one

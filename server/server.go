@@ -118,6 +118,7 @@ func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
 	}
 	f.reloads = f.newReloader()
 	f.api = f.newAPI(storeCtx)
+	f.repositories.SetCreate(creator{f.api}.create)
 	f.collector.SetAdmission(f.api)
 	return f.run(ctx, storeCtx)
 }

@@ -2,8 +2,8 @@
 // Repository, of registry.exeunt.dev/v1. It promises:
 //
 //   - Every repository that clients push to is an object: the first push creates
-//     it, with its namespace, unless the operator requires declared
-//     repositories.
+//     it, with its namespace, as its client could by the API, unless the operator
+//     requires declared repositories.
 //   - Deleting the object, its owner or its namespace deletes the repository.
 //     The triggers of schema (…_repository_objects.sql) do that, in the
 //     transaction that removes the object.
@@ -32,8 +32,8 @@ import (
 type Options struct {
 	// DeclaredOnly refuses pushes to repositories that have no object.
 	DeclaredOnly bool
-	// CreateNamespace creates the namespace of a repository that is pushed to.
-	// Nil: such a push is refused.
+	// CreateNamespace creates a namespace as the server, for repositories that are
+	// older than the kind. Nil: a push to a missing namespace is refused.
 	CreateNamespace func(ctx context.Context, name string) error
 	// Every is how often the status of changed repositories is updated. Default
 	// one second.
@@ -53,6 +53,8 @@ type Repositories struct {
 	store   *store.Store
 	version *kind.Version
 	opts    Options
+
+	createAs Create // set by SetCreate
 
 	mu      sync.Mutex
 	touched map[int64]bool      // ids of rows whose content has changed; guarded by mu

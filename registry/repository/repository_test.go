@@ -255,7 +255,7 @@ func TestNoArchive(t *testing.T) {
 			w.push("shop/web", fmt.Sprint(i), fmt.Sprint(i))
 		}
 		w.delete("shop", "web")
-		w.Exec(`DELETE FROM objects WHERE kind = 'namespaces'`)
+		w.removeNamespace("shop")
 		w.collect()
 		for _, table := range []string{"repositories", "manifests", "tags", "top_level_namespaces", "gc_repository_review_queue"} {
 			if n := w.Count(`SELECT count(*) FROM ` + table); n != 0 {

@@ -147,7 +147,7 @@ func (r *Repositories) touchAll(ctx context.Context) error {
 		return err
 	}
 	for _, path := range missing {
-		if err := r.declare(ctx, path); err != nil {
+		if err := r.adopt(ctx, path); err != nil {
 			return fmt.Errorf("make the object of repository %s: %w", path, err)
 		}
 	}

@@ -1,11 +1,13 @@
 package repository
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -14,10 +16,13 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/access/accesstest"
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/deletion/archive"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -28,6 +33,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/registrytest"
+	v1registry "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -45,6 +51,9 @@ type world struct {
 	registry *registry.Registry
 	garbage  *collect.Collector
 	archive  *archive.Archive
+	api      *api.API
+	// before and after run around the creates of pushes, by resource.
+	before, after map[string]func()
 
 	mu    sync.Mutex
 	ahead time.Duration // how far the collector's clock is ahead; guarded by mu
@@ -86,6 +95,13 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 		t.Fatal(err)
 	}
 	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
+	w.api = api.New(api.Config{
+		Store: st, Kinds: kinds, Access: accesstest.Door(), OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		Logger: log, Version: "test", Ready: func() error { return nil },
+	})
+	t.Cleanup(func() { w.api.Close(context.Background()) })
+	w.before, w.after = map[string]func(){}, map[string]func(){}
+	w.repos.SetCreate(w.createAs)
 	w.archive = archive.New(st, kinds, archive.Options{Logger: log})
 	blobs, err := blobstore.OpenDir(registrytest.Dir(t))
 	if err != nil {
@@ -97,6 +113,38 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// createAs posts an object to the API, as an administrator.
+func (w *world) createAs(ctx context.Context, _ registry.Client, resource string, obj *unstructured.Unstructured) error {
+	hook := func(hooks map[string]func()) {
+		if run := hooks[resource]; run != nil {
+			delete(hooks, resource)
+			run()
+		}
+	}
+	hook(w.before)
+	defer hook(w.after)
+	path := "/api/v1/namespaces"
+	if resource == v1registry.Plural {
+		path = "/apis/" + v1registry.GroupVersion.String() + "/namespaces/" + obj.GetNamespace() + "/" + resource
+	}
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	req := accesstest.Admin(httptest.NewRequestWithContext(ctx, "POST", path, bytes.NewReader(body)))
+	req.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	w.api.ServeHTTP(answer, req)
+	if answer.Code == 201 {
+		return nil
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil {
+		return err
+	}
+	return apierrors.FromObject(&status)
 }
 
 func (w *world) now() time.Time {
