@@ -142,7 +142,7 @@ func (a *API) addParts(e *endpoint, v *kind.Version) error {
 	case isSigningRequest(v):
 		return a.addSubresource(e, v, "approval", builtin.CertificateApprovalStrategy(), builtin.CertificateApprovalResetFields())
 	case v.Kind.IsNamespace():
-		return a.addSubresource(e, v, "finalize", builtin.NamespaceFinalizeStrategy(), nil)
+		return a.addFinalize(e, v)
 	}
 	return nil
 }

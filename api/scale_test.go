@@ -103,6 +103,7 @@ func TestNamespaceFinalize(t *testing.T) {
 	if got := w.want(http.StatusOK, "GET", ns, ""); got.get("spec.finalizers.0") != "kubernetes" {
 		t.Fatalf("an ordinary update took the finalizer: %s", got.body)
 	}
+	w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
 	w.want(http.StatusOK, "PUT", ns+"/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)
 	w.want(http.StatusNotFound, "GET", ns, "")
 	w.want(http.StatusNotFound, "PUT", ns+"/finalize", `{"metadata":{"name":"shop"},"spec":{"finalizers":[]}}`)

@@ -149,18 +149,21 @@ func TestNamespaceForeignFinalizer(t *testing.T) {
 	})
 }
 
-// TestNamespaceFinalizedByHand: /finalize with an empty list removes the namespace and
-// leaves its content, as in Kubernetes.
-func TestNamespaceFinalizedByHand(t *testing.T) {
+// TestNamespaceWithoutFinalizer: a namespace whose finalizer /finalize removed before the
+// delete is emptied all the same.
+func TestNamespaceWithoutFinalizer(t *testing.T) {
 	each(t, func(w *world) {
 		w.addNamespace("n")
 		w.add("a", finalizers(held))
-		w.delete("namespaces:/n", background)
-		w.drain()
 		w.updateBody("namespaces:/n", func(body []byte) []byte {
 			return bytes.Replace(body, []byte(`["kubernetes"]`), []byte(`[]`), 1)
 		})
-		w.want("a!(" + held + ")")
+		w.delete("namespaces:/n", background)
+		w.drain()
+		w.want("a!(" + held + ") namespaces:/n!")
+		w.update("a", finalizers())
+		w.drain()
+		w.want("")
 	})
 }
 

@@ -24,15 +24,19 @@ func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
 		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
 		prepareCreate: func(n *corev1.Namespace) {
 			n.Status.Phase = corev1.NamespaceActive
-			if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
-				n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
-			}
+			holdContent(n)
 		},
 		prepareUpdate:  func(obj, old *corev1.Namespace) { obj.Spec.Finalizers = old.Spec.Finalizers },
 		validate:       validateNamespace,
 		validateStatus: validateNamespaceStatus,
 		canonicalize:   labelNamespace,
 		table:          namespaceTable,
+	}
+}
+
+func holdContent(n *corev1.Namespace) {
+	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
 	}
 }
 
@@ -52,12 +56,16 @@ func markTerminating(body []byte, _ time.Time) ([]byte, error) {
 
 func markActive(body []byte) ([]byte, error) { return withPhase(body, corev1.NamespaceActive) }
 
+// withPhase sets the phase when a deletion begins or is called off. It also sets the
+// finalizer that stands for the content, which /finalize may have removed: a namespace
+// never goes before its content.
 func withPhase(body []byte, phase corev1.NamespacePhase) ([]byte, error) {
 	ns := &corev1.Namespace{}
 	if err := object.DecodeInto(body, "", namespaceGVK, ns); err != nil {
 		return nil, err
 	}
 	ns.Status.Phase = phase
+	holdContent(ns)
 	return object.Encode(ns)
 }
 

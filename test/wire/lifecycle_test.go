@@ -178,9 +178,10 @@ var lifecycles = map[string][]step{
 		{name: "delete", method: "DELETE", path: namespaces + "/shop", code: 200, want: map[string]string{"kind": `"Namespace"`, "status.phase": `"Terminating"`, deletionTime: "*"}},
 		{name: "nothing new", method: "POST", path: namespaces + "/shop/configmaps", body: configMap("late", ""), code: 403,
 			want: map[string]string{"reason": `"Forbidden"`, "details.causes.0.reason": `"NamespaceTerminating"`}},
-		{name: "finalize", method: "PUT", path: namespaces + "/shop/finalize", body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"},"spec":{"finalizers":[]}}`, code: 200},
-		{name: "gone", method: "GET", path: namespaces + "/shop", code: 404},
-		{name: "no namespace, nothing in it", method: "POST", path: namespaces + "/shop/configmaps", body: configMap("late", ""), code: 404, want: map[string]string{"reason": `"NotFound"`}},
+		{name: "finalize", method: "PUT", path: namespaces + "/shop/finalize", body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"},"spec":{"finalizers":[]}}`, code: 422, // Kubernetes leaves the content behind
+			want: map[string]string{"reason": `"Invalid"`, "details.causes.0.field": `"spec.finalizers"`}},
+		{name: "still there", method: "GET", path: namespaces + "/shop", code: 200},
+		{name: "no namespace, nothing in it", method: "POST", path: namespaces + "/nowhere/configmaps", body: configMap("late", ""), code: 404, want: map[string]string{"reason": `"NotFound"`}},
 	},
 	"odd but legal": {
 		{name: "create", method: "POST", path: configMaps, code: 201,
