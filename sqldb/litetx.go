@@ -252,41 +252,17 @@ func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
 	}
 }
 
-// liteRow is a row of the driver.
+// liteRow is a row of the driver. It implements Row.
 type liteRow struct{ values []driver.Value }
 
-// Scan hands over the values without a copy: the driver made them for this row.
 func (r *liteRow) Scan(dest ...any) error {
 	if len(dest) != len(r.values) {
 		return fmt.Errorf("scan: %d columns into %d destinations", len(r.values), len(dest))
 	}
 	for i, value := range r.values {
-		if !assign(dest[i], value) {
-			return fmt.Errorf("scan: column %d is a %T, not for a %T", i+1, value, dest[i])
+		if err := assign(dest[i], value); err != nil {
+			return columnError(i, err)
 		}
 	}
 	return nil
-}
-
-func assign(dest any, value driver.Value) (ok bool) {
-	switch d := dest.(type) {
-	case *int64:
-		*d, ok = value.(int64)
-	case *string:
-		*d, ok = value.(string)
-	case *bool:
-		var n int64
-		n, ok = value.(int64)
-		*d = n != 0
-	case *[]byte:
-		*d, ok = value.([]byte)
-		ok = ok || value == nil
-	case *int:
-		var n int64
-		n, ok = value.(int64)
-		*d = int(n)
-	case sql.Scanner:
-		ok = d.Scan(value) == nil
-	}
-	return ok
 }

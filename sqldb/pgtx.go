@@ -63,8 +63,9 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 			continue
 		}
 		queued.Query(func(rows pgx.Rows) error {
+			row := pgRow{rows: rows}
 			for rows.Next() {
-				if err := it.row(rows); err != nil {
+				if err := it.row(&row); err != nil {
 					return err
 				}
 			}
@@ -73,6 +74,14 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 	}
 	return t.conn.SendBatch(ctx, sent).Close()
 }
+
+// pgRow is the current row of pgx. It implements Row.
+type pgRow struct {
+	rows    pgx.Rows
+	scanner scanner
+}
+
+func (r *pgRow) Scan(dest ...any) error { return r.scanner.scan(r.rows, dest) }
 
 // first is a batch that begins the transaction, if nothing has been sent yet.
 func (t *pgTx) first() *pgx.Batch {

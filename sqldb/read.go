@@ -17,7 +17,7 @@ func (db *DB) Read(ctx context.Context, tx *sql.Tx, b *Batch) error {
 }
 
 func (db *DB) readOne(ctx context.Context, tx *sql.Tx, it *item) error {
-	var rows *sql.Rows
+	var rows *Rows
 	var err error
 	if tx == nil {
 		rows, err = db.Query(ctx, it.statement, it.args...)

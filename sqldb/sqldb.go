@@ -142,27 +142,27 @@ func (db *DB) InUse() int {
 
 // Query reads rows. The statement is prepared once and kept: statement must be
 // a constant.
-func (db *DB) Query(ctx context.Context, statement string, args ...any) (*sql.Rows, error) {
+func (db *DB) Query(ctx context.Context, statement string, args ...any) (*Rows, error) {
 	if db.engine == Postgres {
-		return db.reader.QueryContext(ctx, statement, args...) // pgx keeps prepared statements
+		return wrapRows(db.reader.QueryContext(ctx, statement, args...)) // pgx keeps prepared statements
 	}
 	stmt, err := db.prepared(ctx, statement)
 	if err != nil {
 		return nil, err
 	}
-	return stmt.QueryContext(ctx, args...)
+	return wrapRows(stmt.QueryContext(ctx, args...))
 }
 
 // Row reads the one row that a statement finds by key, and reports whether
-// there is one. ctx, or half a minute, bounds the wait for a connection. Destinations are those of
-// the interface Row, and *int and sql.Scanner.
+// there is one. ctx, or half a minute, bounds the wait for a connection.
 func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
 	if db.engine == SQLite {
 		return db.rows.row(ctx, statement, args, dest)
 	}
 	ctx, cancel := boundWait(ctx)
 	defer cancel()
-	err := db.reader.QueryRowContext(ctx, statement, args...).Scan(dest...)
+	var s scanner
+	err := s.scan(db.reader.QueryRowContext(ctx, statement, args...), dest)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -170,9 +170,9 @@ func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any
 }
 
 // QueryTx is Query inside a transaction of Reader.
-func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ...any) (*sql.Rows, error) {
+func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ...any) (*Rows, error) {
 	if db.engine == Postgres {
-		return tx.QueryContext(ctx, statement, args...)
+		return wrapRows(tx.QueryContext(ctx, statement, args...))
 	}
 	db.mu.Lock()
 	stmt := db.stmts[statement]
@@ -181,9 +181,9 @@ func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ..
 		// Preparing takes a second connection. When as many transactions as there are
 		// connections wait for one here, none ever ends.
 		db.prepareLater(statement)
-		return tx.QueryContext(ctx, statement, args...)
+		return wrapRows(tx.QueryContext(ctx, statement, args...))
 	}
-	return tx.StmtContext(ctx, stmt).QueryContext(ctx, args...)
+	return wrapRows(tx.StmtContext(ctx, stmt).QueryContext(ctx, args...))
 }
 
 // Snapshot begins a read-only transaction in which every statement sees the

@@ -19,13 +19,6 @@ type item struct {
 	found     *bool           // nil: rows are not counted
 }
 
-// Row is the current row of a query. Destinations are *int64, *string, *bool and
-// *[]byte, and for SQLite also *int and sql.Scanner; NULL can only go to *[]byte
-// and to a sql.Scanner.
-type Row interface {
-	Scan(dest ...any) error
-}
-
 // Exec adds a statement whose rows are ignored.
 func (b *Batch) Exec(statement string, args ...any) {
 	b.items = append(b.items, item{statement: statement, args: args})

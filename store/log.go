@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 
@@ -22,7 +21,7 @@ const (
 // or logBytes; upTo is the revision that it reached. r selects the changes of one
 // watch; nil: all.
 func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64) (events []*Event, upTo int64, err error) {
-	var rows *sql.Rows
+	var rows *sqldb.Rows
 	if r == nil {
 		rows, err = s.db.Query(ctx, readLog, from, to, logEvents)
 	} else {
@@ -52,7 +51,7 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 
 // scanEvent reads an event. If a body cannot be unsealed, the watchers of that
 // object get the error from the event; the feed continues for all others.
-func (s *Store) scanEvent(rows *sql.Rows) (*Event, error) {
+func (s *Store) scanEvent(rows *sqldb.Rows) (*Event, error) {
 	e := &Event{}
 	o := &e.Object
 	var body, before []byte

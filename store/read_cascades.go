@@ -123,7 +123,7 @@ SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner
 SELECT count(*) FROM (SELECT uid FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 1000) AS last
     JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL`
 	sumCascade = `
-SELECT coalesce(sum(CASE WHEN restored_as IS NOT NULL THEN 1 ELSE 0 END), 0), coalesce(sum(size), 0), coalesce(max(removed_at), 0), coalesce(min(removed_at), 0) FROM (
+SELECT count(restored_as), CAST(coalesce(sum(size), 0) AS bigint), coalesce(max(removed_at), 0), coalesce(min(removed_at), 0) FROM (
     SELECT restored_as, size, removed_at FROM archive WHERE uid = $1 AND cascade = uid
     UNION ALL
     SELECT restored_as, size, removed_at FROM (

@@ -1,0 +1,176 @@
+package sqldb
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"reflect"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Row is the current row of a query. Both engines convert its columns by the rules of assign.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// Rows are rows whose columns are converted by the rules of assign.
+type Rows struct {
+	*sql.Rows
+	scanner scanner
+}
+
+func wrapRows(rows *sql.Rows, err error) (*Rows, error) { return &Rows{Rows: rows}, err }
+
+// Scan implements Row.
+func (r *Rows) Scan(dest ...any) error { return r.scanner.scan(r.Rows, dest) }
+
+// scanner reads rows of pgx and of database/sql, each of which has conversions of its own. It
+// takes the value that the driver made, and converts it by assign.
+type scanner struct {
+	cells []cell
+	dest  []any // what the row is scanned into
+}
+
+// cell is the destination of one column. It implements sql.Scanner.
+type cell struct {
+	dest any
+	err  error
+}
+
+func (c *cell) Scan(value any) error {
+	c.err = assign(c.dest, value)
+	return c.err
+}
+
+func (s *scanner) scan(row Row, dest []any) error {
+	if len(s.cells) != len(dest) {
+		s.cells, s.dest = make([]cell, len(dest)), make([]any, len(dest))
+	}
+	rows, isPGX := row.(pgx.Rows)
+	for i := range dest {
+		s.cells[i].dest, s.dest[i] = dest[i], &s.cells[i]
+		if isPGX && pgxAgrees(rows, i, dest[i]) {
+			s.dest[i] = dest[i]
+		}
+	}
+	err := row.Scan(s.dest...)
+	if err == nil {
+		return nil
+	}
+	for i := range s.cells {
+		if cause := s.cells[i].err; cause != nil {
+			return columnError(i, cause)
+		}
+	}
+	return err // sql.ErrNoRows, the error of the connection, or of another number of columns
+}
+
+// pgxAgrees reports whether pgx converts a column as assign does. It does so faster, without a
+// value in between.
+func pgxAgrees(rows pgx.Rows, column int, dest any) bool {
+	if fields := rows.FieldDescriptions(); column < len(fields) && rows.RawValues()[column] != nil {
+		switch dest.(type) {
+		case *int64:
+			return fields[column].DataTypeOID == pgtype.Int8OID
+		case *string:
+			return fields[column].DataTypeOID == pgtype.TextOID
+		case *[]byte:
+			return fields[column].DataTypeOID == pgtype.ByteaOID
+		}
+	}
+	return false
+}
+
+func columnError(i int, err error) error { return fmt.Errorf("scan: column %d: %w", i+1, err) }
+
+// assign stores a value that a driver made in what dest points to.
+//
+// A destination is an integer, a string, a bool, bytes, a named type of one of these, or a
+// sql.Scanner. NULL is for bytes and a sql.Scanner. An integer must be in the range of its
+// destination. SQLite has no booleans, so on both engines they are the integers 0 and 1. Text
+// and bytes can take each other's place, and text can be an integer: PostgreSQL's driver gives
+// the sum of bigints as text. The driver made the bytes for this row: they are not copied.
+func assign(dest any, value driver.Value) error {
+	switch v := value.(type) {
+	case int64:
+		switch d := dest.(type) {
+		case *int64:
+			*d = v
+			return nil
+		case *bool:
+			if *d = v == 1; *d || v == 0 {
+				return nil
+			}
+		}
+	case string:
+		if d, ok := dest.(*string); ok {
+			*d = v
+			return nil
+		}
+	case []byte:
+		if v == nil {
+			value = []byte{} // SQLite's driver makes nil of bytes of length 0
+		} else if d, ok := dest.(*[]byte); ok {
+			*d = v
+			return nil
+		}
+	case bool:
+		value = int64(0)
+		if v {
+			value = int64(1)
+		}
+	}
+	if d, ok := dest.(sql.Scanner); ok {
+		return d.Scan(value)
+	}
+	if d := reflect.ValueOf(dest); d.Kind() == reflect.Pointer && assignKind(d.Elem(), value) {
+		return nil
+	}
+	if value == nil {
+		return fmt.Errorf("NULL is not for a %T", dest)
+	}
+	return fmt.Errorf("a value of type %T is not for a %T", value, dest)
+}
+
+// assignKind is assign for what is not in its list of types.
+func assignKind(dest reflect.Value, value driver.Value) bool {
+	isBytes := dest.Kind() == reflect.Slice && dest.Type().Elem().Kind() == reflect.Uint8
+	switch v := value.(type) {
+	case nil:
+		if isBytes {
+			dest.SetBytes(nil)
+			return true
+		}
+	case int64:
+		switch {
+		case dest.CanInt() && !dest.OverflowInt(v):
+			dest.SetInt(v)
+			return true
+		case dest.CanUint() && v >= 0 && !dest.OverflowUint(uint64(v)):
+			dest.SetUint(uint64(v))
+			return true
+		case dest.Kind() == reflect.Bool && (v == 0 || v == 1):
+			dest.SetBool(v == 1)
+			return true
+		}
+	case string:
+		if dest.CanInt() || dest.CanUint() {
+			n, err := strconv.ParseInt(v, 10, 64)
+			return err == nil && assignKind(dest, n)
+		}
+		return assignKind(dest, []byte(v))
+	case []byte:
+		switch {
+		case isBytes:
+			dest.SetBytes(v)
+			return true
+		case dest.Kind() == reflect.String:
+			dest.SetString(string(v))
+			return true
+		}
+	}
+	return false
+}
