@@ -93,50 +93,54 @@ func (s *space) inherit(before *space) {
 	s.loaded, s.leaving = true, before.leaving
 }
 
-// advance applies the changes that the feed has. The caller holds mu.
-func (l *Ledger) advance() {
-	events, upTo, ok := l.store.Since(l.revision)
-	if !ok || upTo <= l.revision {
-		return // the next check reads the log, or counts again
+// advance applies changes that the feed has, or that it had no room for. If they do not follow
+// the ledger's revision, the next check reads the log, or counts again. The caller holds mu.
+func (l *Ledger) advance(events []*store.Event) {
+	if len(events) == 0 || events[0].Object.Revision != l.revision+1 {
+		events = l.store.Since(l.revision)
 	}
-	l.apply(events)
-	l.revision = upTo
+	for _, e := range events {
+		l.apply(e)
+		l.revision = e.Object.Revision
+	}
 }
 
-func (l *Ledger) apply(events []*store.Event) {
-	for _, e := range events {
-		s := l.spaces[e.Object.Namespace]
-		if s == nil || !s.loaded {
-			continue
-		}
-		c := store.Change{Type: e.Type, Key: e.Object.Key, UID: string(e.Object.UID), Before: e.Previous, After: e.Object.Body}
-		if e.Type == store.Removed {
-			c.Before, c.After = e.Object.Body, nil
-		}
-		s.change(c)
+func (l *Ledger) apply(e *store.Event) {
+	s := l.spaces[e.Object.Namespace]
+	if s == nil || !s.loaded {
+		return
 	}
+	c := store.Change{Type: e.Type, Key: e.Object.Key, UID: string(e.Object.UID), Before: e.Previous, After: e.Object.Body}
+	if e.Type == store.Removed {
+		c.Before, c.After = e.Object.Body, nil
+	}
+	s.change(c)
 }
 
 // catchUp makes the ledger exact at the revision of a transaction. The caller holds mu.
 func (l *Ledger) catchUp(ctx context.Context, at store.Moment) error {
-	l.advance()
+	l.advance(nil)
 	if l.revision >= at.Revision {
 		return nil
 	}
 	if at.Compacted > l.revision || at.Revision-l.revision > maxGap {
-		for _, s := range l.spaces {
-			s.loaded = false
-		}
+		l.unload()
 	}
 	if slices.ContainsFunc(slices.Collect(maps.Values(l.spaces)), func(s *space) bool { return s.loaded }) {
-		events, err := at.Changes(ctx, l.revision, at.Revision)
-		if err != nil {
+		if err := at.Changes(ctx, l.revision, at.Revision, l.apply); err != nil {
+			l.unload() // some of the changes may be counted
 			return err
 		}
-		l.apply(events)
 	}
 	l.revision = at.Revision
 	return nil
+}
+
+// unload makes the next check of each namespace count again.
+func (l *Ledger) unload() {
+	for _, s := range l.spaces {
+		s.loaded = false
+	}
 }
 
 // load counts what a namespace uses, as the transaction sees it.

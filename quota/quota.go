@@ -76,7 +76,7 @@ func (l *Ledger) follow(events []*store.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.advance()
+	l.advance(events)
 	for _, e := range events {
 		if l.spaces[e.Object.Namespace] != nil {
 			l.engine.Wake()

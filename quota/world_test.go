@@ -36,10 +36,14 @@ type world struct {
 }
 
 // start runs a replica on a database.
-func start(t *testing.T, db *sqldb.DB) *world {
+func start(t *testing.T, db *sqldb.DB, changes ...func(*store.Options)) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open(t.Context(), store.Options{DB: db, Logger: log, Archive: store.ArchiveOptions{For: time.Hour}})
+	options := store.Options{DB: db, Logger: log, Archive: store.ArchiveOptions{For: time.Hour}}
+	for _, change := range changes {
+		change(&options)
+	}
+	st, err := store.Open(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,15 +126,15 @@ func queueLimits(b *sqldb.Batch, l Limiter, revision int64) {
 	}
 }
 
-// Since returns the changes after a revision, up to upTo, from the feed. It returns
-// false if the feed does not have all of them any more.
-func (s *Store) Since(revision int64) (events []*Event, upTo int64, ok bool) {
+// Since returns the changes after a revision. It returns none if the feed does not have all of
+// them any more.
+func (s *Store) Since(revision int64) []*Event {
 	f := s.feed
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if revision+1 < f.first {
-		return nil, f.last, revision >= f.last
+		return nil
 	}
 	from := sort.Search(len(f.events), func(i int) bool { return f.events[i].Object.Revision > revision })
-	return slices.Clone(f.events[from:]), f.last, true
+	return slices.Clone(f.events[from:])
 }

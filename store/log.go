@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -33,7 +32,7 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 	defer func() { _ = rows.Close() }()
 	size := 0
 	for size < logBytes && rows.Next() {
-		e, err := s.scanEvent(rows)
+		e, err := scanEvent(rows, s.opts.Keys)
 		if err != nil {
 			return nil, 0, fmt.Errorf("read log: %w", err)
 		}
@@ -49,20 +48,19 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 	return events, to, nil
 }
 
-// scanEvent reads an event. If a body cannot be unsealed, the watchers of that
+// scanEvent reads an event. A body that cannot be unsealed is missing, and the watchers of that
 // object get the error from the event; the feed continues for all others.
-func (s *Store) scanEvent(rows *sqldb.Rows) (*Event, error) {
+func scanEvent(row sqldb.Row, keys *seal.Keys) (*Event, error) {
 	e := &Event{}
 	o := &e.Object
 	var body, before []byte
-	var uid string
-	if err := rows.Scan(&o.Revision, &e.Type, &uid, &o.Kind, &o.Namespace, &o.Name, &body, &before); err != nil {
+	if err := row.Scan(&o.Revision, &e.Type, &o.UID, &o.Kind, &o.Namespace, &o.Name, &body, &before); err != nil {
 		return nil, err
 	}
-	o.UID = types.UID(uid)
 	var errs [2]error
-	body, errs[0] = s.open(o.Key, uid, body)
-	before, errs[1] = s.open(o.Key, uid, before)
+	sealed := sealObject(o.Key, string(o.UID))
+	body, errs[0] = keys.Open(sealed, body)
+	before, errs[1] = keys.Open(sealed, before)
 	e.unreadable = errors.Join(errs[:]...)
 	switch e.Type {
 	case Removed:
@@ -75,24 +73,13 @@ func (s *Store) scanEvent(rows *sqldb.Rows) (*Event, error) {
 	return e, nil
 }
 
-// Changes reads all changes in (from, to], in order, as the transaction sees them. A body
-// that cannot be unsealed is missing.
-func (r *Reader) Changes(ctx context.Context, from, to int64) (events []*Event, err error) {
-	err = r.rows(ctx, func(row sqldb.Row) error {
-		e := &Event{}
-		o := &e.Object
-		var body, before []byte
-		if err := row.Scan(&o.Revision, &e.Type, (*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &body, &before); err != nil {
-			return err
+// Changes calls visit with all changes in (from, to], in order, as the transaction sees them.
+func (r *Reader) Changes(ctx context.Context, from, to int64, visit func(*Event)) error {
+	return r.rows(ctx, func(row sqldb.Row) error {
+		e, err := scanEvent(row, r.keys)
+		if err == nil {
+			visit(e)
 		}
-		body, _ = r.keys.Open(sealObject(o.Key, string(o.UID)), body)
-		before, _ = r.keys.Open(sealObject(o.Key, string(o.UID)), before)
-		o.Body, e.Previous = body, before
-		if e.Type == Removed {
-			o.Body = before
-		}
-		events = append(events, e)
-		return nil
+		return err
 	}, readLog, from, to, to-from)
-	return events, err
 }
