@@ -156,6 +156,7 @@ type Config struct {
 
 	// Tests shorten these. Default: renewEvery, and the store's.
 	renewEvery, compactEvery time.Duration
+	ringEvents               int
 }
 
 // Setting is one value in force, without secrets.

@@ -21,7 +21,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		return nil, err
 	}
 	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, CompactEvery: c.compactEvery,
+		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
 	if wrong := (*store.WrongKeysError)(nil); created && errors.As(err, &wrong) {
