@@ -18,7 +18,7 @@ type Going struct {
 }
 
 // Family creates an owner with two generations below it, a dependent that another owner
-// keeps, and an Event, in a namespace. It returns what goes with the owner and what goes
+// keeps, and Events, in a namespace. It returns what goes with the owner and what goes
 // with the namespace; Events do not count.
 func (w *World) Family() []Going {
 	w.T.Helper()
@@ -31,6 +31,7 @@ func (w *World) Family() []Going {
 	}
 	w.Create(Thing{Namespace: "n", Name: "kept", Owners: w.OwnedBy(owner, other)})
 	w.Create(Thing{Kind: object.Events, Namespace: "n", Name: "e"})
+	w.Create(Thing{Kind: object.Events, Namespace: "n", Name: "of-owner", Owners: w.OwnedBy(owner)})
 	return []Going{{owner, 11}, {home, 13}}
 }
 

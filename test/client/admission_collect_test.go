@@ -88,6 +88,13 @@ func TestWebhookJudgesTheCollector(t *testing.T) {
 		}
 		return nil
 	})
+	h.mu.Lock()
+	for _, c := range h.calls {
+		if c.Operation == admissionreview.Create && (c.DryRun == nil || !*c.DryRun) {
+			t.Errorf("the dry run asks about %s as if it were none", c.Name)
+		}
+	}
+	h.mu.Unlock()
 	s.Exeunt(t, "restore", "configmap/forbidden-child")
 	if _, err := maps.Get(ctx, "forbidden-child", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the refused restore made the object: %v", err)

@@ -1,0 +1,118 @@
+package archive
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// TestConfirmedOnce: a confirmation is for one deletion. A restored object does not have it,
+// so the guard holds its next deletion.
+func TestConfirmedOnce(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) {
+			m.Annotations = map[string]string{lifecycle.ConfirmCascade: "2", "mine": "stays"}
+		})
+		w.create("configmaps:n/child", owner)
+		w.hold(owner, background)
+		w.Collect()
+		if w.exists("configmaps:n/owner") || w.exists("configmaps:n/child") {
+			w.Fatal("the confirmed deletion is held")
+		}
+		w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
+		restored, m := w.get("configmaps:n/owner")
+		if _, confirmed := m.Annotations[lifecycle.ConfirmCascade]; confirmed || m.Annotations["mine"] != "stays" {
+			w.Errorf("restored with %v", m.Annotations)
+		}
+		w.hold(restored, background)
+		w.Collect()
+		if _, m = w.get("configmaps:n/owner"); !lifecycle.GuardOf(&m).Held {
+			w.Errorf("the second deletion is not held: %+v", m)
+		}
+	})
+}
+
+// TestMissingContainer: an object whose namespace, or definition, this restore created and
+// that is gone again is failed. Only a dry run, which creates nothing, counts it as created.
+func TestMissingContainer(t *testing.T) {
+	each(t, func(w *world) {
+		w.create("namespaces:/gone")
+		inside := w.create("configmaps:gone/inside")
+		w.delete(inside, background)
+		for _, dry := range []bool{true, false} {
+			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: inside.UID, DryRun: dry}, w.names())
+			found, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), r.names, r.spec)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if dry {
+				w.delete(object.Object{Key: keyOf("namespaces:/gone")}, background)
+			}
+			unserved := *found[0]
+			unserved.key.Kind = "widgets.example.com"
+			for _, c := range []*candidate{found[0], &unserved} {
+				for _, container := range []object.Key{{Kind: object.Namespaces, Name: "gone"}, {Kind: object.Definitions, Name: "widgets.example.com"}} {
+					r.note(&candidate{uid: "x", key: container}, "y", true)
+				}
+				results, err := r.level(w.Context(), []*candidate{c}, func() bool { return false })
+				if want := map[bool]v1.Outcome{true: v1.Created, false: v1.Failed}[dry]; err != nil || len(results) != 1 || results[0].Outcome != want {
+					w.Errorf("dry run %v, %s: %+v, %v; want %s", dry, c.key, results, err, want)
+				}
+			}
+		}
+	})
+}
+
+// TestCopyIsDeleting: a restored object that is being deleted again does not count as
+// restored: the result names it as a conflict.
+func TestCopyIsDeleting(t *testing.T) {
+	each(t, func(w *world) {
+		o := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} })
+		w.delete(o, background)
+		w.Release(o.Key)
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a created")
+		restored, _ := w.get("configmaps:n/a")
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a skipped")
+		w.delete(restored, background)
+		status := w.restore(v1.RestoreSpec{UID: o.UID})
+		if r := status.Results[0]; r.Outcome != v1.Skipped || r.ConflictsWith != restored.UID || status.Conflicts != 1 {
+			w.Errorf("got %+v", status)
+		}
+	})
+}
+
+// TestDryRunAsksDry: webhooks and policies learn from each call whether it is a dry run,
+// also for objects that are restored in a group.
+func TestDryRunAsksDry(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("configmaps:n/child", owner)
+		w.delete(owner, background)
+		for _, want := range []bool{true, false} {
+			var mu sync.Mutex
+			calls := 0
+			note := func(_ context.Context, _ *kind.Version, key object.Key, _ runtime.Object, dry bool) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if calls++; dry != want {
+					w.Errorf("%s: dryRun is %v, want %v", key, dry, want)
+				}
+				return nil
+			}
+			client := kind.ServerClient()
+			client.Mutate, client.Admit = note, note
+			status, err := w.archive.Restore(w.Context(), client, v1.RestoreSpec{Cascade: string(owner.UID), DryRun: want})
+			if err != nil || status.Created != 2 || calls < 4 {
+				w.Errorf("%d calls, %+v, %v", calls, status, err)
+			}
+		}
+	})
+}
