@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,8 +72,10 @@ func (a *API) client(ctx context.Context) kind.Client {
 	return kind.Client{
 		Name: client.GetName(),
 		Authorize: func(verb string, r schema.GroupResource, namespace, name string) error {
+			resource, subresource, _ := strings.Cut(r.Resource, "/")
 			attributes := authorizer.AttributesRecord{
-				User: client, Verb: verb, ResourceRequest: true, APIGroup: r.Group, APIVersion: "*", Resource: r.Resource, Namespace: namespace, Name: name,
+				User: client, Verb: verb, ResourceRequest: true, APIGroup: r.Group, APIVersion: "*", Resource: resource, Subresource: subresource,
+				Namespace: namespace, Name: name,
 			}
 			decision, reason, err := a.access.Authorizer().Authorize(ctx, attributes)
 			if decision == authorizer.DecisionAllow {

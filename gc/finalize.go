@@ -83,8 +83,7 @@ func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item)
 				drop = append(drop, r.UID)
 			}
 		}
-		unlink(&metas[i], drop)
-		if err := s.rewrite(o, &metas[i]); err != nil {
+		if err := s.unlink(o, &metas[i], drop); err != nil {
 			return err
 		}
 	}

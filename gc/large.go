@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -63,11 +61,11 @@ func (s *session) findEnd(ctx context.Context, id string) (*store.Cascade, error
 	if err := s.tx.Flush(); err != nil {
 		return nil, err
 	}
-	root, err := s.tx.GetByUID(ctx, types.UID(id))
+	root, err := s.tx.GetByUID(ctx, store.RootOf(id))
 	if err != nil || root != nil && root.Deleting {
 		return nil, err
 	}
-	if direct, err := s.tx.CountDependents(ctx, types.UID(id), 1); err != nil || direct > 0 {
+	if direct, err := s.tx.CountDependents(ctx, store.RootOf(id), 1); err != nil || direct > 0 {
 		return nil, err
 	}
 	removed, err := s.tx.CountRemoved(ctx, id, large)

@@ -8,6 +8,16 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
+// unlink removes the references to owners that go, and remembers them for a restore of the
+// owners.
+func (s *session) unlink(o *item, m *metav1.ObjectMeta, drop []types.UID) error {
+	if err := s.tx.RememberDropped(o, m.OwnerReferences, drop); err != nil {
+		return err
+	}
+	unlink(m, drop)
+	return s.rewrite(o, m)
+}
+
 // unlink removes the references to the owners, and the entries of managedFields for them: a
 // manager does not own a field that the collector removed.
 func unlink(m *metav1.ObjectMeta, drop []types.UID) {

@@ -59,7 +59,7 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	if err != nil {
 		return err
 	}
-	remain, err := s.remaining(ctx, root)
+	remain, err := s.remaining(ctx, cascade, root)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (c *Collector) wasReported(cascade string) bool {
 // remaining counts the objects that are left: for a namespace its content,
 // otherwise the dependents of the root and of its removed dependents whose review
 // is next.
-func (s *session) remaining(ctx context.Context, root object.Object) (int64, error) {
+func (s *session) remaining(ctx context.Context, cascade string, root object.Object) (int64, error) {
 	if root.Kind != object.Namespaces {
 		direct, err := s.tx.CountDependents(ctx, root.UID, progressMost+1)
 		if err != nil || direct > progressMost {
@@ -112,7 +112,7 @@ func (s *session) remaining(ctx context.Context, root object.Object) (int64, err
 		if err != nil {
 			return 0, err
 		}
-		below, err := s.tx.CountBelowRemoved(ctx, string(root.UID), queued, progressMost+1)
+		below, err := s.tx.CountBelowRemoved(ctx, cascade, queued, progressMost+1)
 		return direct + below, err
 	}
 	kinds, err := s.tx.KindsIn(ctx, root.Name)

@@ -333,8 +333,7 @@ func (s *session) judgeOne(o *item, m metav1.ObjectMeta) error {
 	}
 	switch d := Decide(&m, standing, o.Parent); d.Action {
 	case Unlink:
-		unlink(&m, d.Drop)
-		return s.rewrite(o, &m)
+		return s.unlink(o, &m, d.Drop)
 	case Delete:
 		return s.delete(o, m, d.Policy)
 	}

@@ -84,6 +84,10 @@ type Kind struct {
 	Ephemeral bool
 	Answer    Answer
 
+	// Reborn: a restored object is a new one, with a new uid. What the old uid stood for
+	// elsewhere is gone for good (the substrate of a ProvisionedResource).
+	Reborn bool
+
 	// Source, if set, provides the objects instead of the store. Only get, list and
 	// delete work.
 	Source Source

@@ -9,6 +9,7 @@ const (
 	Secrets              = "secrets"
 	Pods                 = "pods"
 	ServiceAccounts      = "serviceaccounts"
+	SigningRequests      = "certificatesigningrequests.certificates.k8s.io"
 	ConfigMaps           = "configmaps"
 	ProvisionedResources = "provisionedresources.provisioning.exeunt.dev"
 	NodePorts            = "nodeports.networking.exeunt.dev"

@@ -789,6 +789,7 @@ CREATE TABLE archive (
     restored_as text COLLATE "C",
     requester text COLLATE "C",
     request_id text COLLATE "C",
+    body_replaced bigint,
     CONSTRAINT archive_pkey PRIMARY KEY (id)
 );
 
@@ -802,7 +803,9 @@ CREATE INDEX archive_namespace_removed_at_idx ON public.archive USING btree (nam
 
 CREATE INDEX archive_restored_as_idx ON public.archive USING btree (restored_as) WHERE (restored_as IS NOT NULL);
 
-CREATE INDEX archive_roots_idx ON public.archive USING btree (id) WHERE (cascade = uid);
+CREATE INDEX archive_roots_idx ON public.archive USING btree (id) WHERE (substr(cascade, 1, length(uid)) = uid);
+
+COMMENT ON INDEX archive_roots_idx IS 'The objects whose deletion began a cascade, the newest first.';
 
 CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
 
@@ -831,6 +834,8 @@ COMMENT ON COLUMN archive.restored_as IS 'the uid of the object that was last re
 COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascade; null: the actor itself';
 
 COMMENT ON COLUMN archive.request_id IS 'the Audit-Id of that delete; null: it was not a request';
+
+COMMENT ON COLUMN archive.body_replaced IS 'the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body';
 
 CREATE VIEW archive_definitions AS
  SELECT a.id,
@@ -1528,6 +1533,9 @@ CREATE TABLE objects (
     deletion_cascade text COLLATE "C",
     deletion_requester text COLLATE "C",
     deletion_request_id text COLLATE "C",
+    own_cascade text COLLATE "C",
+    asked_body bigint,
+    asked_at bigint,
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
@@ -1582,6 +1590,12 @@ COMMENT ON COLUMN objects.deletion_cascade IS 'the cascade that a DELETING objec
 COMMENT ON COLUMN objects.deletion_requester IS 'the client whose delete began that cascade; null: the actor itself';
 
 COMMENT ON COLUMN objects.deletion_request_id IS 'the Audit-Id of that delete; null: it was not a request';
+
+COMMENT ON COLUMN objects.own_cascade IS 'the cascade that its deletion begins; null: named by its uid. A restored object has another, because its uid named one before';
+
+COMMENT ON COLUMN objects.asked_body IS 'of a DELETING object: changes.revision of its body when the deletion was asked for. Compaction keeps it';
+
+COMMENT ON COLUMN objects.asked_at IS 'of a DELETING object: the revision that marked it, which replaced that body';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,

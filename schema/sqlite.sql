@@ -16,7 +16,7 @@ CREATE TABLE archive (
     restored_as   TEXT,                -- the uid of the object that was last restored from this row
     requester     TEXT,                -- the client whose delete began the cascade; null: the actor itself
     request_id    TEXT                 -- the Audit-Id of that delete; null: it was not a request
-) STRICT;
+, body_replaced INTEGER /* the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body */) STRICT;
 
 CREATE INDEX archive_cascade_idx
     -- An object that was removed alone is its own cascade, and is found by its uid.
@@ -28,7 +28,9 @@ CREATE INDEX archive_namespace_removed_at_idx ON archive (namespace, removed_at)
 
 CREATE INDEX archive_restored_as_idx ON archive (restored_as) WHERE restored_as IS NOT NULL;
 
-CREATE INDEX archive_roots_idx ON archive (id) WHERE cascade = uid;
+CREATE INDEX archive_roots_idx
+    -- The objects whose deletion began a cascade, the newest first.
+    ON archive (id) WHERE substr(cascade, 1, length(uid)) = uid;
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 
@@ -785,7 +787,7 @@ CREATE TABLE objects (
     deletion_actor     TEXT,                -- who asked for the deletion of a DELETING object
     deletion_cascade   TEXT,                -- the cascade that a DELETING object is part of; null: its own, named by its uid
     deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
-    deletion_request_id TEXT,               -- the Audit-Id of that delete; null: it was not a request
+    deletion_request_id TEXT, own_cascade TEXT /* the cascade that its deletion begins; null: named by its uid. A restored object has another, because its uid named one before */, asked_body INTEGER /* of a DELETING object: changes.revision of its body when the deletion was asked for. Compaction keeps it */, asked_at INTEGER /* of a DELETING object: the revision that marked it, which replaced that body */,               -- the Audit-Id of that delete; null: it was not a request
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 

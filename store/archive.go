@@ -9,16 +9,19 @@ import (
 
 // A removal writes a row into the table archive, in its own transaction. The
 // row says what went, when, who asked for it and in which cascade. The body is
-// not copied: the row points at the object's last one in changes.
+// not copied: the row points into changes, at the object as it was when its deletion
+// was asked for. For an object that was DELETING, objects.asked_body keeps that
+// body until the removal; for the others it is the last one.
 //
 // Three jobs touch such a body, and each of them holds the lock on the
 // revision, so they come one after the other:
 //
 //   - A removal writes the row together with its tombstone, so no compaction
 //     can see the one without the other.
-//   - Compaction, when it passes the tombstone, deletes the body unless a row
-//     points at it (compactBodies). The row's id is the tombstone's revision.
-//   - Expiry deletes the row. If compaction has passed the tombstone it will
+//   - Compaction, when it passes the change that replaced the body (the
+//     tombstone, or the update that marked the object), deletes the body unless a
+//     row or a head points at it (compactBodies).
+//   - Expiry deletes the row. If compaction has passed that change it will
 //     not come by again, so expiry deletes the body too; if not, the body still
 //     belongs to watchers and to lists of the past, and compaction, which now
 //     finds no row, deletes it in its time (forget).
@@ -29,7 +32,8 @@ import (
 // Who and why: an object that is being deleted has deletion_actor and
 // deletion_cascade in its head, set by the first delete; its removal copies
 // them. The id of a cascade is the uid of the object whose deletion began it, so
-// a delete request stores nothing more. The collector, when it deletes the
+// a delete request stores nothing more. A restored object keeps its uid, and has
+// begun a cascade of that name before: objects.own_cascade is the id of its next one. The collector, when it deletes the
 // dependents of an owner, passes on the owner's cascade with its requester and request:
 // the client whose delete began the cascade, and the Audit-Id of that delete.
 
@@ -86,6 +90,26 @@ func worthArchiving(k object.Key) bool {
 		return false
 	}
 	return k.Kind != object.ConfigMaps || k.Name != object.RootCA
+}
+
+// supersede adds the statements that remove the earlier rows of restored objects.
+func (q *statements) supersede(run []*effect) {
+	var uids []string
+	for _, f := range run {
+		if q.archive.on && f.before.own != "" {
+			uids = append(uids, f.uid)
+		}
+	}
+	if len(uids) == 0 {
+		return
+	}
+	all := supersedeSQLite
+	if q.engine == sqldb.Postgres {
+		all = supersedePostgres
+	}
+	for _, statement := range all {
+		q.queued.Exec(statement, sqldb.List(q.engine, uids))
+	}
 }
 
 // keeps says whether the body of a removed object is kept.

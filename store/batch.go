@@ -59,6 +59,7 @@ type state struct {
 	uid      string
 	revision int64
 	deleting bool
+	own      string // its own cascade; empty: its uid
 	body     []byte
 	stored   int // bytes of the body in the database
 }
@@ -307,7 +308,7 @@ func (f *effect) accept(revision int64, v *view) {
 		}
 		v.parents[f.owners[i].uid] = true
 	}
-	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, body: f.body, stored: len(f.stored)}
+	v.objects[f.key] = &state{id: f.id, uid: f.uid, revision: revision, deleting: f.deletionTime != nil, own: f.own(), body: f.body, stored: len(f.stored)}
 }
 
 func (op *operation) answer(err error) {

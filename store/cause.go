@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -58,7 +59,7 @@ func (c *causes) explain(f *effect) {
 		return
 	}
 	if f.cascade == "" {
-		c.remember(f.uid, cascade{id: f.uid, requester: f.actor})
+		c.remember(f.uid, cascade{id: cmp.Or(f.before.own, f.uid), requester: f.actor})
 		return
 	}
 	c.remember(f.uid, c.cascade)

@@ -40,7 +40,7 @@ func leadingCreates(engine sqldb.Engine, effects []*effect) (n int) {
 // a deletion, and it drops no references. Texts go to SQLite as JSON, which has no place
 // for NUL and for invalid UTF-8.
 func (f *effect) inSet(engine sqldb.Engine) bool {
-	if f.Type != Created || f.deletionTime != nil || f.graceSeconds != nil || len(f.restores.Dropped) > 0 {
+	if f.Type != Created || f.deletionTime != nil || f.graceSeconds != nil || len(f.restores.Dropped) > 0 || f.restores.Had {
 		return false
 	}
 	if engine == sqldb.Postgres {
@@ -68,20 +68,20 @@ func queueCreates(b *sqldb.Batch, engine sqldb.Engine, run []*effect) {
 	if engine == sqldb.Postgres {
 		n := len(run)
 		ids, finalizing, bodies := make([]int64, n), make([]int64, n), make([][]byte, n)
-		uids, kinds, namespaces, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+		uids, kinds, namespaces, names, cascades := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]*string, n)
 		for i, f := range run {
 			ids[i], uids[i], kinds[i], namespaces[i], names[i] = f.id, f.uid, f.key.Kind, f.key.Namespace, f.key.Name
-			finalizing[i], bodies[i] = f.finalizing, f.stored
+			finalizing[i], bodies[i], cascades[i] = f.finalizing, f.stored, nullable[string](f.ownColumn())
 		}
-		b.Exec(createSetPostgres, ids, uids, kinds, namespaces, names, finalizing)
+		b.Exec(createSetPostgres, ids, uids, kinds, namespaces, names, finalizing, cascades)
 		b.Exec(createdSetPostgres, ids, uids, kinds, namespaces, names, bodies)
 		references.queue(b)
 		return
 	}
-	heads, places := make([][5]any, len(run)), make([][2]int, len(run))
+	heads, places := make([][6]any, len(run)), make([][2]int, len(run))
 	var bodies []byte
 	for i, f := range run {
-		heads[i] = [5]any{f.uid, f.key.Kind, f.key.Namespace, f.key.Name, f.finalizing}
+		heads[i] = [6]any{f.uid, f.key.Kind, f.key.Namespace, f.key.Name, f.finalizing, f.ownColumn()}
 		places[i] = [2]int{len(bodies) + 1, len(f.stored)}
 		bodies = append(bodies, f.stored...)
 	}
@@ -159,7 +159,7 @@ func (v *view) queueLoads(b *sqldb.Batch, engine sqldb.Engine, keys *seal.Keys) 
 		for _, key := range all {
 			b.Query(func(row sqldb.Row) error {
 				o := &state{}
-				if err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.body); err != nil {
+				if err := row.Scan(&o.id, &o.uid, &o.revision, &o.deleting, &o.own, &o.body); err != nil {
 					return err
 				}
 				return load(key, o)
@@ -170,7 +170,7 @@ func (v *view) queueLoads(b *sqldb.Batch, engine sqldb.Engine, keys *seal.Keys) 
 	statement, args := loadSet(engine, all)
 	b.Query(func(row sqldb.Row) error {
 		o, at := &state{}, int64(0)
-		if err := row.Scan(&at, &o.id, &o.uid, &o.revision, &o.deleting, &o.body); err != nil {
+		if err := row.Scan(&at, &o.id, &o.uid, &o.revision, &o.deleting, &o.own, &o.body); err != nil {
 			return err
 		}
 		return load(all[at], o)

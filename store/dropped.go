@@ -2,16 +2,21 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Dropped is an object that was restored without a reference.
+// Dropped is an object that lacks a reference, to an owner that is gone.
 type Dropped struct {
 	Stored
 	DroppedReference
+	Others bool // it lacks other references too
 }
 
 // DroppedFor reads the references that wait for an owner, with their dependents.
@@ -19,7 +24,7 @@ type Dropped struct {
 func (t *Tx) DroppedFor(ctx context.Context, owner types.UID, limit int) (out []*Dropped, err error) {
 	err = t.rows(ctx, func(row sqldb.Row) error {
 		d := &Dropped{}
-		if err := row.Scan(append([]any{&d.Reference, &d.Known}, d.fields()...)...); err != nil {
+		if err := row.Scan(append([]any{(*string)(&d.Owner), &d.Reference, &d.Known, &d.Others}, d.fields()...)...); err != nil {
 			return err
 		}
 		out = append(out, d)
@@ -33,15 +38,27 @@ func (r *Reader) AnyDroppedFor(ctx context.Context, owner types.UID) (bool, erro
 	return r.one(ctx, []any{new(int64)}, `SELECT 1 FROM dropped_references WHERE owner_uid = $1 LIMIT 1`, string(owner))
 }
 
-// DroppedBy reads the references that an object was restored without.
+// DroppedBy reads the references that an object lacks.
 func (r *Reader) DroppedBy(ctx context.Context, dependent types.UID) (out []DroppedReference, err error) {
 	err = r.rows(ctx, func(row sqldb.Row) error {
 		var d DroppedReference
-		err := row.Scan(&d.Reference, &d.Known)
+		err := row.Scan((*string)(&d.Owner), &d.Reference, &d.Known)
 		out = append(out, d)
 		return err
-	}, `SELECT reference, known FROM dropped_references WHERE dependent_uid = $1 ORDER BY owner_uid`, string(dependent))
+	}, `SELECT owner_uid, reference, known FROM dropped_references WHERE dependent_uid = $1 ORDER BY owner_uid`, string(dependent))
 	return out, err
+}
+
+// DroppedOwners reads the owners to which objects lack a reference, by dependent.
+func (r *Reader) DroppedOwners(ctx context.Context, dependents []types.UID) (map[types.UID][]types.UID, error) {
+	owners := map[types.UID][]types.UID{}
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var dependent, owner types.UID
+		err := row.Scan((*string)(&dependent), (*string)(&owner))
+		owners[dependent] = append(owners[dependent], owner)
+		return err
+	}, r.pick(droppedOwnersSQLite, droppedOwnersPostgres), sqldb.List(r.engine, dependents))
+	return owners, err
 }
 
 // AnyDropped reports which of some uids are named in a dropped reference, as its owner or
@@ -58,6 +75,10 @@ func (r *Reader) AnyDropped(ctx context.Context, uids []types.UID) (map[types.UI
 }
 
 const (
+	droppedOwnersSQLite = `
+SELECT dependent_uid, owner_uid FROM dropped_references WHERE dependent_uid IN (SELECT value FROM json_each($1))`
+	droppedOwnersPostgres = `SELECT dependent_uid, owner_uid FROM dropped_references WHERE dependent_uid = ANY ($1::text[])`
+
 	droppedUIDsSQLite = `
 SELECT j.value FROM json_each($1) j WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.value)
     OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.value)`
@@ -66,20 +87,52 @@ SELECT j.uid FROM unnest($1::text[]) AS j (uid) WHERE EXISTS (SELECT 1 FROM drop
     OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.uid)`
 )
 
-// SettleDropped deletes a reference, for all uids that its owner had. If the
-// object got the reference again, known are the owners that restores gave it, in
-// JSON; otherwise empty.
-func (t *Tx) SettleDropped(ctx context.Context, d *Dropped, known string) error {
-	var b sqldb.Batch
-	b.Exec(`DELETE FROM dropped_references WHERE dependent_uid = $1 AND reference = $2`, string(d.UID), d.Reference)
-	if known != "" {
-		b.Exec(`UPDATE dropped_references SET known = $2 WHERE dependent_uid = $1`, string(d.UID), known)
+// SettleDropped deletes a reference.
+func (t *Tx) SettleDropped(d *Dropped) {
+	t.Defer(`DELETE FROM dropped_references WHERE owner_uid = $1 AND dependent_uid = $2`, string(d.Owner), string(d.UID))
+}
+
+// SetKnown replaces the known owners of a reference that an object lacks.
+func (t *Tx) SetKnown(dependent types.UID, d DroppedReference) {
+	t.Defer(`UPDATE dropped_references SET known = $3 WHERE owner_uid = $1 AND dependent_uid = $2`, string(d.Owner), string(dependent), d.Known)
+}
+
+// RememberDropped records the references to some owners that an object is about to lose,
+// because these owners go: a restore of an owner gives them back. before are all of its references.
+func (t *Tx) RememberDropped(o *Stored, before []metav1.OwnerReference, drop []types.UID) error {
+	if !t.writes.archive.on {
+		return nil
 	}
-	return t.send(ctx, &b)
+	known, err := KnownOwners(before)
+	if err != nil {
+		return err
+	}
+	for i := range before {
+		if !slices.Contains(drop, before[i].UID) {
+			continue
+		}
+		reference, err := json.Marshal(before[i])
+		if err != nil {
+			return fmt.Errorf("remember reference: %w", err)
+		}
+		t.Defer(rememberDropped, string(before[i].UID), string(o.UID), string(reference), known)
+	}
+	return nil
+}
+
+// KnownOwners encodes the owners of references as DroppedReference.Known has them.
+func KnownOwners(references []metav1.OwnerReference) (string, error) {
+	uids := make([]types.UID, len(references))
+	for i, o := range references {
+		uids[i] = o.UID
+	}
+	data, err := json.Marshal(uids)
+	return string(data), err
 }
 
 const droppedFor = `
-SELECT r.reference, r.known, ` + headColumns + `, c.body
+SELECT r.owner_uid, r.reference, r.known,
+    EXISTS (SELECT 1 FROM dropped_references x WHERE x.dependent_uid = r.dependent_uid AND x.owner_uid <> r.owner_uid), ` + headColumns + `, c.body
 FROM dropped_references r JOIN objects d ON d.uid = r.dependent_uid JOIN changes c ON c.revision = d.revision
 WHERE r.owner_uid = $1 AND d.deletion_time IS NULL
 ORDER BY r.dependent_uid LIMIT $2`

@@ -199,11 +199,11 @@ type forgetting struct {
 	rows                         []archivedRow
 }
 
-type archivedRow struct{ id, body, size int64 }
+type archivedRow struct{ id, body, size, replaced int64 }
 
 func (f *forgetting) scan(row sqldb.Row) error {
 	var r archivedRow
-	if err := row.Scan(&r.id, &r.body, &r.size); err != nil {
+	if err := row.Scan(&r.id, &r.body, &r.size, &r.replaced); err != nil {
 		return err
 	}
 	f.rows = append(f.rows, r)
@@ -242,14 +242,14 @@ func (s *Store) forgetOnce(ctx context.Context, choose func(*forgetting, *sqldb.
 }
 
 // statements returns the statements that remove the rows. archive.go says why a
-// body is deleted only once its tombstone is compacted.
+// body is deleted only once the change that replaced it is compacted.
 func (f *forgetting) statements() (b sqldb.Batch, removed int) {
 	var bytes int64
 	for _, r := range f.rows {
 		if f.downTo > 0 && f.archived-bytes <= f.downTo {
 			break
 		}
-		if r.body != 0 && r.id <= f.compacted {
+		if r.body != 0 && r.replaced <= f.compacted {
 			b.Exec(deleteArchivedBody, r.body)
 		}
 		b.Exec(deleteArchived, r.id)

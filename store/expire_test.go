@@ -2,12 +2,14 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -62,6 +64,58 @@ func TestCompactionLeavesArchivedBodies(t *testing.T) {
 			t.Errorf("%d changes are left after expiry", n)
 		}
 	})
+}
+
+// TestCompactionLeavesAskedBodies: the archive has the body from before the deletion was asked
+// for, whenever compaction and expiry come by, and nothing is left in the end.
+func TestCompactionLeavesAskedBodies(t *testing.T) {
+	for _, when := range []string{"while it is DELETING", "after the removal", "between, and expiry first", "after the expiry"} {
+		t.Run(when, func(t *testing.T) {
+			archiving(t, day, func(t *testing.T, s running, _ *clock) {
+				compact := func(at ...string) {
+					t.Helper()
+					if !slices.Contains(at, when) {
+						return
+					}
+					if err := s.compact(t.Context(), s.Revision()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				o := create(t, s.Store, newRequest("a", "x", finalizers("x/y")))
+				asked := change(t, s.Store, o, "asked")
+				if _, err := s.Delete(t.Context(), DeleteRequest{Key: o.Key}); err != nil {
+					t.Fatal(err)
+				}
+				held, err := s.Get(t.Context(), o.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = change(t, s.Store, held, "edited while DELETING")
+				compact("while it is DELETING", "between, and expiry first")
+				m, err := object.ParseMeta(held.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.Finalizers = nil
+				if _, err = s.Update(t.Context(), UpdateRequest{Key: o.Key, IfRevision: held.Revision, Meta: m, Body: bodyOf(m, "last"), Remove: true}); err != nil {
+					t.Fatal(err)
+				}
+				compact("while it is DELETING", "after the removal")
+				row, err := s.Reader().ArchivedByUID(t.Context(), o.UID)
+				if err != nil || string(row.Body) != string(asked.Body) {
+					t.Errorf("archived %s, %v, want %s", row.Body, err, asked.Body)
+				}
+				if n, err := s.ForgetArchived(t.Context(), archivedIDs(t, s.Store)); n != 1 || err != nil {
+					t.Fatalf("forgot %d: %v", n, err)
+				}
+				compact("between, and expiry first", "after the expiry")
+				if n := changeCount(t, s.Store, "x"); n != 0 {
+					t.Errorf("%d changes are left", n)
+				}
+				checkArchivedBytes(t, s.Store)
+			})
+		})
+	}
 }
 
 // TestExpiryLeavesBodiesToCompaction: expiry first. Watchers and lists of the

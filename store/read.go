@@ -71,10 +71,11 @@ type Stored struct {
 	object.Object
 	ID         int64
 	Deleting   bool
-	Deletion   int64 // when, in Unix seconds; 0: not DELETING
-	Finalizing int64 // bits Finalize…: what the collector must do before it is removed
-	Parent     bool  // had dependents when it was read
-	stored     int   // bytes of the body in the database; 0: as many as Body has
+	Deletion   int64  // when, in Unix seconds; 0: not DELETING
+	Finalizing int64  // bits Finalize…: what the collector must do before it is removed
+	Parent     bool   // had dependents when it was read
+	stored     int    // bytes of the body in the database; 0: as many as Body has
+	own        string // see state
 }
 
 // isOwner says whether the object d has dependents, by one read of the index on
@@ -86,14 +87,14 @@ const isOwner = `(SELECT TRUE FROM owners x
 
 // The columns of a Stored: of the head, and behind them the body.
 const (
-	headColumns   = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, ` + isOwner
+	headColumns   = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, coalesce(d.own_cascade, ''), ` + isOwner
 	storedColumns = headColumns + `, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision`
 )
 
 // fields are the destinations of the columns of a Stored.
 func (o *Stored) fields() []any {
-	return []any{&o.ID, (*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deletion, &o.Finalizing, &o.Parent, &o.Body}
+	return []any{&o.ID, (*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deletion, &o.Finalizing, &o.own, &o.Parent, &o.Body}
 }
 
 // finish completes a Stored after its columns were read.

@@ -13,12 +13,12 @@ import (
 // neither stored nor archived. Cascades of a DeleteCollection have no root.
 func (r *Reader) CascadeRoot(ctx context.Context, cascade string) (o object.Object, found bool, err error) {
 	read := func(row sqldb.Row) error {
-		o, found = object.Object{UID: types.UID(cascade)}, true
+		o, found = object.Object{UID: RootOf(cascade)}, true
 		return row.Scan(&o.Kind, &o.Namespace, &o.Name, &o.Revision)
 	}
 	var b sqldb.Batch
-	b.Query(read, `SELECT kind, namespace, name, id FROM archive WHERE uid = $1`, cascade)
-	b.Query(read, `SELECT kind, namespace, name, revision FROM objects WHERE uid = $1`, cascade)
+	b.Query(read, `SELECT kind, namespace, name, id FROM archive WHERE uid = $1`, string(RootOf(cascade)))
+	b.Query(read, `SELECT kind, namespace, name, revision FROM objects WHERE uid = $1`, string(RootOf(cascade)))
 	err = r.send(ctx, &b)
 	if o.Kind == object.Namespaces {
 		o.Namespace = "" // the archive stores a namespace as inside itself
@@ -46,27 +46,30 @@ func (r *Reader) CountFollowing(ctx context.Context, cascade string) (int64, err
 
 // Following reads dependents of a removed object and of the removed objects of its
 // cascade, DELETING ones first.
-func (r *Reader) Following(ctx context.Context, cascade types.UID, limit int) ([]*Stored, error) {
-	return r.query(ctx, following, string(cascade), limit)
+func (r *Reader) Following(ctx context.Context, uid types.UID, cascade string, limit int) ([]*Stored, error) {
+	return r.query(ctx, following, string(uid), cascade, limit)
 }
 
 const (
+	// notBack: the removed object a was not restored.
+	notBack = ` AND NOT EXISTS (SELECT 1 FROM objects b WHERE b.uid = a.uid)`
+
 	countBelowRemovedSQLite = `
 SELECT count(*) FROM (
     SELECT 1 FROM json_each($2) q JOIN archive a ON a.uid = q.value JOIN owners w ON w.owner_uid = q.value
-    WHERE a.cascade = $1 AND a.cascade <> a.uid LIMIT $3) AS found`
+    WHERE a.cascade = $1 AND a.cascade <> a.uid` + notBack + ` LIMIT $3) AS found`
 	countBelowRemovedPostgres = `
 SELECT count(*) FROM (
     SELECT 1 FROM unnest($2::text[]) AS q (uid) JOIN archive a ON a.uid = q.uid JOIN owners w ON w.owner_uid = q.uid
-    WHERE a.cascade = $1 AND a.cascade <> a.uid LIMIT $3) AS found`
+    WHERE a.cascade = $1 AND a.cascade <> a.uid` + notBack + ` LIMIT $3) AS found`
 	countFollowing = `
 SELECT count(*) FROM archive a JOIN owners w ON w.owner_uid = a.uid
-WHERE a.cascade = $1 AND a.cascade <> a.uid`
+WHERE a.cascade = $1 AND a.cascade <> a.uid` + notBack
 	following = `
 SELECT ` + storedColumns + `
 WHERE d.id IN (
     SELECT dependent FROM owners WHERE owner_uid = $1
     UNION
-    SELECT w.dependent FROM archive a JOIN owners w ON w.owner_uid = a.uid WHERE a.cascade = $1 AND a.cascade <> a.uid)
-ORDER BY d.deletion_time IS NULL, d.id LIMIT $2`
+    SELECT w.dependent FROM archive a JOIN owners w ON w.owner_uid = a.uid WHERE a.cascade = $2 AND a.cascade <> a.uid` + notBack + `)
+ORDER BY d.deletion_time IS NULL, d.id LIMIT $3`
 )

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -65,8 +63,8 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt)
 	}
 	var b sqldb.Batch
-	b.Query(root, cascadeRootArchived, id)
-	b.Query(root, cascadeRootDeleting, id)
+	b.Query(root, cascadeRootArchived, id, string(RootOf(id)))
+	b.Query(root, cascadeRootDeleting, id, string(RootOf(id)))
 	b.Query(root, cascadeFirst, id)
 	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt, &c.FirstRemovedAt) }, sumCascade, id)
 	add := func(into *int64) func(sqldb.Row) error {
@@ -79,7 +77,7 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 	}
 	b.Query(add(&c.Removed), countCascade, id)
 	b.Query(add(&c.Deleting), countCascadeDeleting, id)
-	b.Query(add(&c.Remaining), countCascadeBelow, id)
+	b.Query(add(&c.Remaining), countCascadeBelow, id, string(RootOf(id)))
 	b.Query(add(&c.Remaining), countCascadeNext, id)
 	if err := r.send(ctx, &b); err != nil || !found {
 		return nil, err
@@ -89,7 +87,7 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 		c.Root.Namespace = "" // the archive stores a namespace as inside itself
 	}
 	if c.Root.UID == "" {
-		c.Root.UID = types.UID(id)
+		c.Root.UID = RootOf(id)
 	}
 	return c, nil
 }
@@ -104,13 +102,14 @@ WHERE deletion_time IS NOT NULL AND ($1 = '' OR namespace = $1 OR kind = 'namesp
 SELECT cascade FROM (SELECT id, cascade, namespace FROM archive ORDER BY id DESC LIMIT 2000) AS newest
 WHERE $1 = '' OR namespace = $1 GROUP BY cascade ORDER BY max(id) DESC LIMIT $2`
 	// rootCascades: archive_roots_idx.
-	rootCascades = `SELECT uid FROM archive WHERE cascade = uid AND ($1 = '' OR namespace = $1) ORDER BY id DESC LIMIT $2`
+	rootCascades = `
+SELECT cascade FROM archive WHERE substr(cascade, 1, length(uid)) = uid AND ($1 = '' OR namespace = $1) ORDER BY id DESC LIMIT $2`
 
 	cascadeRootArchived = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE uid = $1 AND cascade = uid ORDER BY id DESC LIMIT 1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE uid = $2 AND cascade = $1`
 	cascadeRootDeleting = `
 SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000 FROM objects
-WHERE uid = $1 AND deletion_time IS NOT NULL`
+WHERE uid = $2 AND deletion_time IS NOT NULL AND coalesce(deletion_cascade, uid) = $1`
 	cascadeFirst = `
 SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id LIMIT 1`
 
@@ -118,10 +117,12 @@ SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_
 SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(*) FROM archive WHERE uid = $1 AND cascade = uid)`
 	countCascadeDeleting = `SELECT count(*) FROM objects WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL`
 	countCascadeBelow    = `
-SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner_uid = $1 AND o.deletion_time IS NULL`
+SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner_uid = $2 AND o.deletion_time IS NULL
+    AND NOT EXISTS (SELECT 1 FROM objects r WHERE r.uid = $2 AND (r.deletion_time IS NULL OR coalesce(r.deletion_cascade, r.uid) <> $1))`
 	countCascadeNext = `
 SELECT count(*) FROM (SELECT uid FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 1000) AS last
-    JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL`
+    JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL
+    AND NOT EXISTS (SELECT 1 FROM objects b WHERE b.uid = last.uid)`
 	sumCascade = `
 SELECT count(restored_as), CAST(coalesce(sum(size), 0) AS bigint), coalesce(max(removed_at), 0), coalesce(min(removed_at), 0) FROM (
     SELECT restored_as, size, removed_at FROM archive WHERE uid = $1 AND cascade = uid

@@ -40,7 +40,7 @@ func (r *Reader) BlockingDependents(ctx context.Context, owner types.UID, limit 
 const (
 	ownedColumns = headColumns + `, c.body
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision`
-	ownedPostgres = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, d.parent, c.body
+	ownedPostgres = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, coalesce(d.own_cascade, ''), d.parent, c.body
 FROM (SELECT dependent FROM owners WHERE owner_uid = $1 AND dependent > $2 ORDER BY dependent) AS w
 CROSS JOIN LATERAL (SELECT d.*, ` + isOwner + ` AS parent FROM objects d WHERE d.id = w.dependent`
 	bodyPostgres = `

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,8 +20,11 @@ type Restoration struct {
 	// new object's uid in it.
 	Row int64
 	// Dropped are the owner references that the restored object lacks. The
-	// transaction of the create records them.
+	// transaction of the create records them, instead of those that were recorded for
+	// the object before.
 	Dropped []DroppedReference
+	// Had: references were recorded for the object before.
+	Had bool
 	// LookedAt is the revision at which the owners in Dropped were looked up. If
 	// one of them was restored since, the create fails with ErrOwnerIsBack.
 	LookedAt int64
@@ -30,11 +35,9 @@ type Restoration struct {
 
 // DroppedReference is a reference to an owner that is gone.
 type DroppedReference struct {
-	// Owners are the uids that the owner had: a restore of any of them restores
-	// the owner.
-	Owners []types.UID
-	// Reference is the OwnerReference as it was archived, in JSON; Known are the
-	// uids of the owners that restores gave the object, in JSON.
+	Owner types.UID
+	// Reference is the OwnerReference as it was, in JSON; Known are the uids of all
+	// owners that the object had then, in their order, in JSON.
 	Reference, Known string
 }
 
@@ -54,15 +57,47 @@ func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 		f.restored = true
 		return row.Scan(&f.awaited)
 	}, markRestored, r.Row, f.uid)
-	for _, d := range r.Dropped {
-		for _, uid := range d.Owners {
-			b.Query(func(row sqldb.Row) error {
-				f.ownerIsBack = true
-				return row.Scan(new(int64))
-			}, restoredSince, string(uid), r.LookedAt)
-			b.Exec(insertDropped, string(uid), f.uid, d.Reference, d.Known)
-		}
+	if r.Had {
+		b.Exec(deleteDropped, f.uid)
 	}
+	for _, d := range r.Dropped {
+		b.Query(func(row sqldb.Row) error {
+			f.ownerIsBack = true
+			return row.Scan(new(int64))
+		}, restoredSince, string(d.Owner), r.LookedAt)
+		b.Exec(insertDropped, string(d.Owner), f.uid, d.Reference, d.Known)
+	}
+}
+
+// own is the id of the cascade that a deletion of the object begins; empty: its uid. The id
+// names the archive row that the object was restored from, so no two of its lives have the
+// same.
+func (f *effect) own() string {
+	switch {
+	case f.before != nil:
+		return f.before.own
+	case f.restores.Row != 0:
+		return f.uid + cascadeLife + strconv.FormatInt(f.restores.Row, 10)
+	default:
+		return ""
+	}
+}
+
+// ownColumn is own as a column: a string, or nil.
+func (f *effect) ownColumn() any {
+	if own := f.own(); own != "" {
+		return own
+	}
+	return nil
+}
+
+// cascadeLife is between the uid and the rest in the id of a restored object's cascade.
+const cascadeLife = "."
+
+// RootOf is the uid of the object whose deletion began a cascade.
+func RootOf(cascade string) types.UID {
+	uid, _, _ := strings.Cut(cascade, cascadeLife)
+	return types.UID(uid)
 }
 
 // refused returns the reason why a restored object must not be committed.

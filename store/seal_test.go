@@ -181,7 +181,7 @@ func rewriteAll(t testing.TB, s *Store, all []*Stored, value string) {
 		for _, o := range all {
 			var b sqldb.Batch
 			b.Query(func(row sqldb.Row) error {
-				if err := row.Scan(&o.ID, (*string)(&o.UID), &o.Revision, &o.Deleting, &o.Body); err != nil {
+				if err := row.Scan(&o.ID, (*string)(&o.UID), &o.Revision, &o.Deleting, &o.own, &o.Body); err != nil {
 					return err
 				}
 				return tx.Unseal(o)

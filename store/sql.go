@@ -36,26 +36,29 @@ const getHead = `SELECT uid, revision FROM objects WHERE kind = $1 AND namespace
 
 // loadObject is getObject with the columns that a write needs.
 const loadObject = `
-SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+SELECT o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, coalesce(o.own_cascade, ''), c.body
 FROM objects o JOIN changes c ON c.revision = o.revision
 WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3`
 
 const insertObject = `
-INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+INSERT INTO objects (id, uid, kind, namespace, name, revision, deletion_time, grace_seconds, finalizing, own_cascade)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 // touchObject is updateObject for an object that is not being deleted, before and
 // after: it sets no column that a trigger reads.
 const touchObject = `UPDATE objects SET revision = $2, finalizing = $3 WHERE id = $1`
 
 // updateObject keeps the actor that began the deletion: a second delete does not
-// replace it. When a deletion is called off, the columns become NULL.
+// replace it. The update that marks the object remembers the body that it replaces. When a
+// deletion is called off, the columns become NULL.
 const updateObject = `
 UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finalizing = $5,
     deletion_actor = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
-    deletion_cascade = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END,
+    deletion_cascade = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7, own_cascade) END,
     deletion_requester = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
-    deletion_request_id = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END
+    deletion_request_id = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END,
+    asked_body = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
+    asked_at = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 ELSE asked_at END
 WHERE id = $1`
 
 // deleteObject: the schema also deletes the object's rows in owners.
@@ -136,13 +139,18 @@ ORDER BY c.revision
 LIMIT $3`
 
 // compactBodies deletes the states that the changes in ($1, $2] replaced, except
-// the last states of archived objects. The subquery is complete before the first
-// row is deleted.
+// those that the archive has, or will have: the states of DELETING objects from
+// before their deletion was asked for. An object that was DELETING has such a state
+// behind an update, the others behind the tombstone, whose revision is the row's id. The
+// subquery is complete before the first row is deleted.
 const compactBodies = `
 DELETE FROM changes WHERE revision IN (
     SELECT c.previous FROM changes c
     WHERE c.revision > $1 AND c.revision <= $2 AND c.previous IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.id = c.revision AND a.body_revision IS NOT NULL))`
+      AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.id = c.revision AND a.body_revision = c.previous)
+      AND (c.type = 3
+        OR NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = c.uid AND a.body_revision = c.previous)
+        AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.id = c.object AND o.asked_body = c.previous)))`
 
 // compactTombstones deletes the tombstones. It runs after compactBodies, which
 // reads them.

@@ -4,13 +4,33 @@ package store
 
 // insertArchived archives the object $1, removed at revision $2; its head must
 // still exist. The head's cause of deletion has precedence over the removal's
-// ($4, $5, $8, $9). Without a cascade, the object's uid is the cascade.
+// ($4, $5, $8, $9). Without a cascade, the object's own is the cascade. The body is
+// that from before the deletion was asked for.
 const insertArchived = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
 SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
-    CASE WHEN $7 THEN o.revision END, $3, coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, $5, o.uid), $6,
-    coalesce(o.deletion_requester, $8), coalesce(o.deletion_request_id, $9)
+    CASE WHEN $7 THEN coalesce(o.asked_body, o.revision) END, $3, coalesce(o.deletion_actor, $4),
+    coalesce(o.deletion_cascade, $5, o.own_cascade, o.uid), $6,
+    coalesce(o.deletion_requester, $8), coalesce(o.deletion_request_id, $9), o.asked_at
 FROM objects o WHERE o.id = $1`
+
+// The archive has an object once: the removal of restored objects, with the uids $1, removes the
+// rows of their earlier removals, and the bodies that nothing else needs. It comes
+// before their new rows are written.
+var (
+	supersedeSQLite = [...]string{`
+DELETE FROM changes WHERE revision IN (
+    SELECT a.body_revision FROM archive a
+    WHERE a.uid IN (SELECT value FROM json_each($1)) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`,
+		`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid IN (SELECT value FROM json_each($1))), 0)`,
+		`DELETE FROM archive WHERE uid IN (SELECT value FROM json_each($1))`}
+	supersedePostgres = [...]string{`
+DELETE FROM changes WHERE revision IN (
+    SELECT a.body_revision FROM archive a
+    WHERE a.uid = ANY ($1::text[]) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`,
+		`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid = ANY ($1::text[])), 0)`,
+		`DELETE FROM archive WHERE uid = ANY ($1::text[])`}
+)
 
 // archivedNamespaces lists the namespaces with rows in the archive, by skipping
 // through archive_namespace_removed_at_idx. Each comes with the time of its oldest
@@ -31,11 +51,11 @@ FROM n WHERE n.namespace IS NOT NULL`
 
 // overdueArchived selects rows of a namespace that were written before a time.
 const overdueArchived = `
-SELECT id, coalesce(body_revision, 0), size FROM archive
+SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive
 WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
 
 // oldestArchived selects the rows to remove first when the archive is too large.
-const oldestArchived = `SELECT id, coalesce(body_revision, 0), size FROM archive ORDER BY id LIMIT $1`
+const oldestArchived = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive ORDER BY id LIMIT $1`
 
 // markRestored records the restored object's uid in the row, if it still exists,
 // and returns whether dropped references to its object exist.
@@ -43,14 +63,22 @@ const markRestored = `
 UPDATE archive SET restored_as = $2 WHERE id = $1
 RETURNING EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
 
-// restoredSince looks for an object that was restored after revision $2 from the
-// object with uid $1. An object's id is the revision of its creation.
-const restoredSince = `
-SELECT 1 FROM archive a JOIN objects o ON o.uid = a.restored_as WHERE a.uid = $1 AND o.id > $2 LIMIT 1`
+// restoredSince looks for the object $1, restored after revision $2. An object's id is the
+// revision of its creation.
+const restoredSince = `SELECT 1 FROM objects WHERE uid = $1 AND id > $2`
 
-const insertDropped = `
+const (
+	insertDropped = `
 INSERT INTO dropped_references (owner_uid, dependent_uid, reference, known) VALUES ($1, $2, $3, $4)
 ON CONFLICT (owner_uid, dependent_uid) DO NOTHING`
+	deleteDropped = `DELETE FROM dropped_references WHERE dependent_uid = $1`
+	// rememberDropped is insertDropped for an owner that exists or can be restored.
+	rememberDropped = `
+INSERT INTO dropped_references (owner_uid, dependent_uid, reference, known)
+SELECT CAST($1 AS text), CAST($2 AS text), CAST($3 AS text), CAST($4 AS text)
+WHERE EXISTS (SELECT 1 FROM archive a WHERE a.uid = $1) OR EXISTS (SELECT 1 FROM objects o WHERE o.uid = $1)
+ON CONFLICT (owner_uid, dependent_uid) DO UPDATE SET reference = excluded.reference, known = excluded.known`
+)
 
 const anyDropped = `SELECT 1 FROM dropped_references LIMIT 1`
 
@@ -73,7 +101,7 @@ WHERE k.removed_at <= $1 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.kind = 
 	forgetKind = `DELETE FROM archive_kinds WHERE storage = $1 AND removed_at = $2`
 )
 
-const archivedByID = `SELECT id, coalesce(body_revision, 0), size FROM archive WHERE id = $1`
+const archivedByID = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive WHERE id = $1`
 
 const (
 	deleteArchived     = `DELETE FROM archive WHERE id = $1`

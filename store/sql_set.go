@@ -9,22 +9,22 @@ package store
 // archiveSet is insertArchived for many.
 const (
 	archiveSetSQLite = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
 SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
-    CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
-    coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.uid),
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
+    coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.own_cascade, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
     CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END
+    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END, o.asked_at
 FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision`
 	archiveSetPostgres = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
 SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
-    CASE WHEN $6 OR o.kind <> 'secrets' THEN o.revision END, $3,
-    coalesce(o.deletion_actor, j.actor), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN j.cascade END, o.uid),
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
+    coalesce(o.deletion_actor, j.actor), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN j.cascade END, o.own_cascade, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
     CASE WHEN o.deletion_time IS NULL THEN j.requester ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END
+    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END, o.asked_at
 FROM unnest($1::bigint[], $4::text[], $5::text[], $7::text[], $8::text[]) WITH ORDINALITY AS j (id, actor, cascade, requester, request_id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
@@ -63,9 +63,11 @@ UPDATE objects SET revision = $2 + j.key, finalizing = $3 FROM json_each($1) j W
 	rewriteSetSQLite = `
 UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4, finalizing = $5,
     deletion_actor = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
-    deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7) END,
+    deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7, own_cascade) END,
     deletion_requester = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
-    deletion_request_id = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END
+    deletion_request_id = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END,
+    asked_body = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
+    asked_at = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 + j.key ELSE asked_at END
 FROM json_each($1) j WHERE objects.id = j.value`
 	disownSetSQLite = `DELETE FROM owners WHERE dependent IN (SELECT value FROM json_each($1))`
 )
@@ -80,9 +82,11 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS r (id, revision, finali
 	rewriteSetPostgres = `
 UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,
     deletion_actor = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_actor, r.actor) END,
-    deletion_cascade = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_cascade, r.cascade) END,
+    deletion_cascade = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_cascade, r.cascade, o.own_cascade) END,
     deletion_requester = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_requester, r.requester) END,
-    deletion_request_id = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_request_id, r.request_id) END
+    deletion_request_id = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_request_id, r.request_id) END,
+    asked_body = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN o.revision ELSE o.asked_body END,
+    asked_at = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN r.revision ELSE o.asked_at END
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[])
     AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester, request_id)
 WHERE o.id = r.id`
@@ -102,22 +106,22 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5:
 // its creation. On SQLite the objects are created at the revisions from $2 on.
 const (
 	loadSetSQLite = `
-SELECT j.key, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+SELECT j.key, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, coalesce(o.own_cascade, ''), c.body
 FROM json_each($1) j CROSS JOIN objects o ON o.kind = j.value ->> 0 AND o.namespace = j.value ->> 1 AND o.name = j.value ->> 2
 CROSS JOIN changes c ON c.revision = o.revision`
 	loadSetPostgres = `
-SELECT q.n - 1, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, c.body
+SELECT q.n - 1, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, coalesce(o.own_cascade, ''), c.body
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS q (kind, namespace, name, n)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE kind = q.kind AND namespace = q.namespace AND name = q.name OFFSET 0) AS o
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
 
 	createSetSQLite = `
-INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing)
-SELECT $2 + j.key, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, $2 + j.key, j.value ->> 4 FROM json_each($1) j`
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing, own_cascade)
+SELECT $2 + j.key, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, $2 + j.key, j.value ->> 4, j.value ->> 5 FROM json_each($1) j`
 	createSetPostgres = `
-INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing)
-SELECT id, uid, kind, namespace, name, id, finalizing
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) AS r (id, uid, kind, namespace, name, finalizing)`
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing, own_cascade)
+SELECT id, uid, kind, namespace, name, id, finalizing, own_cascade
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS r (id, uid, kind, namespace, name, finalizing, own_cascade)`
 
 	// createdSet: $1 has on SQLite the offset and the length of each body in $3.
 	createdSetSQLite = `

@@ -39,6 +39,7 @@ func (q *statements) add(run []*effect) {
 	}
 	switch run[0].Type {
 	case Removed:
+		q.supersede(run)
 		q.addRemovals(run)
 	case Updated:
 		q.addRewrites(run)

@@ -191,5 +191,5 @@ func (o *Stored) state() *state {
 	if stored == 0 {
 		stored = len(o.Body)
 	}
-	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, body: o.Body, stored: stored}
+	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, own: o.own, body: o.Body, stored: stored}
 }

@@ -140,7 +140,7 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 	case Created:
 		body = f.stored
 		f.restores.queue(b, f)
-		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing)
+		b.Exec(insertObject, f.id, f.uid, k.Kind, k.Namespace, k.Name, f.revision, f.deletionTime, f.graceSeconds, f.finalizing, f.ownColumn())
 	case Updated:
 		body = f.stored
 		if f.staysActive() {

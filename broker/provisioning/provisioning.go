@@ -72,7 +72,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) 
 	a.blueprints.Strategy = blueprintStrategy{a.blueprints.Strategy}
 	a.resources = load(resourceYAML)
 	a.resources.Strategy = resourceStrategy{a.resources.Strategy}
-	a.resources.Kind.Admit = a.admit
+	a.resources.Kind.Admit, a.resources.Kind.Reborn = a.admit, true
 	return a
 }
 

@@ -35,10 +35,10 @@ If the deletion of an object waits for confirmation (serve --max-cascade), the
 object still exists: the command calls the deletion off.
 
 Nothing is overwritten: an object whose name is taken is skipped, and the content
-of a namespace is restored into the namespace if it exists again. Restored objects
-have new uids, and the references between them are updated, in every order of
-restores. After an interruption run the same command again. See "exeunt archive
-list".`,
+of a namespace is restored into the namespace if it exists again. A restored object
+is as it was when its deletion was asked for, with its uid and its references; a line
+says what differs. After an interruption run the same command again. See "exeunt
+archive list".`,
 		Example: `  exeunt restore configmap/settings -n shop
   exeunt restore namespace/shop --with-cascade
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
@@ -65,8 +65,6 @@ list".`,
 	f.StringVar((*string)(&spec.UID), "uid", "", "restore the object that had this uid")
 	f.BoolVar(&spec.WithCascade, "with-cascade", false, "also restore everything that the same cascade removed")
 	f.BoolVar(&spec.DryRun, "dry-run", false, "show what would be restored, and restore nothing")
-	f.BoolVar(&spec.KeepStatus, "keep-status", false, "restore the status too")
-	f.BoolVar(&spec.KeepManagedFields, "keep-managed-fields", false, "restore metadata.managedFields too")
 	f.BoolVar(&spec.KeepTokens, "keep-tokens", false, "restore the tokens of users too, which their deletion revoked: they are valid again")
 	o.addFlag(cmd, "name")
 	return cmd
@@ -185,6 +183,9 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
+		}
+		for _, c := range r.Changes {
+			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c)
 		}
 		for _, w := range r.Warnings {
 			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)

@@ -10,11 +10,11 @@
 // It promises:
 //
 //   - Nothing is overwritten. An object whose name is taken is skipped.
+//   - An object comes back as it was when its deletion was asked for, with its uid
+//     (identity.go). The result names what differs (changes.go).
 //   - A restore is idempotent: a repeated one continues where the last one
-//     stopped. The uid of a restored object is computed from its old uid
-//     (identity.go), so the archive recognizes what was restored already.
-//   - References are kept: restored owners have new uids, and restored dependents
-//     refer to those. If an owner does not exist, the collector would delete the
+//     stopped.
+//   - References are kept. If an owner does not exist, the collector would delete the
 //     dependent at once, so its reference is left out, with a warning, and added
 //     again when the owner is restored (relink.go).
 //   - Kinds are known without their definitions (name.go).

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,88 +16,103 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// Restored owners have new uids, and may be restored after their dependents. An
-// object that is restored while an owner does not exist loses the reference to
-// it: otherwise the collector would delete it at once. The create stores the
-// reference in dropped_references, in its transaction, and the transaction that
-// restores the owner adds it again (relink). If both run at once, the second to
-// commit fails and is retried: the create of the dependent with
-// store.ErrOwnerIsBack, the create of the owner with store.ErrAwaited.
-// docs/spec/archive.md has the interleavings.
+// An object whose owner goes loses the reference to it: the collector drops it from an
+// object that stays, and a restore leaves it out if the owner does not exist, because the
+// collector would delete the object at once. Both store the reference in
+// dropped_references, in their transaction, and the transaction that restores the owner adds
+// it again (relink). If a dependent and its owner are restored at once, the second to
+// commit fails and is retried: the create of the dependent with store.ErrOwnerIsBack, the create of
+// the owner with store.ErrAwaited. docs/spec/archive.md has the interleavings.
 
 // maxRelinks bounds the dependents that one transaction relinks. Further
 // transactions relink the rest; after a crash between them, the same Restore, sent
 // again, continues.
 const maxRelinks = 500
 
-// link updates the references to the uids that the owners have now, and returns
-// the references that the object is restored without. before are those of its
-// earlier life.
+// link leaves out the references to owners that do not exist, and returns them. before are
+// those that the object lacked already: they are added if their owner exists again.
 func (r *restoration) link(ctx context.Context, before []store.DroppedReference, m metav1.Object, result *v1.RestoreResult) ([]store.DroppedReference, error) {
-	wanted, err := references(before, m.GetOwnerReferences())
+	archived := m.GetOwnerReferences()
+	wanted, err := references(before, archived)
+	if err != nil {
+		return nil, err
+	}
+	known, err := store.KnownOwners(wanted)
 	if err != nil {
 		return nil, err
 	}
 	var kept []metav1.OwnerReference
 	var dropped []store.DroppedReference
-	for _, o := range wanted {
-		now, lives, err := r.owner(ctx, o, m.GetNamespace())
+	for i, o := range wanted {
+		found, err := r.exists(ctx, o, m.GetNamespace())
 		if err != nil {
 			return nil, err
 		}
-		if now != "" {
-			o.UID = now
+		if found {
 			kept = append(kept, o)
 			continue
 		}
-		reference, err := json.Marshal(o)
+		reference, err := json.Marshal(wanted[i])
 		if err != nil {
 			return nil, fmt.Errorf("remember reference: %w", err)
 		}
-		dropped = append(dropped, store.DroppedReference{Owners: lives, Reference: string(reference)})
-		result.Warnings = append(result.Warnings,
-			fmt.Sprintf("the reference to its owner %s %s is left out: the owner does not exist; a restore of the owner adds it again", o.Kind, o.Name))
+		dropped = append(dropped, store.DroppedReference{Owner: o.UID, Reference: string(reference), Known: known})
+		if has(archived, o.UID) {
+			result.Warnings = append(result.Warnings,
+				fmt.Sprintf("the reference to its owner %s %s is left out: the owner does not exist; a restore of the owner adds it again", o.Kind, o.Name))
+		}
 	}
 	m.SetOwnerReferences(kept)
-	known, err := knownOwners(kept)
-	for i := range dropped {
-		dropped[i].Known = known
-	}
-	return dropped, err
+	return dropped, nil
 }
 
-// references returns those of the archived object, and those that it was restored
-// without, unless a client gave it an owner since.
+// whole is an archived body with the references that the object lacked: the object as it was
+// when its deletion was asked for.
+func whole(body []byte, dropped []store.DroppedReference) ([]byte, error) {
+	if len(dropped) == 0 {
+		return body, nil
+	}
+	m, err := object.ParseMeta(body)
+	if err != nil {
+		return nil, err
+	}
+	if m.OwnerReferences, err = references(dropped, m.OwnerReferences); err != nil {
+		return nil, err
+	}
+	return object.WithMeta(body, m)
+}
+
+func has(references []metav1.OwnerReference, uid types.UID) bool {
+	return slices.ContainsFunc(references, func(o metav1.OwnerReference) bool { return o.UID == uid })
+}
+
+// references returns those of the archived object, and those that it lacked, unless a
+// client gave it an owner since.
 func references(dropped []store.DroppedReference, archived []metav1.OwnerReference) ([]metav1.OwnerReference, error) {
-	all := slices.Clone(archived)
-	for _, d := range dropped {
-		w, err := parse(&store.Dropped{DroppedReference: d})
+	var lacked []*waiting
+	for i := range dropped {
+		w, err := parse(&store.Dropped{DroppedReference: dropped[i]})
 		if err != nil {
 			return nil, err
 		}
-		has := func(o metav1.OwnerReference) bool { return o.UID == w.reference.UID }
-		if !w.edited(archived) && !slices.ContainsFunc(all, has) {
-			all = append(all, w.reference)
+		lacked = append(lacked, w)
+	}
+	// The last one that was dropped is added first: it knew the fewest others.
+	slices.SortStableFunc(lacked, func(a, b *waiting) int { return cmp.Compare(len(a.known), len(b.known)) })
+	all := slices.Clone(archived)
+	for _, w := range lacked {
+		if !w.edited(archived) && !has(all, w.reference.UID) {
+			all = w.added(all)
 		}
 	}
 	return all, nil
 }
 
-// knownOwners encodes the owners' uids as dropped_references stores them.
-func knownOwners(references []metav1.OwnerReference) (string, error) {
-	uids := make([]types.UID, len(references))
-	for i, o := range references {
-		uids[i] = o.UID
-	}
-	data, err := json.Marshal(uids)
-	return string(data), err
-}
-
-// waiting is a live object and a reference that it was restored without.
+// waiting is a live object and a reference that it lacks.
 type waiting struct {
 	*store.Dropped
 	reference metav1.OwnerReference
-	known     []types.UID // owners that restores gave the object
+	known     []types.UID // the owners that the object had, in their order
 }
 
 func parse(d *store.Dropped) (*waiting, error) {
@@ -110,35 +126,50 @@ func parse(d *store.Dropped) (*waiting, error) {
 	return w, nil
 }
 
-// edited reports whether a client gave the object an owner after it was restored.
+// edited reports whether a client gave the object an owner after it lost the reference.
 // From then on its references are the client's. Missing references do not count:
 // the collector drops those of removed owners.
 func (w *waiting) edited(references []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(references, func(o metav1.OwnerReference) bool { return !slices.Contains(w.known, o.UID) })
 }
 
-// relink adds the dropped references again to the objects that were restored
-// before their owner, which had the uid was and has the uid now. It does so once
-// per reference, and only for ACTIVE objects whose owners no client has changed.
-// more says that it stopped at maxRelinks.
-func (r *restoration) relink(ctx context.Context, tx *store.Tx, was, now types.UID, result *v1.RestoreResult) (more bool, err error) {
-	owner, exists, err := tx.HeadByUID(ctx, now)
+// added returns the references with the missing one, at its old place among the others.
+func (w *waiting) added(to []metav1.OwnerReference) []metav1.OwnerReference {
+	return insert(to, w.reference, w.known, func(o metav1.OwnerReference) types.UID { return o.UID })
+}
+
+// insert returns a list with one more element, before the first of those that come after it in the
+// order of uids.
+func insert[E any](to []E, e E, order []types.UID, uid func(E) types.UID) []E {
+	place := slices.Index(order, uid(e))
+	at := slices.IndexFunc(to, func(other E) bool { return slices.Index(order, uid(other)) > place })
+	if place < 0 || at < 0 {
+		at = len(to)
+	}
+	return slices.Insert(slices.Clone(to), at, e)
+}
+
+// relink adds the dropped references to an owner, which has just come back. It does so
+// only for ACTIVE objects whose owners no client has changed. more says that it stopped at
+// maxRelinks.
+func (r *restoration) relink(ctx context.Context, tx *store.Tx, uid types.UID, result *v1.RestoreResult) (more bool, err error) {
+	owner, exists, err := tx.HeadByUID(ctx, uid)
 	if err != nil || !exists || !owns(owner) {
 		return false, err // it was removed meanwhile: the references wait for its next restore
 	}
-	found, err := tx.DroppedFor(ctx, was, maxRelinks)
+	found, err := tx.DroppedFor(ctx, uid, maxRelinks)
 	if err != nil {
 		return false, fmt.Errorf("read dropped references: %w", err)
 	}
 	for _, d := range found {
-		if err := r.relinkOne(ctx, tx, d, owner.Key, now, result); err != nil {
+		if err := r.relinkOne(ctx, tx, d, owner.Key, result); err != nil {
 			return false, fmt.Errorf("relink %s: %w", d.Key, err)
 		}
 	}
 	return len(found) == maxRelinks, tx.Flush()
 }
 
-func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Dropped, owner object.Key, now types.UID, result *v1.RestoreResult) error {
+func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Dropped, owner object.Key, result *v1.RestoreResult) error {
 	w, err := parse(d)
 	if err != nil {
 		return err
@@ -147,9 +178,9 @@ func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Drop
 	if err != nil {
 		return err
 	}
-	known := ""
+	tx.SettleDropped(d)
 	switch {
-	case slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == now }):
+	case has(m.OwnerReferences, w.reference.UID):
 	case w.edited(m.OwnerReferences):
 		who := "a dependent"
 		if r.client.May("get", w.Key) == nil {
@@ -158,8 +189,7 @@ func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Drop
 		result.Warnings = append(result.Warnings, who+" was given other owners meanwhile and keeps those")
 	case !r.names.refers(w.reference, owner, w.Namespace):
 	default:
-		w.reference.UID = now
-		m.OwnerReferences = append(m.OwnerReferences, w.reference)
+		m.OwnerReferences = w.added(m.OwnerReferences)
 		body, err := object.WithMeta(w.Body, m)
 		if err != nil {
 			return err
@@ -167,22 +197,48 @@ func (r *restoration) relinkOne(ctx context.Context, tx *store.Tx, d *store.Drop
 		if _, err := tx.Rewrite(&w.Stored, &m, body); err != nil {
 			return err
 		}
-		if known, err = knownOwners(m.OwnerReferences); err != nil {
+		result.Relinked++
+		return w.tellOthers(ctx, tx)
+	}
+	return nil
+}
+
+// tellOthers adds the owner to those that the other references of the object know, which it
+// still lacks: it is not one that a client gave the object.
+func (w *waiting) tellOthers(ctx context.Context, tx *store.Tx) error {
+	if !w.Others {
+		return nil
+	}
+	others, err := tx.DroppedBy(ctx, w.UID)
+	if err != nil {
+		return err
+	}
+	for _, d := range others {
+		other, err := parse(&store.Dropped{DroppedReference: d})
+		if err != nil {
 			return err
 		}
-		result.Relinked++
+		if slices.Contains(other.known, w.reference.UID) {
+			continue
+		}
+		known, err := json.Marshal(insert(other.known, w.reference.UID, w.known, func(uid types.UID) types.UID { return uid }))
+		if err != nil {
+			return err
+		}
+		d.Known = string(known)
+		tx.SetKnown(w.UID, d)
 	}
-	return tx.SettleDropped(ctx, d, known)
+	return nil
 }
 
 // relinkRest relinks the remaining dependents in further transactions.
-func (r *restoration) relinkRest(ctx context.Context, was, now types.UID, result *v1.RestoreResult) error {
-	if found, err := r.store.Reader().AnyDroppedFor(ctx, was); err != nil || !found {
+func (r *restoration) relinkRest(ctx context.Context, uid types.UID, result *v1.RestoreResult) error {
+	if found, err := r.store.Reader().AnyDroppedFor(ctx, uid); err != nil || !found {
 		return err
 	}
 	for more := !r.spec.DryRun; more; {
 		err := r.store.Transact(ctx, func(tx *store.Tx) (err error) {
-			more, err = r.relink(ctx, tx, was, now, result)
+			more, err = r.relink(ctx, tx, uid, result)
 			return err
 		})
 		if err != nil {

@@ -105,7 +105,7 @@ func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.Restor
 }
 
 func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *restoration {
-	return &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]restored{}, made: map[object.Key]bool{}}
+	return &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]object.Key{}, made: map[object.Key]bool{}}
 }
 
 // candidates reads the objects that the spec names and the client may get. hidden counts
@@ -162,8 +162,30 @@ func (a *Archive) cascade(ctx context.Context, id string) (all []*candidate, err
 		all = append(all, newCandidate(r))
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(all, func(a, b *candidate) int { return cmp.Compare(b.id, a.id) })
-	return all, err
+	for page := range slices.Chunk(all, planPage) {
+		if err := a.addDropped(ctx, page); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// addDropped adds the owners to which the cascade dropped the references of objects, before it removed
+// them.
+func (a *Archive) addDropped(ctx context.Context, page []*candidate) error {
+	uids := make([]types.UID, len(page))
+	for i, c := range page {
+		uids[i] = c.uid
+	}
+	dropped, err := a.store.Reader().DroppedOwners(ctx, uids)
+	for _, c := range page {
+		c.owners = append(c.owners, dropped[c.uid]...)
+	}
+	return err
 }
 
 // newest finds the last removal of an object by its name. If the same cascade

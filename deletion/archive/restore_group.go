@@ -173,7 +173,6 @@ func rethrow(err error) error {
 type reading struct {
 	lookedAt int64 // a revision before all reads
 	archived map[int64]*row
-	removed  map[types.UID]bool       // restored, and removed again
 	live     map[types.UID]store.Head // restored before
 	dropped  map[types.UID]bool       // named in a dropped reference
 }
@@ -181,14 +180,11 @@ type reading struct {
 func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, error) {
 	ids, uids, restored := make([]int64, len(cs)), make([]types.UID, len(cs)), make([]types.UID, len(cs))
 	for i, c := range cs {
-		ids[i], uids[i], restored[i] = c.id, c.uid, identity(c.uid, 0)
+		ids[i], uids[i], restored[i] = c.id, c.uid, identity(c, r.reborn(c.key.Kind))
 	}
 	reader := r.store.Reader()
 	g := &reading{lookedAt: r.store.Revision(), archived: make(map[int64]*row, len(cs))}
 	err := reader.ArchivedByIDs(ctx, ids, func(a *store.Archived) { g.archived[a.ID] = a })
-	if err == nil {
-		g.removed, err = reader.Removed(ctx, restored)
-	}
 	if err == nil {
 		g.live, err = reader.Heads(ctx, restored)
 	}
@@ -208,12 +204,10 @@ func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, 
 	if result.Outcome != "" || unrestorable(g.archived[c.id], result) {
 		return nil, nil
 	}
-	uid := identity(c.uid, 0)
-	if _, again := g.removed[uid]; again || g.dropped[c.uid] || r.spec.DryRun {
+	if g.dropped[c.uid] || r.spec.DryRun {
 		return nil, nil
 	}
-	result.NewUID = uid
-	if h, restored := g.live[uid]; restored {
+	if h, restored := g.live[result.NewUID]; restored {
 		if h.Deletion == 0 && h.Key == c.key {
 			r.restoredBefore(c, result)
 		}

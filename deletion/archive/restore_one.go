@@ -28,14 +28,8 @@ type restoration struct {
 	names  *names
 
 	mu   sync.Mutex
-	now  map[types.UID]restored // restored objects, by the uid of the removed ones; guarded by mu
-	made map[object.Key]bool    // created, or would be in a dry run; guarded by mu
-}
-
-// restored is the restored object of a removed one.
-type restored struct {
-	uid types.UID
-	key object.Key
+	now  map[types.UID]object.Key // restored objects; guarded by mu
+	made map[object.Key]bool      // created, or would be in a dry run; guarded by mu
 }
 
 // errUnserved: the kind is not served. In a dry run, the definition may be part of
@@ -57,10 +51,6 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	if err != nil || unrestorable(archived, &result) {
 		return result, err
 	}
-	result.NewUID, err = r.nextIdentity(ctx, c.uid)
-	if err != nil {
-		return result, err
-	}
 	for range maxAttempts {
 		if err = r.create(ctx, c, archived.Body, &result); !errors.Is(err, store.ErrOwnerIsBack) && !errors.Is(err, object.ErrAgain) {
 			break
@@ -77,10 +67,10 @@ func (r *restoration) resultOf(c *candidate) v1.RestoreResult {
 	gvk := r.names.gvk(c.key.Kind)
 	result := v1.RestoreResult{
 		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
-		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
+		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid, NewUID: identity(c, r.reborn(c.key.Kind)),
 	}
 	if c.recreated {
-		result.Outcome, result.Reason = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored"
+		result.Outcome, result.Reason, result.NewUID = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored", ""
 	}
 	return result
 }
@@ -96,6 +86,7 @@ func unrestorable(archived *row, result *v1.RestoreResult) bool {
 	default:
 		return false
 	}
+	result.NewUID = ""
 	return true
 }
 
@@ -128,7 +119,7 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 // looked up.
 func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, before []store.DroppedReference, lookedAt int64,
 	result *v1.RestoreResult) (request store.CreateRequest, err error) {
-	result.Warnings, result.Relinked = nil, 0
+	result.Warnings, result.Relinked, result.Changes = nil, 0, nil
 	v, err := r.version(ctx, c.key.Kind)
 	if errors.Is(err, errUnserved) {
 		err = r.unserved(ctx, c)
@@ -147,7 +138,11 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err != nil {
 		return request, refusal{err}
 	}
-	r.clean(m, v.Kind.Rules)
+	undoMarks(m, v.Kind.Rules)
+	was, err := whole(body, before)
+	if err != nil {
+		return request, refusal{err}
+	}
 	if v.Kind.Restored != nil {
 		result.Warnings = v.Kind.Restored(obj, r.spec.KeepTokens)
 	}
@@ -158,24 +153,54 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err := r.client.MutateNew(ctx, v, c.key, obj, r.spec.DryRun); err != nil {
 		return request, refusal{err}
 	}
+	keep := r.keep(v, c, obj, m)
 	mayCreate := func(ctx context.Context, obj runtime.Object) error {
+		keep(obj, m)
 		return r.client.MayCreate(ctx, v, c.key, obj, r.spec.DryRun)
 	}
-	made, warnings, err := v.Prepare(kind.Restoring(ctx), v.Strategy, obj, lifecycle.Creation{
-		Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID,
-	}, mayCreate)
-	result.Warnings = append(result.Warnings, warnings...)
-	// A Namespace's last status says that it is terminating.
-	if err == nil && r.spec.KeepStatus && c.key.Kind != object.Namespaces {
-		made.Body, err = withStatus(v, made.Body, body)
+	creation := lifecycle.Creation{Namespace: c.key.Namespace, Now: r.opts.Now(), UID: result.NewUID}
+	if created := m.GetCreationTimestamp(); !created.IsZero() && result.NewUID == c.uid {
+		creation.Now = created.Time
 	}
+	made, warnings, err := v.Prepare(kind.Restoring(ctx), v.Strategy, obj, creation, mayCreate)
+	result.Warnings = append(result.Warnings, warnings...)
 	if err != nil {
+		return request, refusal{err}
+	}
+	if result.Changes, err = changes(was, made.Body); err != nil {
 		return request, refusal{err}
 	}
 	request = store.RequestFor(made)
 	request.DryRun = r.spec.DryRun
-	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, LookedAt: lookedAt}
+	request.Restores = store.Restoration{Row: c.id, Dropped: dropped, Had: len(before) > 0, LookedAt: lookedAt}
 	return request, nil
+}
+
+// reborn reports whether restored objects of a kind are new ones, with new uids.
+func (r *restoration) reborn(storage string) bool {
+	k, ok := r.names.served.Stored(storage)
+	return ok && k.Reborn
+}
+
+// keep returns a function that sets what a create resets, and a restore keeps: the generation
+// and the status. The status needs the right to write it. An approval is never restored:
+// it was for one certificate.
+func (r *restoration) keep(v *kind.Version, c *candidate, obj runtime.Object, m metav1.Object) func(runtime.Object, metav1.Object) {
+	generation, status := m.GetGeneration(), func(runtime.Object) {}
+	if v.Kind.Reborn {
+		return func(runtime.Object, metav1.Object) {}
+	}
+	if v.Status != nil && c.key.Kind != object.SigningRequests && m.GetDeletionTimestamp() == nil {
+		resource := v.Resource().GroupResource()
+		resource.Resource += "/status"
+		if r.client.MayResource("update", resource, c.key.Namespace, c.key.Name) == nil {
+			status = statusOf(obj)
+		}
+	}
+	return func(obj runtime.Object, m metav1.Object) {
+		m.SetGeneration(generation)
+		status(obj)
+	}
 }
 
 // put stores the object. If dropped references wait for it, the same transaction
@@ -191,13 +216,13 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 		if err := tx.Restore(ctx, request); err != nil {
 			return err
 		}
-		more, err = r.relink(ctx, tx, c.uid, result.NewUID, result)
+		more, err = r.relink(ctx, tx, result.NewUID, result)
 		return err
 	})
 	if err != nil || !more {
 		return err
 	}
-	return r.relinkRest(ctx, c.uid, result.NewUID, result)
+	return r.relinkRest(ctx, result.NewUID, result)
 }
 
 // unserved says why the kind of an object is not served, and what brings it back.
@@ -216,24 +241,21 @@ func (r *restoration) unserved(ctx context.Context, c *candidate) error {
 		errUnserved, c.key.Kind, definition.Name)
 }
 
-// clean removes the metadata of the old object and of its deletion.
-func (r *restoration) clean(m metav1.Object, rules lifecycle.Rules) {
-	if m.GetDeletionTimestamp() != nil {
-		// The deletion set these; the others are the user's.
-		gone := append([]string{
-			metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade, lifecycle.PropagateGrace,
-		}, rules.DeleteFinalizers...)
-		m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return slices.Contains(gone, f) }))
+// undoMarks removes the marks of a deletion from the metadata of an object that was
+// archived as it was removed: by an earlier version, which did not keep the state before.
+func undoMarks(m metav1.Object, rules lifecycle.Rules) {
+	m.SetResourceVersion("")
+	if m.GetDeletionTimestamp() == nil {
+		return
 	}
+	gone := append([]string{
+		metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, lifecycle.ConfirmCascade, lifecycle.PropagateGrace,
+	}, rules.DeleteFinalizers...)
+	m.SetFinalizers(slices.DeleteFunc(slices.Clone(m.GetFinalizers()), func(f string) bool { return slices.Contains(gone, f) }))
 	annotations := maps.Clone(m.GetAnnotations())
 	delete(annotations, lifecycle.HeldAbove)
 	delete(annotations, lifecycle.ConfirmCascade) // it confirmed the old cascade
 	m.SetAnnotations(annotations)
-	m.SetResourceVersion("")
-	m.SetGeneration(0)
-	if !r.spec.KeepManagedFields {
-		m.SetManagedFields(nil)
-	}
 }
 
 // judge converts the error of create into a result, and remembers the restored
@@ -286,13 +308,13 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 	if err != nil {
 		return err
 	}
-	result.Outcome, result.Warnings = v1.Skipped, nil
+	result.Outcome, result.Warnings, result.Changes = v1.Skipped, nil, nil
 	switch {
 	case m.DeletionTimestamp != nil:
 		result.Reason, result.ConflictsWith = "the name is held by an object that is being deleted", holder.UID
 	case holder.UID == result.NewUID:
 		r.restoredBefore(c, result)
-		return r.relinkRest(ctx, c.uid, holder.UID, result)
+		return r.relinkRest(ctx, holder.UID, result)
 	case c.key.Kind == object.Namespaces:
 		result.Reason = fmt.Sprintf("the namespace exists again (uid %s)", holder.UID)
 		if r.spec.Cascade != "" || r.spec.WithCascade {
@@ -315,7 +337,7 @@ func (r *restoration) restoredBefore(c *candidate, result *v1.RestoreResult) {
 func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now[c.uid] = restored{uid: uid, key: c.key}
+	r.now[uid] = c.key
 	if made {
 		r.made[c.key] = true
 	}

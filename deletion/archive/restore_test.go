@@ -19,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const background = metav1.DeletePropagationBackground
@@ -41,12 +42,12 @@ func TestRestoreOne(t *testing.T) {
 		w.want(status, "ConfigMap/a created")
 		now, m := w.get("configmaps:n/a")
 		switch {
-		case now.UID == o.UID || now.UID != status.Results[0].NewUID || m.UID != now.UID:
+		case now.UID != o.UID || now.UID != status.Results[0].NewUID || m.UID != now.UID:
 			w.Errorf("uid %s, was %s, reported as %s", now.UID, o.UID, status.Results[0].NewUID)
-		case m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.Generation != 0 || m.ManagedFields != nil:
-			w.Errorf("metadata of the deleted object: %+v", m)
-		case m.CreationTimestamp.Unix() == 1000:
-			w.Error("it has the old creation time")
+		case m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.Generation != 7 || len(m.ManagedFields) != 1:
+			w.Errorf("metadata: %+v", m)
+		case m.CreationTimestamp.Unix() != 1000:
+			w.Error("it has another creation time")
 		case m.Labels["app"] != "x" || !slices.Equal(m.Finalizers, []string{"example.com/hold"}):
 			w.Errorf("labels %v, finalizers %v", m.Labels, m.Finalizers)
 		case !strings.HasSuffix(string(now.Body), `"data":{"key":"value"}}`):
@@ -87,15 +88,25 @@ func TestKeep(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.create("deployments.apps:n/a")
 		w.delete(o, background)
-		w.want(w.restore(v1.RestoreSpec{UID: o.UID, KeepStatus: true, KeepManagedFields: true}), "Deployment/a created")
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "Deployment/a created")
 		now, m := w.get("deployments.apps:n/a")
-		if !strings.Contains(string(now.Body), `"status":{"observedGeneration":7,"replicas":1}`) || len(m.ManagedFields) != 1 || m.Generation != 1 {
+		if !strings.Contains(string(now.Body), `"status":{"observedGeneration":7,"replicas":1}`) || len(m.ManagedFields) != 1 || m.Generation != 7 {
 			w.Errorf("status or managed fields are gone: %s", now.Body)
 		}
 		w.delete(now, background)
-		w.want(w.restore(v1.RestoreSpec{UID: now.UID}), "Deployment/a created")
-		if now, m = w.get("deployments.apps:n/a"); strings.Contains(string(now.Body), `observedGeneration`) || m.ManagedFields != nil {
-			w.Errorf("status or managed fields came back: %s", now.Body)
+		client := kind.ServerClient()
+		client.Authorize = func(_ string, r schema.GroupResource, _, _ string) error {
+			if strings.HasSuffix(r.Resource, "/status") {
+				return errors.New("no")
+			}
+			return nil
+		}
+		status, err := w.archive.Restore(w.Context(), client, v1.RestoreSpec{UID: now.UID})
+		if err != nil || len(status.Results[0].Changes) == 0 || !strings.HasPrefix(status.Results[0].Changes[0].Field, "status") {
+			w.Errorf("without the right to write its status: %+v, %v", status, err)
+		}
+		if now, _ = w.get("deployments.apps:n/a"); strings.Contains(string(now.Body), `observedGeneration`) {
+			w.Errorf("the status came back without the right to write it: %s", now.Body)
 		}
 	})
 }
@@ -160,7 +171,11 @@ func TestRestoreCascade(t *testing.T) {
 					w.Errorf("second restore: %+v", again)
 				}
 				w.delete(now, policy)
-				if third := w.restore(v1.RestoreSpec{Cascade: string(now.UID)}); third.Created != 7 {
+				second := w.restore(v1.RestoreSpec{UID: now.UID, WithCascade: true, DryRun: true})
+				if second.Created != 7 {
+					w.Errorf("dry run of the second restore: %+v", second)
+				}
+				if third := w.restore(v1.RestoreSpec{UID: now.UID, WithCascade: true}); third.Created != 7 {
 					w.Errorf("restore of what was restored: %+v", third)
 				}
 			})
@@ -268,7 +283,7 @@ func restoreNamespace(w *world, secret string) {
 	if w.exists("namespaces:/shop") {
 		w.Fatal("the dry run made the namespace")
 	}
-	w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID), KeepStatus: true}), want...)
+	w.want(w.restore(v1.RestoreSpec{Cascade: string(ns.UID)}), want...)
 	now, _ := w.get("namespaces:/shop")
 	if !strings.Contains(string(now.Body), `"phase":"Active"`) {
 		w.Errorf("the namespace is %s", now.Body)

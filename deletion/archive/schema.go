@@ -67,12 +67,16 @@ func cascadeSchema() *spec.Schema {
 }
 
 func restoreSchema() *spec.Schema {
+	change := structure("A field with another value.", map[string]spec.Schema{
+		"field": text("The path of the field."), "was": text("The value before, as JSON. Absent: the field is new."), "is": text("The value now. Absent: the field is gone."),
+	})
 	result := structure("The result for one object.", map[string]spec.Schema{
 		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."),
 		"name": text("Of the object."), "uid": text("The uid that it had."), "newUID": text("The uid that it has now."),
 		"outcome": text("created, skipped, failed, or called off."), "reason": text("Why it was skipped or failed."),
 		"conflictsWith": text("The uid of the object that has the name now."),
 		"relinked":      number("How many dependents, restored before this owner without their reference to it, got the reference back."),
+		"changes":       *spec.ArrayProperty(&change).WithDescription("What differs from the object as it was when its deletion was asked for."),
 		"warnings":      *spec.ArrayProperty(spec.StringProperty()).WithDescription("What differs from the original."),
 	})
 	s := structure("Restore brings removed objects back. It is answered and not stored.", map[string]spec.Schema{
@@ -83,11 +87,9 @@ func restoreSchema() *spec.Schema {
 				"apiVersion": text("May be left out."), "kind": text("Kind, plural or short name."),
 				"namespace": text("Empty for cluster-scoped kinds."), "name": text("The name."),
 			}, "kind", "name"),
-			"withCascade":       flag("Also restore all objects of the same cascade: the content of a namespace, the objects of a definition, dependents. With uid or object."),
-			"dryRun":            flag("Return the results and change nothing."),
-			"keepStatus":        flag("Restore the status too."),
-			"keepManagedFields": flag("Restore metadata.managedFields too."),
-			"keepTokens":        flag("Restore the tokens of Users too, which their deletion revoked: they are valid again."),
+			"withCascade": flag("Also restore all objects of the same cascade: the content of a namespace, the objects of a definition, dependents. With uid or object."),
+			"dryRun":      flag("Return the results and change nothing."),
+			"keepTokens":  flag("Restore the tokens of Users too, which their deletion revoked: they are valid again."),
 		}),
 		"status": structure("The result for each object, owners first.", map[string]spec.Schema{
 			"complete": flag("False: the request's time ended first. The same Restore, sent again, continues."),

@@ -52,7 +52,7 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3})
+	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1})
 	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
 	w.archive = New(w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond})
 	w.create("namespaces:/n")
@@ -69,8 +69,9 @@ func keyOf(name string) object.Key {
 var bodies = map[string]string{
 	"namespaces":       storetest.NamespaceFields,
 	"configmaps":       `,"data":{"key":"value"}`,
+	"pods":             `,"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"serviceAccount":"default","serviceAccountName":"default","nodeName":"node","restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","terminationGracePeriodSeconds":30,"securityContext":{}},"status":{"phase":"Running"}`,
 	"secrets":          `,"data":{"password":"cGFzcw=="},"type":"Opaque"`,
-	"deployments.apps": `,"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x","image":"x","terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","terminationGracePeriodSeconds":30}},"strategy":{"type":"Recreate"}},"status":{"replicas":1,"observedGeneration":7}`,
+	"deployments.apps": `,"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","securityContext":{},"terminationGracePeriodSeconds":30}},"strategy":{"type":"Recreate"}},"status":{"replicas":1,"observedGeneration":7}`,
 }
 
 // create stores an object that refers to owners.

@@ -49,7 +49,11 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 	if status.Remaining, err = t.r.CountDependents(t.ctx, uid, math.MaxInt64); err != nil {
 		return status, err
 	}
-	below, err := t.r.CountFollowing(t.ctx, string(uid))
+	cascade := string(uid)
+	if gone != nil && store.RootOf(gone.Cascade) == uid {
+		cascade = gone.Cascade
+	}
+	below, err := t.r.CountFollowing(t.ctx, cascade)
 	if err != nil {
 		return status, err
 	}
@@ -64,7 +68,7 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 			}
 			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, subject.Plural(int(status.Remaining), "object"), exist)
 			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, func() ([]*store.Stored, error) {
-				return t.r.Following(t.ctx, uid, maxChildren)
+				return t.r.Following(t.ctx, uid, cascade, maxChildren)
 			}); err != nil {
 				return status, err
 			}

@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,10 +77,6 @@ type RestoreSpec struct {
 
 	// DryRun returns the results and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// KeepStatus restores the status too.
-	KeepStatus bool `json:"keepStatus,omitempty"`
-	// KeepManagedFields restores metadata.managedFields too.
-	KeepManagedFields bool `json:"keepManagedFields,omitempty"`
 	// KeepTokens restores the tokens of Users too, which their deletion revoked: they
 	// are valid again.
 	KeepTokens bool `json:"keepTokens,omitempty"`
@@ -136,14 +134,37 @@ type RestoreResult struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
-	// NewUID is the uid of the object as it exists now.
+	// NewUID is the uid of the object as it exists now: the same, but for a kind whose
+	// restored objects are new ones.
 	NewUID   types.UID `json:"newUID,omitempty"`
 	Outcome  Outcome   `json:"outcome"`
 	Reason   string    `json:"reason,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	// Changes is what differs from the object as it was when its deletion was asked for.
+	Changes []Change `json:"changes,omitempty"`
 	// ConflictsWith is the uid of the object that has the name now.
 	ConflictsWith types.UID `json:"conflictsWith,omitempty"`
 	// Relinked is how many dependents, restored before this owner without their
 	// reference to it, got the reference back.
 	Relinked int `json:"relinked,omitempty"`
+}
+
+// Change is a field that a restored object has with another value, as JSON. Was is empty if
+// the field is new, Is if it is gone.
+type Change struct {
+	Field string `json:"field"`
+	Was   string `json:"was,omitempty"`
+	Is    string `json:"is,omitempty"`
+}
+
+// String is a sentence.
+func (c Change) String() string {
+	switch {
+	case c.Was == "":
+		return fmt.Sprintf("%s is %s now, and was not set", c.Field, c.Is)
+	case c.Is == "":
+		return fmt.Sprintf("%s is not set now, and was %s", c.Field, c.Was)
+	default:
+		return fmt.Sprintf("%s is %s now, and was %s", c.Field, c.Is, c.Was)
+	}
 }

@@ -51,6 +51,7 @@ func (r *Restore) DeepCopyObject() runtime.Object {
 	out.Status.Results = slices.Clone(r.Status.Results)
 	for i := range out.Status.Results {
 		out.Status.Results[i].Warnings = slices.Clone(r.Status.Results[i].Warnings)
+		out.Status.Results[i].Changes = slices.Clone(r.Status.Results[i].Changes)
 	}
 	return &out
 }

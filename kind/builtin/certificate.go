@@ -21,10 +21,11 @@ import (
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // SigningRequests is the storage name of CertificateSigningRequest.
-const SigningRequests = "certificatesigningrequests.certificates.k8s.io"
+const SigningRequests = object.SigningRequests
 
 type signingRequest = certificatesv1.CertificateSigningRequest
 
