@@ -29,7 +29,7 @@ func UserKind() (*kind.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.Restored = restoredUser
+	k.Restored, k.Reborn = restoredUser, true
 	return k, nil
 }
 

@@ -85,7 +85,8 @@ type Kind struct {
 	Answer    Answer
 
 	// Reborn: a restored object is a new one, with a new uid. What the old uid stood for
-	// elsewhere is gone for good (the substrate of a ProvisionedResource).
+	// elsewhere is gone for good: the substrate of a ProvisionedResource, the certificates of a
+	// User.
 	Reborn bool
 
 	// Source, if set, provides the objects instead of the store. Only get, list and
