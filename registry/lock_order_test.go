@@ -110,3 +110,22 @@ func (w *world) waiting(n int) {
 	}
 	w.Fatalf("%d requests wait, not %d", got, n)
 }
+
+// TestRaceUndeleteOfATag: a tag is undeleted while a push of it is under way. The undelete
+// waits for the push, sees the tag, and leaves it.
+func TestRaceUndeleteOfATag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), registry.Config{})
+	one, two := w.image("r", "v1", "one", ""), w.image("r", "", "two", "")
+	w.want(202, "DELETE", "/v2/r/manifests/v1", nil, nil)
+	release := w.hold(fmt.Sprintf(`SELECT 1 FROM gc_manifest_review_queue WHERE manifest LIKE '%%@%s' FOR UPDATE`, sha256(two)))
+	var together sync.WaitGroup
+	together.Go(func() { w.tag("r", "v1", ociManifest, two) })
+	w.waiting(1)
+	together.Go(func() { w.cannotUndelete("r", "v1", sha256(one), "points at "+sha256(two)) })
+	w.waiting(2)
+	release()
+	together.Wait()
+	w.tagged("r", "v1", two)
+	w.check()
+}

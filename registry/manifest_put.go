@@ -115,6 +115,9 @@ type push struct {
 	tags     []string
 	absent   []digest.Digest // optional layers that are not in the repository; set by store
 
+	leaveTags bool              // tags that point at another manifest stay
+	left      map[string]string // those, and what they point at; set by store
+
 	repo  repository
 	types map[string]int64 // ids of media types
 }
@@ -297,6 +300,17 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 			b.Exec(orderTags, p.repo.id, p.tags, p.digest.String())
 		}
 	}
+	p.left = map[string]string{}
+	for _, tag := range p.tags {
+		if p.leaveTags { // orderTags keeps the answer true until the end
+			b.Query(func(row sqldb.Row) error {
+				var at string
+				err := row.Scan(&at)
+				p.left[tag] = at
+				return err
+			}, tagElsewhere, p.repo.id, tag, p.digest.String())
+		}
+	}
 	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, statement.InsertManifest,
 		p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType], null(m.artifactType), null(m.subject.String()),
 		configType, config, has.size, p.payload, now)
@@ -305,6 +319,9 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	}
 	if id == 0 {
 		return errors.New("no row was returned")
+	}
+	if at, taken := p.left[p.to.Tag]; taken {
+		return errTagTaken(p.to, at, p.digest)
 	}
 	b = sqldb.Batch{}
 	if len(has.layers) > 0 {
@@ -318,6 +335,9 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, sqldb.JSON(ids))
 	}
 	for _, tag := range p.tags {
+		if _, left := p.left[tag]; left {
+			continue
+		}
 		b.Exec(statement.PutTag, p.repo.namespace, p.repo.id, tag, id, now)
 	}
 	return tx.SendLast(ctx, &b)

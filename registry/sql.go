@@ -246,6 +246,11 @@ WHERE ($1 = '' OR r.path = $1) AND $2 = '' AND ($3 = '' OR x.digest = $3)
     AND NOT EXISTS (SELECT 1 FROM deleted_tags d WHERE d.repository_id = x.repository_id AND d.digest = x.digest)
 ORDER BY at DESC LIMIT $4`
 
+// tagElsewhere returns the digest of the manifest that a tag points at, if it is not $3.
+const tagElsewhere = `
+SELECT m.digest FROM tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.id = t.manifest_id
+WHERE t.repository_id = $1 AND t.name = $2 AND m.digest <> $3`
+
 // findDeletedManifest finds the manifest to push again: an existing or a
 // remembered one.
 const findDeletedManifest = `

@@ -83,11 +83,12 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 }
 
 // Undelete restores a tag as it was before it was last deleted or switched; with
-// a digest, as it was when it last pointed at that. Without a tag it restores a
-// manifest and those of its former tags that are not in use again. The tags that
-// cosign made for the manifest are restored too. It returns what it restored. An
-// *Error is for the client.
-func (r *Registry) Undelete(ctx context.Context, repository, tag, digest string) ([]Deleted, error) {
+// a digest, as it was when it last pointed at that. It moves a tag that points at
+// another manifest now only if moving is set. Without a tag it restores a manifest
+// and those of its former tags that are not in use again. The tags that cosign made
+// for the manifest are restored too, if they are not in use. It returns what it
+// restored. An *Error is for the client.
+func (r *Registry) Undelete(ctx context.Context, repository, tag, digest string, moving bool) ([]Deleted, error) {
 	want, err := checkUndelete(repository, tag, digest)
 	if err != nil {
 		return nil, err
@@ -105,10 +106,9 @@ func (r *Registry) Undelete(ctx context.Context, repository, tag, digest string)
 	}
 	if tag != "" {
 		chosen = chosen[:1] // the newest
-	} else if chosen, err = r.withoutUsedTags(ctx, chosen); err != nil {
-		return nil, err
 	}
-	if err := r.repush(ctx, chosen); err != nil {
+	chosen, err = r.repush(ctx, Request{Repository: repository, Tag: tag}, chosen, moving && tag != "")
+	if err != nil {
 		return nil, err
 	}
 	signatures, err := r.undeleteSignatures(ctx, chosen[0])
@@ -145,44 +145,26 @@ func (r *Registry) undeleteSignatures(ctx context.Context, of Deleted) (back []D
 		name := strings.ReplaceAll(of.Digest, ":", "-") + suffix
 		deleted, err := r.deleted(ctx, of.Repository, name, "")
 		if err == nil && len(deleted) > 0 {
-			back = append(back, deleted[0])
-			err = r.repush(ctx, deleted[:1])
+			var signature []Deleted
+			signature, err = r.repush(ctx, Request{Repository: of.Repository, Tag: name}, deleted[:1], false)
+			back = append(back, signature...)
 		}
-		if err != nil {
+		var refused *Error
+		switch {
+		case errors.As(err, &refused) && refused.Status() == http.StatusConflict: // the image was signed again
+		case err != nil:
 			return nil, fmt.Errorf("bring back %s: %w", name, err)
 		}
 	}
 	return back, nil
 }
 
-// withoutUsedTags leaves out the tags that are in use again. One entry stays, for the
-// manifest.
-func (r *Registry) withoutUsedTags(ctx context.Context, chosen []Deleted) ([]Deleted, error) {
-	var free []Deleted
-	for _, d := range chosen {
-		taken := false
-		if d.Tag != "" {
-			var err error
-			if _, taken, err = r.findManifest(ctx, Request{Repository: d.Repository, Tag: d.Tag}); err != nil {
-				return nil, err
-			}
-		}
-		if !taken {
-			free = append(free, d)
-		}
-	}
-	if len(free) > 0 {
-		return free, nil
-	}
-	only := chosen[0]
-	only.Tag = ""
-	return []Deleted{only}, nil
-}
-
-// repush pushes a manifest again, with the tags of its entries.
-func (r *Registry) repush(ctx context.Context, chosen []Deleted) error {
+// repush pushes a manifest again, with the tags of its entries that are free, or with
+// all if they may move. It refuses if to has a tag that is not free. It returns what it
+// restored.
+func (r *Registry) repush(ctx context.Context, to Request, chosen []Deleted, moving bool) (back []Deleted, err error) {
 	first := chosen[0]
-	p := push{r: r, to: Request{Repository: first.Repository}, digest: digest.Digest(first.Digest)}
+	p := push{r: r, to: to, digest: digest.Digest(first.Digest), leaveTags: !moving}
 	for _, d := range chosen {
 		if d.Tag != "" {
 			p.tags = append(p.tags, d.Tag)
@@ -193,20 +175,37 @@ func (r *Registry) repush(ctx context.Context, chosen []Deleted) error {
 	var mediaType string
 	found, err := r.db.Row(ctx, findDeletedManifest, []any{first.Repository, first.Digest}, &mediaType, &p.payload)
 	if err != nil {
-		return fmt.Errorf("find manifest %s: %w", first.Digest, err)
+		return nil, fmt.Errorf("find manifest %s: %w", first.Digest, err)
 	}
 	if !found {
-		return errCollected(first.Digest)
+		return nil, errCollected(first.Digest)
 	}
 	if p.manifest, err = parseManifest(mediaType, p.payload); err != nil {
-		return fmt.Errorf("read manifest %s: %w", first.Digest, err)
+		return nil, fmt.Errorf("read manifest %s: %w", first.Digest, err)
 	}
 	err = p.store(ctx)
 	var refused *Error
 	if errors.As(err, &refused) && refused.Code == ManifestBlobUnknown {
-		return errCollected(first.Digest)
+		return nil, errCollected(first.Digest)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range chosen {
+		if _, left := p.left[d.Tag]; !left {
+			back = append(back, d)
+		}
+	}
+	if len(back) == 0 { // the manifest, without its tags
+		first.Tag = ""
+		back = []Deleted{first}
+	}
+	return back, nil
+}
+
+func errTagTaken(to Request, now string, want digest.Digest) *Error {
+	return errorf(Denied, "tag %s of %s points at %s now, and was left there; to move it to %s: exeunt registry undelete --move-tag %s:%s@%s",
+		to.Tag, to.Repository, now, want, to.Repository, to.Tag, want).as(http.StatusConflict)
 }
 
 func errCollected(digest string) error {

@@ -14,7 +14,13 @@ import (
 // undelete restores a tag or manifest, and returns what was restored.
 func (w *world) undelete(repo, tag, d string) string {
 	w.Helper()
-	list, err := w.registry.Undelete(w.Context(), repo, tag, d)
+	return w.undeleteBy(false, repo, tag, d)
+}
+
+// undeleteBy is undelete, and moves tags or not.
+func (w *world) undeleteBy(moving bool, repo, tag, d string) string {
+	w.Helper()
+	list, err := w.registry.Undelete(w.Context(), repo, tag, d, moving)
 	if err != nil {
 		w.Fatalf("undelete %s %s %s: %v", repo, tag, d, err)
 	}
@@ -28,7 +34,7 @@ func (w *world) undelete(repo, tag, d string) string {
 // cannotUndelete expects a refusal.
 func (w *world) cannotUndelete(repo, tag, d, why string) {
 	w.Helper()
-	_, err := w.registry.Undelete(w.Context(), repo, tag, d)
+	_, err := w.registry.Undelete(w.Context(), repo, tag, d, false)
 	var refused *registry.Error
 	if !errors.As(err, &refused) || !strings.Contains(refused.Message, why) {
 		w.Errorf("undelete %s %s %s: %v; want %q", repo, tag, d, err, why)
@@ -77,19 +83,42 @@ func TestUndeleteTag(t *testing.T) {
 	})
 }
 
-// TestUndeleteSwitch: a tag is restored to its former manifest, and back again.
+// TestUndeleteSwitch: a tag is restored to its former manifest, and back again, if the
+// client says that it may move.
 func TestUndeleteSwitch(t *testing.T) {
 	each(t, func(w *world) {
 		first := w.image("shop/web", "latest", "one", "")
 		second := w.image("shop/web", "latest", "two", "")
 		w.deleted("shop/web:latest tag_switch")
-		w.undelete("shop/web", "latest", "")
+		w.cannotUndelete("shop/web", "latest", "", "points at "+sha256(second))
+		w.undeleteBy(true, "shop/web", "latest", "")
 		w.tagged("shop/web", "latest", first)
-		w.undelete("shop/web", "latest", "")
+		w.undeleteBy(true, "shop/web", "latest", "")
 		w.tagged("shop/web", "latest", second)
-		w.image("shop/web", "latest", "three", "")
-		w.undelete("shop/web", "latest", sha256(first))
+		third := w.image("shop/web", "latest", "three", "")
+		w.cannotUndelete("shop/web", "latest", sha256(first), "points at "+sha256(third))
+		w.undeleteBy(true, "shop/web", "latest", sha256(first))
 		w.tagged("shop/web", "latest", first)
+	})
+}
+
+// TestUndeleteLeavesNewTags: a tag that was pushed after its deletion stays, and so do the
+// tags of new signatures. The refusal writes nothing.
+func TestUndeleteLeavesNewTags(t *testing.T) {
+	each(t, func(w *world) {
+		m := w.image("shop/web", "v1", "layer", "")
+		signature := strings.Replace(sha256(m), ":", "-", 1) + ".sig"
+		w.image("shop/web", signature, "signature", "")
+		w.want(202, "DELETE", "/v2/shop/web/manifests/"+sha256(m), nil, nil)
+		again := w.image("shop/web", "v1", "pushed after the delete", "")
+		w.cannotUndelete("shop/web", "v1", "", "points at "+sha256(again))
+		w.tagged("shop/web", "v1", again)
+		w.want(404, "GET", "/v2/shop/web/manifests/"+sha256(m), nil, nil)
+
+		signed := w.image("shop/web", signature, "signed again", "")
+		w.undeleteBy(true, "shop/web", "v1", "")
+		w.tagged("shop/web", "v1", m)
+		w.tagged("shop/web", signature, signed)
 	})
 }
 

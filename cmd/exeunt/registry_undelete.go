@@ -13,22 +13,24 @@ import (
 
 func newRegistryUndelete() *cobra.Command {
 	r := registryCommand{output: output{formats: []string{"name"}}}
-	var list bool
+	var list, move bool
 	cmd := &cobra.Command{
 		Use:   "undelete REPO:TAG | REPO@DIGEST | REPO:TAG@DIGEST | --list [REPO]",
 		Short: "Restore a deleted tag or manifest",
 		Long: `Restore what was deleted from the registry and is not collected yet: a deleted
 tag, a tag as it was before a push moved it to another manifest, or a manifest with
-the tags that it had. "exeunt registry gc stats" shows how long that is possible,
+the tags that it had. A tag that points at another manifest now moves only with
+--move-tag. "exeunt registry gc stats" shows how long that is possible,
 unless spec.reviewAfterSeconds of the Repository says otherwise.
 
 To restore a whole repository: "exeunt restore repository/NAME".`,
 		Example: `  exeunt registry undelete --list shop/web
   exeunt registry undelete shop/web:v1
-  exeunt registry undelete shop/web@sha256:9f86d0…`,
+  exeunt registry undelete shop/web@sha256:9f86d0…
+  exeunt registry undelete --move-tag shop/web:latest    # undo the last push of latest`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request, write, err := undeleteRequest(list, strings.Join(args, ""))
+			request, write, err := undeleteRequest(list, move, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -48,12 +50,13 @@ To restore a whole repository: "exeunt restore repository/NAME".`,
 		},
 	}
 	r.addFlags(cmd)
+	cmd.Flags().BoolVar(&move, "move-tag", false, "move the tag if it points at another manifest now; without this it is left as it is")
 	cmd.Flags().BoolVar(&list, "list", false, "list what can be restored, in one repository or in all")
 	return cmd
 }
 
 // undeleteRequest returns the request for the tag or manifest of the arguments.
-func undeleteRequest(list bool, argument string) (registryRequest, writeAnswer, error) {
+func undeleteRequest(list, move bool, argument string) (registryRequest, writeAnswer, error) {
 	if list {
 		return registryRequest{http.MethodGet, "/deleted", map[string]string{"repository": argument}}, writeDeleted, nil
 	}
@@ -63,6 +66,9 @@ func undeleteRequest(list bool, argument string) (registryRequest, writeAnswer, 
 		return registryRequest{}, nil, errors.New("say what to bring back: REPO:TAG, REPO@DIGEST, or --list")
 	}
 	parameters := map[string]string{"repository": repository, "tag": tag, "digest": digest}
+	if move {
+		parameters["moveTag"] = "true"
+	}
 	return registryRequest{http.MethodPost, "/undelete", parameters}, writeUndeleted, nil
 }
 

@@ -29,7 +29,7 @@ const runFor = 20 * time.Second
 //	POST /exeunt/registry/gc/run                          review now what is due
 //	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
 //	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
-//	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both
+//	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both; moveTag=true: also if T exists
 //
 // Answers are JSON, errors a Status. The server has authorized the client before
 // it calls ServeHTTP.
@@ -235,5 +235,5 @@ func (k *Control) deleted(ctx context.Context, query map[string]string) (any, er
 }
 
 func (k *Control) undelete(ctx context.Context, query map[string]string) (any, error) {
-	return k.registry.Undelete(ctx, query["repository"], query["tag"], query["digest"])
+	return k.registry.Undelete(ctx, query["repository"], query["tag"], query["digest"], query["moveTag"] == "true")
 }

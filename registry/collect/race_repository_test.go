@@ -141,7 +141,7 @@ func TestRaceUndelete(t *testing.T) {
 	var done <-chan error
 	result := w.reviewManifestsStopped(afterDelete, func() {
 		done = w.Begin(func() error {
-			_, err := r.Undelete(t.Context(), "r", "t", "")
+			_, err := r.Undelete(t.Context(), "r", "t", "", false)
 			return err
 		})
 	})

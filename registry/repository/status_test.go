@@ -127,7 +127,7 @@ func TestUndeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.repos.rest[id] = time.Now().Add(time.Hour)
-		if _, err := w.registry.Undelete(t.Context(), "shop/web", "1", ""); err != nil {
+		if _, err := w.registry.Undelete(t.Context(), "shop/web", "1", "", false); err != nil {
 			t.Fatal(err)
 		}
 		if got := figures(); got != "size 7, tags 1, reclaimable 0" {

@@ -229,8 +229,12 @@ func (f repositoryFlow) undeletes() {
 	}
 	f.exeunt("registry", "undelete", "shop/undo@"+d.String())
 	f.pulls("shop/undo:v1", img)
-	f.push("shop/undo:v1")
-	f.exeunt("registry", "undelete", "shop/undo:v1")
+	newer := f.push("shop/undo:v1")
+	if r := f.s.Exeunt(f, "registry", "undelete", "shop/undo:v1"); r.Code == 0 || !strings.Contains(r.Stderr, "--move-tag shop/undo:v1@"+d.String()) {
+		f.Errorf("undelete of a tag that was pushed since: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	}
+	f.pulls("shop/undo:v1", newer)
+	f.exeunt("registry", "undelete", "--move-tag", "shop/undo:v1")
 	f.pulls("shop/undo:v1", img)
 }
 
