@@ -235,6 +235,13 @@ func TestPushTogether(t *testing.T) {
 	})
 }
 
+// me is a client that may do everything.
+type me struct{}
+
+func (me) Known() bool              { return true }
+func (me) May(string, string) error { return nil }
+func (me) Sees(string) bool         { return true }
+
 // TestKnown: unknown clients get 401 on every path.
 func TestKnown(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), registry.Config{
@@ -242,7 +249,7 @@ func TestKnown(t *testing.T) {
 			if req.Header.Get("Authorization") != "me" {
 				return nil, &registry.Error{Code: registry.Unauthorized, Message: "who are you?"}
 			}
-			return nil, nil
+			return me{}, nil
 		},
 	})
 	w.want(200, "GET", "/v2/", headers{"Authorization": "me"}, nil)
