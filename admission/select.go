@@ -18,6 +18,7 @@ import (
 type selections struct {
 	rules    atomic.Pointer[[]admissionv1.RuleWithOperations]
 	synced   []cache.InformerSynced
+	read     atomic.Bool // all of synced have said yes
 	mutating listers.MutatingWebhookConfigurationLister
 	checking listers.ValidatingWebhookConfigurationLister
 	changing listers.MutatingAdmissionPolicyLister
@@ -94,20 +95,28 @@ func policyRules(m *admissionv1.MatchResources) []admissionv1.RuleWithOperations
 }
 
 func (s *selections) ready() bool {
+	if s.read.Load() {
+		return true
+	}
 	for _, synced := range s.synced {
 		if !synced() {
 			return false
 		}
 	}
+	s.read.Store(true)
 	return true
 }
 
-// Selects says whether a webhook or a policy may apply to a request. Before the
-// configurations are read it says yes, and the plugins wait for them.
+// Selects says whether a webhook or a policy may apply to a request. Before all
+// configurations are read it says yes, and the plugins wait for them: the rules of some
+// may be there already, without those of the others.
 func (c *Chain) Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool {
+	if !c.selected.ready() {
+		return true
+	}
 	rules := c.selected.rules.Load()
 	if rules == nil {
-		return !c.selected.ready()
+		return false
 	}
 	for i := range *rules {
 		if selects(&(*rules)[i], resource, subresource, operation) {

@@ -6,6 +6,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/tools/cache"
 )
 
 func TestSelects(t *testing.T) {
@@ -47,4 +48,31 @@ func TestSelects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSelectsBeforeAllIsRead: until every kind of configuration is read, each request may be
+// selected by one that is not; then the rules decide.
+func TestSelectsBeforeAllIsRead(t *testing.T) {
+	var first, second bool
+	c := &Chain{}
+	c.selected.synced = []cache.InformerSynced{func() bool { return first }, func() bool { return second }}
+	pods, secrets := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "secrets"}
+	is := func(when string, wantPods, wantSecrets bool) {
+		t.Helper()
+		for resource, want := range map[schema.GroupResource]bool{pods: wantPods, secrets: wantSecrets} {
+			if got := c.Selects(resource, "", admission.Create); got != want {
+				t.Errorf("%s: %s selected: %v, want %v", when, resource, got, want)
+			}
+		}
+	}
+	is("nothing is read", true, true)
+	first = true
+	c.selected.rules.Store(&[]admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}},
+	}})
+	is("one kind is read, and has a rule", true, true)
+	second = true
+	is("all are read", true, false)
+	c.selected.rules.Store(nil)
+	is("all are read, and there is none", false, false)
 }
