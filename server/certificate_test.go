@@ -127,6 +127,15 @@ func (p *people) settled(name string) *certificatesv1.CertificateSigningRequest 
 	return r
 }
 
+// failed checks that an approved request gets no certificate, for a reason.
+func (p *people) failed(r *certificatesv1.CertificateSigningRequest, why string) {
+	p.t.Helper()
+	got := p.settled(r.Name).Status
+	if len(got.Certificate) > 0 || got.Conditions[1].Type != certificatesv1.CertificateFailed || !strings.Contains(got.Conditions[1].Message, why) {
+		p.t.Errorf("%s: %+v, want a failure: %s", r.Name, got, why)
+	}
+}
+
 // withCertificate is a client by the certificate of a request.
 func (p *people) withCertificate(r *certificatesv1.CertificateSigningRequest) *rest.Config {
 	p.t.Helper()
@@ -186,19 +195,21 @@ func TestCertificateRequests(t *testing.T) {
 	// back; the certificate from before ends.
 	late, err := p.request(jane, "jane-2", pkix.Name{CommonName: "jane"})
 	p.must(err)
+	gone, err := p.request(jane, "jane-3", pkix.Name{CommonName: "jane"})
+	p.must(err)
 	usage, err := p.request(p.client, "server", pkix.Name{CommonName: "x"}, certificatesv1.UsageServerAuth)
 	p.must(err)
 	p.remove("jane")
 	until(t, "the certificate ends with its user", func() bool { return p.whoami(byCertificate).Username == "" })
+	p.must(p.approve(p.client, gone)) // while nobody has the name
+	p.failed(gone, "was removed")
 	p.add("jane")
 	if who := p.whoami(byCertificate); who.Username != "" {
 		t.Errorf("the certificate of the first jane is good for the second: %+v", who)
 	}
 	for r, why := range map[*certificatesv1.CertificateSigningRequest]string{late: "was removed", usage: "invalid usage for client certificate: server auth"} {
 		p.must(p.approve(p.client, r))
-		if failed := p.settled(r.Name); len(failed.Status.Certificate) > 0 || failed.Status.Conditions[1].Type != certificatesv1.CertificateFailed || !strings.Contains(failed.Status.Conditions[1].Message, why) {
-			t.Errorf("%s: %+v", r.Name, failed.Status)
-		}
+		p.failed(r, why)
 	}
 	p.stop()
 }

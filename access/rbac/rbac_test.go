@@ -79,6 +79,41 @@ func index() *Index {
 	return NewIndex(o)
 }
 
+// TestSameNameInTwoNamespaces: a Role is the one of its own namespace, also if others, or a
+// ClusterRole, have its name.
+func TestSameNameInTwoNamespaces(t *testing.T) {
+	o := Objects{
+		Roles: map[types.NamespacedName]*rbacv1.Role{}, RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{},
+		ClusterRoles:        map[string]*rbacv1.ClusterRole{"same": clusterRoleOf("same", rule("get", "core", "services", ""))},
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{"same": bound("ClusterRole", "same", userNamed("bob"))},
+	}
+	resources := map[string]string{"a": "configmaps", "b": "secrets", "c": "pods"}
+	for namespace, resource := range resources {
+		o.Roles[types.NamespacedName{Namespace: namespace, Name: "same"}] = &rbacv1.Role{Rules: []rbacv1.PolicyRule{rule("get", "core", resource, "")}}
+		o.RoleBindings[types.NamespacedName{Namespace: namespace, Name: "b"}] = boundIn(namespace, "Role", "same", userNamed("ann"))
+		o.RoleBindings[types.NamespacedName{Namespace: namespace, Name: "c"}] = boundIn(namespace, "ClusterRole", "same", userNamed("carl"))
+	}
+	x := NewIndex(o)
+	may := func(name, resource, namespace string) bool {
+		decision, _, err := x.Authorize(context.Background(), authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: name}, Verb: "get", Resource: resource, Namespace: namespace, Name: "x", ResourceRequest: true,
+		})
+		return decision == authorizer.DecisionAllow && err == nil
+	}
+	for namespace := range resources {
+		for _, resource := range []string{"configmaps", "secrets", "pods", "services"} {
+			if got, want := may("ann", resource, namespace), resources[namespace] == resource; got != want {
+				t.Errorf("ann may get %s in %s: %v", resource, namespace, got)
+			}
+			for _, name := range []string{"bob", "carl"} {
+				if got, want := may(name, resource, namespace), resource == "services"; got != want {
+					t.Errorf("%s may get %s in %s: %v", name, resource, namespace, got)
+				}
+			}
+		}
+	}
+}
+
 func TestAuthorize(t *testing.T) {
 	x := index()
 	for _, test := range []struct {
