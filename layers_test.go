@@ -87,7 +87,7 @@ var layers = map[string][]string{
 	"kind/definition":                  {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"store", "kind", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema", "seal", "sqldb"},
+	"cmd/exeunt":                       {"access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion/subject", "deletion/v1", "mesh/agent", "mesh/v1alpha1", "registry/importer", "schema", "seal", "sqldb"},
 	"bench":                            {},
 }
 

@@ -159,8 +159,8 @@ func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o
 	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tREQUESTED BY\tACTOR\tCASCADE\tUID")
 	err := f.each(ctx, client, func(a *v1.ArchivedObject) error {
 		s := a.Spec
-		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), strings.Join([]string{s.Namespace, s.Kind, s.Name,
-			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.RequestedBy, s.Actor, s.Cascade, string(s.UID)}, "\t"))
+		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), s.Namespace, s.Kind, s.Name,
+			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.RequestedBy, s.Actor, s.Cascade, s.UID)
 	})
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func printPurged(w io.Writer, o *output, gone []*v1.ArchivedObject, dryRun bool)
 	}
 	l := o.list(w, v1.GroupVersion.String(), "ArchivedObjectList", "")
 	for _, a := range gone {
-		if err := l.add(a, objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name), ""); err != nil {
+		if err := l.add(a, objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name)); err != nil {
 			return err
 		}
 	}

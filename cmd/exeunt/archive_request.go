@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
@@ -31,7 +32,7 @@ type removalRequest struct {
 func findRequest(a *v1.ArchivedObject, log string) (*removalRequest, error) {
 	s := a.Spec
 	if s.RequestID == "" {
-		return nil, fmt.Errorf("no request removed %s %s: the server did it by itself (%s)", s.Kind, s.Name, s.Actor)
+		return nil, fmt.Errorf("no request removed %s %s: the server did it by itself (%s)", s.Kind, about.Printable(s.Name), s.Actor)
 	}
 	r := &removalRequest{RequestID: s.RequestID, RequestedBy: s.RequestedBy, RemovedAt: s.RemovedAt.UTC()}
 	if log == "" {
@@ -112,7 +113,7 @@ func (r *removalRequest) write(out io.Writer) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, line := range lines {
-		if _, err := fmt.Fprintf(w, "%s:\t%s\n", line[0], line[1]); err != nil {
+		if err := writef(w, "%s:\t%s\n", line[0], line[1]); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
@@ -89,7 +90,7 @@ func findArchived(ctx context.Context, client rest.Interface, t *target, argumen
 		if other.Spec.Namespace == "" {
 			return other, nil
 		}
-		return nil, fmt.Errorf("%w; one was in namespace %s: -n %s", err, other.Spec.Namespace, other.Spec.Namespace)
+		return nil, fmt.Errorf("%w; one was in namespace %s: -n %[2]s", err, about.Quote(other.Spec.Namespace))
 	}
 	return nil, err
 }
@@ -105,7 +106,7 @@ func firstArchived(ctx context.Context, client rest.Interface, namespace, select
 		if namespace != "" {
 			where = " in namespace " + namespace
 		}
-		return nil, fmt.Errorf("the archive has no %s%s", argument, where)
+		return nil, fmt.Errorf("the archive has no %s%s", about.Printable(argument), where)
 	}
 	return &page.Items[0], nil
 }
@@ -122,7 +123,7 @@ func writeArchived(out io.Writer, a *v1.ArchivedObject) error {
 		if line[1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%s:\t%s\n", line[0], line[1]); err != nil {
+		if err := writef(w, "%s:\t%s\n", line[0], line[1]); err != nil {
 			return err
 		}
 	}

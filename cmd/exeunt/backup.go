@@ -195,7 +195,7 @@ func newBackupList() *cobra.Command {
 			}
 			l := format.list(cmd.OutOrStdout(), "v1", "List", "ID\tCREATED\tENGINE\tBLOBS\tSIZE\tVERSION")
 			for _, m := range list {
-				if err := l.add(m, m.ID, fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", m.ID, m.Created.Format(time.DateTime), m.Engine, m.Blobs, humanBytes(m.Size()), m.Version)); err != nil {
+				if err := l.add(m, m.ID, m.ID, m.Created.Format(time.DateTime), m.Engine, m.Blobs, humanBytes(m.Size()), m.Version); err != nil {
 					return err
 				}
 			}

@@ -196,12 +196,3 @@ func (c *client) ask(ctx context.Context, resource string, question any) error {
 		SetHeader("Accept", "application/json").Body(body).Do(ctx)
 	return answer(result, question)
 }
-
-// named returns an object as text: "Deployment web in namespace shop".
-func named(ref v1.ObjectReference) string {
-	text := ref.Kind + " " + ref.Name
-	if ref.Namespace != "" {
-		text += " in namespace " + ref.Namespace
-	}
-	return text
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/spf13/cobra"
@@ -41,9 +42,12 @@ func words(values ...string) completer {
 }
 
 // proposals returns the values that begin with the typed text, sorted. A tab
-// separates a value from its description.
+// separates a value from its description. Values that are not one line of text are left out.
 func proposals(values []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	values = slices.DeleteFunc(values, func(v string) bool { return !strings.HasPrefix(v, toComplete) })
+	values = slices.DeleteFunc(values, func(v string) bool {
+		value, _, _ := strings.Cut(v, "\t")
+		return !strings.HasPrefix(v, toComplete) || about.Printable(value) != value
+	})
 	slices.Sort(values)
 	return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
 }

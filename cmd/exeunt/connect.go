@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -170,6 +173,9 @@ func (t *target) currentNamespace() (string, error) {
 // its Status.
 func answer(result rest.Result, into any) error {
 	if err := result.Error(); err != nil {
+		if refused, ok := errors.AsType[*apierrors.StatusError](err); ok {
+			refused.ErrStatus.Message = about.Printable(refused.ErrStatus.Message)
+		}
 		return err
 	}
 	data, err := result.Raw()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,8 +78,7 @@ func removeFinalizer(ctx context.Context, c *client, spec v1.FinalizerRemovalSpe
 	}
 	about := r.Status.Object
 	return o.print(w, document{value: r, names: []string{objectName(about.APIVersion, about.Kind, about.Name)}, text: func(w io.Writer) error {
-		_, err := io.WriteString(w, removalText(r))
-		return err
+		return writef(w, "%s\n", removalText(r))
 	}})
 }
 
@@ -93,7 +93,7 @@ func removalText(r *v1.FinalizerRemoval) string {
 	if r.Spec.DryRun {
 		suffix = " (dry run)"
 	}
-	return fmt.Sprintf("%s: finalizer %s removed; %s%s\n", named(r.Status.Object), r.Spec.Finalizer, became, suffix)
+	return fmt.Sprintf("%s: finalizer %s removed; %s%s", about.Describe(r.Status.Object), r.Spec.Finalizer, became, suffix)
 }
 
 // resolveAnyway also resolves a kind that the server does not serve because its

@@ -155,15 +155,3 @@ func (c *collection) write(out io.Writer, now time.Time) error {
 	}
 	return p.err
 }
-
-// printer writes lines until one fails.
-type printer struct {
-	out io.Writer
-	err error
-}
-
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
-}

@@ -11,14 +11,17 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newProgram(os.Args)
+	root.SetOut(screen{os.Stdout})
+	rest.SetDefaultWarningHandler(rest.NewWarningWriter(screen{os.Stderr}, rest.WarningWriterOptions{}))
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, root.DisplayName()+":", shortest(err))
+		fmt.Fprintln(screen{os.Stderr}, root.DisplayName()+":", shortest(err))
 		os.Exit(exitCode(err))
 	}
 }

@@ -61,7 +61,7 @@ this machine: its command runs in a shell, again until it succeeds.`,
   exeunt node join --stay        # again, after an upgrade`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			c.Logger = slog.New(slog.NewTextHandler(screen{cmd.ErrOrStderr()}, &slog.HandlerOptions{Level: level}))
 			err := o.check()
 			if err != nil {
 				return err

@@ -79,7 +79,7 @@ func (t *target) printToken(out, notes io.Writer, made v1alpha1.Token, o *output
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(notes, "With token %s one node can join project %s until %s. On that machine run:\n",
+	writef(notes, "With token %s one node can join project %s until %s. On that machine run:\n",
 		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
 	_, err = fmt.Fprintf(out, "exeunt node join --server %s%s --token %s\n", config.Host, authorityFlag(config), made.Text)
 	return err
@@ -160,7 +160,7 @@ func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
 		if t.State == "issued" {
 			expires = "in " + t.ExpiresAt.Sub(now).Round(time.Second).String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Project, t.State, dash(t.Node), expires, dash(t.CreatedBy), dash(t.LeftHow))
+		writef(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Project, t.State, dash(t.Node), expires, dash(t.CreatedBy), dash(t.LeftHow))
 	}
 	return w.Flush()
 }
@@ -195,8 +195,7 @@ A used token cannot be revoked: to remove its node, delete the MeshNode.`,
 				return fmt.Errorf("node %s has enrolled by the token; to drain it: kubectl delete meshnode %s -n %s", now.Node, now.Node, now.Project)
 			}
 			return o.print(cmd.OutOrStdout(), document{value: now, names: []string{now.ID}, text: func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "token %s is %s\n", now.ID, now.State)
-				return err
+				return writef(w, "token %s is %s\n", now.ID, now.State)
 			}})
 		},
 	}

@@ -110,7 +110,7 @@ func writeYAML(w io.Writer, v any) error {
 
 func writeNames(w io.Writer, names []string) error {
 	for _, name := range names {
-		if _, err := fmt.Fprintln(w, name); err != nil {
+		if err := writef(w, "%s\n", name); err != nil {
 			return err
 		}
 	}
@@ -152,9 +152,9 @@ func (o *output) list(w io.Writer, apiVersion, kind, header string) *list {
 	return l
 }
 
-// add prints one item: value for json and yaml, name for name, row for the
-// table, with tabs between its cells.
-func (l *list) add(value any, name, row string) error {
+// add prints one item: value for json and yaml, name for name, cells for the
+// table.
+func (l *list) add(value any, name string, cells ...any) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -181,12 +181,14 @@ func (l *list) add(value any, name, row string) error {
 		}
 		l.write(l.out, "%s", text)
 	case "name":
-		l.write(l.out, "%s\n", name)
+		l.err = writeNames(l.out, []string{name})
 	default:
 		if first {
 			l.write(l.table, "%s\n", l.header)
 		}
-		l.write(l.table, "%s\n", row)
+		if l.err == nil {
+			l.err = writef(l.table, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...)
+		}
 	}
 	return l.err
 }

@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 		var b strings.Builder
 		l := (&output{format: test.format}).list(&b, "example/v1", "ThingList", "NAME\tLENGTH")
 		for _, name := range test.names {
-			if err := l.add(thing{name}, "thing/"+name, name+"\t"+string(rune('0'+len(name)))); err != nil {
+			if err := l.add(thing{name}, "thing/"+name, name, len(name)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,10 +151,9 @@ func writePreview(w io.Writer, p *v1.DeletionPreview) error {
 	var b strings.Builder
 	s := &p.Status
 	if s.Refused != "" {
-		_, err := fmt.Fprintf(w, "The server would refuse to delete %s: %s. Nothing has been deleted.\n", named(s.Object), s.Refused)
-		return err
+		return writef(w, "The server would refuse to delete %s: %s. Nothing has been deleted.\n", about.Describe(s.Object), s.Refused)
 	}
-	fmt.Fprintf(&b, "Deleting %s", named(s.Object))
+	fmt.Fprintf(&b, "Deleting %s", about.Describe(s.Object))
 	if policy := p.Spec.PropagationPolicy; policy != nil {
 		fmt.Fprintf(&b, " (%s)", strings.ToLower(string(*policy)))
 	}
@@ -196,7 +196,7 @@ func writeBlockers(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 	}
 	b.WriteString("\nWhat blocks:\n")
 	for _, item := range s.Blockers {
-		fmt.Fprintf(b, "  %s: %s\n", named(item.ObjectReference), item.Reason)
+		writef(b, "  %s: %s\n", about.Describe(item.ObjectReference), item.Reason)
 	}
 	if more := s.BlockersTotal - int64(len(s.Blockers)); more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
@@ -256,7 +256,7 @@ func (t *itemTree) write(of types.UID, indent string, branches bool) {
 		if item.Uncertain {
 			mark = "?"
 		}
-		fmt.Fprintf(t.b, "%s%s%s  %s%s: %s\n", indent, branch, name, item.Action, mark, item.Reason)
+		writef(t.b, "%s%s%s  %s%s: %s\n", indent, branch, name, item.Action, mark, item.Reason)
 		t.write(item.UID, next, true)
 	}
 }

@@ -181,14 +181,14 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		if r.Relinked > 0 {
 			line += fmt.Sprintf("; %s restored before it: the owner reference is back", counted(r.Relinked, "object"))
 		}
-		if _, err := fmt.Fprintln(out, line); err != nil {
+		if err := writef(out, "%s\n", line); err != nil {
 			return err
 		}
 		for _, c := range r.Changes {
 			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c)
 		}
 		for _, w := range r.Warnings {
-			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
+			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
 		}
 	}
 	if status.CalledOff > 0 {
@@ -219,7 +219,7 @@ func writeConflicts(out io.Writer, status v1.RestoreStatus) error {
 			continue
 		}
 		line := fmt.Sprintf("  %s/%s (uid %s) is there; the archive has uid %s", strings.ToLower(r.Kind), r.Name, r.ConflictsWith, r.UID)
-		if _, err := fmt.Fprintln(out, line); err != nil {
+		if err := writef(out, "%s\n", line); err != nil {
 			return err
 		}
 	}

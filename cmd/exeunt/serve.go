@@ -88,7 +88,7 @@ overrides the file. SIGHUP reads the file again, and applies what needs no resta
 			var levels slog.LevelVar
 			levels.Set(level)
 			c.LogLevel, c.SetLogLevel = level, levels.Set
-			c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &levels}))
+			c.Logger = slog.New(slog.NewTextHandler(screen{os.Stderr}, &slog.HandlerOptions{Level: &levels}))
 			c.ReadAgain = func() (server.Config, error) { return readAgain(cmd.Context(), given) }
 			return run(cmd.Context(), c)
 		},

@@ -156,7 +156,7 @@ func printUsers(out io.Writer, list v1.UserList, now time.Time) error {
 			}
 			tokens = append(tokens, text)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Name, dash(strings.Join(u.Spec.Groups, ",")), dash(strings.Join(tokens, ", ")), u.CreationTimestamp.Local().Format(time.DateOnly))
+		writef(w, "%s\t%s\t%s\t%s\n", u.Name, dash(strings.Join(u.Spec.Groups, ",")), dash(strings.Join(tokens, ", ")), u.CreationTimestamp.Local().Format(time.DateOnly))
 	}
 	return w.Flush()
 }
@@ -182,8 +182,7 @@ would have their rights.`,
 				return err
 			}
 			return o.print(cmd.OutOrStdout(), document{value: removed, names: []string{args[0]}, text: func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "user %s is removed\n", args[0])
-				return err
+				return writef(w, "user %s is removed\n", args[0])
 			}})
 		},
 	}

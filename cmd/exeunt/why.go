@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	about "github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 )
@@ -104,10 +105,10 @@ func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, erro
 // absentText says that an object does not exist, when it was deleted, and how to
 // restore it.
 func absentText(s *v1.DeletionReportStatus, now time.Time) string {
-	text := named(s.Object) + " does not exist"
+	text := about.Describe(s.Object) + " does not exist"
 	for i := range s.Reasons {
 		if r := &s.Reasons[i]; r.Type == v1.ReasonGone {
-			text += ": " + r.Message
+			text += ": " + about.Printable(r.Message)
 			if r.Since != nil {
 				text += fmt.Sprintf(" at %s, %v ago", r.Since.Local().Format(time.DateTime), now.Sub(r.Since.Time).Round(time.Second))
 			}
@@ -123,8 +124,7 @@ func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 // writeTaken prints what a delete of an ACTIVE object would remove with it.
 func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 	if p.Status.Refused != "" {
-		_, err := fmt.Fprintf(w, "The server would refuse to delete it: %s.\n", p.Status.Refused)
-		return err
+		return writef(w, "The server would refuse to delete it: %s.\n", p.Status.Refused)
 	}
 	goes := map[string]int64{}
 	total := int64(0)
@@ -149,11 +149,10 @@ func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 	}
 	namespace := ""
 	if object.Namespace != "" {
-		namespace = " -n " + object.Namespace
+		namespace = " -n " + about.Quote(object.Namespace)
 	}
-	_, err := fmt.Fprintf(w, "A delete would take %s with it: %s. To see them: exeunt preview %s%s\n", counted(total-1, "other object"),
-		strings.Join(others, ", "), objectName(object.APIVersion, object.Kind, object.Name), namespace)
-	return err
+	return writef(w, "A delete would take %s with it: %s. To see them: exeunt preview %s%s\n", counted(total-1, "other object"),
+		strings.Join(others, ", "), about.Quote(objectName(object.APIVersion, object.Kind, object.Name)), namespace)
 }
 
 // reported is the answer in every format. The names are those of the objects in the
@@ -224,11 +223,11 @@ func reportText(s *v1.DeletionReportStatus, now time.Time) string {
 	var b strings.Builder
 	switch s.State {
 	case v1.Active:
-		fmt.Fprintf(&b, "%s is ACTIVE: it is not being deleted.\n", named(s.Object))
+		fmt.Fprintf(&b, "%s is ACTIVE: it is not being deleted.\n", about.Describe(s.Object))
 	case v1.Deleting:
-		fmt.Fprintf(&b, "%s is DELETING.\n", named(s.Object))
+		fmt.Fprintf(&b, "%s is DELETING.\n", about.Describe(s.Object))
 	default:
-		fmt.Fprintf(&b, "%s does not exist.\n", named(s.Object))
+		fmt.Fprintf(&b, "%s does not exist.\n", about.Describe(s.Object))
 	}
 	switch {
 	case s.Remaining > 0 && s.Exists:
@@ -257,13 +256,13 @@ func writeReasons(b *strings.Builder, reasons []v1.Reason, indent string, now ti
 		if now.IsZero() && (r.Type == v1.ReasonGracePeriod || r.Type == v1.ReasonReview || r.Type == v1.ReasonAdmission) {
 			message = ""
 		}
-		fmt.Fprintf(b, "%s%s%s: %s", indent, branch, r.Type, message)
+		writef(b, "%s%s%s: %s", indent, branch, r.Type, message)
 		if r.Since != nil && !now.IsZero() {
 			fmt.Fprintf(b, " (since %v)", now.Sub(r.Since.Time).Round(time.Second))
 		}
 		b.WriteString("\n")
 		if r.Resolve != "" {
-			fmt.Fprintf(b, "%sto resolve: %s\n", next, r.Resolve)
+			writef(b, "%sto resolve: %s\n", next, r.Resolve)
 		}
 		writeReasons(b, r.Children, next, now)
 	}

@@ -7,23 +7,20 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 )
 
-// Command returns a kubectl command for an object.
+// Command returns a kubectl command for an object, for a shell.
 func Command(ref v1.ObjectReference, verb string, options ...string) string {
 	resource := ref.Kind
 	if gv := groupVersion(ref.APIVersion); gv != "" {
 		resource += "." + gv
 	}
-	text := fmt.Sprintf("kubectl %s %s %s", verb, resource, ref.Name)
-	if ref.Namespace != "" {
-		text += " -n " + ref.Namespace
+	object := resource + " " + Quote(ref.Name)
+	if strings.HasPrefix(ref.Name, "-") { // kubectl would read it as an option
+		object = Quote(resource + "/" + ref.Name)
 	}
-	for _, o := range options {
-		text += " " + o
-	}
-	return text
+	return strings.Join(append([]string{"kubectl", verb, object + inNamespace(ref)}, options...), " ")
 }
 
-// Target names an object on this program's command line.
+// Target names an object on this program's command line, for a shell.
 func Target(ref v1.ObjectReference) string {
 	resource := strings.ToLower(ref.Kind)
 	if gv := groupVersion(ref.APIVersion); gv != "" {
@@ -31,16 +28,19 @@ func Target(ref v1.ObjectReference) string {
 	} else if strings.Contains(ref.APIVersion, ".") {
 		resource += "." + ref.APIVersion // the group of a kind that is not served
 	}
-	text := resource + "/" + ref.Name
-	if ref.Namespace != "" {
-		text += " -n " + ref.Namespace
+	return Quote(resource+"/"+ref.Name) + inNamespace(ref)
+}
+
+func inNamespace(ref v1.ObjectReference) string {
+	if ref.Namespace == "" {
+		return ""
 	}
-	return text
+	return " -n " + Quote(ref.Namespace)
 }
 
 // ForceCommand returns the command that removes a finalizer.
 func ForceCommand(ref v1.ObjectReference, finalizer string) string {
-	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", Target(ref), finalizer, "...")
+	return fmt.Sprintf("exeunt finalizer remove %s %s --reason %q", Target(ref), Quote(finalizer), "...")
 }
 
 // groupVersion returns "v1.apps" for "apps/v1", as kubectl accepts it after a kind;

@@ -81,11 +81,11 @@ func NotFound(ref v1.ObjectReference) error {
 	return object.Errorf(object.NotFound, "%s not found", Describe(ref))
 }
 
-// Describe names an object for people: "Deployment web in namespace shop".
+// Describe names an object for people, and for their terminals: "Deployment web in namespace shop".
 func Describe(ref v1.ObjectReference) string {
 	text := ref.Kind + " " + ref.Name
 	if ref.Namespace != "" {
 		text += " in namespace " + ref.Namespace
 	}
-	return text
+	return Printable(text)
 }
