@@ -185,7 +185,7 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 			return err
 		}
 		for _, c := range r.Changes {
-			fmt.Fprintf(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c)
+			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c.String())
 		}
 		for _, w := range r.Warnings {
 			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
