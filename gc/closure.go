@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -19,58 +20,148 @@ const (
 	// closureOwners is how many owners one batch reads dependents of. Each query
 	// returns at most closure.left+1 rows.
 	closureOwners = 16
+
+	// closurePage is how many dependents of an owner one query reads at most.
+	closurePage = 10_000
 )
 
 // closure counts the objects that a deletion would remove. It reads heads and
 // owners only. The reads are bounded by a multiple of the allowed number, however
 // large the cascade is.
 type closure struct {
-	s         *session
-	root      *item
-	left      int64 // objects that may still be counted
-	readsLeft int64 // dependents that may still be read
-	counted   map[types.UID]bool
-	gone      map[types.UID]bool // counted, and does not orphan its dependents
-	frontier  []types.UID        // gone, and its dependents have not been read
+	r          *store.Reader
+	kinds      *kind.Snapshot
+	root       *item
+	left       int64 // objects that may still be counted
+	readsLeft  int64 // dependents that may still be read
+	counted    map[types.UID]bool
+	gone       map[types.UID]bool // counted, and does not orphan its dependents
+	emptied    map[string]bool    // namespaces whose content is counted
+	frontier   []types.UID        // gone, and its dependents have not been read
+	containers []types.UID        // gone Namespaces and definitions whose content has not been read
+
+	// limits are those of the namespaces that the cascade may enter, if only their
+	// objects count, each within its limit; else nil. The root's own is not among them.
+	limits map[string]int64
+	within map[string]int64 // objects that may still be counted in each
+	excess string           // a namespace with more than its limit
 }
 
-// exceeds reports whether the deletion of an object, by the policy of its delete
-// request, removes more than allowed objects, itself included. Events and objects
-// that are DELETING already are not counted.
-func (s *session) exceeds(ctx context.Context, o *item, allowed int64) (bool, error) {
-	c := &closure{
-		s: s, root: o, left: allowed, readsLeft: 10*allowed + 10_000,
+// Excess is the limit that a deletion exceeds.
+type Excess struct {
+	Over      bool
+	Limit     int64
+	Namespace string // whose limit it is; empty: that of the deletion itself
+}
+
+// Exceeds decides for the guard whether a deletion removes more objects than it may,
+// itself included, by the policy of its delete request. A confirmation of at least all
+// of them lets it pass. Else it passes within the limit that the delete found, and
+// within the limit of each namespace that it enters from outside. Events and objects that
+// are DELETING already are not counted.
+func Exceeds(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, o *item, g lifecycle.Guard) (Excess, error) {
+	if g.Confirmed >= lifecycle.MostCounted {
+		return Excess{}, nil
+	}
+	if g.Confirmed > 0 {
+		if over, err := exceeds(ctx, r, kinds, o, g.Confirmed); !over || err != nil {
+			return Excess{}, err
+		}
+	}
+	if !g.Unlimited && g.Limit < lifecycle.MostCounted {
+		over := 0 < g.Confirmed && g.Limit <= g.Confirmed
+		if !over {
+			var err error
+			if over, err = exceeds(ctx, r, kinds, o, g.Limit); err != nil {
+				return Excess{}, err
+			}
+		}
+		if over {
+			return Excess{Over: true, Limit: g.Allowed()}, nil
+		}
+	}
+	if o.Namespace != "" {
+		return Excess{}, nil // its dependents are in its namespace
+	}
+	limiting, err := r.LimitingNamespaces(ctx)
+	if err != nil {
+		return Excess{}, err
+	}
+	c := newClosure(r, kinds, o, lifecycle.MostCounted)
+	c.limits, c.within = map[string]int64{}, map[string]int64{}
+	for name, annotations := range limiting {
+		if o.Kind != object.Namespaces || o.Name != name {
+			c.limits[name] = lifecycle.CascadeLimit(0, annotations)
+			c.within[name] = c.limits[name]
+		}
+	}
+	if len(c.limits) == 0 {
+		return Excess{}, nil
+	}
+	if err := c.count(ctx); err != nil {
+		return Excess{}, err
+	}
+	return Excess{Over: c.over(), Limit: c.limits[c.excess], Namespace: c.excess}, nil
+}
+
+// exceeds reports whether a deletion removes more than allowed objects.
+func exceeds(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, o *item, allowed int64) (bool, error) {
+	c := newClosure(r, kinds, o, allowed)
+	c.left-- // the object itself
+	err := c.count(ctx)
+	return c.over(), err
+}
+
+func newClosure(r *store.Reader, kinds *kind.Snapshot, o *item, allowed int64) *closure {
+	return &closure{
+		r: r, kinds: kinds, root: o, left: allowed, readsLeft: 10*allowed + 10_000, emptied: map[string]bool{},
 		counted: map[types.UID]bool{o.UID: true}, gone: map[types.UID]bool{o.UID: true},
 	}
-	c.left-- // the object itself
-	if err := c.content(ctx); err != nil {
-		return false, fmt.Errorf("count what goes with %s: %w", o.Key, err)
+}
+
+// count follows the cascade until it ends or is too large.
+func (c *closure) count(ctx context.Context) error {
+	if err := c.content(ctx, c.root); err != nil {
+		return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
 	}
-	if o.Finalizing&store.FinalizeOrphan == 0 {
-		c.frontier = append(c.frontier, o.UID)
+	if c.root.Finalizing&store.FinalizeOrphan == 0 {
+		c.frontier = append(c.frontier, c.root.UID)
 	}
-	for len(c.frontier) > 0 && !c.over() {
+	for len(c.frontier)+len(c.containers) > 0 && !c.over() {
 		n := min(len(c.frontier), closureOwners)
 		owners := slices.Clone(c.frontier[:n])
 		c.frontier = c.frontier[n:]
 		if err := c.expand(ctx, owners); err != nil {
-			return false, fmt.Errorf("count what goes with %s: %w", o.Key, err)
+			return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
+		}
+		if err := c.contents(ctx); err != nil {
+			return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
 		}
 	}
-	return c.over(), nil
+	return nil
 }
 
 // over reports that more than the allowed number was counted, or that counting
 // took too many reads.
-func (c *closure) over() bool { return c.left < 0 || c.readsLeft < 0 }
+func (c *closure) over() bool { return c.left < 0 || c.readsLeft < 0 || c.excess != "" }
+
+// counts reports whether the objects in a namespace matter. Those that are
+// cluster-scoped may have others that do.
+func (c *closure) counts(namespace string) bool {
+	_, limited := c.limits[namespace]
+	return c.limits == nil || limited || namespace == ""
+}
 
 // add counts an object. The dependents of one with the orphan finalizer stay.
 func (c *closure) add(m *store.Member) {
-	if c.counted[m.UID] || m.Kind == uncounted {
+	if c.counted[m.UID] || m.Kind == uncounted || !c.counts(m.Namespace) {
 		return
 	}
 	c.counted[m.UID] = true
-	c.left--
+	c.take(m.Namespace)
+	if m.Kind == object.Namespaces || m.Kind == object.Definitions {
+		c.containers = append(c.containers, m.UID)
+	}
 	if m.Finalizing&store.FinalizeOrphan != 0 {
 		return
 	}
@@ -80,11 +171,56 @@ func (c *closure) add(m *store.Member) {
 	}
 }
 
+// take counts one object in a namespace.
+func (c *closure) take(namespace string) {
+	if c.limits == nil {
+		c.left--
+		return
+	}
+	if _, limited := c.limits[namespace]; limited {
+		if c.within[namespace]--; c.within[namespace] < 0 {
+			c.excess = namespace
+		}
+	}
+}
+
+// contents counts the content of the Namespaces and definitions that were counted.
+func (c *closure) contents(ctx context.Context) error {
+	for len(c.containers) > 0 && !c.over() {
+		uid := c.containers[0]
+		c.containers = c.containers[1:]
+		o, err := c.r.GetByUID(ctx, uid)
+		if err != nil {
+			return err
+		}
+		if o == nil || c.stays(o) {
+			continue
+		}
+		if o.Kind == object.Namespaces && c.limits != nil {
+			c.take(o.Name) // within its own limit
+		}
+		if err := c.content(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stays reports whether the kind of an object forbids its deletion.
+func (c *closure) stays(o *item) bool {
+	k, ok := c.kinds.Stored(o.Kind)
+	return ok && k.Rules.Refuse != nil && k.Rules.Refuse(o.Name) != nil
+}
+
 // content counts the objects in a namespace, or those of a definition's kind.
-func (c *closure) content(ctx context.Context) error {
-	switch c.root.Kind {
+func (c *closure) content(ctx context.Context, o *item) error {
+	switch o.Kind {
 	case object.Namespaces:
-		kinds, err := c.s.tx.KindsIn(ctx, c.root.Name)
+		c.emptied[o.Name] = true
+		if !c.counts(o.Name) {
+			return nil
+		}
+		kinds, err := c.r.KindsIn(ctx, o.Name)
 		if err != nil {
 			return err
 		}
@@ -92,27 +228,42 @@ func (c *closure) content(ctx context.Context) error {
 			if kind == uncounted {
 				continue
 			}
-			found, err := c.s.tx.MembersIn(ctx, kind, c.root.Name, c.left+1)
-			if err != nil || c.over() {
+			// Their dependents are in this namespace too, or are never collected.
+			if err := c.contained(ctx, kind, o.Name, false); err != nil || c.over() {
 				return err
-			}
-			for i := range found {
-				// Their dependents are in this namespace too, or are never collected.
-				found[i].Parent = false
-				c.addContained(&found[i])
 			}
 		}
 	case object.Definitions:
-		storage, _ := kind.Defined(c.root.Body)
-		found, err := c.s.tx.MembersOf(ctx, storage, c.left+1)
-		if err != nil {
+		storage, _ := kind.Defined(o.Body)
+		if c.limits == nil {
+			found, err := c.r.MembersOf(ctx, storage, c.left+1)
+			for i := range found {
+				c.addContained(&found[i])
+			}
 			return err
 		}
-		for i := range found {
-			c.addContained(&found[i])
+		for namespace := range c.limits {
+			if err := c.contained(ctx, storage, namespace, true); err != nil {
+				return err
+			}
 		}
+		return c.contained(ctx, storage, "", true)
 	}
 	return nil
+}
+
+// contained counts the objects of a kind in a namespace.
+func (c *closure) contained(ctx context.Context, kind, namespace string, parents bool) error {
+	limit := c.left + 1
+	if left, limited := c.within[namespace]; limited {
+		limit = left + 1
+	}
+	found, err := c.r.MembersIn(ctx, kind, namespace, limit)
+	for i := range found {
+		found[i].Parent = found[i].Parent && parents
+		c.addContained(&found[i])
+	}
+	return err
 }
 
 // addContained counts an object that is deleted with its namespace or definition:
@@ -126,8 +277,8 @@ func (c *closure) addContained(m *store.Member) {
 func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 	after := make([]int64, len(owners))
 	for len(owners) > 0 && !c.over() {
-		limit := c.left + 1
-		pages, err := c.s.tx.MembersBelow(ctx, owners, after, limit)
+		limit := min(c.left+1, closurePage)
+		pages, err := c.r.MembersBelow(ctx, owners, after, limit)
 		if err != nil {
 			return err
 		}
@@ -151,7 +302,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 func (c *closure) judge(ctx context.Context, page []store.Member) error {
 	for i := range page {
 		m := &page[i]
-		if c.counted[m.UID] || c.root.Kind == object.Namespaces && m.Namespace == c.root.Name {
+		if c.counted[m.UID] || !c.counts(m.Namespace) || c.emptied[m.Namespace] {
 			continue
 		}
 		kept, err := c.kept(ctx, m)
@@ -171,7 +322,7 @@ func (c *closure) kept(ctx context.Context, m *store.Member) (bool, error) {
 	if m.Owners <= 1 && m.Namespace != "" {
 		return false, nil
 	}
-	owners, err := c.s.tx.OwnersOf(ctx, m.ID)
+	owners, err := c.r.OwnersOf(ctx, m.ID)
 	if err != nil {
 		return false, err
 	}
@@ -183,7 +334,7 @@ func (c *closure) kept(ctx context.Context, m *store.Member) (bool, error) {
 		if f.Found {
 			o = OwnerOf(f.Owner)
 		} else if !o.Removed {
-			removed, err := RemovedOwners(ctx, &c.s.tx.Reader, []types.UID{f.UID})
+			removed, err := RemovedOwners(ctx, c.r, []types.UID{f.UID})
 			if err != nil {
 				return false, err
 			}
@@ -192,7 +343,7 @@ func (c *closure) kept(ctx context.Context, m *store.Member) (bool, error) {
 		if c.gone[f.UID] {
 			o = o.Gone()
 		}
-		switch Classify(m.Namespace, Identify(c.s.kinds, Reference{f.As.Group, f.As.Kind, f.Name}, o), o) {
+		switch Classify(m.Namespace, Identify(c.kinds, Reference{f.As.Group, f.As.Kind, f.Name}, o), o) {
 		case Solid, Unresolvable, Unknown:
 			return true, nil
 		}

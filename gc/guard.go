@@ -28,23 +28,21 @@ func (s *session) guard(ctx context.Context, o *item) (review.Verdict, error) {
 		return review.Verdict{}, err
 	}
 	g := lifecycle.GuardOf(&m)
-	if allowed := g.Allowed(); allowed < lifecycle.MostCounted {
-		more, err := s.exceeds(ctx, o, allowed)
-		if err != nil {
-			return review.Verdict{}, err
-		}
-		if more {
-			s.reportHeld(o, g)
-			return review.Again(guardRecheck), nil
-		}
+	excess, err := Exceeds(ctx, &s.tx.Reader, s.kinds, o, g)
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	if excess.Over {
+		s.reportHeld(o, g, excess)
+		return review.Again(guardRecheck), nil
 	}
 	lifecycle.LetPass(&m)
 	return review.Acted(), s.updateDeleting(ctx, o, m)
 }
 
-func (s *session) reportHeld(o *item, g lifecycle.Guard) {
-	message := fmt.Sprintf("the deletion waits: more than %d objects would go. How many: exeunt why. To confirm, set the annotation %s to that number. To call it off: exeunt restore",
-		g.Limit, lifecycle.ConfirmCascade)
+func (s *session) reportHeld(o *item, g lifecycle.Guard, excess Excess) {
+	message := fmt.Sprintf("the deletion waits: more than %d objects%s would go. How many: exeunt why. To confirm, set the annotation %s to that number. To call it off: exeunt restore",
+		excess.Limit, excess.Where(), lifecycle.ConfirmCascade)
 	switch {
 	case g.Mistaken != "":
 		message = fmt.Sprintf("the deletion still waits: the annotation %s is %q; it must be the number of objects that may go", lifecycle.ConfirmCascade, g.Mistaken)
@@ -53,6 +51,14 @@ func (s *session) reportHeld(o *item, g lifecycle.Guard) {
 	}
 	s.events = append(s.events, event.Event{
 		About: o.Object, Type: corev1.EventTypeWarning, Reason: "CascadeHeld", Message: message,
-		Source: reporter, Topic: fmt.Sprint(g.Limit, g.Confirmed, g.Mistaken), Once: true, Elsewhere: true,
+		Source: reporter, Topic: fmt.Sprint(excess, g.Confirmed, g.Mistaken), Once: true, Elsewhere: true,
 	})
+}
+
+// Where says for people which objects the limit is for.
+func (e Excess) Where() string {
+	if e.Namespace == "" {
+		return ""
+	}
+	return " in namespace " + e.Namespace
 }

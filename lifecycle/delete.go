@@ -46,6 +46,8 @@ type Deletion struct {
 	// MaxCascade is the guard's limit: how many objects the cascade may delete
 	// without confirmation. 0: no limit, or no cascade.
 	MaxCascade int64
+	// NamespaceLimits: the cascade may enter namespaces that have limits of their own.
+	NamespaceLimits bool
 }
 
 // Decision is what the store must do. With Mark, it writes Meta and Body; with
@@ -92,7 +94,7 @@ func BeforeDelete(d Deletion) (Decision, error) {
 		settleGrace(&m, d)
 	}
 	m.Finalizers = finalizersOnDelete(d.with(m))
-	if first && d.MaxCascade > 0 {
+	if first && (d.MaxCascade > 0 || d.NamespaceLimits) {
 		hold(&m, d.MaxCascade)
 	}
 

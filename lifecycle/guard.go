@@ -29,7 +29,8 @@ const (
 	MaxCascade = "lifecycle.exeunt.dev/max-cascade"
 
 	// HeldAbove is the annotation that a delete adds with the finalizer: the limit
-	// at that time.
+	// at that time. "0" stands for no limit but those of the namespaces that the
+	// cascade enters.
 	HeldAbove = "lifecycle.exeunt.dev/held-above"
 )
 
@@ -55,10 +56,13 @@ func count(annotations map[string]string, name string) (int64, bool) {
 	return n, err == nil && n >= 0
 }
 
-// hold adds the guard's finalizer and limit when a deletion begins.
+// hold adds the guard's finalizer and limit when a deletion begins. A finalizer that
+// is there already asks for a confirmation in any case, unless there is a limit.
 func hold(m *metav1.ObjectMeta, limit int64) {
 	if !slices.Contains(m.Finalizers, ConfirmCascade) {
 		m.Finalizers = append(m.Finalizers, ConfirmCascade)
+	} else if limit == 0 {
+		return
 	}
 	m.Annotations = maps.Clone(m.Annotations)
 	if m.Annotations == nil {
@@ -71,6 +75,7 @@ func hold(m *metav1.ObjectMeta, limit int64) {
 type Guard struct {
 	Held      bool   // the guard holds the deletion
 	Limit     int64  // the limit when it was deleted
+	Unlimited bool   // Limit is none
 	Confirmed int64  // how many objects a person confirmed; 0: not confirmed
 	Mistaken  string // the value of the confirmation, if it is not a number
 }
@@ -82,8 +87,9 @@ func (g Guard) Allowed() int64 { return max(g.Limit, g.Confirmed) }
 // added by a client, always needs a confirmation.
 func GuardOf(m *metav1.ObjectMeta) Guard {
 	g := Guard{Held: m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, ConfirmCascade)}
-	g.Limit, _ = count(m.Annotations, HeldAbove)
 	var ok bool
+	g.Limit, ok = count(m.Annotations, HeldAbove)
+	g.Unlimited = ok && g.Limit == 0
 	if g.Confirmed, ok = count(m.Annotations, ConfirmCascade); !ok {
 		g.Confirmed, g.Mistaken = 0, m.Annotations[ConfirmCascade]
 	}

@@ -42,6 +42,8 @@ type transaction interface {
 	load(ctx context.Context, v *view) error
 	// parents sets v.parents: which of the uids have dependents.
 	parents(ctx context.Context, v *view, uids []string) error
+	// unlimited sets v.unlimited.
+	unlimited(ctx context.Context, v *view) error
 	// write writes the effects and sets the current revision to that of the last
 	// effect. It may leave the statements to commit.
 	write(ctx context.Context, effects []*effect) error
@@ -71,6 +73,8 @@ type view struct {
 	sealing  string                // name of the sealing key; loaded if the batch has a sealed kind
 	objects  map[object.Key]*state // nil: the object does not exist
 	parents  map[string]bool       // uids with dependents, among those passed to parents
+	// unlimited: no namespace limits cascades. Read for cascades that may enter namespaces.
+	unlimited bool
 
 	compacted, quotas int64   // as revision: see the table
 	limits            Limiter // nil: no quotas
@@ -114,6 +118,9 @@ type operation struct {
 	// parent returns the uid of a loaded object if decide must know whether it has
 	// dependents, else "". Nil means that no object is such a parent.
 	parent func(*view) string
+	// entersNamespaces returns whether decide must know v.unlimited. Nil means no.
+	entersNamespaces func(*view) bool
+
 	decide func(*view) (effect, error)
 	grows  bool // a create or an update: quotas may refuse it
 
@@ -172,6 +179,11 @@ func (e *environment) transact(ctx context.Context, ops []*operation) error {
 	if uids := parentsOf(v, ops); len(uids) > 0 {
 		if err := tx.parents(ctx, v, uids); err != nil {
 			return &refusedError{fmt.Errorf("load dependents: %w", err)}
+		}
+	}
+	if slices.ContainsFunc(ops, func(op *operation) bool { return op.entersNamespaces != nil && op.entersNamespaces(v) }) {
+		if err := tx.unlimited(ctx, v); err != nil {
+			return &refusedError{fmt.Errorf("load limits of cascades: %w", err)}
 		}
 	}
 	if e.limit != nil {
@@ -301,6 +313,9 @@ func (f *effect) accept(revision int64, v *view) {
 	if f.Type == Removed {
 		v.objects[f.key] = nil
 		return
+	}
+	if f.key.Kind == object.Namespaces && mayLimit(f.body) {
+		v.unlimited = false
 	}
 	for i := range f.owners {
 		if v.parents == nil {

@@ -82,7 +82,7 @@ func (s *Store) beginDelete(ctx context.Context, r DeleteRequest) (*deleting, er
 	d := &deleting{op: operation{key: r.Key}}
 	trace := tracing.Traceparent(ctx)
 	if r.Guarded {
-		d.op.needs, d.op.parent = r.guardNeeds(), r.guardParent
+		d.op.needs, d.op.parent, d.op.entersNamespaces = r.guardNeeds(), r.guardParent, r.entersNamespaces
 	}
 	d.op.decide = func(v *view) (effect, error) {
 		f, decision, err := r.decide(v)
@@ -120,10 +120,9 @@ func (r *DeleteRequest) decide(v *view) (effect, lifecycle.Decision, error) {
 	if err != nil {
 		return effect{}, lifecycle.Decision{}, fmt.Errorf("delete %s: %w", r.Key, err)
 	}
-	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-		Body: before.body, Meta: m, Revision: before.revision,
-		Options: r.Options, Rules: r.Rules, Now: v.now, MaxCascade: r.limit(v, before),
-	})
+	deletion := lifecycle.Deletion{Body: before.body, Meta: m, Revision: before.revision, Options: r.Options, Rules: r.Rules, Now: v.now}
+	deletion.MaxCascade, deletion.NamespaceLimits = r.guard(v, before)
+	d, err := lifecycle.BeforeDelete(deletion)
 	if err != nil {
 		return effect{}, d, err
 	}

@@ -2,15 +2,22 @@ package store
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // The guard's part of a delete: which limit applies, and whether the object can
-// have a cascade at all. The transaction of the delete looks both up, and looks
-// for dependents only if a limit applies. An object without a cascade is deleted
-// at once. The collector counts the cascade: see gc/guard.go.
+// have a cascade at all. The transaction of the delete looks both up. An object
+// without a cascade is deleted at once. The collector counts the cascade: see
+// gc/guard.go.
+//
+// The cascade of a cluster-scoped object may enter namespaces, each with a limit of its
+// own. Which ones, only counting tells; so if any namespace has a limit, the
+// collector counts.
 
 // guardNeeds is what must be loaded to know the limit.
 func (r *DeleteRequest) guardNeeds() []object.Key {
@@ -20,22 +27,29 @@ func (r *DeleteRequest) guardNeeds() []object.Key {
 	return []object.Key{{Kind: object.Namespaces, Name: r.Key.Namespace}}
 }
 
-// guardParent is the object's uid if a limit applies to it and the answer depends
-// on whether it has dependents. Otherwise empty.
+// guardParent is the object's uid if the guard must know whether it has dependents.
+// Otherwise empty.
 func (r *DeleteRequest) guardParent(v *view) string {
 	o := v.objects[r.Key]
-	if o == nil || o.deleting || r.contains() || r.namespaceLimit(v) == 0 {
+	if o == nil || o.deleting || r.Key.Kind == object.Definitions || r.Key.Namespace != "" && r.namespaceLimit(v) == 0 {
 		return ""
 	}
 	return o.uid
 }
 
-// limit is the guard's limit for this delete; 0: none.
-func (r *DeleteRequest) limit(v *view, o *state) int64 {
+// entersNamespaces says that the object's cascade may enter other namespaces.
+func (r *DeleteRequest) entersNamespaces(v *view) bool {
+	o := v.objects[r.Key]
+	return r.Key.Namespace == "" && o != nil && !o.deleting && (r.Key.Kind == object.Definitions || v.parents[o.uid])
+}
+
+// guard is the guard's limit for this delete, if it has one, and whether limits of
+// namespaces may apply.
+func (r *DeleteRequest) guard(v *view, o *state) (limit int64, namespaces bool) {
 	if !r.Guarded || o.deleting || !r.contains() && !v.parents[o.uid] {
-		return 0
+		return 0, false
 	}
-	return r.namespaceLimit(v)
+	return r.namespaceLimit(v), !v.unlimited && r.entersNamespaces(v)
 }
 
 // contains says that deleting an object of the kind deletes what it contains.
@@ -45,6 +59,9 @@ func (r *DeleteRequest) contains() bool {
 
 var maxCascade = []byte(lifecycle.MaxCascade)
 
+// mayLimit says that a Namespace may limit cascades.
+func mayLimit(body []byte) bool { return bytes.Contains(body, maxCascade) }
+
 // namespaceLimit is the limit of the object's Namespace; for a Namespace, its own.
 func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 	key := r.Key
@@ -52,7 +69,7 @@ func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 		key = object.Key{Kind: object.Namespaces, Name: r.Key.Namespace}
 	}
 	ns := v.objects[key]
-	if ns == nil || key.Kind != object.Namespaces || !bytes.Contains(ns.body, maxCascade) {
+	if ns == nil || key.Kind != object.Namespaces || !mayLimit(ns.body) {
 		return lifecycle.CascadeLimit(r.MaxCascade, nil)
 	}
 	m, err := object.ParseMeta(ns.body)
@@ -60,4 +77,51 @@ func (r *DeleteRequest) namespaceLimit(v *view) int64 {
 		return lifecycle.CascadeLimit(r.MaxCascade, nil) // a delete of the Namespace reports the error
 	}
 	return lifecycle.CascadeLimit(r.MaxCascade, m.Annotations)
+}
+
+// The bodies of Namespaces with the annotation. On PostgreSQL the order of the tables is
+// fixed, as in read_owner.go.
+const (
+	limitingSQLite = `
+FROM objects d JOIN changes c ON c.revision = d.revision
+WHERE d.kind = '` + object.Namespaces + `' AND instr(c.body, CAST($1 AS BLOB)) > 0`
+	limitingPostgres = `
+FROM (SELECT * FROM objects WHERE kind = '` + object.Namespaces + `') AS d` + bodyPostgres + `
+WHERE position($1::bytea IN c.body) > 0`
+)
+
+// LimitingNamespaces reads the Namespaces that limit cascades: their annotations.
+func (r *Reader) LimitingNamespaces(ctx context.Context) (map[string]map[string]string, error) {
+	limiting := map[string]map[string]string{}
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var name string
+		var body []byte
+		if err := row.Scan(&name, &body); err != nil {
+			return err
+		}
+		m, err := object.ParseMeta(body)
+		if err == nil && lifecycle.CascadeLimit(0, m.Annotations) > 0 {
+			limiting[name] = m.Annotations
+		}
+		return err
+	}, `SELECT d.name, c.body`+r.pick(limitingSQLite, limitingPostgres), maxCascade)
+	if err != nil {
+		return nil, fmt.Errorf("read limits of namespaces: %w", err)
+	}
+	return limiting, nil
+}
+
+// unlimited sets v.unlimited.
+func (t *sqlTx) unlimited(ctx context.Context, v *view) error {
+	v.unlimited = true
+	statement := limitingSQLite
+	if t.engine == sqldb.Postgres {
+		statement = limitingPostgres
+	}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		v.unlimited = false
+		return row.Scan(new(int64))
+	}, `SELECT 1`+statement+` LIMIT 1`, maxCascade)
+	return t.tx.Send(ctx, &b)
 }

@@ -165,7 +165,11 @@ func writePreview(w io.Writer, p *v1.DeletionPreview) error {
 		b.WriteString("  There are more objects than a preview follows: these are the least there are.\n")
 	}
 	if g := s.Guard; g != nil && g.Holds {
-		fmt.Fprintf(&b, "\nThe guard will hold this: %s would go, and %d may without confirmation.\n", counted(g.Deletes, "object"), g.Limit)
+		where := ""
+		if g.Namespace != "" {
+			where = " in namespace " + g.Namespace
+		}
+		fmt.Fprintf(&b, "\nThe guard will hold this: %s would go, and %d may%s without confirmation.\n", counted(g.Deletes, "object"), g.Limit, where)
 	}
 	writeBlockers(&b, s)
 	if len(s.Items) > 0 {

@@ -3,18 +3,20 @@ package preview
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
 // guardOf returns the guard's limit for the deletion of an object, and what was
-// confirmed. Limit is 0 if no limit applies.
+// confirmed. Unlimited: at most the limits of namespaces apply.
 func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 	m, err := object.ParseMeta(h.Body)
 	if err != nil {
@@ -41,6 +43,7 @@ func (s *Service) guardOf(r *reader, h *head) (lifecycle.Guard, error) {
 		}
 	}
 	g.Limit = lifecycle.CascadeLimit(s.maxCascade.Load(), annotations)
+	g.Unlimited = g.Limit == 0 && !slices.Contains(m.Finalizers, lifecycle.ConfirmCascade)
 	return g, nil
 }
 
@@ -57,17 +60,43 @@ func (w *walk) going() int64 {
 }
 
 // addGuard adds the guard's decision.
-func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head) error {
+func (w *walk) addGuard(status *v1.DeletionPreviewStatus, h *head, options metav1.DeleteOptions) error {
 	if w.nodes[0].refused {
 		return nil
 	}
 	g, err := w.s.guardOf(w.r, h)
-	if err != nil || g.Limit == 0 && !g.Held || h.Deletion != 0 && !g.Held {
+	if err != nil || h.Deletion != 0 && !g.Held || g.Unlimited && h.Namespace != "" {
 		return err
 	}
 	n := w.going()
-	status.Guard = &v1.Guard{Limit: g.Allowed(), Deletes: n, Holds: n > g.Allowed() || w.full}
-	return nil
+	holds := !g.Unlimited && (n > g.Allowed() || w.full)
+	if !g.Unlimited {
+		status.Guard = &v1.Guard{Limit: g.Allowed(), Deletes: n, Holds: holds}
+	}
+	if holds || h.Namespace != "" {
+		return nil
+	}
+	excess, err := w.exceeds(h, g, options)
+	if excess.Over {
+		status.Guard = &v1.Guard{Limit: excess.Limit, Namespace: excess.Namespace, Deletes: n, Holds: true}
+	}
+	return err
+}
+
+// exceeds asks the guard about the deletion of an object with these options.
+func (w *walk) exceeds(h *head, g lifecycle.Guard, options metav1.DeleteOptions) (gc.Excess, error) {
+	m, err := object.ParseMeta(h.Body)
+	if err != nil {
+		return gc.Excess{}, err
+	}
+	root, d := *h, lifecycle.Deletion{Meta: m, Options: options}
+	if k, ok := w.kinds.Stored(h.Kind); ok {
+		d.Rules = k.Rules
+	}
+	if !g.Held && d.Policy() == metav1.DeletePropagationOrphan {
+		root.Finalizing |= store.FinalizeOrphan
+	}
+	return gc.Exceeds(w.r.ctx, w.r.Reader, w.kinds, &root, g)
 }
 
 // Held returns a warning for the client that deletes an object, if the guard will
@@ -78,7 +107,6 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	if err != nil {
 		return "", err
 	}
-	allowed := lifecycle.GuardOf(&m).Allowed()
 	snapshot, err := s.store.Snapshot(ctx)
 	if err != nil {
 		return "", err
@@ -88,26 +116,23 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	if err != nil || h == nil || h.Deleting && !h.Held() {
 		return "", err // the collector has let it pass already
 	}
-	w := s.newWalk(newReader(ctx, snapshot))
-	w.most = int(min(2*allowed+1000, int64(s.opts.Objects)))
-	if h.Deletion != 0 {
-		options = &metav1.DeleteOptions{}
-	}
-	if err := w.run(h, metav1.DeleteOptions{PropagationPolicy: options.PropagationPolicy}); err != nil {
+	g := lifecycle.GuardOf(&m)
+	g.Held = h.Deleting
+	excess, err := s.newWalk(newReader(ctx, snapshot)).exceeds(h, g, *options)
+	if err != nil || !excess.Over {
 		return "", err
 	}
-	if w.going() <= allowed && !w.full {
-		return "", nil
-	}
 	ref := subject.Reference(s.kinds.Snapshot(), o.Key, "")
-	return fmt.Sprintf("%s waits to be confirmed: more than %d objects would go; see: exeunt why %s", subject.Describe(ref), allowed, subject.Target(ref)), nil
+	return fmt.Sprintf("%s waits to be confirmed: more than %d objects%s would go; see: exeunt why %s",
+		subject.Describe(ref), excess.Limit, excess.Where(), subject.Target(ref)), nil
 }
 
 // Cascade is what the guard says about a deletion that it holds.
 type Cascade struct {
 	lifecycle.Guard
-	Going   int64 // objects that would go, the object itself included
-	AtLeast bool  // there are more: counting stopped
+	Excess  gc.Excess // the limit that holds it
+	Going   int64     // objects that would go, the object itself included
+	AtLeast bool      // there are more: counting stopped
 }
 
 // Guarded counts a held deletion again, in a snapshot; most bounds the objects
@@ -123,5 +148,6 @@ func (s *Service) Guarded(ctx context.Context, snapshot *store.Snapshot, o *stor
 		return c, err
 	}
 	c.Going, c.AtLeast = w.going(), w.full
-	return c, nil
+	c.Excess, err = w.exceeds(o, c.Guard, metav1.DeleteOptions{})
+	return c, err
 }

@@ -71,7 +71,7 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 		return status, nil, err
 	}
 	status = w.summary(h)
-	if err := w.addGuard(&status, h); err != nil {
+	if err := w.addGuard(&status, h, options); err != nil {
 		return status, nil, err
 	}
 	if err := w.addBlockers(&status, options); err != nil {

@@ -27,7 +27,11 @@ func (t *reporter) guarded(h *store.Stored) (v1.Reason, error) {
 	if c.AtLeast {
 		least = "at least "
 	}
-	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may", least, c.Going, c.Allowed())
+	limit, where := c.Allowed(), ""
+	if c.Excess.Over {
+		limit, where = c.Excess.Limit, c.Excess.Where()
+	}
+	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may%s", least, c.Going, limit, where)
 	if c.Mistaken != "" {
 		message += fmt.Sprintf("; the annotation is %q, which is not a number", c.Mistaken)
 	}

@@ -142,6 +142,9 @@ type Guard struct {
 	// Limit is how many objects a deletion may remove without confirmation, the
 	// object itself included.
 	Limit int64 `json:"limit"`
+	// Namespace is the namespace whose limit it is, if the deletion enters it from
+	// outside and would remove more of its objects.
+	Namespace string `json:"namespace,omitempty"`
 	// Deletes is how many objects the deletion removes. Events are not counted.
 	Deletes int64 `json:"deletes"`
 	// Holds says that the deletion waits, or would wait, for confirmation.

@@ -102,9 +102,10 @@ func DeletionPreviewSchema() *spec.Schema {
 			"items":           listOf("The objects, the oldest first, of this page.", item),
 			"continue":        text("The token of the next page; empty: this is the last one."),
 			"guard": structure("The guard's decision. Absent: no limit applies.", map[string]spec.Schema{
-				"limit":   number("How many objects a deletion may remove without confirmation, the object itself included."),
-				"deletes": number("How many objects the deletion removes. Events are not counted."),
-				"holds":   flag("Whether the deletion waits, or would wait, for confirmation."),
+				"limit":     number("How many objects a deletion may remove without confirmation, the object itself included."),
+				"namespace": text("The namespace whose limit it is, if the deletion enters it from outside and would remove more of its objects."),
+				"deletes":   number("How many objects the deletion removes. Events are not counted."),
+				"holds":     flag("Whether the deletion waits, or would wait, for confirmation."),
 			}, "limit", "deletes", "holds"),
 			"hidden":    number("How many items and blockers are left out because the client may not get them."),
 			"truncated": flag("Whether the cascade is larger than a preview follows."),

@@ -47,7 +47,7 @@ function Plan({ object, kind, onAsked }) {
       ${policies.map((p) => html`<${Policy} key=${p} policy=${p} plan=${all.get(p)} chosen=${p === policy} onChoose=${() => setPolicy(p)} />`)}</div>`}
     ${plan && html`<${Panel} title=${`What happens: ${cascade}`} wide><${PlanTable} plan=${plan} /><//>
       ${plan.guard && html`<p class="notice">${plan.guard.holds
-        ? html`<${State} state="held" text="The guard will hold this delete" />: it removes ${count(plan.guard.deletes, "object")}, and ${plan.guard.limit} may go without confirmation. You can confirm it afterwards.`
+        ? html`<${State} state="held" text="The guard will hold this delete" />: it removes ${count(plan.guard.deletes, "object")}, and ${plan.guard.limit} may go${plan.guard.namespace ? ` in namespace ${plan.guard.namespace}` : ""} without confirmation. You can confirm it afterwards.`
         : `The guard lets it through: ${count(plan.guard.deletes, "object")} of at most ${plan.guard.limit}.`}</p>`}
       <${Panel} title="Go" wide>
         ${mustType && html`<p><label>${count(goes, "object")} will go. Type <strong>${m.name}</strong> to confirm:
