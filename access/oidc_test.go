@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,12 +113,93 @@ func TestOIDC(t *testing.T) {
 		"another key":                       sign(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: other, KeyID: "1"}}, claims(nil)),
 		"the public key as a shared secret": sign(t, jose.SigningKey{Algorithm: jose.HS256, Key: p.key.N.Bytes()}, claims(nil)),
 		"no signature":                      header + "." + payload + ".",
+		"algorithm none":                    segment(`{"alg":"none","kid":"1"}`) + "." + payload + ".",
+		"another payload":                   header + "." + segment(strings.Replace(unsegment(t, payload), "jane@", "root@", 1)) + good[strings.LastIndex(good, "."):],
+		"its key in the header":             signWith(t, other, "2", &jose.SignerOptions{EmbedJWK: true}, claims(nil)),
+		"its key at an address":             signWith(t, other, "2", (&jose.SignerOptions{}).WithHeader("jku", "https://evil.example.com/keys"), claims(nil)),
+		"an unknown key id":                 signWith(t, p.key, "2", &jose.SignerOptions{}, claims(nil)),
+		"a critical header":                 signWith(t, p.key, "1", (&jose.SignerOptions{}).WithCritical("exp"), claims(nil)),
+		"no audience":                       sign(t, ours, without(claims(nil), "aud")),
+		"several other audiences":           sign(t, ours, claims(map[string]any{"aud": []string{"a", "b", "exeunt2"}})),
+		"no expiry":                         sign(t, ours, without(claims(nil), "exp")),
+		"an expiry that is a text":          sign(t, ours, claims(map[string]any{"exp": "never"})),
+		"no issuer":                         sign(t, ours, without(claims(nil), "iss")),
+		"an issuer that begins as ours":     sign(t, ours, claims(map[string]any{"iss": p.URL + "/"})),
+		"a name that is a list":             sign(t, ours, claims(map[string]any{"email": []string{"jane@example.com"}})),
+		"groups that are objects":           sign(t, ours, claims(map[string]any{"groups": []any{map[string]any{"name": "ops"}}})),
+		"two tokens in one":                 good + "." + good,
+		"a general serialization":           `{"payload":"` + payload + `","signatures":[{"header":{"alg":"none"},"signature":""}]}`,
 		"not a token":                       "a.b.c",
 	} {
 		if response, ok, _ := tokens.AuthenticateToken(t.Context(), token); ok {
 			t.Errorf("%s: accepted as %s", name, response.User.GetName())
 		}
 	}
+}
+
+// TestOIDCWithoutPrefixes: without prefixes a provider still cannot give the names and
+// groups of the server, which the default roles name.
+func TestOIDCWithoutPrefixes(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{
+		Issuer: p.URL, ClientID: "exeunt", UsernamePrefix: "-", GroupsClaim: "groups", GroupsPrefix: "-", CAFile: ca,
+	}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(name string, groups any) string {
+		return sign(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: p.key, KeyID: "1"}}, map[string]any{
+			"iss": p.URL, "aud": "exeunt", "sub": name, "groups": groups, "exp": time.Now().Add(time.Hour).Unix(),
+		})
+	}
+	if groups := awaitProvider(t, all[0], token("jane", []string{"ops"})).User.GetGroups(); !slices.Equal(groups, []string{"ops"}) {
+		t.Errorf("the groups are %q", groups)
+	}
+	for _, name := range []string{"", "system:admin", "system:apiserver", "system:exeunt:broker", "system:serviceaccount:kube-system:default", "system:node:n"} {
+		if response, ok, _ := all[0].AuthenticateToken(t.Context(), token(name, []string{})); ok {
+			t.Errorf("the name %q: accepted as %v", name, response.User)
+		}
+	}
+	for _, groups := range []any{"system:masters", []string{"ops", "system:masters"}, []string{"system:serviceaccounts"}, []string{"system:nodes"}, []string{"system:unauthenticated"}, []string{""}, []string{"ops", ""}} {
+		if response, ok, _ := all[0].AuthenticateToken(t.Context(), token("jane", groups)); ok {
+			t.Errorf("the groups %q: accepted as %v", groups, response.User)
+		}
+	}
+}
+
+func segment(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+func unsegment(t *testing.T, text string) string {
+	t.Helper()
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// signWith signs with a key that calls itself id, and with further headers.
+func signWith(t *testing.T, key *rsa.PrivateKey, id string, o *jose.SignerOptions, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: id}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func without(claims map[string]any, name string) map[string]any {
+	delete(claims, name)
+	return claims
 }
 
 // awaitProvider returns the first answer: the library reads the provider's keys beside

@@ -107,3 +107,36 @@ func TestFiles(t *testing.T) {
 		t.Errorf("/console: %d %v", redirect.Code, redirect.Header())
 	}
 }
+
+// TestTextStaysText: our scripts have nothing that turns text into markup, code or an
+// address of another scheme, so what other users wrote stays text also without the
+// Content-Security-Policy. Links are written as fragments of this page, or come from a
+// function that does so.
+func TestTextStaysText(t *testing.T) {
+	sinks := regexp.MustCompile(`(?i)(inner|outer)HTML|insertAdjacentHTML|dangerouslySet|document\.write|createContextualFragment|DOMParser|srcdoc|\beval\(|new Function|javascript:|window\.open|location\.(assign|replace|href)|\bimport\(|set(Timeout|Interval)\(\s*["'` + "`" + `]`)
+	link := regexp.MustCompile(`href=(\$\{[^}]*|"[^"]*)`)
+	own := regexp.MustCompile(`^("(#|/console/)|\$\{["` + "`" + `]#/|\$\{objectLink\(|\$\{(n\.)?href$)`)
+	scripts := 0
+	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".js") || strings.HasPrefix(name, "static/vendor/") {
+			return err
+		}
+		scripts++
+		data, err := fs.ReadFile(static, name)
+		if err != nil {
+			return err
+		}
+		if found := sinks.Find(data); found != nil {
+			t.Errorf("%s has %q", name, found)
+		}
+		for _, to := range link.FindAllSubmatch(data, -1) {
+			if !own.Match(to[1]) {
+				t.Errorf("%s links to %q, which may be an address that another user wrote", name, to[1])
+			}
+		}
+		return nil
+	})
+	if err != nil || scripts == 0 {
+		t.Errorf("%d scripts, %v", scripts, err)
+	}
+}
