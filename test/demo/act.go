@@ -276,7 +276,7 @@ func (p *play) list(ctx context.Context) (all []unstructured.Unstructured, err e
 }
 
 // snapshot describes the App and each of its objects: the declared fields and the owner.
-// It identifies owners by name, because a restored object has a new uid.
+// It identifies owners by name.
 func (p *play) snapshot(ctx context.Context) (map[string]string, error) {
 	all, err := p.list(ctx)
 	if err != nil {
