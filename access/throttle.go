@@ -2,11 +2,11 @@ package access
 
 import (
 	"hash/maphash"
-	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/exeunt/exeunt/inflight"
 )
 
 const (
@@ -69,7 +69,7 @@ func (t *Throttle) Wait(address, credential string) time.Duration {
 	if t.wrong.empty() {
 		return 0
 	}
-	now, from := t.now(), clientNetwork(address)
+	now, from := t.now(), inflight.Network(address)
 	wait := t.wait(t.hash(from, credential), now)
 	if _, known := t.good.get(t.hash("", credential)); !known {
 		wait = max(wait, t.wait(t.hash(from, ""), now))
@@ -98,7 +98,7 @@ func (t *Throttle) Succeeded(credential string) {
 
 // Failed records that a credential was wrong.
 func (t *Throttle) Failed(address, credential string) {
-	from, now := clientNetwork(address), t.now()
+	from, now := inflight.Network(address), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.good.drop(t.hash("", credential))
@@ -123,21 +123,6 @@ func (t *Throttle) hash(from, credential string) uint64 {
 	_ = h.WriteByte(0)
 	_, _ = h.WriteString(credential)
 	return h.Sum64()
-}
-
-// clientNetwork returns the address of HOST:PORT; of IPv6 the first 64 bits, which one
-// client commonly has for itself.
-func clientNetwork(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil || ip.Unmap().Is4() {
-		return host
-	}
-	prefix, _ := ip.WithZone("").Prefix(64)
-	return prefix.String()
 }
 
 // recent is a map that forgets: when the young generation is full it becomes the old

@@ -85,14 +85,3 @@ func TestThrottleIsBounded(t *testing.T) {
 		}
 	}
 }
-
-func TestClientNetwork(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.7:99": "192.0.2.7", "[::ffff:192.0.2.7]:99": "::ffff:192.0.2.7",
-		"[2001:db8:1:2:3::4]:99": "2001:db8:1:2::/64", "[fe80::1%eth0]:99": "fe80::/64", "pipe": "pipe",
-	} {
-		if got := clientNetwork(address); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,14 @@ import (
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
@@ -199,7 +202,12 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
 		a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
 	}))
-	open := a.recorded(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { a.serveExtra(w, req, a.open) }))
+	open := a.recorded(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		a.serveExtra(w, req, a.open)
+		if seen := observedBy(w); seen != nil && seen.code < http.StatusBadRequest {
+			inflight.Known(req.Context()) // a.open has authenticated the client
+		}
+	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
 			if impersonates, _ := access.Impersonates(req.Header); impersonates {
@@ -220,6 +228,9 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		}
 		if seen, ok := w.(*observedWriter); ok {
 			seen.user = client.GetName()
+		}
+		if client.GetName() != user.Anonymous {
+			inflight.Known(req.Context())
 		}
 		next.ServeHTTP(w, req.WithContext(genericrequest.WithUser(req.Context(), client)))
 	})
@@ -307,17 +318,17 @@ func (a *API) serveExtra(w http.ResponseWriter, req *http.Request, handler http.
 		handler.ServeHTTP(w, req)
 		return
 	}
-	r, ok := a.inFlight.Begin(w, req)
-	if !ok {
-		a.fail(w, req, errBusy())
-		return
-	}
-	defer r.End()
-	limited := req.WithContext(req.Context())
-	if req.Body != nil {
-		limited.Body = r.Body(req.Body, 0)
-	}
-	handler.ServeHTTP(r, limited)
+	a.Limited(handler).ServeHTTP(w, req)
+}
+
+// Limited serves requests within the limit of requests in flight. Clients that are not
+// known share as one does.
+func (a *API) Limited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !a.inFlight.Serve(cmp.Or(clientName(req.Context()), user.Anonymous), w, req, next) {
+			a.fail(w, req, errBusy())
+		}
+	})
 }
 
 // inFlightKey is the context key of the *inflight.Request of a list.

@@ -44,6 +44,9 @@ const (
 type Config struct {
 	API      http.Handler // serves the Kubernetes API to the user in the context
 	Registry http.Handler // serves the registry likewise; nil: there is none
+	// Limited serves requests of clients that are not known within the limit of requests
+	// in flight. Nil: there is none.
+	Limited  func(http.Handler) http.Handler
 	Sessions *Sessions
 	// OIDC signs browsers in at a provider; nil: there is none.
 	OIDC *access.BrowserSignIn
@@ -61,6 +64,9 @@ type Console struct {
 
 // New makes a Console. It does no I/O.
 func New(c Config) *Console {
+	if c.Limited == nil {
+		c.Limited = func(next http.Handler) http.Handler { return next }
+	}
 	k := &Console{Config: c, files: newFiles(), mux: http.NewServeMux()}
 	k.mux.Handle("GET /console/", k.files)
 	k.mux.Handle("GET /console", http.RedirectHandler(Path, http.StatusPermanentRedirect))
@@ -90,13 +96,14 @@ func (k *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		k.proxy(w, req) // without the mux, which would rewrite the API's paths
 		return
 	}
-	k.mux.ServeHTTP(w, req)
+	k.Limited(k.mux).ServeHTTP(w, req)
 }
 
 // proxy hands a request to the API or the registry as the session's user.
 func (k *Console) proxy(w http.ResponseWriter, req *http.Request) {
-	client, ok := k.client(w, req)
-	if !ok {
+	var client user.Info
+	k.Limited(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { client, _ = k.client(w, req) })).ServeHTTP(w, req)
+	if client == nil {
 		return
 	}
 	out := req.Clone(access.WithClient(req.Context(), client))

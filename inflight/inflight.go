@@ -10,6 +10,8 @@
 // Clients share the slots: one that has more than its share leaves a tenth of the slots
 // to others (BeginFor).
 //
+// Connections of clients that have shown no credential are limited by Strangers.
+//
 // The package knows HTTP and nothing of what is served. Begin with Limit.Begin.
 package inflight
 
@@ -89,6 +91,22 @@ func (l *Limit) BeginFor(client string, w http.ResponseWriter, req *http.Request
 	default:
 		return nil, false
 	}
+}
+
+// Serve serves a request of a client with a slot, which it gives back while it waits for
+// the body. It reports false, and has not answered, if there is none.
+func (l *Limit) Serve(client string, w http.ResponseWriter, req *http.Request, next http.Handler) bool {
+	r, ok := l.BeginFor(client, w, req)
+	if !ok {
+		return false
+	}
+	defer r.End()
+	limited := req.WithContext(req.Context())
+	if req.Body != nil {
+		limited.Body = r.Body(req.Body, 0)
+	}
+	next.ServeHTTP(r, limited)
+	return true
 }
 
 // mayTake requires mu.

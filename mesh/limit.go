@@ -1,11 +1,12 @@
 package mesh
 
 import (
-	"net"
 	"net/http"
 	"sync"
 
 	"golang.org/x/time/rate"
+
+	"github.com/exeunt/exeunt/inflight"
 )
 
 // limiter bounds the request rate of each client address. It stores a bounded
@@ -28,10 +29,7 @@ func newLimiter(every rate.Limit, burst int) *limiter {
 
 // allow reports whether the request is within its address's rate.
 func (l *limiter) allow(req *http.Request) bool {
-	host, _, err := net.SplitHostPort(req.RemoteAddr)
-	if err != nil {
-		host = req.RemoteAddr
-	}
+	host := inflight.Network(req.RemoteAddr)
 	l.mu.Lock()
 	address := l.addresses[host]
 	if address == nil {

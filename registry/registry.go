@@ -181,6 +181,9 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			err = errLogin // a stranger learns nothing about paths
 		}
 	}
+	if err == nil && (client == nil || client.Known()) {
+		inflight.Known(req.Context())
+	}
 	r.record(client, to, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		refusal := err
 		if refusal == nil {
@@ -211,9 +214,14 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 	if err := r.quotas.Load().checkLength(to.Kind, req); err != nil {
 		return err
 	}
-	slot, ok := r.inFlight.Begin(w, req)
+	name := ""
+	if client != nil && !client.Known() {
+		name = anonymous
+		inflight.Guest(req.Context())
+	}
+	slot, ok := r.inFlight.BeginFor(name, w, req)
 	if !ok {
-		return errorf(TooManyRequests, "the registry is serving as many requests as it can; try again later")
+		return errBusy
 	}
 	defer slot.End()
 	if req.ContentLength != 0 && req.Body != nil {
@@ -230,6 +238,21 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 	}
 	to.client = client
 	return r.handlers[to.Kind](slot, req, to)
+}
+
+// anonymous is the name by which all clients without credentials share the slots.
+const anonymous = "anonymous"
+
+var errBusy = errorf(TooManyRequests, "the registry is serving as many requests as it can; try again later")
+
+// Limited serves requests of clients that may not be known, within the registry's limit
+// of requests.
+func (r *Registry) Limited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !r.inFlight.Serve(anonymous, w, req, next) {
+			r.fail(w, req, errBusy)
+		}
+	})
 }
 
 // bodyMemory is how many bytes a handler holds while it reads a body. Length -1:

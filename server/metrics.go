@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -48,6 +49,20 @@ func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *
 	)
 	m.registry.MustRegister(queues...)
 	return m
+}
+
+// strangerMeters counts the connections of a listener whose clients are not known.
+func strangerMeters(listener string, s *inflight.Strangers) []prometheus.Collector {
+	labels := prometheus.Labels{"listener": listener}
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "exeunt_unauthenticated_connections", ConstLabels: labels, Help: "Open connections whose clients have shown no valid credential.",
+		}, func() float64 { return float64(s.Count()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "exeunt_unauthenticated_connections_closed_total", ConstLabels: labels,
+			Help: "Connections that were closed because their clients showed no credential in time, or all of them took too much memory.",
+		}, func() float64 { return float64(s.Closed()) }),
+	}
 }
 
 func (m *metrics) observe(verb, resource string, code int, took time.Duration) {

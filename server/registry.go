@@ -18,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -40,6 +41,8 @@ type registryServer struct {
 	audit    *auditlog.Log // nil: none; set before the first request
 	garbage  *collect.Collector
 	metrics  *registryMetrics
+
+	strangers *inflight.Strangers
 }
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
@@ -56,7 +59,7 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics(c)}
+	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics(c), strangers: inflight.NewStrangers(c.MaxRequests)}
 	if s.plain {
 		if err := s.checkPlain(); err != nil {
 			return nil, errors.Join(err, listener.Close())
@@ -205,7 +208,7 @@ func (s *registryServer) meters() []prometheus.Collector {
 	if s == nil {
 		return nil
 	}
-	return []prometheus.Collector{s.garbage, s.metrics.requests, s.metrics.durations}
+	return append(strangerMeters("registry", s.strangers), s.garbage, s.metrics.requests, s.metrics.durations)
 }
 
 // collect removes garbage until the context ends.
@@ -222,8 +225,9 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 	if s == nil {
 		return nil
 	}
-	web := newHTTPServer(limitBodies(registryBodies, s.handler()), identity, s.config)
-	listener := stallListener{s.listener, s.config.StallTimeout}
+	web := newHTTPServer(limitBodies(registryBodies, s.handler()), s.strangers, identity, s.config)
+	web.MaxHeaderBytes = 64 << 10 // credentials, and paths of a few hundred bytes
+	listener := stallListener{s.listener, s.config.StallTimeout, s.strangers}
 	ended := make(chan error, 1)
 	go func() {
 		if s.plain {
@@ -253,9 +257,10 @@ func (s *registryServer) run(ctx context.Context, identity *access.Identity) err
 
 // handler serves the registry and its tokens.
 func (s *registryServer) handler() http.Handler {
+	tokens := s.images.Limited(s.tokens)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == registrytoken.Path {
-			s.tokens.ServeHTTP(w, req)
+			tokens.ServeHTTP(w, req)
 			return
 		}
 		s.images.ServeHTTP(w, req)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/registrytoken"
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/registry"
 )
 
@@ -113,6 +114,7 @@ func (d *registryDoor) basic(req *http.Request, header string) (registrytoken.Ho
 		return h, err
 	}
 	d.Throttle().Succeeded(header)
+	inflight.Known(req.Context())
 	return h, nil
 }
 
@@ -194,6 +196,7 @@ func (d *registryDoor) loginByHeader(req *http.Request) (registrytoken.Holder, e
 		if !ok {
 			return registrytoken.Holder{}, registrytoken.ErrLogin
 		}
+		inflight.Known(req.Context())
 		return holderOf(d.Remember(u)), nil
 	}
 	return registrytoken.Holder{Name: anonymousUser.Name, Groups: anonymousUser.Groups, Anonymous: true}, nil
@@ -221,6 +224,7 @@ func (d *registryDoor) loginByRefresh(req *http.Request, token string) (registry
 	if err == nil {
 		if _, ok := d.current(h); ok {
 			d.Throttle().Succeeded(token)
+			inflight.Known(req.Context())
 			return h, nil
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/exeunt/exeunt/admission"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/kind/migration"
 	"github.com/exeunt/exeunt/sqldb"
@@ -145,12 +146,13 @@ type frontend struct {
 	audit       *auditlog.Log // nil: none
 	api         *api.API
 	reloads     *reloader
+	strangers   *inflight.Strangers // of the API's listener
 }
 
 // open reads the stored definitions, creates the system namespaces, opens the
 // listeners, and writes the objects that say where the server is. It does not serve yet.
 func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
-	f = &frontend{parts: p, config: c}
+	f = &frontend{parts: p, config: c, strangers: inflight.NewStrangers(c.MaxRequests)}
 	// The chain is opened before the first object is converted.
 	convert := func(crd *apiextensionsv1.CustomResourceDefinition) (copying, changing runtime.ObjectConvertor, err error) {
 		return f.admission.NewConverter(crd)
@@ -203,7 +205,7 @@ func (f *frontend) meters() []prometheus.Collector {
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}
-	return slices.Concat(f.images.meters(), f.provisioner.meters(), queues)
+	return slices.Concat(strangerMeters("api", f.strangers), f.images.meters(), f.provisioner.meters(), queues)
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {
@@ -225,15 +227,13 @@ func (f *frontend) newAPI(storeCtx context.Context) *api.API {
 // run serves and runs the tasks until ctx ends, the store ends or one task fails;
 // then all of them end.
 func (f *frontend) run(ctx, storeCtx context.Context) error {
-	web := newHTTPServer(limitBodies(apiBodies, f.withConsole(f.api)), f.identity, f.config)
-	web.MaxHeaderBytes = 1 << 20
-	web.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1000}
+	web := newHTTPServer(limitBodies(apiBodies, f.withConsole(f.api)), f.strangers, f.identity, f.config)
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, task := range f.tasks() {
 		group.Go(func() error { return task(groupCtx) })
 	}
 	group.Go(func() error {
-		if err := web.ServeTLS(stallListener{f.listener, f.config.StallTimeout}, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.ServeTLS(stallListener{f.listener, f.config.StallTimeout, f.strangers}, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil
@@ -295,11 +295,15 @@ func closeTraces(exporter *otlp.Exporter, log *slog.Logger) {
 	}
 }
 
-// newHTTPServer creates an HTTP server with time limits for slow and idle clients.
-func newHTTPServer(handler http.Handler, identity *access.Identity, c Config) *http.Server {
+// newHTTPServer creates an HTTP server for the connections of a stallListener, with time
+// limits for slow and idle clients, and kube-apiserver's limits of headers and streams. The
+// memory for a frame is allocated before the frame arrives, so frames are small.
+func newHTTPServer(handler http.Handler, strangers *inflight.Strangers, identity *access.Identity, c Config) *http.Server {
 	return &http.Server{
-		Handler: tracing.Handler(c.tracer, stallHandler(handler, c.StallTimeout)), TLSConfig: identity.TLSConfig(),
-		ConnContext:       access.ConnContext,
+		Handler: tracing.Handler(c.tracer, strangers.Handler(stallHandler(handler, c.StallTimeout))), TLSConfig: identity.TLSConfig(),
+		ConnContext:       connContext,
+		MaxHeaderBytes:    1 << 20,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10},
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 3 * time.Minute,
 		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}

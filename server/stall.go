@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math"
@@ -9,6 +11,9 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/inflight"
 )
 
 // A client that stops reading would block the goroutine that answers it forever. Two
@@ -20,10 +25,12 @@ import (
 //   - stallHandler watches the writes to one HTTP/2 stream: the client may read from
 //     its connection and never open the stream's flow-control window.
 
-// stallListener accepts connections whose writes have deadlines.
+// stallListener accepts connections whose writes have deadlines, and whose clients are
+// strangers until they have shown a credential.
 type stallListener struct {
 	net.Listener
-	timeout time.Duration
+	timeout   time.Duration
+	strangers *inflight.Strangers
 }
 
 func (l stallListener) Accept() (net.Conn, error) {
@@ -31,7 +38,7 @@ func (l stallListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stallConn{Conn: conn, timeout: l.timeout}, nil
+	return &stallConn{Conn: conn, timeout: l.timeout, client: l.strangers.Join(conn)}, nil
 }
 
 // stallConn gives each write the earlier of two deadlines: that of SetWriteDeadline,
@@ -40,10 +47,30 @@ func (l stallListener) Accept() (net.Conn, error) {
 type stallConn struct {
 	net.Conn
 	timeout time.Duration
+	client  *inflight.Stranger
 
 	mu       sync.Mutex
 	explicit time.Time // set by SetWriteDeadline; guarded by mu
 	broken   error     // guarded by mu
+}
+
+func (c *stallConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.client.Received(n)
+	return n, err
+}
+
+func (c *stallConn) Close() error {
+	c.client.Leave()
+	return c.Conn.Close()
+}
+
+// connContext is for http.Server.ConnContext.
+func connContext(ctx context.Context, conn net.Conn) context.Context {
+	if over, ok := conn.(*tls.Conn); ok {
+		conn = over.NetConn()
+	}
+	return conn.(*stallConn).client.With(access.ConnContext(ctx, conn))
 }
 
 func (c *stallConn) SetDeadline(t time.Time) error {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/inflight"
 )
 
 // stalled returns a connection with the timeout, and the client's end of it.
@@ -21,7 +23,7 @@ func stalled(t *testing.T, timeout time.Duration) (server net.Conn, client net.C
 	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	if server, err = (stallListener{l, timeout}).Accept(); err != nil {
+	if server, err = (stallListener{l, timeout, inflight.NewStrangers(0)}).Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
