@@ -15,28 +15,27 @@ import (
 type feed struct {
 	maxEvents, maxBytes int
 
-	seen      atomic.Int64 // last, to be read without the lock
-	gathering atomic.Int64 // watchers that wait for more changes: see gatherTime
+	seen  atomic.Int64 // last, to be read without the lock
+	lanes [2]*lane     // of prompt and of slow watchers
 
 	mu          sync.RWMutex // guards all below
 	first, last int64
 	events      []*Event
 	bytes       int
 	topics      map[string]*topic
-	moved       chan struct{} // closed and replaced when last moves
 }
 
-// topic is one kind's part of the feed. Guarded by the feed's mu.
+// topic is one kind's part of the feed.
 type topic struct {
-	events []*Event
-	wake   chan struct{} // closed and replaced when events are added or skipped
+	events []*Event // guarded by the feed's mu
+	lanes  [2]waiters
 }
 
 func newFeed(revision int64, maxEvents, maxBytes int) *feed {
 	f := &feed{
 		maxEvents: maxEvents, maxBytes: maxBytes,
 		first: revision + 1, last: revision,
-		topics: map[string]*topic{}, moved: make(chan struct{}),
+		topics: map[string]*topic{}, lanes: [2]*lane{newLane(awakePerCPU), newLane(slowAwakePerCPU)},
 	}
 	f.seen.Store(revision)
 	return f
@@ -54,7 +53,7 @@ func (f *feed) topic(kind string) *topic {
 func (f *feed) topicLocked(kind string) *topic {
 	t := f.topics[kind]
 	if t == nil {
-		t = &topic{wake: make(chan struct{})}
+		t = &topic{}
 		f.topics[kind] = t
 	}
 	return t
@@ -81,11 +80,8 @@ func (f *feed) add(events []*Event) bool {
 		touched[t] = true
 	}
 	f.evict()
-	for t := range touched {
-		close(t.wake)
-		t.wake = make(chan struct{})
-	}
 	f.moveTo(events[len(events)-1].Object.Revision)
+	go f.deliver(touched, f.last) // the writer answers first
 	return true
 }
 
@@ -110,8 +106,15 @@ func (f *feed) evict() {
 func (f *feed) moveTo(revision int64) {
 	f.last = revision
 	f.seen.Store(revision)
-	close(f.moved)
-	f.moved = make(chan struct{})
+}
+
+// deliver tells the watchers of some kinds that there may be changes up to a revision.
+func (f *feed) deliver(topics map[*topic]bool, revision int64) {
+	for t := range topics {
+		for i, l := range f.lanes {
+			l.changed(&t.lanes[i], revision)
+		}
+	}
 }
 
 // skip moves the feed to a revision without the changes up to it: watchers read
@@ -123,12 +126,13 @@ func (f *feed) skip(revision int64) {
 		return
 	}
 	f.events, f.bytes, f.first = nil, 0, revision+1
+	f.moveTo(revision)
+	all := make(map[*topic]bool, len(f.topics))
 	for _, t := range f.topics {
 		t.events = nil
-		close(t.wake)
-		t.wake = make(chan struct{})
+		all[t] = true
 	}
-	f.moveTo(revision)
+	go f.deliver(all, revision)
 }
 
 // begin is the first revision that the feed has. An empty feed returns the next
@@ -161,17 +165,15 @@ func (f *feed) fill(from, upTo int64, events []*Event) {
 // collection is the result of collect.
 type collection struct {
 	events []*Event
-	upTo   int64         // every match up to here is in events
-	behind bool          // the feed lacks changes after from: read the log up to upTo
-	wake   chan struct{} // closed when there may be more matches
-	moved  chan struct{} // closed when the feed moves
+	upTo   int64 // every match up to here is in events
+	behind bool  // the feed lacks changes after from: read the log up to upTo
 }
 
 // collect returns the matching changes after revision from, at most limit.
 func (f *feed) collect(t *topic, r *WatchRequest, from int64, limit int) collection {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	c := collection{upTo: f.last, wake: t.wake, moved: f.moved}
+	c := collection{upTo: f.last}
 	if from+1 < f.first && from < f.last {
 		c.behind = true
 		return c

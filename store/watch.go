@@ -12,17 +12,11 @@ import (
 const watchEvents = 256
 
 // progressEvery is how often Next returns without events while the feed moves
-// without events for this watcher.
-const progressEvery = time.Second
-
-// An idle watcher gets a change at once. A watcher that has just returned events
-// first waits for more, so that under load one wake-up, one frame and one system
-// call carry several changes. The wait is gatherShare times the number of waiting
-// watchers, so that all watchers together wake about 1/gatherShare times a second.
+// without events for this watcher. A watcher looks less often, up to progressMost,
+// while the feed does not move.
 const (
-	gatherShare = 200 * time.Microsecond
-	gatherLeast = 2 * time.Millisecond
-	gatherMost  = 32 * time.Millisecond
+	progressEvery = time.Second
+	progressMost  = 8 * time.Second
 )
 
 // WatchRequest says which changes a watcher wants: those after revision From.
@@ -30,6 +24,8 @@ const (
 type WatchRequest struct {
 	Kind, Namespace, Name string
 	From                  int64
+	// Slow says that the work for an event takes long. Other watchers do not wait for it.
+	Slow bool
 }
 
 func (r *WatchRequest) matches(k *object.Key) bool {
@@ -45,8 +41,17 @@ type Watcher struct {
 	pos      int64 // every matching change up to here was delivered
 	reported int64 // the upTo that Next returned last
 	returned time.Time
-	paced    bool // Next has just returned all events there were: it waits for more
+	current  bool // pos was the newest revision: Next waits
 	closed   bool
+
+	// See deliver.go. The lane's mu guards index, awake and place while the watcher waits.
+	ready     chan struct{} // capacity 1; a value wakes the watcher
+	lane      int           // prompt or slow
+	index     int           // among the waiters
+	awake     bool          // it was given a place, and has not finished
+	place     int           // the epoch of that
+	woken     time.Time     // when it began to use it
+	slowUntil time.Time
 }
 
 // Watch begins a watch. Error: Expired when From has been compacted. If From is in
@@ -55,7 +60,7 @@ func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 	if r.Kind == "" || r.From < 0 {
 		return nil, object.BadRequestf("watch of kind %q from version %d makes no sense", r.Kind, r.From)
 	}
-	w := &Watcher{store: s, topic: s.feed.topic(r.Kind), request: r, pos: r.From, reported: r.From, returned: time.Now()}
+	w := &Watcher{store: s, topic: s.feed.topic(r.Kind), request: r, pos: r.From, reported: r.From, returned: time.Now(), ready: make(chan struct{}, 1)}
 	if r.From >= s.Revision() {
 		return w, nil
 	}
@@ -76,41 +81,34 @@ func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 // and a newer upTo, about once a second. Errors: Expired when compaction has
 // passed the watcher; ctx's.
 func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err error) {
+	w.finish()
 	if w.closed {
 		return nil, w.pos, errClosed
 	}
-	if w.paced {
-		w.paced = false
-		if err := w.gather(ctx); err != nil {
-			return nil, w.pos, err
-		}
-	}
 	for {
+		if w.current {
+			if err := w.wait(ctx); err != nil {
+				return nil, w.pos, err
+			}
+		}
 		c := w.store.feed.collect(w.topic, &w.request, w.pos, watchEvents)
 		if c.behind {
+			w.finish()
 			c.events, c.upTo, err = w.readLog(ctx, c.upTo)
 			if err != nil {
 				return nil, w.pos, err
 			}
 		}
-		if c.events, c.upTo, err = readable(c.events, c.upTo); err != nil {
-			return nil, w.pos, err
-		}
-		w.pos = c.upTo
-		if len(c.events) > 0 {
-			w.paced = len(c.events) < watchEvents
-			return c.events, w.report(), nil
-		}
-		if c.behind {
-			continue
-		}
-		progress, err := w.wait(ctx, c)
+		events, upTo, err := readable(c.events, c.upTo)
 		if err != nil {
 			return nil, w.pos, err
 		}
-		if progress {
-			return nil, w.report(), nil
+		w.pos, w.current = upTo, !c.behind && upTo == c.upTo && len(events) < watchEvents
+		if len(events) > 0 || w.pos > w.reported && time.Since(w.returned) >= progressEvery {
+			w.reported, w.returned = w.pos, time.Now()
+			return events, w.pos, nil
 		}
+		w.finish()
 	}
 }
 
@@ -129,54 +127,35 @@ func readable(events []*Event, upTo int64) ([]*Event, int64, error) {
 	return events, upTo, nil
 }
 
-// gather waits until gatherTime after the last return of Next.
-func (w *Watcher) gather(ctx context.Context) error {
-	busy := w.store.feed.gathering.Add(1)
-	defer w.store.feed.gathering.Add(-1)
-	timer := time.NewTimer(time.Until(w.returned.Add(gatherTime(busy))))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+// wait returns when there may be events for the watcher, or progress to report.
+func (w *Watcher) wait(ctx context.Context) error {
+	w.current = false
+	if !w.join() {
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.store.closed:
-		return errClosed
 	}
-}
-
-// gatherTime is how long each of busy watchers waits.
-func gatherTime(busy int64) time.Duration {
-	return min(max(time.Duration(busy)*gatherShare, gatherLeast), gatherMost)
-}
-
-func (w *Watcher) report() int64 {
-	w.reported, w.returned = w.pos, time.Now()
-	return w.pos
-}
-
-// wait returns when there may be events for the watcher. It reports true when
-// Next should return the feed's progress instead.
-func (w *Watcher) wait(ctx context.Context, c collection) (progress bool, err error) {
-	timer := time.NewTimer(max(time.Until(w.returned.Add(progressEvery)), 0))
+	every := progressEvery
+	timer := time.NewTimer(max(time.Until(w.returned.Add(every)), 0))
 	defer timer.Stop()
-	for due, moved := timer.C, (chan struct{})(nil); ; {
+	for {
 		select {
-		case <-c.wake:
-			return false, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-w.store.closed:
-			return false, errClosed
-		case <-due:
-			if w.pos > w.reported {
-				return true, nil
+		case <-w.ready:
+			w.woken = time.Now()
+			return nil
+		case <-timer.C:
+			if w.store.Revision() > w.reported {
+				w.leave()
+				return nil
 			}
-			// No progress yet. From now on wake when the feed moves, and no
-			// longer by the timer.
-			due, moved = nil, c.moved
-		case <-moved:
-			return false, nil
+			every = min(2*every, progressMost)
+			timer.Reset(every)
+		case <-ctx.Done():
+			w.leave()
+			w.finish()
+			return ctx.Err()
+		case <-w.store.closed:
+			w.leave()
+			w.finish()
+			return errClosed
 		}
 	}
 }
@@ -202,4 +181,7 @@ func (w *Watcher) readLog(ctx context.Context, to int64) ([]*Event, int64, error
 }
 
 // Close ends the watch. Next must not be running.
-func (w *Watcher) Close() { w.closed = true }
+func (w *Watcher) Close() {
+	w.finish()
+	w.closed = true
+}

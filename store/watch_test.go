@@ -265,17 +265,3 @@ func TestCached(t *testing.T) {
 		t.Errorf("%v allocations when cached", n)
 	}
 }
-
-// TestGatherTime: few watchers are woken at once; many are woken together, no more
-// often than their share allows; none waits longer than the maximum.
-func TestGatherTime(t *testing.T) {
-	for busy := int64(1); busy < 10_000; busy *= 3 {
-		wait := gatherTime(busy)
-		if wait < gatherLeast || wait > gatherMost {
-			t.Errorf("%d busy watchers wait %s each: want %s to %s", busy, wait, gatherLeast, gatherMost)
-		}
-		if returns := float64(busy) / wait.Seconds(); wait < gatherMost && returns > 1/gatherShare.Seconds()+1 {
-			t.Errorf("%d busy watchers are told %.0f times a second: want at most 1/%s", busy, returns, gatherShare)
-		}
-	}
-}
