@@ -24,6 +24,7 @@ type writer struct {
 	path    string
 	size    int
 	pause   time.Duration // between the starts of two writes; 0: none
+	offset  time.Duration // of the first write, so that writers take turns
 	clock   time.Time     // zero point of all times of a run
 	tally   tally         // owned by run
 	acked   atomic.Int64
@@ -34,6 +35,7 @@ func newWriter(id int, s *session, clock time.Time) *writer {
 	w := &writer{id: id, path: s.path, size: s.Size, clock: clock}
 	if s.Rate > 0 {
 		w.pause = time.Second * time.Duration(s.Writers) / time.Duration(s.Rate)
+		w.offset = time.Second * time.Duration(id) / time.Duration(s.Rate)
 	}
 	return w
 }
@@ -44,7 +46,7 @@ func newWriter(id int, s *session, clock time.Time) *writer {
 func (w *writer) run(ctx context.Context, c client, end time.Time, limit int64) {
 	for begin := time.Now(); ctx.Err() == nil; {
 		number := w.acked.Load()
-		time.Sleep(time.Until(begin.Add(time.Duration(number) * w.pause)))
+		time.Sleep(time.Until(begin.Add(w.offset + time.Duration(number)*w.pause)))
 		if limit > 0 && number >= limit || limit == 0 && time.Now().After(end) {
 			return
 		}
