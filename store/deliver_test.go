@@ -19,14 +19,14 @@ type feedStore struct {
 	*Store
 	t        *testing.T
 	revision int64
-	at       map[int64]time.Time // of each commit
+	at       sync.Map // when each revision was committed
 	watchers sync.WaitGroup
 	ctx      context.Context
 	stop     context.CancelFunc
 }
 
 func newFeedStore(t *testing.T) *feedStore {
-	s := &feedStore{Store: &Store{feed: newFeed(0, 1<<20, 1<<30), closed: make(chan struct{})}, t: t, at: map[int64]time.Time{}}
+	s := &feedStore{Store: &Store{feed: newFeed(0, 1<<20, 1<<30), closed: make(chan struct{})}, t: t}
 	s.ctx, s.stop = context.WithCancel(t.Context())
 	return s
 }
@@ -34,11 +34,17 @@ func newFeedStore(t *testing.T) *feedStore {
 // commit adds one change of a kind.
 func (s *feedStore) commit(kind, namespace string) {
 	s.revision++
-	s.at[s.revision] = time.Now()
+	s.at.Store(s.revision, time.Now())
 	o := object.Object{Key: object.Key{Kind: kind, Namespace: namespace, Name: fmt.Sprint(s.revision)}, Revision: s.revision}
 	if !s.feed.add([]*Event{{Type: Created, Object: o}}) {
 		s.t.Errorf("the feed has a gap before %d", s.revision)
 	}
+}
+
+// late is how long ago an event was committed.
+func (s *feedStore) late(e *Event) time.Duration {
+	at, _ := s.at.Load(e.Object.Revision)
+	return time.Since(at.(time.Time))
 }
 
 // follow calls send with each result of a watcher, which is what a server does for a client.
@@ -110,7 +116,7 @@ func TestWatchersWaitForNothing(t *testing.T) {
 			s.follow(WatchRequest{Kind: "k"}, func(events []*Event) {
 				for _, e := range events {
 					seen.Add(1)
-					if late := time.Since(s.at[e.Object.Revision]); late > 0 {
+					if late := s.late(e); late > 0 {
 						t.Errorf("the change at %d comes after %s", e.Object.Revision, late)
 					}
 				}
@@ -140,7 +146,7 @@ func TestCommitsDuringDeliveries(t *testing.T) {
 				returns.Add(1)
 				seen.Add(int64(len(events)))
 				for _, e := range events {
-					if late := time.Since(s.at[e.Object.Revision]); late > 2*gatherMost {
+					if late := s.late(e); late > 2*gatherMost {
 						t.Errorf("the change at %d comes after %s", e.Object.Revision, late)
 					}
 				}
@@ -216,14 +222,20 @@ func TestStalledWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stalled, prompt = 500, 100
 		s := newFeedStore(t)
-		var latest time.Duration
 		var mu sync.Mutex
+		var latest time.Duration // guarded by mu
 		observe := func(events []*Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range events {
-				latest = max(latest, time.Since(s.at[e.Object.Revision]))
+				latest = max(latest, s.late(e))
 			}
+		}
+		takeLatest := func() (d time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			d, latest = latest, 0
+			return d
 		}
 		reads := make(chan struct{})
 		var lost atomic.Int64
@@ -242,7 +254,7 @@ func TestStalledWatchers(t *testing.T) {
 		}
 		s.follow(WatchRequest{Kind: "other"}, func(events []*Event) {
 			for _, e := range events {
-				if late := time.Since(s.at[e.Object.Revision]); late > 2*stallTime {
+				if late := s.late(e); late > 2*stallTime {
 					t.Errorf("a watcher of another kind waits %s", late)
 				}
 			}
@@ -252,16 +264,15 @@ func TestStalledWatchers(t *testing.T) {
 		s.commit("other", "a")
 		time.Sleep(time.Second)
 		chunks := (stalled+prompt)/s.feed.lanes[0].places + 1
-		if latest > time.Duration(chunks)*2*stallTime {
-			t.Errorf("the first event comes after %s", latest)
+		if late := takeLatest(); late > time.Duration(chunks)*2*stallTime {
+			t.Errorf("the first event comes after %s", late)
 		}
-		latest = 0
 		for range 19 {
 			s.commit("k", "a")
 			time.Sleep(slowFor / 25)
 		}
-		if latest > 0 {
-			t.Errorf("a later event comes after %s", latest)
+		if late := takeLatest(); late > 0 {
+			t.Errorf("a later event comes after %s", late)
 		}
 		close(reads)
 		time.Sleep(10 * time.Second)
