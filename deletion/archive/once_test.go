@@ -14,15 +14,18 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// TestConfirmedOnce: a confirmation is for one deletion. A restored object does not have it,
-// so the guard holds its next deletion.
+// TestConfirmedOnce: the confirmation of a held deletion is for that one. A restored object does
+// not have it, so the guard holds its next deletion. One that was set beforehand is the object's own
+// limit, and comes back.
 func TestConfirmedOnce(t *testing.T) {
 	each(t, func(w *world) {
 		owner := w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) {
-			m.Annotations = map[string]string{lifecycle.ConfirmCascade: "2", "mine": "stays"}
+			m.Annotations = map[string]string{"mine": "stays"}
 		})
 		w.create("configmaps:n/child", owner)
 		w.hold(owner, background)
+		w.Collect()
+		w.change("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.Annotations[lifecycle.ConfirmCascade] = "2" })
 		w.Collect()
 		if w.exists("configmaps:n/owner") || w.exists("configmaps:n/child") {
 			w.Fatal("the confirmed deletion is held")
@@ -36,6 +39,14 @@ func TestConfirmedOnce(t *testing.T) {
 		w.Collect()
 		if _, m = w.get("configmaps:n/owner"); !lifecycle.GuardOf(&m).Held {
 			w.Errorf("the second deletion is not held: %+v", m)
+		}
+		preset := w.createWith("configmaps:n/preset", func(m *metav1.ObjectMeta) {
+			m.Annotations = map[string]string{lifecycle.ConfirmCascade: "2"}
+		})
+		w.delete(preset, background)
+		w.restore(v1.RestoreSpec{UID: preset.UID})
+		if _, m = w.get("configmaps:n/preset"); m.Annotations[lifecycle.ConfirmCascade] != "2" {
+			w.Errorf("its own limit did not come back: %v", m.Annotations)
 		}
 	})
 }
