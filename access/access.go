@@ -101,14 +101,10 @@ func (d *Door) Authenticate(req *http.Request) (user.Info, bool) {
 	credential := secretOf(req)
 	response, ok, err := d.requests.AuthenticateRequest(req)
 	if err != nil || !ok {
-		if credential != "" {
-			d.throttle.Failed(req.RemoteAddr, credential)
-		}
+		d.throttle.Failed(req.RemoteAddr, credential)
 		return nil, false
 	}
-	if credential != "" {
-		d.throttle.Succeeded(credential)
-	}
+	d.throttle.Succeeded(credential)
 	req.Header.Del("Authorization")
 	return response.User, true
 }

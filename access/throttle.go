@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/exeunt/exeunt/inflight"
@@ -35,6 +36,8 @@ type Throttle struct {
 	now  func() time.Time
 	seed maphash.Seed
 
+	attempts [3]atomic.Int64 // by Success, Failure and Throttled
+
 	mu    sync.Mutex
 	good  recent[struct{}] // by credential; guarded by mu
 	wrong recent[*bucket]  // by address, and by address and credential; guarded by mu
@@ -44,6 +47,20 @@ type Throttle struct {
 func NewThrottle(now func() time.Time) *Throttle {
 	return &Throttle{now: now, seed: maphash.MakeSeed()}
 }
+
+// Result is that of an authentication. The first two are Kubernetes' words.
+type Result int
+
+const (
+	Success Result = iota
+	Failure
+	Throttled // not tried, because of failures before
+)
+
+func (a Result) String() string { return [...]string{"success", "failure", "throttled"}[a] }
+
+// Attempts is how many authentications had a result, on all listeners.
+func (t *Throttle) Attempts(a Result) int64 { return t.attempts[a].Load() }
 
 // bucket counts failures: full is failureBurst, and one refills failureRate a second.
 type bucket struct {
@@ -74,6 +91,9 @@ func (t *Throttle) Wait(address, credential string) time.Duration {
 	if _, known := t.good.get(t.hash("", credential)); !known {
 		wait = max(wait, t.wait(t.hash(from, ""), now))
 	}
+	if wait > 0 {
+		t.attempts[Throttled].Add(1)
+	}
 	return wait
 }
 
@@ -86,8 +106,12 @@ func (t *Throttle) wait(key uint64, now time.Time) time.Duration {
 	return time.Duration((1 - b.left) / failureRate * float64(time.Second))
 }
 
-// Succeeded records that a credential was good.
+// Succeeded records that a credential was good. An empty one, of a client with a
+// certificate or a session, is counted only.
 func (t *Throttle) Succeeded(credential string) {
+	if t.attempts[Success].Add(1); credential == "" {
+		return
+	}
 	key := t.hash("", credential)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,8 +120,11 @@ func (t *Throttle) Succeeded(credential string) {
 	}
 }
 
-// Failed records that a credential was wrong.
+// Failed records that a credential was wrong, or counts that there was none.
 func (t *Throttle) Failed(address, credential string) {
+	if t.attempts[Failure].Add(1); credential == "" {
+		return
+	}
 	from, now := inflight.Network(address), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()

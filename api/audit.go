@@ -60,12 +60,22 @@ func (a *API) recorded(next http.Handler) http.Handler {
 		return next
 	}
 	flushes := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(&observedWriter{ResponseWriter: w}, req) // the library's writer has no Flush
+		next.ServeHTTP(flushing{w}, req)
 	})
 	return filters.WithAudit(flushes, a.audit.Sink(), a.audit.Policy(), func(_ *http.Request, info *genericrequest.RequestInfo) bool {
 		return info != nil && info.Verb == "watch"
 	})
 }
+
+// flushing adds Flush to the library's writer, which has none.
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w flushing) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Flush implements what the library's watch handler looks for.
+func (w flushing) Flush() { _ = w.FlushError() }
 
 // recordedRefusal is recorded for requests without valid credentials.
 func (a *API) recordedRefusal(refuse http.Handler) http.Handler {

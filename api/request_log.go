@@ -20,7 +20,7 @@ func (a *API) logRequest(seen *observedWriter, req *http.Request, took time.Dura
 	if !slow && !limits.LogRequests {
 		return
 	}
-	attributes := []any{"method", req.Method, "path", req.URL.Path}
+	attributes := []any{"method", clip(req.Method, maxLoggedAgent), "path", clip(req.URL.Path, maxLoggedQuery)}
 	if seen.resource != "" && req.URL.RawQuery != "" { // elsewhere it may have a secret
 		attributes = append(attributes, "query", clip(req.URL.RawQuery, maxLoggedQuery))
 	}

@@ -36,7 +36,12 @@ func (l *lines) take() string {
 // TestSlowRequests: a slow request is logged with its steps, in order, whether a fast
 // path or the library serves it. A watch and a path outside the API are never slow.
 func TestSlowRequests(t *testing.T) {
-	w := newWorld(t, store.Options{})
+	t.Run("without an audit log", func(t *testing.T) { testSlowRequests(t, newWorld(t, store.Options{})) })
+	t.Run("with an audit log", func(t *testing.T) { testSlowRequests(t, newAudited(t, "- level: Metadata\n").world) })
+}
+
+func testSlowRequests(t *testing.T, w *world) {
+	t.Helper()
 	var log lines
 	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
 	w.api.SetLimits(Limits{SlowRequest: time.Nanosecond})

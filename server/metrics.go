@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -63,6 +65,22 @@ func strangerMeters(listener string, s *inflight.Strangers) []prometheus.Collect
 			Help: "Connections that were closed because their clients showed no credential in time, or all of them took too much memory.",
 		}, func() float64 { return float64(s.Closed()) }),
 	}
+}
+
+// accessMeters counts authentications, and what the audit log leaves
+// out of them.
+func accessMeters(t *access.Throttle, log *auditlog.Log) []prometheus.Collector {
+	meters := []prometheus.Collector{prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "exeunt_audit_failed_authentications_unrecorded_total",
+		Help: "Failed authentications that the audit log does not have, because there were too many.",
+	}, func() float64 { return float64(log.Dropped()) })}
+	for _, result := range []access.Result{access.Success, access.Failure, access.Throttled} {
+		meters = append(meters, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "exeunt_authentication_attempts_total", ConstLabels: prometheus.Labels{"result": result.String()},
+			Help: "Authentications of clients, on all listeners; throttled ones were not tried because of failures before.",
+		}, func() float64 { return float64(t.Attempts(result)) }))
+	}
+	return meters
 }
 
 func (m *metrics) observe(verb, resource string, code int, took time.Duration) {

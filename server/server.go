@@ -205,7 +205,7 @@ func (f *frontend) meters() []prometheus.Collector {
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}
-	return slices.Concat(strangerMeters("api", f.strangers), f.images.meters(), f.provisioner.meters(), queues)
+	return slices.Concat(strangerMeters("api", f.strangers), accessMeters(f.door.Throttle(), f.audit), f.images.meters(), f.provisioner.meters(), queues)
 }
 
 func (f *frontend) newAPI(storeCtx context.Context) *api.API {

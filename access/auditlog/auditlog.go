@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	"gopkg.in/natefinch/lumberjack.v2"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -90,7 +91,7 @@ func (o *Options) Check() error {
 // Log is an open audit log. It is safe for concurrent use.
 type Log struct {
 	policy  audit.PolicyRuleEvaluator
-	backend audit.Backend
+	backend *redacting
 	file    io.Closer // nil: stdout, or no file
 	stop    chan struct{}
 	log     *slog.Logger
@@ -124,7 +125,7 @@ func Open(o Options, log *slog.Logger) (*Log, error) {
 		}
 		backends = append(backends, inMode(o.WebhookMode, Batch, reporting{b, log}, o.WebhookBatch))
 	}
-	l.backend = redacting{audit.Union(backends...)}
+	l.backend = &redacting{Backend: audit.Union(backends...), failed: rate.NewLimiter(failedRate, failedBurst)}
 	if err := l.backend.Run(l.stop); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the audit log: %w", err), l.closeFile())
 	}
@@ -136,6 +137,15 @@ func (l *Log) Policy() audit.PolicyRuleEvaluator { return l.policy }
 
 // Sink takes the events.
 func (l *Log) Sink() audit.Sink { return l.backend }
+
+// Dropped is how many failed authentications were not recorded, because there were too
+// many. A nil Log has none.
+func (l *Log) Dropped() int64 {
+	if l == nil {
+		return 0
+	}
+	return l.backend.dropped.Load()
+}
 
 // Close writes the events that are queued, and gives up after closeGrace: a webhook
 // may not answer. No request may be under way.

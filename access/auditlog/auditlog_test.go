@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,21 +10,30 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/time/rate"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 )
 
 func event(id string) *auditinternal.Event {
-	return &auditinternal.Event{Level: auditinternal.LevelMetadata, AuditID: types.UID(id), Stage: auditinternal.StageResponseComplete, Verb: "get"}
+	return &auditinternal.Event{
+		Level: auditinternal.LevelMetadata, AuditID: types.UID(id), Stage: auditinternal.StageResponseComplete, Verb: "get",
+		User: authenticationv1.UserInfo{Username: "someone"},
+	}
 }
 
 // TestCloseFlushes: Close writes the events that are queued, to the file and to the
@@ -82,7 +92,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := event("large")
-	e.UserAgent = strings.Repeat("x", 600<<10)
+	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", 600<<10) + `"`), ContentType: runtime.ContentTypeJSON}
 	for range 3 {
 		l.Sink().ProcessEvents(e)
 	}
@@ -153,7 +163,7 @@ func TestRules(t *testing.T) {
 		{"Request", "get", "lifecycle.exeunt.dev/archivedobjects/", "Metadata"},
 		{"RequestResponse", "update", "access.exeunt.dev/users/", "Metadata"},
 	} {
-		a := authorizer.AttributesRecord{Verb: c.verb, Path: "/exeunt/x"}
+		a := authorizer.AttributesRecord{Verb: c.verb, Path: "/exeunt/x", User: &user.DefaultInfo{Name: "someone"}}
 		if c.request != "" {
 			parts := strings.Split(c.request, "/")
 			a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource = true, parts[0], parts[1], parts[2]
@@ -188,4 +198,143 @@ func TestRedact(t *testing.T) {
 	if got := redact(e); got.RequestObject == nil || got.ResponseStatus.Message != "hush" || strings.Contains(got.RequestURI, "hush") {
 		t.Errorf("another resource: %+v", got)
 	}
+}
+
+// long is one text for all fields.
+var long = strings.Repeat("%20x", 300_000)
+
+// largest fills every text, list and map of a value with more than an event may hold.
+func largest(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		largest(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				largest(v.Field(i))
+			}
+		}
+	case reflect.String:
+		v.SetString(long)
+	case reflect.Slice:
+		length := 150
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			length = 20 << 20
+		}
+		v.Set(reflect.MakeSlice(v.Type(), length, length))
+		for i := range length {
+			if v.Type().Elem().Kind() != reflect.Uint8 {
+				largest(v.Index(i))
+			}
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for i := range 150 {
+			key, element := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			key.SetString(strings.Repeat("k", i*50))
+			largest(element)
+			v.SetMapIndex(key, element)
+		}
+	}
+}
+
+// TestBoundedEvent: whatever a client sends, an event is bounded in every field, and says
+// that it was shortened. A usual event is not changed.
+func TestBoundedEvent(t *testing.T) {
+	var e auditinternal.Event
+	largest(reflect.ValueOf(&e).Elem())
+	e.User.Username = "someone" // whose requests are recorded in full
+	before := e.DeepCopy()
+	text, err := json.Marshal(bounded(&e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 400 << 10; len(text) > most {
+		t.Errorf("the event has %d bytes, want %d at most", len(text), most)
+	}
+	if !strings.Contains(string(text), truncatedAnnotation) {
+		t.Error("the event does not say that it was shortened")
+	}
+	if !reflect.DeepEqual(&e, before) {
+		t.Error("the original was changed")
+	}
+	usual := event("usual")
+	usual.RequestURI = "/api/v1/pods?limit=%20x"
+	usual.RequestObject = &runtime.Unknown{Raw: []byte("{}")}
+	if got := bounded(usual); !reflect.DeepEqual(got, usual) {
+		t.Errorf("a usual event became %+v", got)
+	}
+	usual.RequestURI = "/api?a=" + strings.Repeat("%20", 4000) + "&token=hush"
+	if got := redact(bounded(usual)); len(got.RequestURI) > maxText+len("…") || strings.Contains(got.RequestURI, "invalid") || strings.Contains(got.RequestURI, "hush") {
+		t.Errorf("a long query became %s", got.RequestURI)
+	}
+}
+
+// TestFailedAuthentications: of any number only some are recorded, each with less than a
+// kilobyte; the others are counted. Known clients are recorded meanwhile.
+func TestFailedAuthentications(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, err := Open(Options{LogPath: path}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for i := range 20_000 {
+		e := event(fmt.Sprint("id-", i))
+		e.RequestURI, e.UserAgent = "/api/v1/pods?x="+strings.Repeat("x", 100_000), strings.Repeat("y", 100_000)
+		e.ResponseStatus = &metav1.Status{Code: 401}
+		e.User.Username = []string{"", "system:anonymous"}[i%2]
+		l.Sink().ProcessEvents(e)
+	}
+	most := failedBurst + int(failedRate*time.Since(start).Seconds()) + 1
+	known, public := event("known"), event("public")
+	known.ResponseStatus = &metav1.Status{Code: 403}
+	public.User.Username, public.ResponseStatus = "system:anonymous", &metav1.Status{Code: 200}
+	l.Sink().ProcessEvents(known, public)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := strings.Count(string(text), `"code":401`)
+	if recorded == 0 || recorded > most || int64(recorded)+l.Dropped() != 20_000 || len(text) > 1500*(most+2) {
+		t.Errorf("%d are recorded, want %d at most, in %d bytes; %d are counted", recorded, most, len(text), l.Dropped())
+	}
+	for _, id := range []string{"known", "public"} {
+		if !strings.Contains(string(text), `"auditID":"`+id) {
+			t.Errorf("the event %s is missing", id)
+		}
+	}
+}
+
+// TestUnrecorded: an event says how many failed authentications before it are not in the
+// log.
+func TestUnrecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []*auditinternal.Event
+		r := &redacting{Backend: collecting{events: &got}, failed: rate.NewLimiter(failedRate, failedBurst)}
+		e := event("x")
+		e.User.Username, e.ResponseStatus = "", &metav1.Status{Code: 401}
+		for range failedBurst + 7 {
+			r.ProcessEvents(e)
+		}
+		time.Sleep(time.Second)
+		r.ProcessEvents(e)
+		if last := got[len(got)-1]; len(got) != failedBurst+1 || last.Annotations[unrecordedAnnotation] != "7" {
+			t.Errorf("%d events; the last has %v", len(got), last.Annotations)
+		}
+	})
+}
+
+type collecting struct {
+	audit.Backend
+	events *[]*auditinternal.Event
+}
+
+func (c collecting) ProcessEvents(events ...*auditinternal.Event) bool {
+	*c.events = append(*c.events, events...)
+	return true
 }

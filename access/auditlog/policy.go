@@ -4,6 +4,7 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
@@ -17,8 +18,11 @@ func (r rules) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditCon
 	c := r.PolicyRuleEvaluator.EvaluatePolicyRule(a)
 	if deletes(a) {
 		// No stage is omitted: the first event is written before the transaction, so a
-		// server that is killed after its commit leaves a record of the deletion.
-		c.OmitStages = nil
+		// server that is killed after its commit leaves a record of the deletion. A client
+		// that is not known deletes nothing.
+		if c.OmitStages = nil; a.GetUser() == nil || a.GetUser().GetName() == user.Anonymous {
+			c.OmitStages = []auditinternal.Stage{auditinternal.StageRequestReceived}
+		}
 		if c.Level.Less(auditinternal.LevelMetadata) {
 			c.Level = auditinternal.LevelMetadata
 		}

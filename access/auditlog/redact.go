@@ -2,7 +2,11 @@ package auditlog
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -23,15 +27,33 @@ func isSecret(group, resource, subresource string) bool {
 	return secrets[group+"/"+resource+"/"+subresource]
 }
 
-// redacting removes secrets from events before a backend sees them.
-type redacting struct{ audit.Backend }
+// redacting bounds events and removes secrets from them before a backend sees them. Of
+// failed authentications it passes only some.
+type redacting struct {
+	audit.Backend
+	failed     *rate.Limiter
+	unrecorded atomic.Int64 // failed authentications since the last that was recorded
+	dropped    atomic.Int64 // all of them
+}
 
-func (r redacting) ProcessEvents(events ...*auditinternal.Event) bool {
-	clean := make([]*auditinternal.Event, len(events))
-	for i, e := range events {
-		clean[i] = redact(e)
+func (r *redacting) ProcessEvents(events ...*auditinternal.Event) bool {
+	clean := make([]*auditinternal.Event, 0, len(events))
+	for _, e := range events {
+		refused := failed(e)
+		if refused && !r.failed.Allow() {
+			r.unrecorded.Add(1)
+			r.dropped.Add(1)
+			continue
+		}
+		out := redact(bounded(e))
+		if refused {
+			if n := r.unrecorded.Swap(0); n > 0 {
+				annotate(out, unrecordedAnnotation, strconv.FormatInt(n, 10))
+			}
+		}
+		clean = append(clean, out)
 	}
-	return r.Backend.ProcessEvents(clean...)
+	return len(clean) == 0 || r.Backend.ProcessEvents(clean...)
 }
 
 // redact returns the event without secrets. It does not change e, which the request
