@@ -8,13 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
-// A dependent blocks its owner's deletion only if its reference names the owner's
-// kind, name and uid, and is resolvable: a reference of a cluster-scoped dependent
-// to a namespaced owner would block for ever.
+// A dependent blocks its owner's deletion only if the owner owns it, as for Classify: its
+// reference names the owner's kind, name and uid, and a namespaced owner is in the
+// dependent's namespace. Of several references with one uid the first that blocks counts
+// (store.ownersOf).
 
 // isBlocked reports whether a blocking dependent is left, other than through a circle: of owners
 // that wait for each other in a circle, the one that is reviewed last goes first.
@@ -48,7 +50,10 @@ func (s *session) blockedBy(batch []*item, o *item) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("read %s: %w", d.Key, err)
 		}
-		if slices.ContainsFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool { return blocks(&r, d.Namespace, owner) }) {
+		at := slices.IndexFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool {
+			return r.UID == owner.UID && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+		})
+		if at >= 0 && blocks(&m.OwnerReferences[at], d.Namespace, owner) {
 			return true, nil
 		}
 	}
@@ -60,14 +65,16 @@ func blocks(r *metav1.OwnerReference, namespace string, owner store.Named) bool 
 	named := ReferenceOf(r)
 	return r.UID == owner.UID && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion &&
 		named.Name == owner.Name && named.Group == owner.As.Group && (owner.As.Kind == "" || named.Kind == owner.As.Kind) &&
-		(owner.Namespace == "" || namespace != "")
+		(owner.Namespace == "" || owner.Namespace == namespace)
 }
 
-// named returns an object as references name it. For a kind that is not served,
+func (s *session) named(key object.Key, uid types.UID) store.Named { return AsOwner(s.kinds, key, uid) }
+
+// AsOwner returns an object as references name it. For a kind that is not served,
 // only the group is known.
-func (s *session) named(key object.Key, uid types.UID) store.Named {
+func AsOwner(kinds *kind.Snapshot, key object.Key, uid types.UID) store.Named {
 	n := store.Named{Key: key, UID: uid, As: store.GroupKind{Group: groupOf(key.Kind)}}
-	if k, ok := s.kinds.Stored(key.Kind); ok {
+	if k, ok := kinds.Stored(key.Kind); ok {
 		n.As = store.GroupKind{Group: k.Group, Kind: k.Name}
 	}
 	return n

@@ -228,8 +228,7 @@ func (c *closure) content(ctx context.Context, o *item) error {
 			if kind == uncounted {
 				continue
 			}
-			// Their dependents are in this namespace too, or are never collected.
-			if err := c.contained(ctx, kind, o.Name, false); err != nil || c.over() {
+			if err := c.contained(ctx, kind, o.Name); err != nil || c.over() {
 				return err
 			}
 		}
@@ -243,24 +242,23 @@ func (c *closure) content(ctx context.Context, o *item) error {
 			return err
 		}
 		for namespace := range c.limits {
-			if err := c.contained(ctx, storage, namespace, true); err != nil {
+			if err := c.contained(ctx, storage, namespace); err != nil {
 				return err
 			}
 		}
-		return c.contained(ctx, storage, "", true)
+		return c.contained(ctx, storage, "")
 	}
 	return nil
 }
 
 // contained counts the objects of a kind in a namespace.
-func (c *closure) contained(ctx context.Context, kind, namespace string, parents bool) error {
+func (c *closure) contained(ctx context.Context, kind, namespace string) error {
 	limit := c.left + 1
 	if left, limited := c.within[namespace]; limited {
 		limit = left + 1
 	}
 	found, err := c.r.MembersIn(ctx, kind, namespace, limit)
 	for i := range found {
-		found[i].Parent = found[i].Parent && parents
 		c.addContained(&found[i])
 	}
 	return err

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Standing is what an owner is to one of its dependents.
@@ -93,7 +92,7 @@ const (
 // Decision is the result of Decide for one dependent.
 type Decision struct {
 	Action Action
-	Drop   []types.UID                // for Unlink: the owners to drop
+	Drop   []int                      // for Unlink: the references to drop, by their index
 	Policy metav1.DeletionPropagation // for Delete
 }
 
@@ -106,23 +105,19 @@ func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing
 	if len(m.OwnerReferences) == 0 {
 		return Decision{Action: Keep}
 	}
-	var drop, keep []types.UID
+	var drop []int
 	waiting := false
 	for i := range m.OwnerReferences {
-		r := &m.OwnerReferences[i]
-		switch standing(r) {
+		switch standing(&m.OwnerReferences[i]) {
 		case Dangling:
-			drop = append(drop, r.UID)
+			drop = append(drop, i)
 		case Waiting:
-			drop, waiting = append(drop, r.UID), true
-		default:
-			keep = append(keep, r.UID)
+			drop, waiting = append(drop, i), true
 		}
 	}
-	// References are dropped by uid. If one of two references with the same uid
-	// keeps the object, both stay.
-	solid := len(keep) > 0
-	drop = slices.DeleteFunc(drop, func(uid types.UID) bool { return slices.Contains(keep, uid) })
+	// Of two references with one uid each has a standing of its own: an owner that waits
+	// must not wait for an object that a reference to another kind keeps.
+	solid := len(drop) < len(m.OwnerReferences)
 	switch {
 	case solid && len(drop) == 0:
 		return Decision{Action: Keep}
@@ -135,15 +130,4 @@ func Decide(m *metav1.ObjectMeta, standing func(*metav1.OwnerReference) Standing
 	default:
 		return Decision{Action: Delete, Policy: metav1.DeletePropagationBackground}
 	}
-}
-
-// without returns the references that do not name one of the owners.
-func without(references []metav1.OwnerReference, drop []types.UID) []metav1.OwnerReference {
-	var kept []metav1.OwnerReference
-	for _, r := range references {
-		if !slices.Contains(drop, r.UID) {
-			kept = append(kept, r)
-		}
-	}
-	return kept
 }

@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 		dependents = metav1.FinalizerDeleteDependents
 	)
 	remove := func(policy metav1.DeletionPropagation) Decision { return Decision{Action: Delete, Policy: policy} }
-	unlink := func(drop ...types.UID) Decision { return Decision{Action: Unlink, Drop: drop} }
+	unlink := func(drop ...int) Decision { return Decision{Action: Unlink, Drop: drop} }
 	for _, tt := range []struct {
 		name       string
 		owners     []types.UID
@@ -112,12 +112,12 @@ func TestDecide(t *testing.T) {
 		{"no owners", nil, nil, true, Decision{Action: Keep}},
 		{"solid", []types.UID{"s1"}, nil, false, Decision{Action: Keep}},
 		{"unresolvable", []types.UID{"u1"}, nil, false, Decision{Action: Keep}},
-		{"solid and dangling", []types.UID{"d1", "s1", "d2"}, nil, false, unlink("d1", "d2")},
-		{"solid and waiting", []types.UID{"s1", "w1"}, nil, true, unlink("w1")},
-		{"solid, dangling and waiting", []types.UID{"w1", "s1", "d1"}, nil, false, unlink("w1", "d1")},
+		{"solid and dangling", []types.UID{"d1", "s1", "d2"}, nil, false, unlink(0, 2)},
+		{"solid and waiting", []types.UID{"s1", "w1"}, nil, true, unlink(1)},
+		{"solid, dangling and waiting", []types.UID{"w1", "s1", "d1"}, nil, false, unlink(0, 2)},
 		{"unknown", []types.UID{"k1"}, nil, true, Decision{Action: Keep}},
-		{"unknown, dangling and waiting", []types.UID{"d1", "k1", "w1"}, nil, true, unlink("d1", "w1")},
-		{"unresolvable and dangling", []types.UID{"u1", "d1"}, nil, false, unlink("d1")},
+		{"unknown, dangling and waiting", []types.UID{"d1", "k1", "w1"}, nil, true, unlink(0, 2)},
+		{"unresolvable and dangling", []types.UID{"u1", "d1"}, nil, false, unlink(1)},
 		{"dangling", []types.UID{"d1"}, nil, true, remove(background)},
 		{"all dangling", []types.UID{"d1", "d2"}, nil, false, remove(background)},
 		{"dangling, someone's finalizer", []types.UID{"d1"}, []string{"x/y"}, true, remove(background)},

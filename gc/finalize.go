@@ -77,10 +77,10 @@ func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item)
 		return err
 	}
 	for i, o := range batch {
-		drop := []types.UID{owner}
-		for _, r := range metas[i].OwnerReferences {
-			if standing, _ := s.standing(o, &r); standing == Dangling {
-				drop = append(drop, r.UID)
+		var drop []int
+		for at, r := range metas[i].OwnerReferences {
+			if standing, _ := s.standing(o, &r); r.UID == owner || standing == Dangling {
+				drop = append(drop, at)
 			}
 		}
 		if err := s.unlink(o, &metas[i], drop); err != nil {

@@ -2,15 +2,15 @@ package gc
 
 import (
 	"bytes"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// unlink removes the references to owners that go, and remembers them for a restore of the
-// owners.
-func (s *session) unlink(o *item, m *metav1.ObjectMeta, drop []types.UID) error {
+// unlink removes references to owners that go, by their index, and remembers them for a
+// restore of the owners.
+func (s *session) unlink(o *item, m *metav1.ObjectMeta, drop []int) error {
 	if err := s.tx.RememberDropped(o, m.OwnerReferences, drop); err != nil {
 		return err
 	}
@@ -18,14 +18,23 @@ func (s *session) unlink(o *item, m *metav1.ObjectMeta, drop []types.UID) error 
 	return s.rewrite(o, m)
 }
 
-// unlink removes the references to the owners, and the entries of managedFields for them: a
-// manager does not own a field that the collector removed.
-func unlink(m *metav1.ObjectMeta, drop []types.UID) {
-	m.OwnerReferences = without(m.OwnerReferences, drop)
-	removed := fieldpath.NewSet()
-	for _, uid := range drop {
-		removed.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))
+// unlink removes references, by their index, and the entries of managedFields for owners that
+// no reference names any more: a manager does not own a field that the collector removed.
+func unlink(m *metav1.ObjectMeta, drop []int) {
+	var left []metav1.OwnerReference
+	for i, r := range m.OwnerReferences {
+		if !slices.Contains(drop, i) {
+			left = append(left, r)
+		}
 	}
+	removed := fieldpath.NewSet()
+	for _, i := range drop {
+		uid := m.OwnerReferences[i].UID
+		if !slices.ContainsFunc(left, func(r metav1.OwnerReference) bool { return r.UID == uid }) {
+			removed.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))
+		}
+	}
+	m.OwnerReferences = left
 	if len(m.OwnerReferences) == 0 {
 		removed.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences"))
 	}

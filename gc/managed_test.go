@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestUnlinkDisowns: the collector removes a reference, and no manager owns it after that.
@@ -17,22 +16,23 @@ func TestUnlinkDisowns(t *testing.T) {
 		plain = `{"f:data":{}}`
 	)
 	for name, tt := range map[string]struct {
-		drop []types.UID
+		drop []int
 		want []string
 	}{
-		"one of two": {[]types.UID{"a"}, []string{
+		"one of two": {[]int{0}, []string{
 			`{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"b\"}":{"f:name":{}}}}}`, `{"f:data":{"f:ownerReferences":{}}}`, wrong, plain,
 		}},
-		"all": {[]types.UID{"b", "a"}, []string{`{"f:data":{"f:ownerReferences":{}}}`, wrong, plain}},
+		"one of two with a uid": {[]int{2}, []string{both, other, wrong, plain}},
+		"all":                   {[]int{2, 1, 0}, []string{`{"f:data":{"f:ownerReferences":{}}}`, wrong, plain}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "a"}, {UID: "b"}}}
+			m := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "a"}, {UID: "b"}, {UID: "b", Kind: "Other"}}}
 			for _, fields := range []string{both, other, wrong, plain} {
 				m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}})
 			}
 			unlink(&m, tt.drop)
-			if len(m.OwnerReferences) != 2-len(tt.drop) || len(m.ManagedFields) != len(tt.want) {
+			if len(m.OwnerReferences) != 3-len(tt.drop) || len(m.ManagedFields) != len(tt.want) {
 				t.Fatalf("left %+v", m)
 			}
 			for i, want := range tt.want {

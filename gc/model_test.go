@@ -261,10 +261,12 @@ func (m *model) dependentsLeft(name string) bool {
 func (m *model) blockers(name string) []*modelObject {
 	var out []*modelObject
 	for _, d := range m.dependents(name) {
-		unresolved := keyOf(name).Namespace != "" && keyOf(d.name).Namespace == ""
-		for _, r := range d.owners {
-			if r.owner == name && r.blocks && r.as == rightly && !unresolved {
-				out = append(out, d)
+		foreign := keyOf(name).Namespace != "" && keyOf(d.name).Namespace != keyOf(name).Namespace
+		for _, r := range d.owners { // of several with one uid the first that blocks counts
+			if r.owner == name && r.blocks {
+				if r.as == rightly && !foreign {
+					out = append(out, d)
+				}
 				break
 			}
 		}

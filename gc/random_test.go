@@ -271,6 +271,9 @@ func (s *script) references(names []string) []modelRef {
 		}
 		if !slices.ContainsFunc(refs, func(r modelRef) bool { return r.owner == ref.owner }) {
 			refs = append(refs, ref)
+			if s.IntN(8) == 0 && ref.owner != "never-was" && (ref.as == rightly || ref.as == unknownOne) { // a second reference with the same uid
+				refs = append(refs, modelRef{owner: ref.owner, blocks: s.IntN(2) == 0, as: []misnaming{unknownOne, rightly}[s.IntN(2)]})
+			}
 		}
 	}
 	return refs

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,9 +96,10 @@ func (t *Tx) SetKnown(dependent types.UID, d DroppedReference) {
 	t.Defer(`UPDATE dropped_references SET known = $3 WHERE owner_uid = $1 AND dependent_uid = $2`, string(d.Owner), string(dependent), d.Known)
 }
 
-// RememberDropped records the references to some owners that an object is about to lose,
-// because these owners go: a restore of an owner gives them back. before are all of its references.
-func (t *Tx) RememberDropped(o *Stored, before []metav1.OwnerReference, drop []types.UID) error {
+// RememberDropped records references that an object is about to lose, because their owners
+// go: a restore of an owner gives them back. before are all of its references, drop the
+// indexes of those.
+func (t *Tx) RememberDropped(o *Stored, before []metav1.OwnerReference, drop []int) error {
 	if !t.writes.archive.on {
 		return nil
 	}
@@ -107,10 +107,7 @@ func (t *Tx) RememberDropped(o *Stored, before []metav1.OwnerReference, drop []t
 	if err != nil {
 		return err
 	}
-	for i := range before {
-		if !slices.Contains(drop, before[i].UID) {
-			continue
-		}
+	for _, i := range drop {
 		reference, err := json.Marshal(before[i])
 		if err != nil {
 			return fmt.Errorf("remember reference: %w", err)

@@ -18,7 +18,8 @@ type owner struct {
 }
 
 // ownersOf turns references into rows. Two references to the same uid become one
-// row, which blocks or controls if either does, with the names of the first.
+// row, which blocks or controls if either does, with the names of the first that
+// blocks; if none does, of the first.
 func ownersOf(references []metav1.OwnerReference) []owner {
 	var owners []owner
 	for i := range references {
@@ -37,8 +38,11 @@ func ownersOf(references []metav1.OwnerReference) []owner {
 			owners = append(owners, o)
 			continue
 		}
-		owners[at].blocking = owners[at].blocking || o.blocking
-		owners[at].controller = owners[at].controller || o.controller
+		o.controller = o.controller || owners[at].controller
+		if o.blocking && !owners[at].blocking {
+			owners[at] = o
+		}
+		owners[at].controller = o.controller
 	}
 	return owners
 }

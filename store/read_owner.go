@@ -27,10 +27,10 @@ func (r *Reader) NewestDependents(ctx context.Context, owner types.UID, limit in
 	return r.query(ctx, newestDependents, string(owner), limit)
 }
 
-// BlockingDependents reads dependents whose reference blocks the owner's deletion,
-// DELETING ones first.
-func (r *Reader) BlockingDependents(ctx context.Context, owner types.UID, limit int) ([]*Stored, error) {
-	return r.query(ctx, blockingDependents, string(owner), limit)
+// BlockingDependents reads dependents that block the owner's deletion, DELETING ones
+// first.
+func (r *Reader) BlockingDependents(ctx context.Context, owner Named, limit int) ([]*Stored, error) {
+	return r.query(ctx, blockingDependents, append(owner.args(), limit)...)
 }
 
 // On PostgreSQL the statements that read page by page fix the order in which the
@@ -64,15 +64,14 @@ ORDER BY w.dependent LIMIT $3`
 SELECT ` + ownedColumns + `
 WHERE w.owner_uid = $1 AND d.deletion_time IS NULL ORDER BY w.dependent DESC LIMIT $2`
 	blockingDependents = `
-SELECT ` + ownedColumns + `
-WHERE w.owner_uid = $1 AND w.blocking ORDER BY d.deletion_time IS NULL, w.dependent LIMIT $2`
+SELECT ` + ownedColumns + isBlocking + ` ORDER BY d.deletion_time IS NULL, w.dependent LIMIT $6`
 )
 
 // Dependent is an object with its reference to one owner.
 type Dependent struct {
 	Stored
 	Owner    types.UID
-	Blocking bool      // the reference blocks, and has the name of the object with that uid
+	Blocking bool      // the reference blocks, and has the name of the object with that uid, which is in no other namespace
 	As       GroupKind // of the owner, as the reference names it
 }
 
@@ -103,7 +102,7 @@ func (r *Reader) dependents(ctx context.Context, statement string, args ...any) 
 
 const (
 	referenceColumns = `w.owner_uid,
-    coalesce(w.blocking AND w.owner_name = (SELECT o.name FROM objects o WHERE o.uid = w.owner_uid), FALSE),
+    w.blocking AND EXISTS (SELECT 1 FROM objects o WHERE o.uid = w.owner_uid AND o.name = w.owner_name AND (o.namespace = '' OR o.namespace = d.namespace)),
     w.owner_group, w.owner_kind, ` + headColumns + `, c.body`
 	dependentsOfSQLite = `
 SELECT ` + referenceColumns + `
@@ -126,9 +125,9 @@ func (r *Reader) CountDependents(ctx context.Context, owner types.UID, most int6
 	return r.count(ctx, `SELECT count(*) FROM (SELECT 1 FROM owners WHERE owner_uid = $1 LIMIT $2) AS found`, string(owner), most)
 }
 
-// CountBlocking counts the references that block the deletion of an owner.
-func (r *Reader) CountBlocking(ctx context.Context, owner types.UID) (int64, error) {
-	return r.count(ctx, `SELECT count(*) FROM owners WHERE owner_uid = $1 AND blocking`, string(owner))
+// CountBlocking counts the dependents that block the deletion of an owner.
+func (r *Reader) CountBlocking(ctx context.Context, owner Named) (int64, error) {
+	return r.count(ctx, `SELECT count(*)`+blocking, owner.args()...)
 }
 
 // GroupKind is a kind as references name it.
@@ -159,12 +158,15 @@ func (n *Named) args() []any {
 }
 
 // A dependent blocks its owner's deletion if its reference names the owner's kind,
-// name and uid, and is resolvable: a reference of a cluster-scoped dependent to a
-// namespaced owner would block for ever.
-const blocking = `
-FROM owners w JOIN objects d ON d.id = w.dependent
-WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace <> '')
+// name and uid, and a namespaced owner is in its namespace: others are no owners for
+// the collector.
+const (
+	blocking = `
+FROM owners w JOIN objects d ON d.id = w.dependent` + isBlocking
+	isBlocking = `
+WHERE w.owner_uid = $1 AND w.blocking AND ($2 = '' OR d.namespace = $2)
     AND w.owner_name = $3 AND w.owner_group = $4 AND ($5 = '' OR w.owner_kind = $5)`
+)
 
 // Blocked reports whether a dependent blocks the deletion of an owner; it stops at the first.
 // circle reports that the owner may be its own dependent, through blocking dependents that

@@ -89,6 +89,7 @@ func newGraph(w *world, seed uint64) *graph {
 	g := &graph{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
 	namespace := fmt.Sprintf("n%d", seed)
 	g.home = w.Create(thing{Kind: object.Namespaces, Name: namespace})
+	w.Create(thing{Kind: object.Namespaces, Name: namespace + "-b"})
 	count := 2 + g.random.IntN(12)
 	for i := range count {
 		g.things = append(g.things, g.newThing(i, namespace))
@@ -123,6 +124,8 @@ func (g *graph) newThing(i int, namespace string) thing {
 		o.Kind, o.Rest = "pods", `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`
 	case g.chance(8):
 		o.Kind = deletiontest.Unserved
+	case g.chance(8):
+		o.Namespace += "-b" // its references, and those to it, lead to another namespace
 	}
 	if g.chance(6) {
 		o.Passes = []string{"0", "7", "true"}[g.random.IntN(3)]
@@ -152,6 +155,11 @@ func (g *graph) addOwners(i int) {
 		owner := g.things[at]
 		key := object.Key{Kind: owner.Kind, Namespace: owner.Namespace, Name: owner.Name}
 		g.things[i].Owners = append(g.things[i].Owners, g.misname(g.Reference(key, owner.UID, !g.chance(4))))
+		if g.chance(10) { // a second reference with the same uid
+			second := g.Reference(key, owner.UID, !g.chance(4))
+			second.APIVersion, second.Kind = "example.org/v1", "Gadget"
+			g.things[i].Owners = append(g.things[i].Owners, second)
+		}
 	}
 }
 

@@ -400,9 +400,6 @@ func (w *walk) connect(rows []*store.Dependent) {
 			continue
 		}
 		w.circle = w.circle || from == 0
-		if d.Namespace == "" && w.nodes[to].inside {
-			continue // unresolvable: it would block for ever
-		}
 		w.edges = append(w.edges, edge{from, to})
 	}
 }

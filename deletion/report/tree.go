@@ -41,12 +41,13 @@ func (t *reporter) blocking(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]
 	if h.Finalizing&store.FinalizeForeground == 0 {
 		return nil, nil
 	}
-	n, err := t.r.CountBlocking(t.ctx, h.UID)
+	owner := gc.AsOwner(t.kinds, h.Key, h.UID)
+	n, err := t.r.CountBlocking(t.ctx, owner)
 	if err != nil || n == 0 {
 		return nil, err
 	}
 	children, err := t.children(v1.ReasonDependent, depth, n, func() ([]*store.Stored, error) {
-		return t.r.BlockingDependents(t.ctx, h.UID, maxChildren)
+		return t.r.BlockingDependents(t.ctx, owner, maxChildren)
 	})
 	return []v1.Reason{{
 		Type:     v1.ReasonBlockingDependents,
