@@ -2,8 +2,10 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +51,25 @@ func TestConfirmedOnce(t *testing.T) {
 			w.Errorf("its own limit did not come back: %v", m.Annotations)
 		}
 	})
+}
+
+// TestUndoMarks: an object that an earlier version archived as it was removed loses the marks
+// of its deletion, the confirmation too; one that was ACTIVE keeps its own.
+func TestUndoMarks(t *testing.T) {
+	own := map[string]string{lifecycle.ConfirmCascade: "2", lifecycle.HeldAbove: "1", "mine": "stays"}
+	for name, test := range map[string]struct {
+		deletion *metav1.Time
+		want     string
+	}{
+		"DELETING": {&metav1.Time{Time: time.Unix(1000, 0)}, "map[mine:stays] [x/y]"},
+		"ACTIVE":   {nil, fmt.Sprint(own, []string{lifecycle.ConfirmCascade, "x/y"})},
+	} {
+		m := &metav1.ObjectMeta{DeletionTimestamp: test.deletion, Annotations: own, Finalizers: []string{lifecycle.ConfirmCascade, "x/y"}}
+		undoMarks(m, lifecycle.Rules{})
+		if got := fmt.Sprint(m.Annotations, m.Finalizers); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
 }
 
 // TestMissingContainer: an object whose namespace, or definition, this restore created and
