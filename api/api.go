@@ -82,10 +82,6 @@ type Admission interface {
 	Ready() error
 }
 
-// Observer is called after every request with its result. Resource is empty for
-// requests outside the API.
-type Observer func(verb, resource string, code int, took time.Duration)
-
 // OpenPath is the prefix below which unauthenticated clients are admitted. The
 // handler behind it authenticates them by its own means (nodes of the mesh).
 const OpenPath = "/exeunt/mesh/node/"

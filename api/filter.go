@@ -40,7 +40,7 @@ func (a *API) filters(next http.Handler) http.Handler {
 // sets the Audit-Id header.
 func (a *API) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		seen := &observedWriter{ResponseWriter: w}
+		seen := &observedWriter{ResponseWriter: w, request: Observation{Verb: otherVerb}}
 		seen.steps.start = time.Now()
 		seen.Header()["Audit-Id"] = []string{auditID(req)}
 		seen.Header()["Cache-Control"] = noCache // a handler may replace it
@@ -56,7 +56,8 @@ func (a *API) observed(next http.Handler) http.Handler {
 			}
 			took := time.Since(seen.steps.start)
 			if a.observe != nil {
-				a.observe(seen.verb, seen.resource, seen.code, took)
+				seen.request.Code, seen.request.Took = seen.code, took
+				a.observe(seen.request)
 			}
 			a.logRequest(seen, req, took)
 		}()
@@ -75,14 +76,14 @@ func auditID(req *http.Request) string {
 	return id
 }
 
-// observedWriter remembers status code, verb and resource for the observer, and more for
+// observedWriter remembers the request and its status code for the observer, and more for
 // the log.
 type observedWriter struct {
 	http.ResponseWriter
-	code           int
-	verb, resource string
-	user           string // before impersonation
-	steps          steps
+	code    int
+	request Observation
+	user    string // before impersonation
+	steps   steps
 }
 
 func (w *observedWriter) WriteHeader(code int) {
@@ -119,12 +120,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 			return
 		}
 		if seen, ok := w.(*observedWriter); ok {
-			seen.verb = knownVerb(info.Verb)
-			// Unknown names get no time series of their own.
-			gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-			if _, ok := a.kinds.Snapshot().Lookup(gvr); ok {
-				seen.resource = info.Resource
-			}
+			seen.request = a.observation(req, info)
 		}
 		ctx := genericrequest.WithRequestInfo(req.Context(), info)
 		if info.Verb == "watch" {
@@ -171,16 +167,6 @@ func timeLimit(req *http.Request, info *genericrequest.RequestInfo) (time.Durati
 		return asked, nil
 	}
 	return limit, nil
-}
-
-// knownVerb returns the verb for the observer. All unknown methods become
-// "other", so that clients cannot create time series.
-func knownVerb(verb string) string {
-	switch verb {
-	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options":
-		return verb
-	}
-	return "other"
 }
 
 // refuseWebPages refuses requests that a web page of another origin made a browser

@@ -291,10 +291,10 @@ func TestPanicIsAnswered(t *testing.T) {
 	var mu sync.Mutex
 	var seen []int
 	w := newWorld(t, store.Options{})
-	w.api.observe = func(verb, resource string, code int, took time.Duration) {
+	w.api.observe = func(o Observation) {
 		mu.Lock()
 		defer mu.Unlock()
-		seen = append(seen, code)
+		seen = append(seen, o.Code)
 	}
 	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })
 	if r := w.want(http.StatusInternalServerError, "GET", "/exeunt/x", ""); strings.Contains(r.body, "secret") || r.get("kind") != "Status" {

@@ -3,6 +3,8 @@ package api
 import (
 	"net/http"
 	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/metrics"
 )
 
 const (
@@ -16,12 +18,12 @@ const (
 // wants, and paths outside the API may wait (profiles, nodes of the mesh): they are never slow.
 func (a *API) logRequest(seen *observedWriter, req *http.Request, took time.Duration) {
 	limits := a.limits.Load()
-	slow := limits.SlowRequest > 0 && took >= limits.SlowRequest && seen.resource != "" && seen.verb != "watch"
+	slow := limits.SlowRequest > 0 && took >= limits.SlowRequest && seen.request.Resource != "" && seen.request.Verb != metrics.MethodWatch
 	if !slow && !limits.LogRequests {
 		return
 	}
 	attributes := []any{"method", clip(req.Method, maxLoggedAgent), "path", clip(req.URL.Path, maxLoggedQuery)}
-	if seen.resource != "" && req.URL.RawQuery != "" { // elsewhere it may have a secret
+	if seen.request.Resource != "" && req.URL.RawQuery != "" { // elsewhere it may have a secret
 		attributes = append(attributes, "query", clip(req.URL.RawQuery, maxLoggedQuery))
 	}
 	attributes = append(attributes, "status", seen.code, "took", took.Round(time.Millisecond/100),

@@ -169,6 +169,9 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		return
 	}
 	handler, found := e.handler(info, req.Method)
+	if seen := observedBy(w); found && seen != nil {
+		seen.request.Subresource = info.Subresource
+	}
 	switch {
 	case !found:
 		a.fail(w, req, noSubresource(info))

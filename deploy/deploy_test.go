@@ -139,7 +139,7 @@ func promtool(t *testing.T, args ...string) {
 func TestMetricsExist(t *testing.T) {
 	page := string(read(t, "../docs/metrics.md"))
 	labels := map[string][]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(exeunt_\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(page, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `((?:exeunt|apiserver)_\\w+)` \\| \\w+ \\| (.*?) \\|").FindAllStringSubmatch(page, -1) {
 		labels[row[1]] = regexp.MustCompile(`\w+`).FindAllString(row[2], -1)
 	}
 	_, table, _ := strings.Cut(page, "## Queues\n")
@@ -147,7 +147,7 @@ func TestMetricsExist(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w-]+)` \\| [a-z]").FindAllStringSubmatch(table, -1) {
 		queues = append(queues, row[1])
 	}
-	selector := regexp.MustCompile(`\b(exeunt_\w+)(?:\{([^}]*)\})?`)
+	selector := regexp.MustCompile(`\b((?:exeunt|apiserver)_\w+)(?:\{([^}]*)\})?`)
 	matcher := regexp.MustCompile(`(\w+)\s*(=~|=|!=|!~)\s*"([^"]*)"`)
 	for where, expr := range expressions(t) {
 		for _, used := range selector.FindAllStringSubmatch(expr, -1) {

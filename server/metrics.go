@@ -2,8 +2,9 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
-	"time"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/inflight"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -23,18 +25,32 @@ type metrics struct {
 	registry  *prometheus.Registry
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
+
+	mu        sync.RWMutex
+	resources map[resourceName]bool // that have time series; guarded by mu
 }
+
+// Names, labels and buckets are those of k8s.io/apiserver/pkg/endpoints/metrics, which
+// Kubernetes' dashboards read.
+var requestLabels = []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+
+type resourceName struct{ group, version, resource, subresource string }
+
+// maxResources limits the resources with time series of their own. Clients that may create
+// CustomResourceDefinitions can name any number of them.
+const maxResources = 1000
 
 func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "exeunt_api_requests_total", Help: "API requests answered, by verb, resource and HTTP status.",
-		}, []string{"verb", "resource", "code"}),
+			Name: "apiserver_request_total", Help: "API requests answered, as Kubernetes counts them.",
+		}, slices.Concat(requestLabels, []string{"code"})),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "exeunt_api_request_duration_seconds", Help: "Time to answer an API request; a watch counts until it ends.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
-		}, []string{"verb"}),
+			Name: "apiserver_request_duration_seconds", Help: "Time to answer an API request, as Kubernetes measures it; a watch counts until it ends.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+		}, requestLabels),
+		resources: map[resourceName]bool{},
 	}
 	m.registry.MustRegister(
 		m.requests, m.durations,
@@ -83,9 +99,28 @@ func accessMeters(t *access.Throttle, log *auditlog.Log) []prometheus.Collector 
 	return meters
 }
 
-func (m *metrics) observe(verb, resource string, code int, took time.Duration) {
-	m.requests.WithLabelValues(verb, resource, strconv.Itoa(code)).Inc()
-	m.durations.WithLabelValues(verb).Observe(took.Seconds())
+func (m *metrics) observe(o api.Observation) {
+	name := m.bounded(resourceName{o.Group, o.Version, o.Resource, o.Subresource})
+	labels := []string{o.Verb, o.DryRun, name.group, name.version, name.resource, name.subresource, o.Scope, "apiserver", strconv.Itoa(o.Code)}
+	m.requests.WithLabelValues(labels...).Inc()
+	m.durations.WithLabelValues(labels[:len(labels)-1]...).Observe(o.Took.Seconds())
+}
+
+// bounded returns the name, or the resource "other" if too many others have time series.
+func (m *metrics) bounded(name resourceName) resourceName {
+	m.mu.RLock()
+	known := m.resources[name]
+	m.mu.RUnlock()
+	if known {
+		return name
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.resources) >= maxResources && !m.resources[name] {
+		return resourceName{resource: "other"}
+	}
+	m.resources[name] = true
+	return name
 }
 
 func (m *metrics) handler() http.Handler {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -209,7 +210,7 @@ func TestMetricsPage(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-	meters.observe("get", "pods", 200, 0)
+	meters.observe(api.Observation{Verb: "GET", Version: "v1", Resource: "pods", Scope: "resource", Code: 200})
 	families, err := meters.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
