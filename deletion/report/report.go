@@ -179,29 +179,36 @@ func (t *reporter) reasons(h *store.Stored, depth int) ([]v1.Reason, error) {
 // isHealthyReview reports whether a reason is a review that does not fail.
 func isHealthyReview(r v1.Reason) bool { return r.Type == v1.ReasonReview && r.Since == nil }
 
-// active returns the reasons of an object that is not DELETING: no client deleted
-// it, and its owners.
+// active returns the reasons of an object that is not DELETING: what it goes with, and its
+// owners. If neither makes it leave, no client deleted it.
 func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 	m, err := object.ParseMeta(h.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", h.Key, err)
 	}
-	out := []v1.Reason{{
-		Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion",
-	}}
+	out, err := t.goesWith(h)
+	if err != nil {
+		return nil, err
+	}
+	leaves := len(out) > 0
 	owners, err := gc.Owners(t.ctx, &t.r.Reader, uidsOf(m.OwnerReferences))
 	if err != nil {
 		return nil, err
 	}
-	dangling := false
+	dangling := 0
 	for i := range m.OwnerReferences {
 		r := &m.OwnerReferences[i]
 		reason, missing := owned(r, gc.Classify(h.Namespace, gc.Identify(t.kinds, gc.ReferenceOf(r), owners[r.UID]), owners[r.UID]), h.Namespace)
 		out = append(out, reason)
-		dangling = dangling || missing
+		if missing {
+			dangling++
+		}
+	}
+	if !leaves && dangling < max(1, len(m.OwnerReferences)) {
+		out = slices.Insert(out, 0, v1.Reason{Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion"})
 	}
 	asked, err := t.admission(h.UID)
-	if err != nil || len(asked) > 0 || !dangling {
+	if err != nil || len(asked) > 0 || dangling == 0 {
 		return append(out, asked...), err
 	}
 	for _, uid := range append(uidsOf(m.OwnerReferences), h.UID) {

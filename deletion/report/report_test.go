@@ -76,7 +76,7 @@ func TestReasons(t *testing.T) {
 				return w.Create(thing{Namespace: "n", Name: "a", Owners: []metav1.OwnerReference{ref}})
 			},
 			state: v1.Active,
-			want: "NotDeleted: no client has asked for its deletion\nOwner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
+			want: "Owner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
 				"Review: the collector has not reviewed it yet\n",
 		},
 		"a cluster-scoped object of a namespaced owner": {
@@ -224,8 +224,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.Active,
-			want: "NotDeleted: no client has asked for its deletion\n" +
-				"Owner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
+			want: "Owner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
 				"Admission: the collector asks webhooks and policies about its delete\n",
 		},
 		"a namespace whose content is not admitted": {
@@ -283,6 +282,65 @@ func TestReasons(t *testing.T) {
   Content: 1 of kind ConfigMap
 `,
 		},
+		"content that waits for pods, which have their grace": {
+			prepare: func(w *world) object.Object {
+				p := w.Create(thing{Kind: "pods", Namespace: "n", Name: "p", Rest: deletiontest.OnNode})
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(w.home.Key, background)
+				w.Collect()
+				w.Now = w.Get(p.Key, p.UID).DeletionTimestamp.Add(-20 * time.Second)
+				return a
+			},
+			state: v1.Active,
+			want: `GoesWith: it goes with Namespace n, after 1 of kind Pod
+  Content: Pod p in namespace n is being deleted
+    GracePeriod: its grace period of 30s has 20s left
+`,
+		},
+		"content whose turn it is": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(w.home.Key, background)
+				return a
+			},
+			state: v1.Active,
+			want:  "GoesWith: it goes with Namespace n, which is being emptied\n  Review: the collector has not reviewed it yet\n",
+		},
+		"content of a namespace that the guard holds": {
+			prepare: func(w *world) object.Object {
+				owner := w.Create(thing{Namespace: "n", Name: "owner"})
+				a := w.Create(thing{Namespace: "n", Name: "a", Owners: w.OwnedBy(owner)})
+				w.DeleteGuarded(w.home.Key, background, 1)
+				w.Collect()
+				return a
+			},
+			state: v1.Active,
+			want: "GoesWith: it goes with Namespace n, whose deletion waits to be confirmed\n" +
+				"Owner: owned by ConfigMap owner, which exists and keeps it\n",
+		},
+		"content whose delete is not admitted": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				w.Delete(w.home.Key, background)
+				w.Exec(`DELETE FROM gc_object_reviews`)
+				w.Exec(`INSERT INTO gc_admission_reviews (uid, review_after, review_count, event, created_at, last_error) VALUES ($1, $2, 2, '', 1000, 'hook says no')`,
+					string(a.UID), w.Now.Add(7*time.Second).UnixMilli())
+				return a
+			},
+			state: v1.Active,
+			want: "GoesWith: it goes with Namespace n, which is being emptied\n" +
+				"Admission: its delete is not admitted: hook says no; asked 2 times, next in 7s\n",
+		},
+		"an object whose definition goes": {
+			prepare: func(w *world) object.Object {
+				crd := w.Create(thing{Kind: object.Definitions, Name: "widgets.example.com", Rest: `,"spec":{"group":"example.com","names":{"plural":"widgets"}}`})
+				o := w.Create(thing{Kind: deletiontest.Unserved, Namespace: "n", Name: "w"})
+				w.Delete(crd.Key, background)
+				return o
+			},
+			state: v1.Active,
+			want:  "GoesWith: it goes with CustomResourceDefinition widgets.example.com, which is being emptied\n",
+		},
 		"a namespace held by another finalizer": {
 			prepare: func(w *world) object.Object {
 				ns := w.Create(thing{Kind: object.Namespaces, Name: "m", Rest: `,"spec":{"finalizers":["kubernetes","example.com/ns"]}`})
@@ -327,7 +385,7 @@ func TestReasons(t *testing.T) {
 				if got := outline(status.Reasons, ""); got != test.want {
 					t.Errorf("got\n%swant\n%s", got, test.want)
 				}
-				if status.State == v1.Active && status.Reasons[0].Resolve != "" {
+				if status.Reasons[0].Type == v1.ReasonNotDeleted && status.Reasons[0].Resolve != "" {
 					t.Errorf("the report on a live object advises %q", status.Reasons[0].Resolve)
 				}
 				if status.State != test.state || status.Exists != (test.state != v1.DoesNotExist) || status.Remaining != test.remain {

@@ -232,6 +232,8 @@ const (
 	ReasonCollectorOff ReasonType = "CollectorOff"
 	// ReasonNotDeleted: no client asked for its deletion.
 	ReasonNotDeleted ReasonType = "NotDeleted"
+	// ReasonGoesWith: its namespace, or the definition of its kind, is being deleted.
+	ReasonGoesWith ReasonType = "GoesWith"
 	// ReasonGone: it was removed; the rest of its cascade is in the children.
 	ReasonGone ReasonType = "Gone"
 	// ReasonOwner: an owner that keeps it.
