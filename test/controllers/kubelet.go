@@ -47,6 +47,9 @@ func RunKubelet(ctx context.Context, client kubernetes.Interface, end func(conte
 }
 
 func (k *kubelet) look(ctx context.Context, pod *corev1.Pod) {
+	if pod.DeletionTimestamp == nil {
+		delete(k.ending, pod.UID) // a restored pod has the uid of the one that ended
+	}
 	switch {
 	case pod.DeletionTimestamp != nil && !k.ending[pod.UID]:
 		k.ending[pod.UID] = true
