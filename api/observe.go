@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -52,11 +53,12 @@ func dryRunOf(req *http.Request) string {
 	if !strings.Contains(req.URL.RawQuery, "dryRun") {
 		return ""
 	}
-	for _, value := range req.URL.Query()["dryRun"] {
-		if value != "All" {
-			return "invalid"
-		}
-		return value
+	values, ok := req.URL.Query()["dryRun"]
+	switch {
+	case !ok:
+		return ""
+	case slices.Equal(values, []string{metav1.DryRunAll}):
+		return metav1.DryRunAll
 	}
-	return ""
+	return "invalid"
 }
