@@ -71,6 +71,16 @@ type Manifest struct {
 	BlobBytes int64     `json:"blobBytes"`
 	// StoreID is the id that database and blob store share; empty: there is no blob store.
 	StoreID string `json:"storeId,omitempty"`
+	// SHA256 is the checksum of the manifest without this field. Format 1 has none.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// sum returns the checksum of a manifest.
+func (m Manifest) sum() (string, error) {
+	m.SHA256 = ""
+	content, err := json.Marshal(m)
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:]), err
 }
 
 // File is a file of one backup.
@@ -82,7 +92,7 @@ type File struct {
 }
 
 const (
-	format = 1
+	format = 2
 	// manifestSuffix follows the id in the names of manifests.
 	manifestSuffix = ".manifest.json"
 
@@ -104,7 +114,7 @@ func (m Manifest) Size() int64 {
 func (m Manifest) file(name string) (File, error) {
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Name == name })
 	if i < 0 {
-		return File{}, fmt.Errorf("backup %s has no file %s", m.ID, name)
+		return File{}, fmt.Errorf("backup %s has no file %s: %w", m.ID, name, ErrDamaged)
 	}
 	return m.Files[i], nil
 }

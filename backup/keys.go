@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 const encryptionFile = "encryption.yaml"
@@ -14,6 +16,15 @@ const encryptionFile = "encryption.yaml"
 // keyFiles are the files, besides pki/, that a server keeps in its data directory. All
 // of them have mode 0600, in a backup too.
 var keyFiles = []string{"kubeconfig", "registry-token"}
+
+// isKey says whether a server has a key file of this name.
+func isKey(name string) bool {
+	if name == encryptionFile || slices.Contains(keyFiles, name) {
+		return true
+	}
+	rest, ok := strings.CutPrefix(name, "pki/")
+	return ok && fs.ValidPath(rest) && rest != "."
+}
 
 // readKeys reads the certificates, keys and passwords of a server. It reads all of them
 // twice, until nothing has changed in between: the server may be renewing a certificate.

@@ -195,7 +195,7 @@ func (r *restoration) keys(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if !filepath.IsLocal(name) {
+		if !isKey(name) || !filepath.IsLocal(name) {
 			return fmt.Errorf("the manifest has a file %q: %w", f.Name, ErrDamaged)
 		}
 		path := filepath.Join(r.server.Data, filepath.FromSlash(name))
@@ -213,14 +213,25 @@ func (r *restoration) keys(ctx context.Context) error {
 	return nil
 }
 
-func (r *restoration) database(ctx context.Context) error {
-	open := func(name string) (io.ReadCloser, error) {
-		f, err := r.manifest.file(databaseFolder + name)
-		if err != nil {
+func (r *restoration) database(ctx context.Context) (err error) {
+	var read File // the last one
+	open := func(name string) (_ io.ReadCloser, err error) {
+		if read, err = r.manifest.file(databaseFolder + name); err != nil {
 			return nil, err
 		}
-		return r.target.open(ctx, f)
+		return r.target.open(ctx, read)
 	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		// The database may refuse damaged rows before their checksum is compared, at the end
+		// of the file, and returns its errors as texts.
+		if content, e := r.target.open(ctx, read); e == nil {
+			_, e = io.Copy(io.Discard, content)
+			err = errors.Join(err, e, content.Close())
+		}
+	}()
 	finish := func(tx *sql.Tx) (err error) {
 		if r.revision, err = store.Restored(ctx, tx); err != nil {
 			return err

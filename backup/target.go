@@ -89,8 +89,15 @@ func (t *Target) manifest(ctx context.Context, name string) (m Manifest, err err
 	if err := json.Unmarshal(content, &m); err != nil {
 		return m, fmt.Errorf("read %s: %w: %w", name, ErrDamaged, err)
 	}
-	if m.Format != format {
-		return m, fmt.Errorf("%s has format %d, and this program knows format %d: a newer version made it", name, m.Format, format)
+	if m.Format > format {
+		return m, fmt.Errorf("%s has format %d, and this program knows format %d: a newer version made it, or %w", name, m.Format, format, ErrDamaged)
+	}
+	sum, err := m.sum()
+	if err != nil {
+		return m, err
+	}
+	if m.Format < 1 || m.ID+manifestSuffix != name || m.SHA256 != sum && (m.Format > 1 || m.SHA256 != "") {
+		return m, fmt.Errorf("%s does not match its checksum or its name: %w", name, ErrDamaged)
 	}
 	return m, nil
 }
@@ -116,7 +123,10 @@ func (t *Target) Find(ctx context.Context, id string) (Manifest, error) {
 }
 
 // put writes a manifest: from then on the backup exists.
-func (t *Target) put(ctx context.Context, m Manifest) error {
+func (t *Target) put(ctx context.Context, m Manifest) (err error) {
+	if m.SHA256, err = m.sum(); err != nil {
+		return err
+	}
 	content, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err

@@ -76,9 +76,12 @@ func loadPostgres(ctx context.Context, database string, open func(string) (io.Re
 	if err != nil {
 		return err
 	}
-	err = json.NewDecoder(content).Decode(&index)
+	raw, err := io.ReadAll(content) // to its end, where a checksum is compared
 	if err := errors.Join(err, content.Close()); err != nil {
 		return err
+	}
+	if err := json.Unmarshal(raw, &index); err != nil {
+		return fmt.Errorf("read %s: %w", copyIndex, err)
 	}
 	db, err := openPostgres(ctx, database, Limits{})
 	if err != nil {
