@@ -77,7 +77,7 @@ func New(c Config) (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	if chain.converters, err = conversion.NewCRConverterFactory(services, nil); err != nil {
+	if chain.converters, err = conversion.NewCRConverterFactory(services, limitAnswers); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
 	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c.Get, chain.informers)
@@ -121,12 +121,18 @@ func newServiceResolver(f informers.SharedInformerFactory) (serviceResolver, err
 	return serviceResolver{f.Core().V1().Services().Lister(), slices}, err
 }
 
-// Initialize implements admission.PluginInitializer: webhooks get the resolver.
+// Initialize implements admission.PluginInitializer: webhooks get the resolver, and a
+// limit of their answers.
 func (r serviceResolver) Initialize(plugin admission.Interface) {
 	if hook, ok := plugin.(interface {
 		SetServiceResolver(webhookutil.ServiceResolver)
 	}); ok {
 		hook.SetServiceResolver(r)
+	}
+	if hook, ok := plugin.(interface {
+		SetAuthenticationInfoResolverWrapper(webhookutil.AuthenticationInfoResolverWrapper)
+	}); ok {
+		hook.SetAuthenticationInfoResolverWrapper(limitAnswers)
 	}
 }
 
