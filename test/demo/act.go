@@ -152,10 +152,6 @@ func (p *play) restoreShop(ctx context.Context) error {
 // deleteForGood is the last act.
 func (p *play) deleteForGood(ctx context.Context) error {
 	p.section("5. For good", "The same again in the foreground: the app is the last to go. Then the archive forgets.")
-	app, err := p.app(ctx)
-	if err != nil {
-		return err
-	}
 	p.record.Again = p.recorder.mark()
 	if _, err := p.command(ctx, "kubectl delete app shop --cascade=foreground"); err != nil {
 		return err
@@ -163,7 +159,12 @@ func (p *play) deleteForGood(ctx context.Context) error {
 	if err := p.awaitEmpty(ctx); err != nil {
 		return err
 	}
-	if _, err := p.command(ctx, "exeunt archive purge --cascade "+app); err != nil {
+	// The id of a restored object's next cascade is not its uid.
+	cascade, err := p.quiet(ctx, "kubectl get archivedobjects --field-selector=spec.kind=App,spec.name=shop -o jsonpath={.items[0].spec.cascade}")
+	if err != nil {
+		return err
+	}
+	if _, err := p.command(ctx, "exeunt archive purge --cascade "+cascade); err != nil {
 		return err
 	}
 	if err := p.awaitReturn(ctx); err != nil {
