@@ -22,6 +22,7 @@ import (
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -295,4 +296,62 @@ func TestMarksAgainstWebhooks(t *testing.T) {
 	if after, _ := w.guardOf(configMaps + "/held"); r.code != http.StatusUnprocessableEntity || !reflect.DeepEqual(after, before) {
 		t.Errorf("answered %d %s; the guard is %+v, was %+v", r.code, r.body, after, before)
 	}
+}
+
+// TestAnnotationsAreChecked: a value of our annotations that means nothing is refused, on every kind and by every kind of
+// write; one that was stored before the rule does not stop other updates.
+func TestAnnotationsAreChecked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, store.Options{})
+	w.define()
+	for _, k := range []struct{ path, head, rest string }{
+		{"/api/v1/namespaces", `"apiVersion":"v1","kind":"Namespace"`, ""},
+		{configMaps, `"apiVersion":"v1","kind":"ConfigMap"`, ""},
+		{deployments, `"apiVersion":"apps/v1","kind":"Deployment"`, "," + deploymentSpec},
+		{widgets, `"apiVersion":"test.dev/v1","kind":"Widget"`, ""},
+	} {
+		created := w.want(http.StatusCreated, "POST", k.path, `{`+k.head+`,"metadata":{"name":"good"}`+k.rest+`}`)
+		for name, values := range map[string][]string{
+			lifecycle.MaxCascade: {"abc", "1,000", "-1"}, lifecycle.ArchiveFor: {"forever"}, lifecycle.ConfirmCascade: {"all"}, lifecycle.PropagateGrace: {"soon"},
+		} {
+			for _, value := range values {
+				metadata := func(object string) string {
+					return fmt.Sprintf(`"metadata":{"name":%q,"annotations":{%q:%q}}`, object, name, value)
+				}
+				good := k.path + "/good"
+				for _, r := range []reply{
+					w.send("POST", k.path, `{`+k.head+`,`+metadata("bad")+k.rest+`}`),
+					w.send("POST", k.path+"?fieldValidation=Ignore&pretty=true", `{`+k.head+`,`+metadata("bad")+k.rest+`}`),
+					w.send("PUT", good, `{`+k.head+`,`+strings.Replace(metadata("good"), `{`, `{"resourceVersion":"`+created.get("metadata.resourceVersion")+`",`, 1)+k.rest+`}`),
+					w.send("PATCH", good, `{`+metadata("good")+`}`, "Content-Type: application/merge-patch+json"),
+					w.send("PATCH", good+"?fieldManager=m", `{`+k.head+`,`+metadata("good")+`}`, "Content-Type: application/apply-patch+yaml"),
+				} {
+					if r.code != http.StatusUnprocessableEntity || !strings.Contains(r.get("message"), "metadata.annotations["+name+"]: Invalid value: ") {
+						t.Errorf("%s=%s on %s: %d %s", name, value, k.path, r.code, r.body)
+					}
+				}
+			}
+		}
+	}
+	ctx, key := context.Background(), object.Key{Kind: object.Namespaces, Name: "good"}
+	o, err := w.api.store.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Annotations, m.Finalizers = map[string]string{lifecycle.MaxCascade: "abc"}, []string{"test.dev/hold"}
+	body, err := object.WithMeta(o.Body, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.api.store.Update(ctx, store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	w.patch("/api/v1/namespaces/good", `{"metadata":{"labels":{"a":"b"}}}`)
+	w.want(http.StatusOK, "DELETE", "/api/v1/namespaces/good", "")
+	w.patch("/api/v1/namespaces/good", `{"metadata":{"finalizers":null}}`)
+	w.patch("/api/v1/namespaces/good", `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":null}}}`)
 }

@@ -43,15 +43,12 @@ func (s *session) guard(ctx context.Context, o *item) (review.Verdict, error) {
 func (s *session) reportHeld(o *item, g lifecycle.Guard, excess Excess) {
 	message := fmt.Sprintf("the deletion waits: more than %d objects%s would go. How many: exeunt why. To confirm, set the annotation %s to that number. To call it off: exeunt restore",
 		excess.Limit, excess.Where(), lifecycle.ConfirmCascade)
-	switch {
-	case g.Mistaken != "":
-		message = fmt.Sprintf("the deletion still waits: the annotation %s is %q; it must be the number of objects that may go", lifecycle.ConfirmCascade, g.Mistaken)
-	case g.Confirmed > 0:
+	if g.Confirmed > 0 {
 		message = fmt.Sprintf("the deletion still waits: %d objects were confirmed, and more would go", g.Confirmed)
 	}
 	s.events = append(s.events, event.Event{
 		About: o.Object, Type: corev1.EventTypeWarning, Reason: "CascadeHeld", Message: message,
-		Source: reporter, Topic: fmt.Sprint(excess, g.Confirmed, g.Mistaken), Once: true, Elsewhere: true,
+		Source: reporter, Topic: fmt.Sprint(excess, g.Confirmed), Once: true, Elsewhere: true,
 	})
 }
 

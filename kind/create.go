@@ -16,6 +16,7 @@ import (
 // then Kind.Admit and Kind.Attach, then Encode. It changes obj in place. The warnings are for the
 // client, also if there is an error.
 func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime.Object, c lifecycle.Creation, validate func(context.Context, runtime.Object) error) (n object.New, warnings []string, err error) {
+	c.Restored = IsRestoring(ctx)
 	warnings, err = lifecycle.BeforeCreate(ctx, s, obj, c)
 	if err != nil {
 		return n, nil, err

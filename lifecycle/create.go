@@ -27,6 +27,7 @@ type Creation struct {
 	Now       time.Time
 	UID       types.UID
 	Suffix    string // 5 characters that complete a generateName
+	Restored  bool   // the object comes back from the archive
 }
 
 // BeforeCreate turns what a client sent into an object that can be stored, or
@@ -50,7 +51,7 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 		return nil, fmt.Errorf("before create of %T: %w", obj, err)
 	}
 	s.PrepareForCreate(ctx, obj)
-	errs := append(checkMarks(m, nil), s.Validate(ctx, obj)...)
+	errs := append(checkMarks(m, nil, c.Restored), s.Validate(ctx, obj)...)
 	if len(errs) == 0 {
 		// After the kind's own rules, whose messages are more precise.
 		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), newNameRule, metadataPath)

@@ -41,19 +41,10 @@ const MostCounted = 1_000_000
 // included, by the server's limit and the annotations of the Namespace. 0: no
 // limit. An invalid annotation is ignored.
 func CascadeLimit(server int64, namespace map[string]string) int64 {
-	if limit, ok := count(namespace, MaxCascade); ok {
+	if limit, ok := read(namespace, MaxCascade, parseLimit); ok {
 		return limit
 	}
 	return max(server, 0)
-}
-
-func count(annotations map[string]string, name string) (int64, bool) {
-	text, ok := annotations[name]
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && n >= 0
 }
 
 // hold adds the guard's finalizer and limit when a deletion begins. A finalizer that
@@ -73,11 +64,10 @@ func hold(m *metav1.ObjectMeta, limit int64) {
 
 // Guard is the guard's state of a DELETING object.
 type Guard struct {
-	Held      bool   // the guard holds the deletion
-	Limit     int64  // the limit when it was deleted
-	Unlimited bool   // Limit is none
-	Confirmed int64  // how many objects a person confirmed; 0: not confirmed
-	Mistaken  string // the value of the confirmation, if it is not a number
+	Held      bool  // the guard holds the deletion
+	Limit     int64 // the limit when it was deleted
+	Unlimited bool  // Limit is none
+	Confirmed int64 // how many objects a person confirmed; 0: not confirmed
 }
 
 // Allowed is how many objects may be deleted at most.
@@ -88,11 +78,9 @@ func (g Guard) Allowed() int64 { return max(g.Limit, g.Confirmed) }
 func GuardOf(m *metav1.ObjectMeta) Guard {
 	g := Guard{Held: m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, ConfirmCascade)}
 	var ok bool
-	g.Limit, ok = count(m.Annotations, HeldAbove)
+	g.Limit, ok = read(m.Annotations, HeldAbove, parseLimit)
 	g.Unlimited = ok && g.Limit == 0
-	if g.Confirmed, ok = count(m.Annotations, ConfirmCascade); !ok {
-		g.Confirmed, g.Mistaken = 0, m.Annotations[ConfirmCascade]
-	}
+	g.Confirmed, _ = read(m.Annotations, ConfirmCascade, parseConfirmed)
 	return g
 }
 

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,29 +14,21 @@ import (
 // The guard's finalizer is also a setting: on an ACTIVE object it asks for a confirmation
 // of any delete. So clients may add it, and remove it with the right to confirm (Confirms).
 
-// marks are the annotations that the server alone sets.
-var marks = []string{HeldAbove}
-
 const (
 	notYours  = "is set by the server alone"
 	confirmIt = "holds the deletion until it is confirmed: set the annotation " + ConfirmCascade +
 		" to the number of objects that may go; to call it off: exeunt restore"
 )
 
-// checkMarks refuses a write that changes marks. was is nil for a create.
-func checkMarks(m, was metav1.Object) (errs field.ErrorList) {
-	now, has := m.GetAnnotations(), m.GetFinalizers()
-	var before map[string]string
+// checkMarks refuses a write that changes marks, or sets an annotation of this server to
+// a value that it would ignore. was is nil for a create.
+func checkMarks(m, was metav1.Object, restored bool) (errs field.ErrorList) {
+	errs = checkAnnotations(m.GetAnnotations(), annotationsOf(was), restored)
+	has := m.GetFinalizers()
 	var had []string
 	deleting := false
 	if was != nil {
-		before, had, deleting = was.GetAnnotations(), was.GetFinalizers(), was.GetDeletionTimestamp() != nil
-	}
-	for _, name := range marks {
-		value, ok := now[name]
-		if old, found := before[name]; ok != found || value != old {
-			errs = append(errs, field.Forbidden(metadataPath.Child("annotations").Key(name), notYours))
-		}
+		had, deleting = was.GetFinalizers(), was.GetDeletionTimestamp() != nil
 	}
 	path := metadataPath.Child("finalizers")
 	if deleting && slices.Contains(had, ConfirmCascade) && !slices.Contains(has, ConfirmCascade) {
@@ -53,34 +44,7 @@ func checkMarks(m, was metav1.Object) (errs field.ErrorList) {
 // confirms a number of objects, or removes the guard's finalizer from an ACTIVE object.
 // old is nil for a create.
 func Confirms(m, old metav1.Object) bool {
-	confirmed, guarded := "", false
-	if old != nil {
-		confirmed, guarded = old.GetAnnotations()[ConfirmCascade], slices.Contains(old.GetFinalizers(), ConfirmCascade)
-	}
+	confirmed, guarded := annotationsOf(old)[ConfirmCascade], old != nil && slices.Contains(old.GetFinalizers(), ConfirmCascade)
 	now := m.GetAnnotations()[ConfirmCascade]
 	return now != "" && now != confirmed || guarded && !slices.Contains(m.GetFinalizers(), ConfirmCascade)
-}
-
-// KeepMarks returns annotations with the marks that they had before, and whether they
-// differ.
-func KeepMarks(annotations, before map[string]string) (kept map[string]string, changed bool) {
-	kept = annotations
-	for _, name := range marks {
-		old, had := before[name]
-		if now, has := annotations[name]; has == had && now == old {
-			continue
-		}
-		if !changed {
-			kept, changed = maps.Clone(annotations), true
-		}
-		if !had {
-			delete(kept, name)
-			continue
-		}
-		if kept == nil {
-			kept = map[string]string{}
-		}
-		kept[name] = old
-	}
-	return kept, changed
 }

@@ -9,8 +9,8 @@ import (
 
 // PropagateGrace is an annotation by which an owner passes a grace period on to
 // its dependents when it is deleted (the garbage collection proposal's open question 2): a number of
-// seconds, or "true" for the grace period of the delete request. Other values are
-// ignored, and so is "true" when the request has no grace period.
+// seconds, or "true" for the grace period of the delete request; it is ignored when
+// the request has none.
 //
 // It is also the name of the finalizer that holds an owner, deleted in the
 // background, until all its dependents are being deleted: after the owner's removal
@@ -19,11 +19,7 @@ const PropagateGrace = "lifecycle.exeunt.dev/propagate-grace-period"
 
 // PropagatedGrace is the grace period that an owner passes on.
 func PropagatedGrace(m *metav1.ObjectMeta) (seconds int64, ok bool) {
-	seconds, err := strconv.ParseInt(m.Annotations[PropagateGrace], 10, 64)
-	if err != nil || seconds < 0 {
-		return 0, false
-	}
-	return min(seconds, maxGrace), true
+	return read(m.Annotations, PropagateGrace, parseGrace)
 }
 
 // WithPropagatedGrace makes an object pass a grace period on. It replaces the map

@@ -52,7 +52,7 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 
 	errs := apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
 	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, was, metadataPath)...)
-	errs = append(errs, checkMarks(m, was)...)
+	errs = append(errs, checkMarks(m, was, false)...)
 	errs = append(errs, s.ValidateUpdate(ctx, obj, old)...)
 	if len(errs) > 0 {
 		return Updated{}, object.InvalidFields(distinct(errs))

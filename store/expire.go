@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
-
-// ArchiveForAnnotation on a Namespace says how long the archive keeps objects of
-// that namespace, as a Go duration: "72h".
-const ArchiveForAnnotation = "lifecycle.exeunt.dev/archive-for"
 
 const (
 	expireStep         = 500     // rows per transaction
@@ -144,17 +141,10 @@ func (s *Store) archiveWindow(namespace string, body []byte) time.Duration {
 		s.log.Warn("namespace cannot be read: its archive is kept for the default time", "namespace", namespace, "error", err)
 		return window
 	}
-	text, ok := m.Annotations[ArchiveForAnnotation]
-	if !ok {
-		return window
+	if d, ok := lifecycle.ArchiveWindow(m.Annotations); ok {
+		return d
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		s.log.Warn("annotation is not a duration: the archive is kept for the default time",
-			"namespace", namespace, "annotation", ArchiveForAnnotation, "value", text)
-		return window
-	}
-	return d
+	return window
 }
 
 // ForgetArchived removes rows from the archive now and returns how many there

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -147,7 +148,7 @@ func TestExpiryLeavesBodiesToCompaction(t *testing.T) {
 }
 
 func annotated(value string) func(*metav1.ObjectMeta) {
-	return func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{ArchiveForAnnotation: value} }
+	return func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{lifecycle.ArchiveFor: value} }
 }
 
 func TestExpireByTime(t *testing.T) {

@@ -32,9 +32,6 @@ func (t *reporter) guarded(h *store.Stored) (v1.Reason, error) {
 		limit, where = c.Excess.Limit, c.Excess.Where()
 	}
 	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may%s", least, c.Going, limit, where)
-	if c.Mistaken != "" {
-		message += fmt.Sprintf("; the annotation is %q, which is not a number", c.Mistaken)
-	}
 	since := metav1.Unix(h.Deletion, 0)
 	confirm := subject.Command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, c.Going))
 	if c.AtLeast {

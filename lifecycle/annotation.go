@@ -1,0 +1,147 @@
+package lifecycle
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ArchiveFor is the annotation of a Namespace that says how long the archive keeps its
+// objects, as a Go duration: "72h".
+const ArchiveFor = "lifecycle.exeunt.dev/archive-for"
+
+// annotation is one of this server's domain.
+type annotation struct {
+	name string
+	// check refuses a value that the server would ignore. Nil: the annotation is a mark,
+	// which the server alone sets.
+	check func(string) error
+}
+
+// annotations are all of them. Validation and those who read a value use the same parser.
+var annotations = []annotation{
+	{HeldAbove, nil},
+	{ConfirmCascade, checks(parseConfirmed)},
+	{MaxCascade, checks(parseLimit)},
+	{ArchiveFor, checks(parseWindow)},
+	{PropagateGrace, checkGrace},
+}
+
+func checks[T any](parse func(string) (T, error)) func(string) error {
+	return func(text string) error {
+		_, err := parse(text)
+		return err
+	}
+}
+
+func parseLimit(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, errors.New(`must be a number of objects in plain digits, such as "1000"; "0" is no limit`)
+	}
+	return n, nil
+}
+
+func parseConfirmed(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, errors.New(`must be the number of objects that may go, in plain digits, such as "12"`)
+	}
+	return n, nil
+}
+
+func parseWindow(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, errors.New(`must be a duration such as "72h" or "90m"; "0s" keeps nothing`)
+	}
+	return d, nil
+}
+
+func parseGrace(text string) (int64, error) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < 0 {
+		return 0, errors.New(`must be a number of seconds, or "true" for the grace period of the delete`)
+	}
+	return min(seconds, maxGrace), nil
+}
+
+func checkGrace(text string) error {
+	if text == "true" {
+		return nil
+	}
+	_, err := parseGrace(text)
+	return err
+}
+
+// read returns the value of an annotation; false if it is absent, or was stored with a
+// value that is refused today.
+func read[T any](m map[string]string, name string, parse func(string) (T, error)) (value T, ok bool) {
+	text, ok := m[name]
+	if !ok {
+		return value, false
+	}
+	value, err := parse(text)
+	return value, err == nil
+}
+
+// ArchiveWindow is how long the annotations of a Namespace ask the archive to keep its
+// objects.
+func ArchiveWindow(namespace map[string]string) (time.Duration, bool) {
+	return read(namespace, ArchiveFor, parseWindow)
+}
+
+// checkAnnotations refuses values that the server would ignore, and marks that a client
+// changes. A value that an update leaves as it was is accepted, so that an object from
+// before the rule can be updated; one that is restored is as it was. was is nil for a
+// create.
+func checkAnnotations(m, was map[string]string, restored bool) (errs field.ErrorList) {
+	for _, a := range annotations {
+		value, ok := m[a.name]
+		if old, found := was[a.name]; ok == found && value == old {
+			continue
+		}
+		path := metadataPath.Child("annotations").Key(a.name)
+		switch {
+		case a.check == nil:
+			errs = append(errs, field.Forbidden(path, notYours))
+		case ok && !restored:
+			if err := a.check(value); err != nil {
+				errs = append(errs, field.Invalid(path, value, err.Error()))
+			}
+		}
+	}
+	return errs
+}
+
+// KeepMarks returns annotations with the marks that they had before, and whether they
+// differ.
+func KeepMarks(now, before map[string]string) (kept map[string]string, changed bool) {
+	kept = map[string]string{}
+	for name, value := range now {
+		kept[name] = value
+	}
+	for _, a := range annotations {
+		old, had := before[a.name]
+		if value, has := now[a.name]; a.check != nil || has == had && value == old {
+			continue
+		}
+		changed = true
+		delete(kept, a.name)
+		if had {
+			kept[a.name] = old
+		}
+	}
+	return kept, changed
+}
+
+// annotationsOf returns the annotations of an object that may be absent.
+func annotationsOf(m metav1.Object) map[string]string {
+	if m == nil {
+		return nil
+	}
+	return m.GetAnnotations()
+}
