@@ -72,6 +72,10 @@ type Kind struct {
 	// new object. It may read the store.
 	Attach func(ctx context.Context, obj, old runtime.Object) (Attachment, error)
 
+	// Content, if set, says what outside the store goes with an object, from its stored
+	// body: "2 tags and 3Mi". Empty: nothing does.
+	Content func(body []byte) string
+
 	// Restored, if set, changes an object that comes back from the archive, before it is
 	// created. Credentials are left out unless the client asks for them.
 	Restored func(obj runtime.Object, keepTokens bool) (warnings []string)

@@ -106,6 +106,7 @@ func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previe
 		}
 	}
 	var items []v1.Item
+	hidden := int64(0)
 	for {
 		p := &v1.DeletionPreview{Spec: spec}
 		p.SetGroupVersionKind(v1.GroupVersion.WithKind("DeletionPreview"))
@@ -113,12 +114,16 @@ func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previe
 			return nil, err
 		}
 		items = append(items, p.Status.Items...)
+		hidden += p.Status.Hidden
 		if p.Status.Continue == "" || q.lines > 0 && len(items) >= q.lines {
 			p.Spec.Continue, p.Spec.Limit = "", 0
-			p.Status.Items = items
+			p.Status.Items, p.Status.Hidden = items, hidden
 			return p, nil
 		}
 		spec.Continue = p.Status.Continue
+		if q.lines > 0 {
+			spec.Limit = min(spec.Limit, int64(q.lines-len(items)))
+		}
 	}
 }
 
@@ -230,8 +235,15 @@ func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 		}
 		tree.write(s.Items[i].UID, "", false)
 	}
-	if more := s.Total - int64(len(s.Items)); more > 0 {
-		fmt.Fprintf(b, "and %d more; --lines 0 shows all\n", more)
+	if more := s.Total - int64(len(s.Items)) - s.Hidden; more > 0 {
+		all := "all"
+		if s.Hidden > 0 {
+			all = "those that you may get"
+		}
+		fmt.Fprintf(b, "and %d more; --lines 0 shows %s\n", more, all)
+	}
+	if s.Hidden > 0 {
+		fmt.Fprintf(b, "and %d that you may not get\n", s.Hidden)
 	}
 }
 

@@ -65,6 +65,27 @@ and 2 more; --lines 0 shows all
 	}
 }
 
+// TestWriteRest: what more lines would show and what the client may not get are two numbers.
+func TestWriteRest(t *testing.T) {
+	t.Parallel()
+	root := item("Deployment", "web", "1", "", v1.Delete, "the object itself")
+	for name, test := range map[string]struct {
+		total, hidden int64
+		next, want    string
+	}{
+		"all":               {1, 0, "", ""},
+		"more lines":        {3, 0, "token", "and 2 more; --lines 0 shows all\n"},
+		"hidden":            {2, 1, "", "and 1 that you may not get\n"},
+		"hidden, and lines": {4, 1, "token", "and 2 more; --lines 0 shows those that you may get\nand 1 that you may not get\n"},
+	} {
+		var b strings.Builder
+		writeItems(&b, &v1.DeletionPreviewStatus{Object: root.ObjectReference, Total: test.total, Hidden: test.hidden, Continue: test.next, Items: []v1.Item{root}})
+		if _, got, _ := strings.Cut(b.String(), "\n"); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // TestWriteRefused: a preview of a delete that the server would refuse says so, and
 // so does the last line of "why".
 func TestWriteRefused(t *testing.T) {

@@ -51,6 +51,11 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	if n.was {
 		item.Reason = "already being deleted; " + item.Reason
 	}
+	if k, ok := w.kinds.Stored(q.Kind); ok && k.Content != nil && n.leaving() {
+		if content := k.Content(q.Body); content != "" {
+			item.Reason += "; with it go " + content
+		}
+	}
 	return item, nil
 }
 

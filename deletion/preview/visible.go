@@ -12,7 +12,7 @@ import (
 func (s *Service) hide(client kind.Client, status *v1.DeletionPreviewStatus) {
 	kinds := s.kinds.Snapshot()
 	hidden := func(i v1.Item) bool { return subject.MayGet(client, kinds, i.ObjectReference) != nil }
-	all := len(status.Items) + len(status.Blockers)
+	all := len(status.Items)
 	status.Items, status.Blockers = slices.DeleteFunc(status.Items, hidden), slices.DeleteFunc(status.Blockers, hidden)
-	status.Hidden = int64(all - len(status.Items) - len(status.Blockers))
+	status.Hidden = int64(all - len(status.Items))
 }

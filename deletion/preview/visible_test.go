@@ -28,7 +28,7 @@ func TestVisible(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := answer.(*v1.DeletionPreview).Status
-	if status.Total != 3 || len(status.Items) != 2 || status.Hidden != 2 || len(status.Blockers) != 0 || status.BlockersTotal != 1 {
+	if status.Total != 3 || len(status.Items) != 2 || status.Hidden != 1 || len(status.Blockers) != 0 || status.BlockersTotal != 1 {
 		t.Errorf("got %+v", status)
 	}
 	for _, name := range []string{"hidden", "missing"} {

@@ -127,8 +127,8 @@ type DeletionPreviewStatus struct {
 	// of the next page; empty: this is the last one.
 	Items    []Item `json:"items,omitempty"`
 	Continue string `json:"continue,omitempty"`
-	// Hidden is how many items and blockers of this answer are left out because the
-	// client may not get them. Total and Counts include them.
+	// Hidden is how many items of this page are left out because the client may not get
+	// them. Total, Counts and BlockersTotal include them.
 	Hidden int64 `json:"hidden,omitempty"`
 	// Guard is the guard's decision. Absent: no limit applies.
 	Guard *Guard `json:"guard,omitempty"`

@@ -107,7 +107,7 @@ func DeletionPreviewSchema() *spec.Schema {
 				"deletes":   number("How many objects the deletion removes. Events are not counted."),
 				"holds":     flag("Whether the deletion waits, or would wait, for confirmation."),
 			}, "limit", "deletes", "holds"),
-			"hidden":    number("How many items and blockers are left out because the client may not get them."),
+			"hidden":    number("How many items of this page are left out because the client may not get them."),
 			"truncated": flag("Whether the cascade is larger than a preview follows."),
 		}),
 	}, "spec")

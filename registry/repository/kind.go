@@ -27,6 +27,7 @@ func newKind() (*kind.Kind, error) {
 		return nil, err
 	}
 	k.Definition = "" // no stored definition declares it, so none can be deleted
+	k.Content = content
 	v := k.Versions[0]
 	v.Strategy = rules{v.Strategy}
 	v.Table = table{}

@@ -3,9 +3,14 @@ package repository
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/deletion/preview"
+	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/opencontainers/go-digest"
@@ -136,6 +141,38 @@ func TestUndeleted(t *testing.T) {
 		// A count that began before the undelete, and is written after it.
 		if err := w.repos.write(t.Context(), stale, figuresOf(7, 0, 7)); !object.Is(err, object.Conflict) {
 			t.Errorf("an older count replaces a newer one: %v", err)
+		}
+	})
+}
+
+// TestPreviewed: the preview of a deletion shows what a Repository takes with it.
+func TestPreviewed(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("shop/web", "1", "1234567890")
+		if err := w.repos.RunOne(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		previews, err := preview.New(w.store, kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind())), preview.Options{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for name, object := range map[string]deletionv1.ObjectReference{
+			"itself":        {APIVersion: "registry.exeunt.dev/v1", Kind: "Repository", Namespace: "shop", Name: "web"},
+			"its namespace": {APIVersion: "v1", Kind: "Namespace", Name: "shop"},
+		} {
+			status, err := previews.Preview(w.Context(), kind.ServerClient(), deletionv1.DeletionPreviewSpec{Object: object})
+			if err != nil {
+				w.Fatal(err)
+			}
+			var reasons []string
+			for _, item := range status.Items {
+				if item.Kind == "Repository" {
+					reasons = append(reasons, item.Reason)
+				}
+			}
+			if len(reasons) != 1 || !strings.HasSuffix(reasons[0], "; with it go 1 tag, 1 manifest and 12 bytes") {
+				w.Errorf("%s: %q", name, reasons)
+			}
 		}
 	})
 }

@@ -2,8 +2,10 @@ package repository
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,6 +45,26 @@ func cells(u *unstructured.Unstructured) []any {
 		u.GetName(), size(figure(u, "size")), figure(u, "tags"), push, size(figure(u, "reclaimable")),
 		duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), pathOf(u),
 	}
+}
+
+// content says what a deletion of the repository takes, by its status.
+func content(body []byte) string {
+	status := gjson.GetBytes(body, "status")
+	count := func(field, word string) string {
+		n := status.Get(field).Int()
+		if n != 1 {
+			word += "s"
+		}
+		return fmt.Sprintf("%d %s", n, word)
+	}
+	if status.Get("manifests").Int() == 0 {
+		return ""
+	}
+	bytes := size(status.Get("size").Int())
+	if status.Get("size").Int() < 10<<10 {
+		bytes = count("size", "byte")
+	}
+	return fmt.Sprintf("%s, %s and %s", count("tags", "tag"), count("manifests", "manifest"), bytes)
 }
 
 // figure returns a number of the status.
