@@ -54,6 +54,7 @@ type Chain struct {
 	selected  selections
 	builtin   builtinRules
 	pods      podPlugin
+	policies  policyPlugin
 	stop      chan struct{}
 
 	converters *conversion.CRConverterFactory
@@ -82,7 +83,7 @@ func New(c Config) (*Chain, error) {
 	}
 	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c.Get, chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
-	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services}, nil)
+	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services, &chain.policies}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
@@ -153,6 +154,21 @@ func (c *Chain) Run(ctx context.Context) error {
 	close(c.stop)
 	c.informers.Shutdown()
 	return nil
+}
+
+// policyPlugin is the plugin of the validating policies.
+type policyPlugin struct{ *validating.Plugin }
+
+// Initialize implements admission.PluginInitializer: it keeps the plugin.
+func (p *policyPlugin) Initialize(plugin admission.Interface) {
+	if policies, ok := plugin.(*validating.Plugin); ok {
+		p.Plugin = policies
+	}
+}
+
+// Judge asks the validating policies alone: they read the request and have no effects.
+func (c *Chain) Judge(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return c.policies.Validate(ctx, a, o)
 }
 
 // Ready says why the chain cannot decide yet, or nil.

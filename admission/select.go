@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -13,10 +14,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// rule is one of a webhook or a policy.
+type rule struct {
+	admissionv1.RuleWithOperations
+	of string // what it is a rule of, for people
+}
+
 // selections is the union of the rules of all webhooks and policies. It ignores versions,
 // scopes, selectors and conditions: the plugins decide those.
 type selections struct {
-	rules    atomic.Pointer[[]admissionv1.RuleWithOperations]
+	rules    atomic.Pointer[[]rule]
 	synced   []cache.InformerSynced
 	read     atomic.Bool // all of synced have said yes
 	mutating listers.MutatingWebhookConfigurationLister
@@ -59,26 +66,31 @@ func (s *selections) follow(f informers.SharedInformerFactory) error {
 // rebuild reads all configurations. The listers return errors for unusable indexes
 // only, which these do not have.
 func (s *selections) rebuild() {
-	var rules []admissionv1.RuleWithOperations
+	var rules []rule
+	add := func(of, name string, more []admissionv1.RuleWithOperations) {
+		for _, r := range more {
+			rules = append(rules, rule{r, of + " " + name})
+		}
+	}
 	hooks, _ := s.mutating.List(labels.Everything())
 	for _, c := range hooks {
 		for _, w := range c.Webhooks {
-			rules = append(rules, w.Rules...)
+			add("MutatingWebhookConfiguration", c.Name+" (webhook "+w.Name+")", w.Rules)
 		}
 	}
 	checks, _ := s.checking.List(labels.Everything())
 	for _, c := range checks {
 		for _, w := range c.Webhooks {
-			rules = append(rules, w.Rules...)
+			add("ValidatingWebhookConfiguration", c.Name+" (webhook "+w.Name+")", w.Rules)
 		}
 	}
 	changing, _ := s.changing.List(labels.Everything())
 	for _, p := range changing {
-		rules = append(rules, policyRules(p.Spec.MatchConstraints)...)
+		add("MutatingAdmissionPolicy", p.Name, policyRules(p.Spec.MatchConstraints))
 	}
 	policies, _ := s.policies.List(labels.Everything())
 	for _, p := range policies {
-		rules = append(rules, policyRules(p.Spec.MatchConstraints)...)
+		add("ValidatingAdmissionPolicy", p.Name, policyRules(p.Spec.MatchConstraints))
 	}
 	s.rules.Store(&rules)
 }
@@ -119,11 +131,26 @@ func (c *Chain) Selects(resource schema.GroupResource, subresource string, opera
 		return false
 	}
 	for i := range *rules {
-		if selects(&(*rules)[i], resource, subresource, operation) {
+		if selects(&(*rules)[i].RuleWithOperations, resource, subresource, operation) {
 			return true
 		}
 	}
 	return false
+}
+
+// Judges names the webhooks and policies whose rules select a request, sorted.
+func (c *Chain) Judges(resource schema.GroupResource, operation admission.Operation) (names []string) {
+	rules := c.selected.rules.Load()
+	if rules == nil {
+		return nil
+	}
+	for i := range *rules {
+		if r := &(*rules)[i]; selects(&r.RuleWithOperations, resource, "", operation) {
+			names = append(names, r.of)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func selects(r *admissionv1.RuleWithOperations, resource schema.GroupResource, subresource string, operation admission.Operation) bool {

@@ -67,9 +67,9 @@ func TestSelectsBeforeAllIsRead(t *testing.T) {
 	}
 	is("nothing is read", true, true)
 	first = true
-	c.selected.rules.Store(&[]admissionv1.RuleWithOperations{{
+	c.selected.rules.Store(&[]rule{{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, Resources: []string{"pods"}},
-	}})
+	}}})
 	is("one kind is read, and has a rule", true, true)
 	second = true
 	is("all are read", true, false)

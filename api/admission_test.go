@@ -30,6 +30,12 @@ func (judge) Selects(resource schema.GroupResource, _ string, operation admissio
 	return resource.Resource == "configmaps" && operation == admission.Delete
 }
 
+func (judge) Judges(schema.GroupResource, admission.Operation) []string { return nil }
+
+func (j judge) Judge(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return j.Validate(ctx, a, o)
+}
+
 func (judge) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 
 func (j judge) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

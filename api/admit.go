@@ -24,6 +24,28 @@ func (a *API) SelectsDelete(storage string) bool {
 // AdmitDelete implements gc.Admission. Webhooks see the clients that they know from
 // Kubernetes, and often except: its garbage collector and namespace controller.
 func (a *API) AdmitDelete(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
+	account := "generic-garbage-collector"
+	if emptying {
+		account = "namespace-controller"
+	}
+	options.Preconditions = &metav1.Preconditions{UID: &o.UID}
+	client := serviceaccount.UserInfo(metav1.NamespaceSystem, account, "")
+	return a.askDelete(ctx, client, o, options, func(ctx context.Context, r admission.Attributes, objects admission.ObjectInterfaces) error {
+		if plugin, ok := a.admit.(admission.MutationInterface); ok {
+			if err := plugin.Admit(ctx, r, objects); err != nil {
+				return err
+			}
+		}
+		if plugin, ok := a.admit.(admission.ValidationInterface); ok {
+			return plugin.Validate(ctx, r, objects)
+		}
+		return nil
+	})
+}
+
+// askDelete asks about the delete of a stored object, if a webhook or a policy may judge it.
+func (a *API) askDelete(ctx context.Context, client user.Info, o object.Object, options metav1.DeleteOptions,
+	ask func(context.Context, admission.Attributes, admission.ObjectInterfaces) error) error {
 	k, ok := a.kinds.Snapshot().Stored(o.Kind)
 	if !ok || len(k.Versions) == 0 {
 		return nil // no rule can name it
@@ -33,17 +55,11 @@ func (a *API) AdmitDelete(ctx context.Context, o object.Object, options metav1.D
 	if err != nil {
 		return err
 	}
-	account := "generic-garbage-collector"
-	if emptying {
-		account = "namespace-controller"
-	}
-	options.Preconditions = &metav1.Preconditions{UID: &o.UID}
-	client := serviceaccount.UserInfo(metav1.NamespaceSystem, account, "")
 	r := admission.NewAttributesRecord(nil, obj, v.GVK, o.Namespace, o.Name, v.Resource(), "", admission.Delete, &options, false, client)
-	if err := a.mutate(ctx, v, r); err != nil {
-		return err
+	if !a.selects(v, r) {
+		return nil
 	}
-	return a.validate(ctx, v, r)
+	return ask(ctx, r, a.objects(v))
 }
 
 // createAttributes describes the creation of an object that a request causes and does

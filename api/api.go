@@ -73,6 +73,10 @@ type Admission interface {
 	admission.Interface
 	// Selects says whether a webhook or a policy may apply.
 	Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool
+	// Judges names the webhooks and policies that may apply.
+	Judges(resource schema.GroupResource, operation admission.Operation) []string
+	// Judge asks the validating policies, which has no effect.
+	Judge(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 	// SelectsIn says whether a built-in plugin may apply in a namespace.
 	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
 	// CompletePod completes a new pod that is created without the chain. Its error is a
@@ -173,6 +177,12 @@ func (noAdmission) Handles(admission.Operation) bool { return false }
 func (noAdmission) Ready() error { return nil }
 
 func (noAdmission) CompletePod(context.Context, string, *corev1.Pod) error { return nil }
+
+func (noAdmission) Judges(schema.GroupResource, admission.Operation) []string { return nil }
+
+func (noAdmission) Judge(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	return nil
+}
 
 func (noAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 

@@ -6,8 +6,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -94,6 +96,15 @@ func (a *API) client(ctx context.Context) kind.Client {
 				return err
 			}
 			return a.validate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
+		},
+		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
+			return a.askDelete(ctx, client, o, options, a.admit.Judge)
+		},
+		Judges: func(kind string) []string {
+			if k, ok := a.kinds.Snapshot().Stored(kind); ok {
+				return a.admit.Judges(schema.GroupResource{Group: k.Group, Resource: k.Plural}, admission.Delete)
+			}
+			return nil
 		},
 	}
 }

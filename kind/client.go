@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,6 +25,12 @@ type Client struct {
 	// Admit checks the content of a new object as it will be stored: roles, for instance,
 	// grant only what the client holds. Webhooks and policies may refuse it.
 	Admit func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
+	// JudgeDelete asks the policies about a delete, which has no effect: the error is their
+	// refusal. It does not ask webhooks. Nil: there are no policies.
+	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
+	// Judges names the webhooks and policies whose rules select deletes of a stored kind.
+	// Nil: there are none.
+	Judges func(kind string) []string
 }
 
 // ServerClient returns the server's own identity, which may do everything. Only package

@@ -176,6 +176,12 @@ func writePreview(w io.Writer, p *v1.DeletionPreview) error {
 		}
 		fmt.Fprintf(&b, "\nThe guard will hold this: %s would go, and %d may%s without confirmation.\n", counted(g.Deletes, "object"), g.Limit, where)
 	}
+	if len(s.Judges) > 0 {
+		b.WriteString("\nWhat is asked and may refuse a delete:\n")
+		for _, judge := range s.Judges {
+			writef(&b, "  %s\n", judge)
+		}
+	}
 	writeBlockers(&b, s)
 	if len(s.Items) > 0 {
 		b.WriteString("\n")

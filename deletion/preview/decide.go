@@ -146,7 +146,7 @@ func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) 
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 		Body: h.Body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
 	})
-	if object.Is(err, object.Forbidden) {
+	if object.Is(err, object.Forbidden) || w.denied != nil && len(w.nodes) == 0 {
 		return node{state: kept, grace: noGrace, refused: true}, nil
 	}
 	if err != nil {

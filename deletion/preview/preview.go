@@ -64,6 +64,9 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 		return status, nil, err
 	}
 	w = s.newWalk(r)
+	if client.JudgeDelete != nil && h.Deletion == 0 {
+		w.denied = client.JudgeDelete(ctx, h.Object, options)
+	}
 	if !spec.CountsOnly {
 		w.leaves.after, w.leaves.limit = after, limit+1
 	}
@@ -74,6 +77,7 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 	if err := w.addGuard(&status, h, options); err != nil {
 		return status, nil, err
 	}
+	w.addJudges(&status, client)
 	if err := w.addBlockers(&status, options); err != nil {
 		return status, nil, err
 	}

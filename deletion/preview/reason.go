@@ -2,6 +2,7 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -69,17 +71,40 @@ func ownersOf(m *metav1.ObjectMeta) (owners []v1.Owner) {
 	return owners
 }
 
-// refusal returns the error with which the kind of an object forbids its deletion.
+// refusal returns the error with which the kind of the object itself, or a policy, forbids its deletion.
 // Empty: it does not.
 func (w *walk) refusal(h *head) string {
-	rules := w.rules(h.Kind)
-	if rules.Refuse == nil {
-		return ""
+	if rules := w.rules(h.Kind); rules.Refuse != nil {
+		if err := rules.Refuse(h.Name); err != nil {
+			return err.Error()
+		}
 	}
-	if err := rules.Refuse(h.Name); err != nil {
-		return err.Error()
+	if w.denied != nil {
+		return w.denied.Error()
 	}
 	return ""
+}
+
+// addJudges names what may judge the deletes of the objects that leave. What decides on the
+// object itself was asked already, but for webhooks, which may have effects.
+func (w *walk) addJudges(status *v1.DeletionPreviewStatus, client kind.Client) {
+	if client.Judges == nil || w.nodes[0].refused {
+		return
+	}
+	kinds := map[int32]bool{}
+	for i := range w.nodes {
+		kinds[w.nodes[i].kind] = kinds[w.nodes[i].kind] || w.nodes[i].leaving() && !w.nodes[i].was
+	}
+	for kind := range w.leaves.counts {
+		kinds[kind] = true
+	}
+	for kind, leaves := range kinds {
+		if leaves {
+			status.Judges = append(status.Judges, client.Judges(w.names[kind])...)
+		}
+	}
+	slices.Sort(status.Judges)
+	status.Judges = slices.Compact(status.Judges)
 }
 
 // holders returns what will keep the object DELETING.

@@ -95,6 +95,8 @@ type walk struct {
 	now   time.Time
 	kinds *kind.Snapshot
 
+	denied error // the policies' refusal of the delete of the object itself
+
 	nodes      []node // the first is the object itself
 	index      map[types.UID]int32
 	names      []string // storage names of kinds
@@ -128,7 +130,7 @@ func (w *walk) run(h *head, options metav1.DeleteOptions) error {
 	err := w.follow(h, options)
 	if errors.Is(err, errTwice) {
 		again := w.s.newWalk(w.r)
-		again.most, again.leaves = w.most, leaves{off: true}
+		again.most, again.leaves, again.denied = w.most, leaves{off: true}, w.denied
 		*w = *again
 		err = w.follow(h, options)
 	}

@@ -94,6 +94,7 @@ func DeletionPreviewSchema() *spec.Schema {
 			"object":          refer("The object that was found.", nil),
 			"action":          actionSchema("What becomes of the object itself."),
 			"refused":         text("The error that the server would answer the delete with; then nothing is deleted. Empty: the delete is accepted."),
+			"judges":          listOf("The webhooks and policies whose rules select deletes of a kind that goes. The policies have been asked about the object itself.", text("What may refuse.")),
 			"resourceVersion": text("The state of the database that was looked at."),
 			"total":           number("How many objects are touched."),
 			"counts":          listOf("How many, by kind and action.", count),
