@@ -135,7 +135,7 @@ func (a *Addresses) choose(ctx context.Context, svc *corev1.Service, out *kind.A
 			return "", false, object.InvalidFields(field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), []string{wanted},
 				fmt.Sprintf("failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s", wanted, wanted, a.Range))})
 		}
-		free, err := a.free(ctx, wanted)
+		free, err := a.freed(ctx, object.Key{Kind: ipAddresses, Name: wanted})
 		if err != nil || !restoring || inRange && free {
 			return wanted, restoring, err
 		}
@@ -147,13 +147,26 @@ func (a *Addresses) choose(ctx context.Context, svc *corev1.Service, out *kind.A
 	return address, true, err
 }
 
-// free says whether no object reserves the address.
-func (a *Addresses) free(ctx context.Context, address string) (bool, error) {
-	_, err := a.Store.Get(ctx, object.Key{Kind: ipAddresses, Name: address})
+// free says whether there is no such reservation.
+func (a *Addresses) free(ctx context.Context, reservation object.Key) (bool, error) {
+	_, err := a.Store.Get(ctx, reservation)
 	if object.Is(err, object.NotFound) {
 		return true, nil
 	}
 	return false, err
+}
+
+// freed is free after a reservation whose Service left is given back. A Service that is
+// restored, or created again, right after its removal would find its own, which Run has not
+// given back yet. It takes nothing from a Service: another that has the address keeps it.
+func (a *Addresses) freed(ctx context.Context, reservation object.Key) (bool, error) {
+	if free, err := a.free(ctx, reservation); free || err != nil {
+		return free, err
+	}
+	if err := a.release(ctx, reservation); err != nil {
+		return false, err
+	}
+	return a.free(ctx, reservation)
 }
 
 // pick returns a free address. As in Kubernetes it leaves the first addresses, up to 256,
@@ -163,7 +176,7 @@ func (a *Addresses) pick(ctx context.Context) (string, error) {
 	low := min(max(16, size/16), 256, size/2)
 	for range randomTries {
 		address := a.at(1 + low + rand.Uint32N(size-low)).String()
-		if free, err := a.free(ctx, address); free || err != nil {
+		if free, err := a.free(ctx, object.Key{Kind: ipAddresses, Name: address}); free || err != nil {
 			return address, err
 		}
 	}

@@ -38,8 +38,13 @@ type world struct {
 
 func newWorld(t *testing.T, cidr string) *world {
 	t.Helper()
+	return newWorldIn(t, dbtest.OpenDB(t, sqldb.SQLite), cidr)
+}
+
+func newWorldIn(t *testing.T, db *sqldb.DB, cidr string) *world {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	st, err := store.Open(ctx, store.Options{DB: dbtest.OpenDB(t, sqldb.SQLite), Logger: slog.New(slog.DiscardHandler)})
+	st, err := store.Open(ctx, store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +224,45 @@ func TestRestoredServiceKeepsItsAddressIfFree(t *testing.T) {
 	if want := "the clusterIP 10.0.0.5 is not free any more: the Service has " + svc.Spec.ClusterIP + " now"; warnings[0] != want {
 		t.Errorf("the warning is %q", warnings[0])
 	}
+}
+
+// TestRestoredAtOnce: a Service that is restored, or created again, right after its removal
+// has its address and its port, although its own reservations may still stand. Of a Service
+// that exists nothing is taken.
+func TestRestoredAtOnce(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorldIn(t, db, "10.0.0.0/24")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.addresses.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		spec := nodePortSpec(30123)
+		spec.ClusterIP = "10.0.0.5"
+		if _, _, err := w.create(ctx, "web", spec); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			again := kind.Restoring(ctx)
+			if i%2 == 1 {
+				again = ctx
+			}
+			if svc, _, err := w.create(again, "thief", spec); err == nil && (svc.Spec.ClusterIP == "10.0.0.5" || svc.Spec.Ports[0].NodePort == 30123) {
+				t.Fatalf("another Service took %s and %d", svc.Spec.ClusterIP, svc.Spec.Ports[0].NodePort)
+			} else if err == nil {
+				w.remove("thief")
+			}
+			w.remove("web")
+			svc, warnings, err := w.create(again, "web", spec)
+			if err != nil || len(warnings) > 0 || svc.Spec.ClusterIP != "10.0.0.5" || svc.Spec.Ports[0].NodePort != 30123 {
+				t.Fatalf("%d: %v, %v", i, warnings, err)
+			}
+		}
+	})
 }
 
 // TestUpdateReservesAnAddress: a Service that stops being external gets an address in the

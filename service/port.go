@@ -100,7 +100,7 @@ func (t *portTaker) take(ctx context.Context, port *int32, at *field.Path) error
 	free := false
 	if inRange {
 		var err error
-		if free, err = t.a.portIsFree(ctx, wanted); err != nil {
+		if free, err = t.a.freed(ctx, portKey(wanted)); err != nil {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func (t *portTaker) pick(ctx context.Context) (int32, error) {
 		if t.mine[port] {
 			continue
 		}
-		if free, err := t.a.portIsFree(ctx, port); free || err != nil {
+		if free, err := t.a.free(ctx, portKey(port)); free || err != nil {
 			return port, err
 		}
 	}
@@ -151,14 +151,6 @@ func (t *portTaker) pick(ctx context.Context) (int32, error) {
 		}
 	}
 	return 0, object.Errorf(object.Forbidden, "failed to allocate a nodePort: range %d-%d is full", firstPort, lastPort)
-}
-
-func (a *Addresses) portIsFree(ctx context.Context, port int32) (bool, error) {
-	_, err := a.Store.Get(ctx, object.Key{Kind: object.NodePorts, Name: portName(port)})
-	if object.Is(err, object.NotFound) {
-		return true, nil
-	}
-	return false, err
 }
 
 // portReservation is the NodePort object of a Service's port.
@@ -188,5 +180,8 @@ func nodePorts(spec corev1.ServiceSpec) []int32 {
 	}
 	return out
 }
+
+// portKey names the reservation of a port.
+func portKey(port int32) object.Key { return object.Key{Kind: object.NodePorts, Name: portName(port)} }
 
 func portName(port int32) string { return strconv.Itoa(int(port)) }

@@ -20,6 +20,8 @@ import (
 //
 // A Service gets an address or a port only together with a new reservation. So a reservation
 // whose Service does not have it can be deleted at any time: no Service can begin to use it.
+// A create that names the address does so too (freed), before it makes its own. If another
+// Service is faster, the create finds the name taken and is prepared again.
 // Ports that older servers stored are the exception, which Scan repairs.
 //
 // The watch begins at a revision before the scan reads. So the scan or the watch sees
@@ -141,7 +143,7 @@ func reservations(body []byte) []object.Key {
 		}
 	}
 	for _, port := range nodePorts(svc.Spec) {
-		out = append(out, object.Key{Kind: object.NodePorts, Name: portName(port)})
+		out = append(out, portKey(port))
 	}
 	return out
 }
