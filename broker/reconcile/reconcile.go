@@ -3,7 +3,8 @@
 // its row removed.
 //
 // A round is four steps, in this order: observe, decide ([broker.Next]), apply,
-// emit and persist ([broker.Service.Advance]). All state between two rounds is
+// emit and persist ([broker.Service.Advance]); the deletion of the substrate is
+// applied after its phase is persisted. All state between two rounds is
 // in the database, so a round may be interrupted anywhere and any replica
 // continues. The review engine provides leases, backoff and the record of
 // failures.

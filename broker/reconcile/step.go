@@ -13,6 +13,9 @@ import (
 
 // step is one round of a resource that is not Deleted: observe, decide, apply,
 // emit and persist, and show.
+//
+// The phase Deprovisioning is written before its action: a cluster can refuse the
+// deletion for hours, and the phase says which step is tried.
 func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Round) review.Verdict {
 	resource := round.Resource
 	view := View{Phase: resource.Phase(), Resource: resource.State(), Since: round.Since}
@@ -22,21 +25,35 @@ func (r *Reconciler) step(ctx context.Context, now time.Time, round sqlbroker.Ro
 	}
 	action, to := broker.Next(observed, resource.Phase())
 	view.Observed, view.Why = observed, broker.Why(observed, to)
-	if resource, err = r.apply(ctx, resource, action, observed); err != nil {
-		return r.failed(ctx, resource.ID(), view, fmt.Errorf("%s: %w", action, err))
+	if to == broker.PhaseDeprovisioning {
+		resource, err = r.advance(ctx, now, resource, to, &view)
 	}
-	next, err := r.Service.Advance(ctx, resource, to, view.Why)
-	if errors.Is(err, broker.ErrPhaseConflict) {
+	if err == nil {
+		if resource, err = r.apply(ctx, resource, action, observed); err != nil {
+			return r.failed(ctx, resource.ID(), view, fmt.Errorf("%s: %w", action, err))
+		}
+		_, err = r.advance(ctx, now, resource, to, &view)
+	}
+	switch {
+	case errors.Is(err, broker.ErrPhaseConflict):
 		return review.Again(0) // it has changed: read again
-	}
-	if err != nil {
+	case err != nil:
 		return r.failed(ctx, resource.ID(), view, err)
+	}
+	return r.show(ctx, resource.ID(), view, verdict(now, round, action, view.Phase))
+}
+
+// advance writes the phase, if it is another one, and puts it into the view.
+func (r *Reconciler) advance(ctx context.Context, now time.Time, resource broker.ProvisionedResource, to broker.ProvisionedResourcePhase, view *View) (broker.ProvisionedResource, error) {
+	next, err := r.Service.Advance(ctx, resource, to, view.Why)
+	if err != nil {
+		return resource, err
 	}
 	if next.Phase() != view.Phase {
 		view.Since = now
 	}
 	view.Phase, view.Resource = next.Phase(), next.State()
-	return r.show(ctx, resource.ID(), view, verdict(now, round, action, next.Phase()))
+	return next, nil
 }
 
 // verdict says when the next round is due.
@@ -95,8 +112,7 @@ func (r *Reconciler) observe(ctx context.Context, now time.Time, resource broker
 	return broker.Fold(resource, reads), nil
 }
 
-// apply carries out the action. On an error the round ends and writes neither
-// phase nor event.
+// apply carries out the action. On an error the round ends and writes no more.
 func (r *Reconciler) apply(ctx context.Context, resource broker.ProvisionedResource, action broker.Action, observed broker.ObservedXR) (broker.ProvisionedResource, error) {
 	switch action {
 	case broker.ActionMintToken:

@@ -167,7 +167,7 @@ func (t *reporter) reviewed(who string, task task) v1.Reason {
 	case wait > 0:
 		reason.Message = fmt.Sprintf("%s looks at it again in %v", who, wait)
 	default:
-		reason.Message = who + " has not reviewed it yet"
+		reason.Message = who + " reviews it next"
 	}
 	return reason
 }

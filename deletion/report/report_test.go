@@ -77,7 +77,7 @@ func TestReasons(t *testing.T) {
 			},
 			state: v1.Active,
 			want: "Owner: owned by ConfigMap owner, which does not exist or is in another namespace\n" +
-				"Review: the collector has not reviewed it yet\n",
+				"Review: the collector reviews it next\n",
 		},
 		"a cluster-scoped object of a namespaced owner": {
 			prepare: func(w *world) object.Object {
@@ -187,7 +187,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.Deleting,
-			want:  "Review: the collector has not reviewed it yet\n",
+			want:  "Review: the collector reviews it next\n",
 		},
 		"a review that fails": {
 			prepare: func(w *world) object.Object {
@@ -304,7 +304,7 @@ func TestReasons(t *testing.T) {
 				return a
 			},
 			state: v1.Active,
-			want:  "GoesWith: it goes with Namespace n, which is being emptied\n  Review: the collector has not reviewed it yet\n",
+			want:  "GoesWith: it goes with Namespace n, which is being emptied\n  Review: the collector reviews it next\n",
 		},
 		"content of a namespace that the guard holds": {
 			prepare: func(w *world) object.Object {
@@ -373,7 +373,7 @@ func TestReasons(t *testing.T) {
 				return o
 			},
 			state: v1.DoesNotExist, remain: 1,
-			want: "Review: the collector has not reviewed it yet\n",
+			want: "Review: the collector reviews it next\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -418,7 +418,7 @@ func TestCollectorOff(t *testing.T) {
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})
 	o := w.Create(thing{Namespace: "n", Name: "a"})
 	w.Delete(o.Key, deletiontest.With(metav1.DeletePropagationForeground))
-	want := "CollectorOff: this server runs without a collector\nReview: the collector has not reviewed it yet\n"
+	want := "CollectorOff: this server runs without a collector\nReview: the collector reviews it next\n"
 	if got := outline(w.report(o).Reasons, ""); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
