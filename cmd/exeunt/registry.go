@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,7 +90,10 @@ func newRegistryReviewAfter() *cobra.Command {
 		Short: "Set the delay between an event and the review of its subject",
 		Long: `Set the delay between an event and the review of its subject, for all replicas.
 "exeunt registry gc stats" lists the events. Rows that are in the queues keep their
-time.`,
+time.
+
+The delay of existence_check is the least for blobs and manifests: within it, a push
+may rely on what the server said exists. To review sooner, set it first.`,
 		Example: "  exeunt registry gc review-after tag_delete 72h",
 		Args:    exactly(2, `EVENT DURATION, for instance tag_delete 72h; "exeunt registry gc stats" lists the events`),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -222,14 +226,16 @@ func writeDelays(p *printer, raw []byte) error {
 	return writeSorted(p, delays)
 }
 
+// writeSorted prints the delays as they are set, and what holds instead: existence_check is the
+// least of all events but those that remove bytes.
 func writeSorted(p *printer, texts map[string]string) error {
-	var names []string
-	for name := range texts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		p.line("  %-22s %s", name, texts[name])
+	least, _ := time.ParseDuration(texts["existence_check"])
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		text := texts[name]
+		if after, err := time.ParseDuration(text); err == nil && after < least && name != "blob_delete" && name != "upload_delete" {
+			text += fmt.Sprintf(" (but not before existence_check: %v)", least)
+		}
+		p.line("  %-22s %s", name, text)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ var registryAnswers = map[string]string{
 	"POST /exeunt/registry/undelete?digest=sha256%3A1&repository=shop%2Fweb&tag=": `[{"repository":"shop/web","digest":"sha256:1"}]`,
 	"POST /exeunt/registry/gc/run":                                                `{"complete":false,"manifests":1,"blobs":2,"paths":3,"uploads":4}`,
 	"POST /exeunt/registry/gc/review-after?after=1h&event=tag_delete":             `{"tag_delete":"1h0m0s"}`,
+	"POST /exeunt/registry/gc/review-after?after=1m&event=tag_delete":             `{"tag_delete":"1m0s","blob_delete":"1m0s","tag_switch":"2h0m0s","existence_check":"1h0m0s"}`,
 }
 
 func TestRegistry(t *testing.T) {
@@ -55,6 +56,8 @@ func TestRegistry(t *testing.T) {
 		{[]string{"gc", "dry-run", "shop/web"}, `"shop/web" has no tag: use, for instance, shop/web:v1`, true},
 		{[]string{"gc", "run"}, "removed: 1 manifest, 2 blobs, the bytes of 3, 4 abandoned uploads\nmore is due", false},
 		{[]string{"gc", "review-after", "tag_delete", "1h"}, "tag_delete             1h0m0s", false},
+		{[]string{"gc", "review-after", "tag_delete", "1m"}, "  blob_delete            1m0s\n  existence_check        1h0m0s\n" +
+			"  tag_delete             1m0s (but not before existence_check: 1h0m0s)\n  tag_switch             2h0m0s\n", false},
 		{[]string{"gc", "review-after", "tag_delete", "soon"}, "not like this", true},
 		{[]string{"undelete", "--list", "shop/web"}, "shop/web:v1@sha256:1  deleted ", false},
 		{[]string{"undelete", "--list", "shop/web"}, " ago, reviewed in 0s\n", false},
