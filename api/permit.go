@@ -24,13 +24,17 @@ import (
 // nil on create. It sees the object as it will be stored, so nothing changes after it. Of
 // a new CertificateSigningRequest it sets the requestor.
 func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) error {
+	return r.api.permitWrite(ctx, r.v.Resource(), obj, old)
+}
+
+func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResource, obj, old runtime.Object) error {
 	client, ok := genericrequest.UserFrom(ctx)
 	if !ok {
 		return apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	w := access.Write{
-		Client: client, Resource: r.v.Resource(), Object: obj, Old: old,
-		Owner: r.api.ownerResource,
+		Client: client, Resource: resource, Object: obj, Old: old,
+		Owner: a.ownerResource,
 	}
 	var err error
 	if w.Meta, err = meta.Accessor(obj); err != nil {
@@ -42,10 +46,10 @@ func (r *resource) permitWrite(ctx context.Context, obj, old runtime.Object) err
 		}
 	}
 	if old == nil {
-		r.api.access.SetRequestor(client, obj)
+		a.access.SetRequestor(client, obj)
 	}
 	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
-	return r.api.access.CheckWrite(ctx, w)
+	return a.access.CheckWrite(ctx, w)
 }
 
 // permitCreate refuses an update that would create the object, if the client may only
@@ -92,10 +96,13 @@ func (a *API) client(ctx context.Context) kind.Client {
 			return a.mutate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
 		Admit: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
-			if err := a.newResource(v, v.Strategy).permitWrite(ctx, obj, nil); err != nil {
+			if err := a.permitWrite(ctx, v.Resource(), obj, nil); err != nil {
 				return err
 			}
 			return a.validate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
+		},
+		Contain: func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error {
+			return a.permitWrite(ctx, r, obj, nil)
 		},
 		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
 			return a.askDelete(ctx, client, o, options, a.admit.Judge)

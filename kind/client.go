@@ -25,6 +25,9 @@ type Client struct {
 	// Admit checks the content of a new object as it will be stored: roles, for instance,
 	// grant only what the client holds. Webhooks and policies may refuse it.
 	Admit func(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error
+	// Contain returns a denial of what the content of a new object needs, as Admit does,
+	// but asks no webhooks and policies.
+	Contain func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error
 	// JudgeDelete asks the policies about a delete, which has no effect: the error is their
 	// refusal. It does not ask webhooks. Nil: there are no policies.
 	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
@@ -41,6 +44,7 @@ func ServerClient() Client {
 		Name:      "exeunt",
 		Authorize: func(string, schema.GroupResource, string, string) error { return nil },
 		Mutate:    all, Admit: all,
+		Contain: func(context.Context, schema.GroupVersionResource, runtime.Object) error { return nil },
 	}
 }
 
@@ -70,6 +74,15 @@ func (c Client) MutateNew(ctx context.Context, v *Version, key object.Key, obj r
 // nil.
 func (c Client) MayCreate(ctx context.Context, v *Version, key object.Key, obj runtime.Object, dryRun bool) error {
 	return c.ask(ctx, c.Admit, v, key, obj, dryRun)
+}
+
+// MayContain returns a denial if the client may not create an object with this content, by
+// its rights alone, or nil.
+func (c Client) MayContain(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error {
+	if c.Contain == nil {
+		return apierrors.NewForbidden(r.GroupResource(), "", errNoClient)
+	}
+	return c.Contain(ctx, r, obj)
 }
 
 var errNoClient = errors.New("the request has no client")

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -139,7 +140,7 @@ func TestRights(t *testing.T) {
 			{"vi", "POST", group + "/restores", restore("ConfigMap", "c"), 403, `cannot create resource \"configmaps\"`},
 			{"ed", "POST", group + "/restores", restore("Secret", "s"), 201, `"created":1`},
 			{"ed", "POST", group + "/restores", restore("RoleBinding", "root"), 403, `cannot get resource \"rolebindings\"`},
-			{"op", "POST", group + "/restores", restore("RoleBinding", "root"), 201, `is attempting to grant RBAC permissions not currently held`},
+			{"op", "POST", group + "/restores", restore("RoleBinding", "root"), 403, `is attempting to grant RBAC permissions not currently held`},
 		} {
 			code, answer := as(test.user, test.method, test.path, test.body)
 			if code != test.code || !strings.Contains(answer, test.says) {
@@ -151,6 +152,42 @@ func TestRights(t *testing.T) {
 		}
 		if w.exists("rolebindings.rbac.authorization.k8s.io:n/root") {
 			w.Error("a binding was restored with more rights than the client has")
+		}
+	})
+}
+
+// TestRightsBeforeTheFirstObject: a restore whose objects need a right that the client lacks is
+// refused as a whole, in the dry run too, and the answer names each right once. An owner
+// that does not come back needs none.
+func TestRightsBeforeTheFirstObject(t *testing.T) {
+	each(t, func(w *world) {
+		ask := w.serve("ed edit n")
+		owner := w.create("configmaps:n/owner")
+		for i := range 3 {
+			w.createWith(fmt.Sprintf("secrets:n/child-%d", i), func(m *metav1.ObjectMeta) {
+				m.OwnerReferences = w.OwnedBy(owner) // blocking
+			})
+		}
+		w.delete(owner, metav1.DeletePropagationBackground)
+		restore := func(user, kind, name string, dryRun, cascade bool) (int, string) {
+			return ask("POST", group+"/restores", fmt.Sprintf(
+				`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"object":{"kind":%q,"namespace":"n","name":%q},"withCascade":%v,"dryRun":%v}}`, kind, name, cascade, dryRun),
+				"Impersonate-User: "+user, "Impersonate-Group: "+map[bool]string{true: "system:masters", false: "none"}[user == "root"])
+		}
+		for _, dryRun := range []bool{true, false} {
+			code, answer := restore("ed", "ConfigMap", "owner", dryRun, true)
+			if code != http.StatusForbidden || strings.Count(answer, `cannot update resource \"configmaps/finalizers\"`) != 1 || !strings.Contains(answer, "nothing is restored") {
+				w.Errorf("dry run %v: %d %s", dryRun, code, answer)
+			}
+		}
+		if w.exists("configmaps:n/owner") || w.exists("secrets:n/child-0") {
+			w.Error("part of a refused restore exists")
+		}
+		if code, answer := restore("ed", "Secret", "child-1", false, false); code != http.StatusCreated || !strings.Contains(answer, `"created":1`) {
+			w.Errorf("alone: %d %s", code, answer)
+		}
+		if code, answer := restore("root", "ConfigMap", "owner", false, true); code != http.StatusCreated || !strings.Contains(answer, `"created":3`) {
+			w.Errorf("with all rights: %d %s", code, answer)
 		}
 	})
 }

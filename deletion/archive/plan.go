@@ -19,6 +19,8 @@ type candidate struct {
 	cascade string
 	// isDefault: the server creates an equal object in every namespace.
 	isDefault bool
+	// demanding: its content may need rights beside create.
+	demanding bool
 	// recreated: a client created it during the cascade, which removed it too. See
 	// markRecreated.
 	recreated bool

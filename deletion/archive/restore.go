@@ -36,6 +36,9 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	}
 	denied += hidden
 	r := a.begin(client, spec, names)
+	if err := r.checkContent(ctx, candidates); err != nil {
+		return v1.RestoreStatus{}, err
+	}
 	stop, limited := ctx.Deadline()
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
@@ -246,6 +249,7 @@ func newCandidate(r *row) *candidate {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)
 		}
+		c.demanding = demands(c.key, &m)
 	}
 	return c
 }

@@ -45,7 +45,7 @@ func tenant(random *rand.Rand, name string) kind.Client {
 			}
 			return apierrors.NewForbidden(r, name, errors.New("no "+verb+" in "+namespace))
 		},
-		Mutate: nothing.Mutate, Admit: nothing.Admit,
+		Mutate: nothing.Mutate, Admit: nothing.Admit, Contain: nothing.Contain,
 	}
 }
 

@@ -1,0 +1,109 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+)
+
+// shownDenials is how many missing rights one refusal names.
+const shownDenials = 10
+
+// checkContent refuses a restore before its first object is written, if the client lacks a
+// right that the content of an object needs: what it grants, an owner that it blocks, a
+// confirmation that it carries. The error names the missing rights. The create of each
+// object asks again, about the object as webhooks left it.
+func (r *restoration) checkContent(ctx context.Context, all []*candidate) error {
+	var ids []int64
+	candidates := make(map[int64]*candidate)
+	restored := make(map[types.UID]bool, len(all))
+	for _, c := range all {
+		restored[identity(c, r.reborn(c.key.Kind))] = true
+		if c.demanding {
+			ids, candidates[c.id] = append(ids, c.id), c
+		}
+	}
+	var denials []string
+	for page := range slices.Chunk(ids, planPage) {
+		var bodies []*row
+		if err := r.store.Reader().ArchivedByIDs(ctx, page, func(a *row) { bodies = append(bodies, a) }); err != nil {
+			return fmt.Errorf("read the archive: %w", err)
+		}
+		for _, b := range bodies {
+			denial, err := r.contentDenied(ctx, candidates[b.ID], b.Body, restored)
+			if err != nil {
+				return err
+			}
+			if denial != "" && !slices.Contains(denials, denial) {
+				denials = append(denials, denial)
+			}
+		}
+	}
+	if len(denials) == 0 {
+		return nil
+	}
+	text := strings.Join(denials[:min(len(denials), shownDenials)], "; ")
+	if more := len(denials) - shownDenials; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return object.Errorf(object.Forbidden, "nothing is restored, because you lack rights that the objects need: %s", text)
+}
+
+// contentDenied returns the denial of one object's content. References to owners that the
+// object will come back without need no right.
+func (r *restoration) contentDenied(ctx context.Context, c *candidate, body []byte, restored map[types.UID]bool) (string, error) {
+	m, err := object.ParseMeta(body)
+	if err != nil {
+		return "", nil // its restore says so
+	}
+	var owners []metav1.OwnerReference
+	for _, o := range m.OwnerReferences {
+		found := restored[o.UID]
+		if !found {
+			if found, err = r.exists(ctx, o, c.key.Namespace); err != nil {
+				return "", err
+			}
+		}
+		if found {
+			owners = append(owners, o)
+		}
+	}
+	gvk := r.names.gvk(c.key.Kind)
+	resource, _, _ := strings.Cut(c.key.Kind, ".")
+	var obj runtime.Object
+	if k, ok := r.names.served.Stored(c.key.Kind); ok && len(k.Versions) > 0 {
+		if obj, err = k.Stored().Decode(body, ""); err != nil {
+			return "", nil
+		}
+		if k.Restored != nil {
+			k.Restored(obj, r.spec.KeepTokens)
+		}
+	} else {
+		obj = &metav1.PartialObjectMetadata{ObjectMeta: m}
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return "", nil
+	}
+	accessor.SetOwnerReferences(owners)
+	if err := r.client.MayContain(ctx, gvk.GroupVersion().WithResource(resource), obj); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// demands reports whether the content of an object may need rights beside create.
+func demands(key object.Key, m *metav1.ObjectMeta) bool {
+	_, group, _ := strings.Cut(key.Kind, ".")
+	return m.Annotations[lifecycle.ConfirmCascade] != "" || slices.Contains([]string{"rbac.authorization.k8s.io", "access.exeunt.dev"}, group) ||
+		slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion })
+}
