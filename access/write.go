@@ -27,6 +27,8 @@ type Write struct {
 	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
 	// Confirms: the write lets a cascade pass that the guard would hold.
 	Confirms bool
+	// Weakens: the write makes the guard of a Namespace weaker.
+	Weakens bool
 }
 
 // CheckWrite refuses a write whose content needs rights that the client lacks:
@@ -38,7 +40,8 @@ type Write struct {
 //   - a User's tokens are only for clients that may impersonate the user and its groups;
 //   - approving a CertificateSigningRequest needs approve on its signer, setting its
 //     certificate sign (checkSigning);
-//   - confirming a guarded cascade needs confirm-cascade on the object.
+//   - confirming a guarded cascade, or making a Namespace's guard weaker, needs
+//     confirm-cascade on the object.
 //
 // A create may set ownerReferences and finalizers: the object is the client's own.
 func (d *Door) CheckWrite(ctx context.Context, w Write) error {
@@ -70,6 +73,9 @@ func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 		if err := d.need(ctx, w.attributes("update", "finalizers"), "cannot change finalizers"); err != nil {
 			return err
 		}
+	}
+	if w.Weakens {
+		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
 	}
 	if w.Confirms {
 		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")

@@ -355,3 +355,60 @@ func TestAnnotationsAreChecked(t *testing.T) {
 	w.patch("/api/v1/namespaces/good", `{"metadata":{"finalizers":null}}`)
 	w.patch("/api/v1/namespaces/good", `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":null}}}`)
 }
+
+// TestAnotherUserConfirms: in a namespace with the setting, the user who asked for a deletion
+// cannot confirm it, before or while it waits, and cannot end the setting without the right.
+// Another user can; so can anybody without the setting.
+func TestAnotherUserConfirms(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := guarded(t, db)
+		masters := []string{"system:masters"}
+		cluster := "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+		annotate := func(user, path, name, value string) reply {
+			return w.as(user, masters, "PATCH", path, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, value), "Content-Type: application/merge-patch+json")
+		}
+		wantCode := func(what string, r reply, code int, says string) {
+			t.Helper()
+			if r.code != code || !strings.Contains(r.body, says) {
+				t.Errorf("%s: %d %s", what, r.code, r.body)
+			}
+		}
+		held := func(path, kind, name string) string {
+			t.Helper()
+			apiVersion := "v1"
+			if path == cluster {
+				apiVersion = "rbac.authorization.k8s.io/v1"
+			}
+			uid := w.want(http.StatusCreated, "POST", path, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}}`, apiVersion, kind, name)).get("metadata.uid")
+			for i := range 2 {
+				w.configMap(fmt.Sprintf("%s-%s-%d", strings.ToLower(kind), name, i), fmt.Sprintf(`,"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}]`, apiVersion, kind, name, uid))
+			}
+			if r := w.as("alice", masters, "DELETE", path+"/"+name, ""); r.code != http.StatusOK {
+				t.Fatal(r.body)
+			}
+			return path + "/" + name
+		}
+		wantCode("set by alice", annotate("alice", shop, lifecycle.ConfirmBy, `"another-user"`), http.StatusOK, "")
+		for _, path := range []string{held(configMaps, "ConfigMap", "held"), held(cluster, "ClusterRole", "held")} {
+			wantCode("alice, "+path, annotate("alice", path, lifecycle.ConfirmCascade, `"3"`), http.StatusForbidden, "you asked for its deletion, so another user must confirm it: namespace shop")
+			wantCode("bob, "+path, annotate("bob", path, lifecycle.ConfirmCascade, `"3"`), http.StatusOK, "")
+		}
+		w.configMap("before", "")
+		wantCode("beforehand", annotate("bob", configMaps+"/before", lifecycle.ConfirmCascade, `"3"`), http.StatusForbidden, "must be confirmed when it waits, not before")
+		wantCode("created with it", w.as("bob", masters, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new","annotations":{"`+lifecycle.ConfirmCascade+`":"3"}}}`), http.StatusForbidden, "not before")
+
+		// Without the right confirm-cascade the guard does not become weaker.
+		for name, values := range map[string][]string{lifecycle.MaxCascade: {`"2"`, `"0"`, "null"}, lifecycle.ConfirmBy: {"null"}} {
+			for _, value := range values {
+				r := w.as("writer", nil, "PATCH", shop, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, value), "Content-Type: application/merge-patch+json")
+				wantCode("writer, "+name+" "+value, r, http.StatusForbidden, "cannot make its guard weaker")
+			}
+		}
+		r := w.as("writer", nil, "PATCH", "/api/v1/namespaces/full", `{"metadata":{"annotations":{"`+lifecycle.ConfirmBy+`":"another-user"}}}`, "Content-Type: application/merge-patch+json")
+		wantCode("writer makes it stronger", r, http.StatusOK, "")
+
+		wantCode("the setting ends", annotate("bob", shop, lifecycle.ConfirmBy, "null"), http.StatusOK, "")
+		wantCode("alice without the setting", annotate("alice", held(configMaps, "ConfigMap", "free"), lifecycle.ConfirmCascade, `"3"`), http.StatusOK, "")
+	})
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +50,39 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 		a.access.SetRequestor(client, obj)
 	}
 	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
-	return a.access.CheckWrite(ctx, w)
+	w.Weakens = old != nil && resource.Resource == object.Namespaces && resource.Group == "" &&
+		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
+	if err := a.access.CheckWrite(ctx, w); err != nil || !w.Confirms {
+		return err
+	}
+	return a.checkConfirmation(ctx, w)
+}
+
+// checkConfirmation refuses the confirmation of a client that asked for the deletion itself,
+// if a Namespace demands another user. Then a confirmation cannot be set before the delete
+// either.
+//
+// The client that asked does not change while the object is DELETING, and the update is
+// for this revision: if the deletion is called off and begins again, the update fails.
+func (a *API) checkConfirmation(ctx context.Context, w access.Write) error {
+	number := w.Meta.GetAnnotations()[lifecycle.ConfirmCascade]
+	if number == "" || w.OldMeta != nil && number == w.OldMeta.GetAnnotations()[lifecycle.ConfirmCascade] {
+		return nil // it removes the guard's finalizer
+	}
+	namespace, err := a.store.AnotherConfirms(ctx, object.Key{Kind: w.Resource.GroupResource().String(), Namespace: w.Meta.GetNamespace(), Name: w.Meta.GetName()})
+	if err != nil || namespace == "" {
+		return err
+	}
+	why := "its deletion must be confirmed when it waits, not before"
+	if w.OldMeta != nil && w.OldMeta.GetDeletionTimestamp() != nil {
+		origin, err := a.store.OriginOf(ctx, w.OldMeta.GetUID())
+		if err != nil || origin.Requester != w.Client.GetName() {
+			return err
+		}
+		why = "you asked for its deletion, so another user must confirm it"
+	}
+	return apierrors.NewForbidden(w.Resource.GroupResource(), w.Meta.GetName(),
+		fmt.Errorf("%s: namespace %s has the annotation %s", why, namespace, lifecycle.ConfirmBy))
 }
 
 // permitCreate refuses an update that would create the object, if the client may only

@@ -26,6 +26,7 @@ var annotations = []annotation{
 	{HeldAbove, nil},
 	{ConfirmCascade, checks(parseConfirmed)},
 	{MaxCascade, checks(parseLimit)},
+	{ConfirmBy, checks(parseConfirmBy)},
 	{ArchiveFor, checks(parseWindow)},
 	{PropagateGrace, checkGrace},
 }
@@ -51,6 +52,13 @@ func parseConfirmed(text string) (int64, error) {
 		return 0, errors.New(`must be the number of objects that may go, in plain digits, such as "12"`)
 	}
 	return n, nil
+}
+
+func parseConfirmBy(text string) (string, error) {
+	if text != anotherUser {
+		return "", errors.New(`must be "` + anotherUser + `"`)
+	}
+	return text, nil
 }
 
 func parseWindow(text string) (time.Duration, error) {

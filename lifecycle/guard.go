@@ -28,6 +28,11 @@ const (
 	// limit, for the Namespace and the objects in it. "0" switches the guard off.
 	MaxCascade = "lifecycle.exeunt.dev/max-cascade"
 
+	// ConfirmBy is the annotation of a Namespace that says who may confirm a held
+	// deletion: "another-user" than the one who asked for it.
+	ConfirmBy   = "lifecycle.exeunt.dev/confirm-by"
+	anotherUser = "another-user"
+
 	// HeldAbove is the annotation that a delete adds with the finalizer: the limit
 	// at that time. "0" stands for no limit but those of the namespaces that the
 	// cascade enters.
@@ -45,6 +50,21 @@ func CascadeLimit(server int64, namespace map[string]string) int64 {
 		return limit
 	}
 	return max(server, 0)
+}
+
+// AnotherConfirms says whether the annotations of a Namespace demand that another user
+// confirms than the one who asked for the deletion.
+func AnotherConfirms(namespace map[string]string) bool {
+	_, ok := read(namespace, ConfirmBy, parseConfirmBy)
+	return ok
+}
+
+// Weakens says whether an update of a Namespace's annotations makes its guard weaker: a
+// higher limit than before, or none, or no other user that must confirm. server is the limit
+// of Namespaces without their own.
+func Weakens(server int64, now, before map[string]string) bool {
+	limit, was := CascadeLimit(server, now), CascadeLimit(server, before)
+	return was != 0 && (limit == 0 || limit > was) || AnotherConfirms(before) && !AnotherConfirms(now)
 }
 
 // hold adds the guard's finalizer and limit when a deletion begins. A finalizer that

@@ -74,3 +74,41 @@ func TestDeleteAgainIsNotHeld(t *testing.T) {
 		t.Errorf("the second delete: %+v, %v", again, err)
 	}
 }
+
+// TestWeakens: a higher limit, or none, and the end of the second user.
+func TestWeakens(t *testing.T) {
+	t.Parallel()
+	with := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
+	for _, c := range []struct {
+		server      int64
+		before, now map[string]string
+		want        bool
+	}{
+		{0, with(MaxCascade, "5"), with(MaxCascade, "6"), true},
+		{0, with(MaxCascade, "5"), with(MaxCascade, "0"), true},
+		{0, with(MaxCascade, "5"), nil, true},
+		{0, with(MaxCascade, "5"), with(MaxCascade, "5", "a", "b"), false},
+		{0, with(MaxCascade, "5"), with(MaxCascade, "4"), false},
+		{0, nil, with(MaxCascade, "4"), false},
+		{0, with(MaxCascade, "0"), with(MaxCascade, "4"), false},
+		{10, nil, with(MaxCascade, "11"), true},
+		{10, nil, with(MaxCascade, "0"), true},
+		{10, nil, with(MaxCascade, "9"), false},
+		{10, with(MaxCascade, "20"), nil, false},
+		{10, with(MaxCascade, "5"), nil, true},
+		{0, with(ConfirmBy, "another-user"), nil, true},
+		{0, nil, with(ConfirmBy, "another-user"), false},
+		{0, with(MaxCascade, "5", ConfirmBy, "another-user"), with(MaxCascade, "4"), true},
+		{0, with(MaxCascade, "abc"), nil, false},
+	} {
+		if got := Weakens(c.server, c.now, c.before); got != c.want {
+			t.Errorf("server %d, %v to %v: %v", c.server, c.before, c.now, got)
+		}
+	}
+}

@@ -125,3 +125,33 @@ func (t *sqlTx) unlimited(ctx context.Context, v *view) error {
 	}, `SELECT 1`+statement+` LIMIT 1`, maxCascade)
 	return t.tx.Send(ctx, &b)
 }
+
+// AnotherConfirms returns a Namespace that demands that another user confirms the deletion
+// of an object: its own, or for a cluster-scoped object any that limits cascades. Empty:
+// there is none.
+func (s *Store) AnotherConfirms(ctx context.Context, key object.Key) (string, error) {
+	name := key.Namespace
+	if key.Kind == object.Namespaces {
+		name = key.Name
+	}
+	if name == "" {
+		limiting, err := s.Reader().LimitingNamespaces(ctx)
+		for name, annotations := range limiting {
+			if lifecycle.AnotherConfirms(annotations) {
+				return name, err
+			}
+		}
+		return "", err
+	}
+	o, err := s.Get(ctx, object.Key{Kind: object.Namespaces, Name: name})
+	if object.Is(err, object.NotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if m, err := object.ParseMeta(o.Body); err != nil || !lifecycle.AnotherConfirms(m.Annotations) {
+		return "", err
+	}
+	return name, nil
+}

@@ -32,6 +32,13 @@ func (t *reporter) guarded(h *store.Stored) (v1.Reason, error) {
 		limit, where = c.Excess.Limit, c.Excess.Where()
 	}
 	message := fmt.Sprintf("its deletion waits to be confirmed: %s%d objects would go, and %d may%s", least, c.Going, limit, where)
+	another, err := t.s.store.AnotherConfirms(t.ctx, h.Key)
+	if err != nil {
+		return v1.Reason{}, err
+	}
+	if another != "" {
+		message += "; another user than the one who asked for it must confirm, because of namespace " + another
+	}
 	since := metav1.Unix(h.Deletion, 0)
 	confirm := subject.Command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, c.Going))
 	if c.AtLeast {
