@@ -17,7 +17,7 @@ import (
 // any table.
 var tableOwners = map[string][]string{
 	"store": {
-		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_kinds", "dropped_references", "seal_keys", "sealed_kinds",
+		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "seal_keys", "sealed_kinds",
 	},
 	"gc":    {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
 	"quota": {"quota_reviews"},
@@ -40,6 +40,7 @@ var tableOwners = map[string][]string{
 // jointStatements are the constants with SQL on a table of another package, and
 // why (decision 15).
 var jointStatements = map[string]string{
+	"store queuedCascades":             "a cascade that the collector has work of does not leave the archive; store does not import gc",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
 	"registry removeNamespaceSQLite":   "the row goes only if no Namespace exists, checked by the statement that deletes it",

@@ -1,5 +1,24 @@
 -- The current schema. Written by `go generate ./schema`: do not edit.
 
+CREATE OR REPLACE FUNCTION public.archive_cascades_follow_archive()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    UPDATE archive_cascades c SET objects = c.objects - g.objects, bytes = c.bytes - g.bytes
+    FROM (SELECT cascade, count(*) AS objects, sum(size) AS bytes FROM gone WHERE id <= (SELECT revision FROM archive_counted) GROUP BY cascade) g
+    WHERE c.id = g.cascade;
+    DELETE FROM archive_cascades c USING (SELECT DISTINCT cascade FROM gone) g
+    WHERE c.id = g.cascade AND c.objects = 0 AND c.leaving IS NULL
+        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.cascade = g.cascade AND a.cascade <> a.uid)
+        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = g.cascade AND a.cascade = a.uid);
+    RETURN NULL;
+END
+$function$;
+
+COMMENT ON FUNCTION archive_cascades_follow_archive IS 'Rows that leave are not counted any more. The last one takes its cascade with it.';
+
 CREATE OR REPLACE FUNCTION public.archive_kinds_remember()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -809,6 +828,8 @@ COMMENT ON INDEX archive_roots_idx IS 'The objects whose deletion began a cascad
 
 CREATE INDEX archive_uid_idx ON public.archive USING btree (uid);
 
+CREATE TRIGGER archive_cascades_follow_archive_trigger AFTER DELETE ON public.archive REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION archive_cascades_follow_archive();
+
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON public.archive FOR EACH ROW WHEN ((new.kind = 'customresourcedefinitions.apiextensions.k8s.io'::text)) EXECUTE FUNCTION archive_kinds_remember();
 
 CREATE TRIGGER repositories_follow_archive_trigger AFTER DELETE ON public.archive FOR EACH ROW WHEN ((old.kind = 'repositories.registry.exeunt.dev'::text)) EXECUTE FUNCTION repositories_follow_archive();
@@ -836,6 +857,49 @@ COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascad
 COMMENT ON COLUMN archive.request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 COMMENT ON COLUMN archive.body_replaced IS 'the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body';
+
+CREATE TABLE archive_cascades (
+    id text NOT NULL,
+    namespace text DEFAULT ''::text NOT NULL,
+    objects bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    removed_at bigint DEFAULT 0 NOT NULL,
+    purged bigint DEFAULT 0 NOT NULL,
+    restored_at bigint,
+    leaving bigint,
+    CONSTRAINT archive_cascades_pkey PRIMARY KEY (id)
+);
+
+CREATE INDEX archive_cascades_leaving_idx ON public.archive_cascades USING btree (id) WHERE (leaving IS NOT NULL);
+
+CREATE INDEX archive_cascades_namespace_idx ON public.archive_cascades USING btree (namespace, removed_at, id, bytes) WHERE (leaving IS NULL);
+
+COMMENT ON INDEX archive_cascades_namespace_idx IS 'What may leave, the oldest first, and the bytes of each namespace.';
+
+COMMENT ON TABLE archive_cascades IS 'The cascades that have rows in archive, with the sums of the rows up to archive_counted. A removal writes nothing here: expiry counts the new rows.';
+
+COMMENT ON COLUMN archive_cascades.id IS 'archive.cascade';
+
+COMMENT ON COLUMN archive_cascades.namespace IS 'of its root, whose share of the archive it uses; empty: cluster-scoped; a Namespace is in itself';
+
+COMMENT ON COLUMN archive_cascades.removed_at IS 'of the last row; Unix milliseconds';
+
+COMMENT ON COLUMN archive_cascades.purged IS 'how many of its objects a client purged from the archive';
+
+COMMENT ON COLUMN archive_cascades.restored_at IS 'when an object of it was last restored; Unix milliseconds; null: none was';
+
+COMMENT ON COLUMN archive_cascades.leaving IS 'its rows up to this revision are leaving: they are not listed, cannot be restored, and are deleted in steps; null: none are';
+
+CREATE TABLE archive_counted (
+    one integer NOT NULL,
+    revision bigint NOT NULL,
+    CONSTRAINT archive_counted_one_check CHECK ((one = 1)),
+    CONSTRAINT archive_counted_pkey PRIMARY KEY (one)
+);
+
+COMMENT ON TABLE archive_counted IS 'How far archive_cascades is: one row.';
+
+COMMENT ON COLUMN archive_counted.revision IS 'the rows of archive up to this id are counted';
 
 CREATE VIEW archive_definitions AS
  SELECT a.id,
@@ -884,6 +948,15 @@ COMMENT ON COLUMN archive_kinds.removed_at IS 'Unix milliseconds';
 COMMENT ON COLUMN archive_kinds.api_version IS 'the one that bodies are stored in';
 
 COMMENT ON COLUMN archive_kinds.short_names IS 'JSON';
+
+CREATE TABLE archive_spans (
+    cascade text NOT NULL,
+    namespace text NOT NULL,
+    CONSTRAINT archive_spans_cascade_fkey FOREIGN KEY (cascade) REFERENCES archive_cascades(id) ON DELETE CASCADE,
+    CONSTRAINT archive_spans_pkey PRIMARY KEY (cascade, namespace)
+);
+
+COMMENT ON TABLE archive_spans IS 'The other namespaces that objects of a cascade were in.';
 
 CREATE VIEW backup_holds AS
  SELECT backups.id

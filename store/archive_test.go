@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -104,6 +105,33 @@ func checkArchivedBytes(t *testing.T, s *Store) {
 	}
 	if counter != sum {
 		t.Errorf("the counter says %d bytes are archived, the rows say %d", counter, sum)
+	}
+	checkSums(t, s)
+}
+
+// checkSums compares the sums of the cascades with their rows.
+func checkSums(t *testing.T, s *Store) {
+	t.Helper()
+	wrong, err := s.db.Reader().Query(`
+SELECT c.id, c.objects, c.bytes, g.objects, g.bytes FROM (
+    SELECT cascade, count(*) AS objects, sum(size) AS bytes FROM archive WHERE id <= (SELECT revision FROM archive_counted) GROUP BY cascade
+) g FULL OUTER JOIN archive_cascades c ON c.id = g.cascade
+WHERE c.objects IS NULL OR c.objects <> coalesce(g.objects, 0) OR c.bytes <> coalesce(g.bytes, 0)
+    OR c.objects = 0 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.cascade = c.id) AND c.leaving IS NULL`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wrong.Close()
+	for wrong.Next() {
+		var id sql.NullString
+		var n [4]sql.NullInt64
+		if err := wrong.Scan(&id, &n[0], &n[1], &n[2], &n[3]); err != nil {
+			t.Fatal(err)
+		}
+		t.Errorf("cascade %s is counted as %d objects, %d bytes; its rows are %d and %d", id.String, n[0].Int64, n[1].Int64, n[2].Int64, n[3].Int64)
+	}
+	if err := wrong.Err(); err != nil {
+		t.Fatal(err)
 	}
 }
 

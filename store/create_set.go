@@ -114,6 +114,7 @@ func queueRestored(b *sqldb.Batch, engine sqldb.Engine, run []*effect) {
 		}
 		statement, args = markRestoredSetSQLite, []any{sqldb.JSON(marks)}
 	}
+	b.Exec(holdCascades[engine], sqldb.List(engine, rows), run[0].at)
 	b.Query(func(row sqldb.Row) error {
 		var id int64
 		var awaited bool

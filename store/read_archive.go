@@ -113,15 +113,16 @@ func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, stat
 	}, statement, args...)
 }
 
-// Each statement reads the columns that archived scans.
+// Each statement reads the columns that archived scans. kept: the row is not leaving.
 const (
+	kept            = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = a.cascade AND l.leaving >= a.id)`
 	archivedColumns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), coalesce(a.request_id, ''), a.cascade, a.size,
     coalesce(a.body_revision, 0), c.body`
 	archivedWithBody = archivedColumns + `
 FROM archive a LEFT JOIN changes c ON c.revision = a.body_revision`
 	archiveConditions = `
 WHERE a.id < $1` + archiveFilter
-	archiveFilter = `
+	archiveFilter = kept + `
   AND ($2 = '' OR a.namespace = $2) AND ($3 = '' OR a.kind = $3) AND ($4 = '' OR a.name = $4) AND ($5 = '' OR a.actor = $5)
   AND ($6 = '' OR coalesce(a.requester, a.actor) = $6)
 ORDER BY a.id DESC`
@@ -141,19 +142,21 @@ FROM (
 
 	// wholeCascade uses the same indexes.
 	wholeCascade = `
-SELECT ` + archivedWithBody + ` WHERE a.cascade = $1 AND a.cascade <> a.uid
+SELECT ` + archivedWithBody + ` WHERE a.cascade = $1 AND a.cascade <> a.uid` + kept + `
 UNION ALL
-SELECT ` + archivedWithBody + ` WHERE a.uid = $1 AND a.cascade = a.uid`
+SELECT ` + archivedWithBody + ` WHERE a.uid = $1 AND a.cascade = a.uid` + kept
 
 	// archivedByUID uses archive_uid_idx; archivedAt the primary key.
-	archivedByUID = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1 ORDER BY a.id DESC LIMIT 1`
-	archivedAt    = `SELECT ` + archivedWithBody + ` WHERE a.id = $1`
+	archivedByUID = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1` + kept + ` ORDER BY a.id DESC LIMIT 1`
+	archivedAt    = `SELECT ` + archivedWithBody + ` WHERE a.id = $1` + kept
 	// archivedAll is archivedAt for many.
-	archivedAllSQLite   = `SELECT ` + archivedColumns + ` FROM json_each($1) j JOIN archive a ON a.id = j.value LEFT JOIN changes c ON c.revision = a.body_revision`
+	archivedAllSQLite = `SELECT ` + archivedColumns + ` FROM json_each($1) j JOIN archive a ON a.id = j.value LEFT JOIN changes c ON c.revision = a.body_revision
+WHERE TRUE` + kept
 	archivedAllPostgres = `SELECT ` + archivedColumns + ` FROM unnest($1::bigint[]) AS j (id)
 CROSS JOIN LATERAL (SELECT * FROM archive WHERE id = j.id OFFSET 0) AS a
-LEFT JOIN LATERAL (SELECT body FROM changes WHERE revision = a.body_revision OFFSET 0) AS c ON TRUE`
-	lastRemoval = `SELECT ` + archivedWithBody + ` WHERE a.namespace = $1 AND a.kind = $2 AND a.name = $3
+LEFT JOIN LATERAL (SELECT body FROM changes WHERE revision = a.body_revision OFFSET 0) AS c ON TRUE
+WHERE TRUE` + kept
+	lastRemoval = `SELECT ` + archivedWithBody + ` WHERE a.namespace = $1 AND a.kind = $2 AND a.name = $3` + kept + `
 ORDER BY a.id DESC LIMIT 1`
 )
 
@@ -232,7 +235,7 @@ SELECT count(*) FROM (
         UNION ALL
         SELECT * FROM archive WHERE uid = $1 AND cascade = uid
     ) a LEFT JOIN objects o ON o.uid = a.restored_as
-    WHERE a.kind <> 'serviceaccounts' OR a.name <> 'default'
+    WHERE (a.kind <> 'serviceaccounts' OR a.name <> 'default')` + kept + `
     GROUP BY a.kind, a.namespace, a.name
     HAVING count(o.id) = 0 AND max(CASE WHEN a.id = $2 THEN 1 ELSE 0 END) = 0
 ) AS names`

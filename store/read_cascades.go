@@ -24,10 +24,17 @@ type Cascade struct {
 	Removed, Remaining int64
 	// Deleting counts those of Remaining that are DELETING.
 	Deleting int64
-	// Restored counts the removed objects that were restored, and Bytes their sizes, of
-	// the first 10,000.
+	// Restored counts the removed objects that were restored, and Bytes is the size of all. Of more than
+	// 10,000, Bytes may be half a minute old.
 	Restored, Bytes int64
+	// Purged counts the objects that clients purged from the archive.
+	Purged int64
+	// Held: the guard holds the deletion of the root.
+	Held bool
 }
+
+// mostSummed is how many rows of a cascade sumCascade reads.
+const mostSummed = 10_000
 
 // Cascades returns the ids of cascades, at most limit: those under way, then the newest,
 // of one namespace or of all (""). Those of a DeleteCollection have no root in the
@@ -51,6 +58,19 @@ func (r *Reader) Cascades(ctx context.Context, namespace string, limit int) ([]s
 	return ids, r.send(ctx, &b)
 }
 
+// QueuedCascades are the cascades that the collector still has work of, apart from
+// DELETING objects.
+func (r *Reader) QueuedCascades(ctx context.Context) (map[string]bool, error) {
+	queued := map[string]bool{}
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var id string
+		err := row.Scan(&id)
+		queued[id] = true
+		return err
+	}, queuedCascades)
+	return queued, err
+}
+
 // Cascade reads one cascade; nil: there is none.
 func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 	c := &Cascade{ID: id}
@@ -60,7 +80,10 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 			return nil
 		}
 		found = true
-		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt)
+		var finalizing int64
+		err := row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt, &finalizing)
+		c.Held = held(c.StartedAt, finalizing)
+		return err
 	}
 	var b sqldb.Batch
 	b.Query(root, cascadeRootArchived, id, string(RootOf(id)))
@@ -79,8 +102,20 @@ func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 	b.Query(add(&c.Deleting), countCascadeDeleting, id)
 	b.Query(add(&c.Remaining), countCascadeBelow, id, string(RootOf(id)))
 	b.Query(add(&c.Remaining), countCascadeNext, id)
+	var bytes int64
+	var restored bool
+	b.Query(func(row sqldb.Row) error { return row.Scan(&bytes, &c.Purged, &restored) }, counted, id)
 	if err := r.send(ctx, &b); err != nil || !found {
 		return nil, err
+	}
+	if c.Removed > mostSummed {
+		c.Bytes = max(c.Bytes, bytes)
+		if restored {
+			var err error
+			if c.Restored, err = r.count(ctx, countRestored, id); err != nil {
+				return nil, err
+			}
+		}
 	}
 	c.Remaining += c.Deleting
 	if c.Root.Kind == object.Namespaces {
@@ -99,22 +134,25 @@ SELECT DISTINCT coalesce(deletion_cascade, uid) FROM objects
 WHERE deletion_time IS NOT NULL AND ($1 = '' OR namespace = $1 OR kind = 'namespaces' AND name = $1) LIMIT $2`
 	// recentCascades: the newest rows, by the primary key.
 	recentCascades = `
-SELECT cascade FROM (SELECT id, cascade, namespace FROM archive ORDER BY id DESC LIMIT 2000) AS newest
-WHERE $1 = '' OR namespace = $1 GROUP BY cascade ORDER BY max(id) DESC LIMIT $2`
+SELECT a.cascade FROM (SELECT id, cascade, namespace FROM archive ORDER BY id DESC LIMIT 2000) AS a
+WHERE ($1 = '' OR a.namespace = $1)` + kept + ` GROUP BY a.cascade ORDER BY max(a.id) DESC LIMIT $2`
 	// rootCascades: archive_roots_idx.
 	rootCascades = `
-SELECT cascade FROM archive WHERE substr(cascade, 1, length(uid)) = uid AND ($1 = '' OR namespace = $1) ORDER BY id DESC LIMIT $2`
+SELECT cascade FROM archive a WHERE substr(cascade, 1, length(uid)) = uid AND ($1 = '' OR namespace = $1)` + kept + ` ORDER BY id DESC LIMIT $2`
 
 	cascadeRootArchived = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE uid = $2 AND cascade = $1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, 0 FROM archive a WHERE uid = $2 AND cascade = $1` + kept
 	cascadeRootDeleting = `
-SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000 FROM objects
+SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000, finalizing FROM objects
 WHERE uid = $2 AND deletion_time IS NOT NULL AND coalesce(deletion_cascade, uid) = $1`
 	cascadeFirst = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id LIMIT 1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, 0 FROM archive a WHERE cascade = $1 AND cascade <> uid` + kept + ` ORDER BY id LIMIT 1`
 
 	countCascade = `
 SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(*) FROM archive WHERE uid = $1 AND cascade = uid)`
+	counted       = `SELECT bytes, purged, restored_at IS NOT NULL FROM archive_cascades WHERE id = $1`
+	countRestored = `
+SELECT (SELECT count(restored_as) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(restored_as) FROM archive WHERE uid = $1 AND cascade = uid)`
 	countCascadeDeleting = `SELECT count(*) FROM objects WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL`
 	countCascadeBelow    = `
 SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner_uid = $2 AND o.deletion_time IS NULL

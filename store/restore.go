@@ -16,8 +16,8 @@ import (
 // Restoration is the part of a create that restores an object from the archive.
 // The zero value: an ordinary create.
 type Restoration struct {
-	// Row is the row of the archive. It must still exist; the create records the
-	// new object's uid in it.
+	// Row is the row of the archive. It must still exist, and its cascade must not be
+	// leaving; the create records the new object's uid in it, and holds the cascade.
 	Row int64
 	// Dropped are the owner references that the restored object lacks. The
 	// transaction of the create records them, instead of those that were recorded for
@@ -57,6 +57,7 @@ func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 		f.restored = true
 		return row.Scan(&f.awaited)
 	}, markRestored, r.Row, f.uid)
+	b.Exec(holdCascade, r.Row, f.at)
 	if r.Had {
 		b.Exec(deleteDropped, f.uid)
 	}

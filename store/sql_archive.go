@@ -32,35 +32,10 @@ DELETE FROM changes WHERE revision IN (
 		`DELETE FROM archive WHERE uid = ANY ($1::text[])`}
 )
 
-// archivedNamespaces lists the namespaces with rows in the archive, by skipping
-// through archive_namespace_removed_at_idx. Each comes with the time of its oldest
-// row and the body of the Namespace: the current one, or else the last archived.
-const archivedNamespaces = `
-WITH RECURSIVE n (namespace) AS (
-    SELECT min(namespace) FROM archive
-    UNION ALL
-    SELECT (SELECT min(a.namespace) FROM archive a WHERE a.namespace > n.namespace) FROM n WHERE n.namespace IS NOT NULL
-)
-SELECT n.namespace, (SELECT min(a.removed_at) FROM archive a WHERE a.namespace = n.namespace),
-    coalesce(
-        (SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
-         WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = n.namespace),
-        (SELECT c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
-         WHERE a.kind = 'namespaces' AND a.name = n.namespace AND a.namespace = n.namespace ORDER BY a.id DESC LIMIT 1))
-FROM n WHERE n.namespace IS NOT NULL`
-
-// overdueArchived selects rows of a namespace that were written before a time.
-const overdueArchived = `
-SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive
-WHERE namespace = $1 AND removed_at <= $2 ORDER BY removed_at LIMIT $3`
-
-// oldestArchived selects the rows to remove first when the archive is too large.
-const oldestArchived = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive ORDER BY id LIMIT $1`
-
 // markRestored records the restored object's uid in the row, if it still exists,
 // and returns whether dropped references to its object exist.
 const markRestored = `
-UPDATE archive SET restored_as = $2 WHERE id = $1
+UPDATE archive SET restored_as = $2 WHERE id = $1` + restorable + `
 RETURNING EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
 
 // restoredSince looks for the object $1, restored after revision $2. An object's id is the
@@ -99,18 +74,6 @@ const (
 SELECT k.storage, k.removed_at FROM archive_kinds k
 WHERE k.removed_at <= $1 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.kind = k.storage)`
 	forgetKind = `DELETE FROM archive_kinds WHERE storage = $1 AND removed_at = $2`
-)
-
-const archivedByID = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive WHERE id = $1`
-
-const (
-	deleteArchived     = `DELETE FROM archive WHERE id = $1`
-	deleteArchivedBody = `DELETE FROM changes WHERE revision = $1`
-)
-
-const (
-	readArchivedBytes = `SELECT archived FROM revision`
-	dropArchivedBytes = `UPDATE revision SET archived = archived - $1`
 )
 
 // cascadeDeleting and cascadeArchived return the cascade of an object that is

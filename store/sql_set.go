@@ -138,9 +138,9 @@ INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, own
 SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6 FROM json_each($1) j`
 
 	markRestoredSetSQLite = `
-UPDATE archive SET restored_as = j.value ->> 1 FROM json_each($1) j WHERE archive.id = j.value ->> 0
+UPDATE archive SET restored_as = j.value ->> 1 FROM json_each($1) j WHERE archive.id = j.value ->> 0` + restorable + `
 RETURNING id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
 	markRestoredSetPostgres = `
-UPDATE archive SET restored_as = r.uid FROM unnest($1::bigint[], $2::text[]) AS r (id, uid) WHERE archive.id = r.id
+UPDATE archive SET restored_as = r.uid FROM unnest($1::bigint[], $2::text[]) AS r (id, uid) WHERE archive.id = r.id` + restorable + `
 RETURNING archive.id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
 )

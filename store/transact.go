@@ -24,10 +24,12 @@ type Tx struct {
 	sealing  string // name of the sealing key
 	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
-	effects  []*effect
-	waiting  []*effect // all of one type; their statements are added together, as a set if possible
-	writes   statements
-	flushed  sqldb.Batch // run before the next statements that are sent
+	// compacted is the revision that the log is compacted to.
+	compacted int64
+	effects   []*effect
+	waiting   []*effect // all of one type; their statements are added together, as a set if possible
+	writes    statements
+	flushed   sqldb.Batch // run before the next statements that are sent
 
 	cause  causes
 	limits Limiter // nil: none
@@ -47,15 +49,15 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 		t.writes.keepExpiries = true
 		t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 		var b sqldb.Batch
-		var compacted, quotas int64
-		lockWith(&b, s.db.Engine(), &t.revision, &compacted, &quotas)
+		var quotas int64
+		lockWith(&b, s.db.Engine(), &t.revision, &t.compacted, &quotas)
 		if t.keys != nil {
 			querySealingKey(&b, &t.sealing)
 		}
 		if err := tx.Send(ctx, &b); err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
-		if t.limits, err = s.beginLimits(ctx, &t.Reader, t.revision, compacted, quotas, t.Now); err != nil {
+		if t.limits, err = s.beginLimits(ctx, &t.Reader, t.revision, t.compacted, quotas, t.Now); err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
 		if err := fn(t); err != nil {

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/exeunt/exeunt/sqldb"
+)
+
+// Eviction is cascades of a namespace that leave the archive before their time, the oldest first. An
+// empty namespace means cluster-scoped roots.
+type Eviction struct {
+	Namespace      string
+	Cascades       []string
+	Objects, Bytes int64
+}
+
+// OnEvict calls fn in the transaction that evicts cascades, before they leave. Call it
+// before Run.
+func (s *Store) OnEvict(fn func(context.Context, *Tx, Eviction) error) { s.onEvict = fn }
+
+// Evicted counts the cascades that this process evicted.
+func (s *Store) Evicted() int64 { return s.evicted.Load() }
+
+// bySize evicts cascades while the archive is larger than MaxBytes.
+func (x *expiry) bySize(ctx context.Context) error {
+	limit := x.opts.Archive.MaxBytes
+	if limit <= 0 {
+		limit = defaultArchiveSize
+	}
+	var total int64
+	if _, err := x.db.Row(ctx, archivedBytes, nil, &total); err != nil || total <= limit {
+		return err
+	}
+	var chosen []Eviction
+	return x.choose(ctx, func(tx *Tx) (_ bool, err error) {
+		x.logEvicted(chosen) // of the transaction before, which is committed
+		chosen, err = x.evict(ctx, tx, limit)
+		return len(chosen) == 0, err
+	})
+}
+
+func (s *Store) logEvicted(all []Eviction) {
+	for _, e := range all {
+		s.evicted.Add(int64(len(e.Cascades)))
+		s.log.Warn("cascades left the archive before their time: the namespace uses more than its share of --archive-max-bytes",
+			"namespace", e.Namespace, "cascades", len(e.Cascades), "objects", e.Objects, "bytes", e.Bytes, "oldest", e.Cascades[0])
+	}
+}
+
+// evict chooses cascades of each namespace that uses more than its share, the oldest first, and marks
+// them as leaving. It spares the newest cascade of each namespace, and busy ones
+// while the archive has no more than twice its limit.
+func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction, err error) {
+	used := map[string]int64{}
+	var total int64
+	err = tx.rows(ctx, func(row sqldb.Row) error {
+		var namespace string
+		var bytes int64
+		err := row.Scan(&namespace, &bytes)
+		used[namespace], total = bytes, total+bytes
+		return err
+	}, namespaceBytes)
+	if err != nil {
+		return nil, err
+	}
+	share := fairShare(limit, slices.Collect(maps.Values(used)))
+	for namespace, bytes := range used {
+		if bytes <= share {
+			continue
+		}
+		found, err := x.leavers(ctx, tx, evictable, namespace, int64(countStep))
+		if err != nil {
+			return nil, err
+		}
+		e := Eviction{Namespace: namespace}
+		var running []string
+		for _, l := range found {
+			if bytes <= share {
+				break
+			}
+			if l.busy && total <= 2*limit {
+				continue
+			}
+			if l.busy {
+				running = append(running, l.id)
+			}
+			e.Cascades, e.Objects, e.Bytes = append(e.Cascades, l.id), e.Objects+l.objects, e.Bytes+l.bytes
+			bytes, total = bytes-l.bytes, total-l.bytes
+		}
+		if len(e.Cascades) == 0 {
+			continue
+		}
+		if x.onEvict != nil {
+			if err := x.onEvict(ctx, tx, e); err != nil {
+				return nil, err
+			}
+		}
+		if err := errors.Join(tx.markLeaving(ctx, e.Cascades, tx.revision), tx.markLeaving(ctx, running, always)); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// fairShare is how many bytes each namespace may use of limit: what some leave
+// is divided among those that need more. It is never less than limit divided by their number.
+func fairShare(limit int64, used []int64) int64 {
+	slices.Sort(used)
+	for i, bytes := range used {
+		share := limit / int64(len(used)-i)
+		if bytes > share {
+			return share
+		}
+		limit -= bytes
+	}
+	return math.MaxInt64
+}

@@ -1,0 +1,150 @@
+package store
+
+import "github.com/exeunt/exeunt/sqldb"
+
+// The statements by which cascades are counted and leave the archive. Lists are
+// arguments on both engines, so a statement has one plan.
+const (
+	// uncounted finds the end of the next rows to count.
+	uncounted = `
+SELECT count(*), coalesce(max(id), 0) FROM (
+    SELECT id FROM archive WHERE id > (SELECT revision FROM archive_counted) ORDER BY id LIMIT $1) AS next`
+	anyUncounted = `SELECT 1 FROM archive WHERE id > (SELECT revision FROM archive_counted) LIMIT 1`
+	setCounted   = `UPDATE archive_counted SET revision = $1`
+
+	// countCascades adds the rows up to $1 to their cascades. A cascade belongs to the
+	// namespace of its root; one of a DeleteCollection has none, and its objects have one namespace.
+	countCascadesSQLite   = countCascades1 + `substr(a.cascade, 1, instr(a.cascade || '.', '.') - 1)` + countCascades2
+	countCascadesPostgres = countCascades1 + `split_part(a.cascade, '.', 1)` + countCascades2
+	countCascades1        = `
+INSERT INTO archive_cascades AS c (id, namespace, objects, bytes, removed_at, restored_at)
+SELECT g.cascade, coalesce(
+        (SELECT r.namespace FROM archive r WHERE r.uid = g.root AND r.cascade = g.cascade LIMIT 1),
+        (SELECT CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END FROM objects o WHERE o.uid = g.root),
+        g.namespace), g.objects, g.bytes, g.removed_at, g.restored_at
+FROM (
+    SELECT a.cascade, `
+	countCascades2 = ` AS root, min(a.namespace) AS namespace, count(*) AS objects, sum(a.size) AS bytes,
+        max(a.removed_at) AS removed_at, CASE WHEN count(a.restored_as) > 0 THEN 0 END AS restored_at
+    FROM archive a WHERE a.id > (SELECT revision FROM archive_counted) AND a.id <= $1 GROUP BY a.cascade
+) g WHERE TRUE
+ON CONFLICT (id) DO UPDATE SET
+    namespace = CASE WHEN c.objects = 0 THEN excluded.namespace ELSE c.namespace END,
+    objects = c.objects + excluded.objects, bytes = c.bytes + excluded.bytes,
+    removed_at = CASE WHEN excluded.removed_at > c.removed_at THEN excluded.removed_at ELSE c.removed_at END,
+    restored_at = coalesce(c.restored_at, excluded.restored_at)`
+	countSpans = `
+INSERT INTO archive_spans (cascade, namespace)
+SELECT DISTINCT a.cascade, a.namespace FROM archive a JOIN archive_cascades c ON c.id = a.cascade
+WHERE a.id > (SELECT revision FROM archive_counted) AND a.id <= $1 AND a.namespace <> c.namespace
+ON CONFLICT (cascade, namespace) DO NOTHING`
+
+	// oldestByNamespace lists the namespaces that have cascades, by skipping through
+	// archive_cascades_namespace_idx, each with the time of its oldest one.
+	oldestByNamespace = `
+WITH RECURSIVE n (namespace) AS (
+    SELECT min(namespace) FROM archive_cascades WHERE leaving IS NULL
+    UNION ALL
+    SELECT (SELECT min(c.namespace) FROM archive_cascades c WHERE c.leaving IS NULL AND c.namespace > n.namespace) FROM n WHERE n.namespace IS NOT NULL
+)
+SELECT n.namespace, (SELECT min(c.removed_at) FROM archive_cascades c WHERE c.leaving IS NULL AND c.namespace = n.namespace)
+FROM n WHERE n.namespace IS NOT NULL`
+	// namespaceBody is the body of a Namespace: the current one, or else the last archived.
+	namespaceBody = `
+SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = $1
+UNION ALL
+SELECT body FROM (
+    SELECT c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
+    WHERE a.kind = 'namespaces' AND a.name = $1 AND a.namespace = $1 ORDER BY a.id DESC LIMIT 1) AS gone
+LIMIT 1`
+
+	// busy: objects of the cascade are DELETING, or a restore of it is under way.
+	busy = `(coalesce(c.restored_at > $2, FALSE) OR EXISTS (
+    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = c.id AND o.deletion_time IS NOT NULL))`
+	leaverColumns = `SELECT c.id, c.objects, c.bytes, c.removed_at, ` + busy + `,
+    EXISTS (SELECT 1 FROM archive_spans s WHERE s.cascade = c.id) FROM archive_cascades c WHERE c.namespace = $1 AND c.leaving IS NULL`
+	// dueCascades reads what a namespace removed up to $3, behind the cascade $5 of the time $4.
+	dueCascades = leaverColumns + ` AND c.removed_at <= $3 AND (c.removed_at, c.id) > ($4, $5)
+ORDER BY c.removed_at, c.id LIMIT $6`
+	// evictable reads the oldest cascades of a namespace, without its newest one.
+	evictable = leaverColumns + ` AND c.id <> (
+    SELECT id FROM archive_cascades WHERE namespace = $1 AND leaving IS NULL ORDER BY removed_at DESC, id DESC LIMIT 1)
+ORDER BY c.removed_at, c.id LIMIT $3`
+	// timesOf reads the namespaces of a cascade, with its last removal.
+	timesOf = `
+SELECT namespace, removed_at FROM archive_cascades WHERE id = $1 AND objects > 0
+UNION ALL
+SELECT s.namespace, 0 FROM archive_spans s WHERE s.cascade = $1`
+	spansOf        = `SELECT namespace FROM archive_spans WHERE cascade = $1`
+	namespaceBytes = `SELECT namespace, CAST(sum(bytes) AS bigint) FROM archive_cascades WHERE leaving IS NULL GROUP BY namespace`
+	archivedBytes  = `SELECT archived FROM revision`
+
+	// queuedCascades are the cascades whose removed owners the collector still has to review, or
+	// whose deletes wait for admission.
+	queuedCascades = `
+SELECT DISTINCT a.cascade FROM (
+    SELECT uid FROM gc_object_reviews UNION ALL SELECT event FROM gc_admission_reviews) q JOIN archive a ON a.uid = q.uid`
+
+	anyLeaving      = `SELECT 1 FROM archive_cascades WHERE leaving IS NOT NULL LIMIT 1`
+	leavingCascades = `SELECT id, leaving, objects FROM archive_cascades WHERE leaving IS NOT NULL ORDER BY objects = 0, id LIMIT $1`
+	// leavingRows and leavingRoot read the rows of a cascade that is leaving, by
+	// archive_cascade_idx and archive_uid_idx.
+	leavingRows = forgottenColumns + ` WHERE cascade = $1 AND cascade <> uid AND id <= $2 LIMIT $3`
+	leavingRoot = forgottenColumns + ` WHERE uid = $1 AND cascade = uid AND id <= $2`
+	// hasLeft ends the leaving of a cascade without rows up to the revision. One that left while it ran
+	// keeps its row until its last removal is before $3: what it still removes leaves too.
+	hasLeft = `
+DELETE FROM archive_cascades WHERE id = $1 AND objects = 0 AND (leaving < $2 OR removed_at <= $3 AND NOT EXISTS (
+    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = $1 AND o.deletion_time IS NOT NULL))`
+	hasOthers = `UPDATE archive_cascades SET leaving = NULL WHERE id = $1 AND leaving < $2`
+
+	// countPurged records how many rows of a cascade a client purges.
+	countPurged1 = `
+INSERT INTO archive_cascades AS c (id, purged) SELECT cascade, count(*) FROM archive WHERE `
+	countPurged2 = ` GROUP BY cascade
+ON CONFLICT (id) DO UPDATE SET purged = c.purged + excluded.purged`
+
+	forgottenColumns = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive`
+	dropBytes        = `UPDATE revision SET archived = archived - $1`
+
+	// restorable: the cascade of the row is not leaving.
+	restorable = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = archive.cascade AND l.leaving >= archive.id)`
+	// holdCascade records when the cascade of a row was restored last, once a minute.
+	holdCascade = `
+INSERT INTO archive_cascades AS c (id, restored_at) SELECT cascade, CAST($2 AS bigint) FROM archive WHERE id = $1` + heldBefore
+	heldBefore = `
+ON CONFLICT (id) DO UPDATE SET restored_at = excluded.restored_at WHERE c.restored_at IS NULL OR c.restored_at < excluded.restored_at - 60000`
+)
+
+// By engine, for lists.
+var (
+	countCascades = map[sqldb.Engine]string{sqldb.SQLite: countCascadesSQLite, sqldb.Postgres: countCascadesPostgres}
+	holdCascades  = map[sqldb.Engine]string{
+		sqldb.SQLite: `
+INSERT INTO archive_cascades AS c (id, restored_at)
+SELECT DISTINCT a.cascade, $2 FROM json_each($1) j JOIN archive a ON a.id = j.value WHERE TRUE` + heldBefore,
+		sqldb.Postgres: `
+INSERT INTO archive_cascades AS c (id, restored_at)
+SELECT DISTINCT a.cascade, $2::bigint FROM unnest($1::bigint[]) AS j (id) CROSS JOIN LATERAL (SELECT cascade FROM archive WHERE id = j.id OFFSET 0) AS a` + heldBefore,
+	}
+	markLeaving = map[sqldb.Engine]string{
+		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = $2 WHERE id IN (SELECT value FROM json_each($1))`,
+		sqldb.Postgres: `UPDATE archive_cascades SET leaving = $2 WHERE id = ANY ($1::text[])`,
+	}
+	forgottenByID = map[sqldb.Engine]string{
+		sqldb.SQLite:   forgottenColumns + ` WHERE id IN (SELECT value FROM json_each($1))`,
+		sqldb.Postgres: forgottenColumns + ` WHERE id = ANY ($1::bigint[])`,
+	}
+	countPurged = map[sqldb.Engine]string{
+		sqldb.SQLite:   countPurged1 + `id IN (SELECT value FROM json_each($1))` + countPurged2,
+		sqldb.Postgres: countPurged1 + `id = ANY ($1::bigint[])` + countPurged2,
+	}
+	deleteBodies = map[sqldb.Engine]string{
+		sqldb.SQLite:   `DELETE FROM changes WHERE revision IN (SELECT value FROM json_each($1))`,
+		sqldb.Postgres: `DELETE FROM changes WHERE revision = ANY ($1::bigint[])`,
+	}
+	deleteArchived = map[sqldb.Engine]string{
+		sqldb.SQLite:   `DELETE FROM archive WHERE id IN (SELECT value FROM json_each($1))`,
+		sqldb.Postgres: `DELETE FROM archive WHERE id = ANY ($1::bigint[])`,
+	}
+)
