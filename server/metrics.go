@@ -64,6 +64,9 @@ func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "exeunt_store_expired_objects_total", Help: "Objects that this replica removed because their time was over: Events.",
 		}, func() float64 { return float64(st.Expired()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "exeunt_archive_evicted_cascades_total", Help: "Deletions that this replica removed from the archive before their time, because of its size.",
+		}, func() float64 { return float64(st.Evicted()) }),
 	)
 	m.registry.MustRegister(queues...)
 	return m

@@ -21,7 +21,7 @@ import (
 //   - Compaction, when it passes the change that replaced the body (the
 //     tombstone, or the update that marked the object), deletes the body unless a
 //     row or a head points at it (compactBodies).
-//   - Expiry deletes the row. If compaction has passed that change it will
+//   - Expiry deletes the rows of a cascade. If compaction has passed that change it will
 //     not come by again, so expiry deletes the body too; if not, the body still
 //     belongs to watchers and to lists of the past, and compaction, which now
 //     finds no row, deletes it in its time (forget).
@@ -49,8 +49,8 @@ type ArchiveOptions struct {
 	// lifecycle.exeunt.dev/archive-for overrides it. 0: nothing is archived, and
 	// objects that are in the archive already are kept for 24 hours.
 	For time.Duration
-	// MaxBytes bounds the archived bodies; the oldest are deleted first.
-	// Default 1 GiB.
+	// MaxBytes bounds the archived bodies. Each namespace has a fair share of it, in which the oldest
+	// cascades leave first. Default 1 GiB.
 	MaxBytes int64
 	// DropSecrets archives Secrets without their bodies. Otherwise the bodies are
 	// kept, sealed as they were.

@@ -18,9 +18,9 @@ type Eviction struct {
 	Objects, Bytes int64
 }
 
-// OnEvict calls fn in the transaction that evicts cascades, before they leave. Call it
-// before Run.
-func (s *Store) OnEvict(fn func(context.Context, *Tx, Eviction) error) { s.onEvict = fn }
+// OnEvict has fn called in the transaction that evicts cascades, before they leave. The last fn
+// counts.
+func (s *Store) OnEvict(fn func(context.Context, *Tx, Eviction) error) { s.onEvict.Store(&fn) }
 
 // Evicted counts the cascades that this process evicted.
 func (s *Store) Evicted() int64 { return s.evicted.Load() }
@@ -94,8 +94,8 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 		if len(e.Cascades) == 0 {
 			continue
 		}
-		if x.onEvict != nil {
-			if err := x.onEvict(ctx, tx, e); err != nil {
+		if report := x.onEvict.Load(); report != nil {
+			if err := (*report)(ctx, tx, e); err != nil {
 				return nil, err
 			}
 		}

@@ -95,9 +95,9 @@ type Store struct {
 	listeners []func([]*Event) // of OnChange; complete before Run
 	limits    Limits           // of SetLimits; set before Run; nil: none
 	ran       atomic.Bool
-	onEvict   func(context.Context, *Tx, Eviction) error // of OnEvict; set before Run; nil: none
-	expired   atomic.Int64                               // objects removed because their TTL ended
-	evicted   atomic.Int64                               // cascades that left the archive before their time
+	onEvict   atomic.Pointer[func(context.Context, *Tx, Eviction) error] // of OnEvict
+	expired   atomic.Int64                                               // objects removed because their TTL ended
+	evicted   atomic.Int64                                               // cascades that left the archive before their time
 	closed    chan struct{}
 	closeOnce sync.Once
 }

@@ -127,7 +127,7 @@ overrides the file. SIGHUP reads the file again, and applies what needs no resta
 	f.DurationVar(&c.OrphanWait, "orphan-observed-generation-timeout", 10*time.Second, "how long a delete with --cascade=orphan waits for the owner's controller to report status.observedGeneration, so that it does not adopt the dependents again; 0: no wait")
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may remove without confirmation, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0: no limit")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0: no archive")
-	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive; the oldest objects leave first")
+	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive, in fair shares of the namespaces; their oldest cascades leave first")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
 	addTokenFlags(f, &c.Tokens)

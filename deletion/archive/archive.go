@@ -52,7 +52,7 @@ type Archive struct {
 	opts  Options
 }
 
-// New makes an Archive. It does no I/O.
+// New makes an Archive, which records an Event when the store evicts cascades. It does no I/O.
 func New(st *store.Store, kinds *kind.Registry, o Options) *Archive {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -66,7 +66,9 @@ func New(st *store.Store, kinds *kind.Registry, o Options) *Archive {
 	if o.KindWait <= 0 {
 		o.KindWait = 5 * time.Second
 	}
-	return &Archive{store: st, kinds: kinds, opts: o}
+	a := &Archive{store: st, kinds: kinds, opts: o}
+	st.OnEvict(a.evicted)
+	return a
 }
 
 // byUID reads the last removal of a uid; nil: the archive has none.
