@@ -130,6 +130,17 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 		refused("a used directory", Server{Data: w.server.Data, Database: fresh})
 		refused("a used blob store", Server{Data: filepath.Join(w.TempDir(), "new"), Database: fresh, Storage: w.server.Storage})
+		foreign := Server{Data: filepath.Join(w.TempDir(), "new"), Database: fresh, Storage: filepath.Join(w.TempDir(), "blobs")}
+		blobs, err := blobstore.OpenDir(foreign.Storage)
+		if err != nil {
+			w.Fatal(err)
+		}
+		path := blobstore.PathOf(w.DigestOf("foreign"))
+		if err := write(w.Context(), blobs, path, strings.NewReader("foreign")); err != nil {
+			w.Fatal(err)
+		}
+		refused("a blob store with bytes and without a mark", foreign)
+		w.wantBlob(foreign, path, "foreign")
 		other := Server{Data: filepath.Join(w.TempDir(), "new"), Database: "postgres://nowhere.invalid/x"}
 		if m.Engine == string(sqldb.Postgres) {
 			other.Database = ""
@@ -215,16 +226,16 @@ func TestIncremental(t *testing.T) {
 	w.wantBlob(restored, w.Paths["shared"], "shared")
 }
 
-// TestVerify: bytes that are missing, cut short or changed are found, and a restore stops
-// at them.
+// TestVerify: bytes that are missing, cut short, too long or changed are found, and a restore
+// stops at them.
 func TestVerify(t *testing.T) {
 	w := newWorld(t, sqldb.SQLite)
-	for _, name := range []string{"missing", "short", "changed", "whole"} {
+	for _, name := range []string{"missing", "short", "long", "changed", "whole"} {
 		w.Blob("shop/web", name)
 	}
 	w.create(CreateOptions{})
 	file := func(name string) string { return filepath.Join(w.target, blobstore.PathOf(w.DigestOf(name))) }
-	for _, err := range []error{os.Remove(file("missing")), os.Truncate(file("short"), 2), os.WriteFile(file("changed"), []byte("CHANGED"), 0o600)} {
+	for _, err := range []error{os.Remove(file("missing")), os.Truncate(file("short"), 2), os.Truncate(file("long"), 5), os.WriteFile(file("changed"), []byte("CHANGED"), 0o600)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +245,7 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for quick, want := range map[bool]int{true: 2, false: 3} {
+	for quick, want := range map[bool]int{true: 3, false: 4} {
 		var found []string
 		if err := target.Verify(t.Context(), m, quick, func(err error) { found = append(found, err.Error()) }, nil); err != nil || len(found) != want {
 			t.Errorf("quick %v: %q, %v", quick, found, err)
@@ -244,7 +255,7 @@ func TestVerify(t *testing.T) {
 		t.Error("a damaged backup was restored")
 	}
 	// The next backup copies again what has the wrong size or is missing.
-	if made := w.create(CreateOptions{}); made.Copied != 2 {
+	if made := w.create(CreateOptions{}); made.Copied != 3 {
 		t.Errorf("the next backup copied %d blobs", made.Copied)
 	}
 }

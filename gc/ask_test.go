@@ -175,6 +175,29 @@ func TestNamespaceAsks(t *testing.T) {
 	})
 }
 
+// TestHeldNamespaceAsks: while the guard holds the deletion of a namespace, its content does not
+// go: an object that waits for its admission and is no longer garbage stays.
+func TestHeldNamespaceAsks(t *testing.T) {
+	each(t, func(w *world) {
+		h := w.hooked(nil)
+		w.addNamespace("m")
+		w.add("m/a")
+		w.add("m/keeper")
+		w.add("m/b", owned("m/a"))
+		w.delete("m/a", background)
+		w.drain()
+		w.wantAsks("m/b")
+		w.update("m/b", owned("m/keeper"))
+		w.deleteGuarded("namespaces:/m", 1, background)
+		w.settle()
+		w.want("m/b<m/keeper m/keeper namespaces:/m!(" + guard + ")")
+		w.wantAsks("")
+		if len(h.asked) != 0 {
+			w.Errorf("asked about %v", h.asked)
+		}
+	})
+}
+
 // TestAskedAboutARevision: what is admitted is one revision of the object. A change while
 // the hook is asked is judged again; an object that is no longer garbage stays.
 func TestAskedAboutARevision(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 const held = "example.com/held" // a third party's finalizer
@@ -331,6 +333,29 @@ func TestScanPages(t *testing.T) {
 		w.exec(`DELETE FROM gc_object_reviews`)
 		if added, err := w.gc.Scan(context.Background()); err != nil || added != missing {
 			w.Errorf("scan: %d, %v; want %d", added, err, missing)
+		}
+	})
+}
+
+// TestScanPagesOfDeleting: objects that wait for the collector are found on every page.
+func TestScanPagesOfDeleting(t *testing.T) {
+	each(t, func(w *world) {
+		const waiting = 2*scanPage + 1
+		err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
+			for i := range waiting {
+				r := storetest.Object(w, keyOf(fmt.Sprint("d", i)), "", func(m *metav1.ObjectMeta) {
+					m.Finalizers, m.DeletionTimestamp = []string{metav1.FinalizerDeleteDependents}, &metav1.Time{Time: tx.Now}
+				})
+				tx.Create(r.Key, &r.Meta, r.Body)
+			}
+			return nil
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.exec(`DELETE FROM gc_object_reviews`)
+		if added, err := w.gc.Scan(context.Background()); err != nil || added != waiting {
+			w.Errorf("scan: %d, %v; want %d", added, err, waiting)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,7 +95,7 @@ func TestIdentify(t *testing.T) {
 }
 
 // TestDecide names owners by their standing: "s1" is solid, "d1" dangling,
-// "w1" waiting, "u1" unresolvable, "k1" of an unknown kind.
+// "w1" waiting, "u1" unresolvable, "k1" of an unknown kind. "d1=x" is dangling and has the uid x.
 func TestDecide(t *testing.T) {
 	const (
 		orphans    = metav1.FinalizerOrphanDependents
@@ -127,13 +128,21 @@ func TestDecide(t *testing.T) {
 		{"waiting, has none", []types.UID{"w1"}, nil, false, remove(background)},
 		{"waiting, orphans its own", []types.UID{"w1"}, []string{orphans}, true, remove(orphan)},
 		{"waiting and dangling", []types.UID{"d1", "w1"}, nil, true, remove(foreground)},
+		{"one uid, solid and dangling", []types.UID{"d1=x", "s1=x"}, nil, false, unlink(0)},
+		{"one uid, unknown and waiting", []types.UID{"k1=x", "w1=x"}, nil, true, unlink(1)},
+		{"one uid, solid and dangling, and another one", []types.UID{"s1=x", "d1=x", "d2"}, nil, false, unlink(1, 2)},
+		{"one uid, both dangling", []types.UID{"d1=x", "d2=x"}, nil, true, remove(background)},
 	} {
 		m := metav1.ObjectMeta{Finalizers: tt.finalizers}
-		for _, uid := range tt.owners {
-			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{UID: uid})
+		for _, owner := range tt.owners {
+			name, uid, found := strings.Cut(string(owner), "=")
+			if !found {
+				uid = name
+			}
+			m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Name: name, UID: types.UID(uid)})
 		}
 		standing := func(r *metav1.OwnerReference) Standing {
-			return map[byte]Standing{'s': Solid, 'd': Dangling, 'w': Waiting, 'u': Unresolvable, 'k': Unknown}[r.UID[0]]
+			return map[byte]Standing{'s': Solid, 'd': Dangling, 'w': Waiting, 'u': Unresolvable, 'k': Unknown}[r.Name[0]]
 		}
 		if diff := cmp.Diff(tt.want, Decide(&m, standing, tt.parent)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)

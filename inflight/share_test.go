@@ -57,3 +57,33 @@ func TestShares(t *testing.T) {
 		t.Errorf("%d slots are taken, by %v", l.Serving(), l.clients)
 	}
 }
+
+// TestSharesAfterAWait: a request that has waited for its client counts as before: its client
+// gets no more slots by waiting, and gives back what it had.
+func TestSharesAfterAWait(t *testing.T) {
+	const total = 100
+	l := New(total)
+	req := httptest.NewRequest("GET", "/", nil)
+	var running []*Request
+	for {
+		r, ok := l.BeginFor("greedy", httptest.NewRecorder(), req)
+		if !ok {
+			break
+		}
+		running = append(running, r)
+	}
+	for range 2 {
+		for _, r := range running {
+			r.Flush()
+		}
+		if _, ok := l.BeginFor("greedy", httptest.NewRecorder(), req); ok || l.clients["greedy"] != total*9/10 || l.Serving() != total*9/10 {
+			t.Fatalf("after its requests have waited, the client has %d slots of %d that are taken; refused: %v", l.clients["greedy"], l.Serving(), !ok)
+		}
+	}
+	for _, r := range running {
+		r.End()
+	}
+	if l.Serving() != 0 || len(l.clients) != 0 {
+		t.Errorf("%d slots are taken, by %v", l.Serving(), l.clients)
+	}
+}

@@ -127,27 +127,34 @@ func TestQuotaChanges(t *testing.T) {
 }
 
 // TestFailedTransaction: a transaction that was checked and does not commit uses nothing, and
-// one that counts what it has written itself tells it to no other.
+// one that counts what it has written itself tells it to no other: neither if it is the first to
+// count, nor if the ledger has counted before.
 func TestFailedTransaction(t *testing.T) {
 	each(t, func(w *world) {
-		w.quota("q", `{"hard":{"configmaps":"1"}}`)
+		w.quota("q", `{"hard":{"configmaps":"2"}}`)
 		stop := errors.New("stop")
+		over := "exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=2"
 		for range 2 {
 			err := w.store.Transact(t.Context(), func(tx *store.Tx) error {
-				r := w.request("secrets", "s", "")
-				tx.Create(r.Key, &r.Meta, r.Body) // counted by no quota, but written before the check
-				if err := tx.Restore(t.Context(), w.request("configmaps", "a", "")); err != nil {
+				r := w.request("configmaps", "a", "")
+				tx.Create(r.Key, &r.Meta, r.Body) // without a check
+				if err := tx.Restore(t.Context(), w.request("configmaps", "b", "")); err != nil {
 					return err
 				}
-				w.refused(tx.Restore(t.Context(), w.request("configmaps", "b", "")), "exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1")
+				if err := tx.Restore(t.Context(), w.request("configmaps", "c", "")); err == nil || err.Error() != over {
+					return fmt.Errorf("the third ConfigMap: %v", err)
+				}
 				return stop
 			})
 			if !errors.Is(err, stop) {
 				t.Fatal(err)
 			}
+			w.must("configmaps", "a", "")
+			w.must("configmaps", "b", "")
+			w.refused(w.create("configmaps", "c", ""), over)
+			w.delete("configmaps", "a")
+			w.delete("configmaps", "b")
 		}
-		w.must("configmaps", "a", "")
-		w.refused(w.create("configmaps", "b", ""), "exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1")
 	})
 }
 

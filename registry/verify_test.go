@@ -65,15 +65,19 @@ func TestVerifyFinds(t *testing.T) {
 		path := w.Strings(`SELECT path FROM blobs WHERE digest = '` + sha256(layer) + `'`)[0]
 		orphan := w.store("unknown bytes")
 		damaged := w.store("the layer of the imagX")
-		short := w.store("short")
+		short, long := w.store("short"), w.store(layer+", and more")
 		move := func(to string) { w.Exec(`UPDATE blobs SET path = $1 WHERE digest = $2`, to, sha256(layer)) }
 
-		w.wantFindings(verify.Options{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short)
+		w.wantFindings(verify.Options{}, "bytes-unknown "+orphan, "bytes-unknown "+damaged, "bytes-unknown "+short, "bytes-unknown "+long)
 		// A trigger queues the former path of a blob for removal.
 		move(damaged)
-		w.wantFindings(verify.Options{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short)
-		w.wantFindings(verify.Options{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short)
+		w.wantFindings(verify.Options{}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+short, "bytes-unknown "+long)
+		w.wantFindings(verify.Options{Quick: true}, "bytes-unknown "+orphan, "bytes-unknown "+short, "bytes-unknown "+long)
 		move(short)
+		for _, quick := range []bool{false, true} {
+			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan, "bytes-unknown "+long)
+		}
+		move(long)
 		for _, quick := range []bool{false, true} {
 			w.wantFindings(verify.Options{Quick: quick}, "blob-damaged "+sha256(layer), "bytes-unknown "+orphan)
 		}

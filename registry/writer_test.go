@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -173,5 +175,35 @@ func TestWriterSoon(t *testing.T) {
 	failed := errors.New("refused")
 	if err := w.doSoon(t.Context(), func(*sqldb.Tx) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a refused write answers %v", err)
+	}
+}
+
+// TestPromiseIsDurable: a client learns that a manifest exists when its push is durable, also if
+// that push has not been answered yet.
+func TestPromiseIsDurable(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.SQLite)
+	ctx, r := t.Context(), New(Config{DB: db})
+	repo, err := r.ensure(ctx, Request{Repository: "a/b", client: anyone{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var disk error
+	synced := 0
+	r.writer.flush = func() error { synced++; return disk }
+	pushed := digest.FromString("{}")
+	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) error {
+		var id int64
+		_, err := queryOne(ctx, tx, statement.InsertManifest, []any{repo.namespace, repo.id, pushed.String(), 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &id)
+		return err
+	})
+	if err != nil || synced != 0 {
+		t.Fatalf("a push that is not durable yet: %v; %d syncs", err, synced)
+	}
+	if _, found, err := r.promiseManifest(ctx, Request{Repository: "a/b", Digest: pushed}); err != nil || !found || synced != 1 {
+		t.Errorf("found %v after %d syncs, want one: %v", found, synced, err)
+	}
+	disk = errors.New("broken")
+	if _, _, err := r.promiseManifest(ctx, Request{Repository: "a/b", Digest: pushed}); !errors.Is(err, disk) {
+		t.Errorf("with a broken disk: %v", err)
 	}
 }

@@ -356,24 +356,39 @@ func TestDeletedOutOfBand(t *testing.T) {
 	})
 }
 
-// TestLeftBehind: a round that lost its lease creates an XR after the teardown is
-// complete. The broker finds and removes it before it removes the row.
+// TestLeftBehind: a round that lost its lease creates objects after the teardown is complete: each
+// alone or all. The broker does not look for them before no such round can be at work, and removes
+// them before it removes the row.
 func TestLeftBehind(t *testing.T) {
-	each(t, func(w *world) {
-		e := w.process()
-		w.declare("id-1")
-		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
-		w.undeclare("id-1")
-		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
-		w.mu.Lock()
-		w.things["id-1"].xr, w.things["id-1"].provider = true, true
-		w.mu.Unlock()
-		w.publishAll()
-		w.turns(e, "it is forgotten", func() bool { w.pass(lease / 2); return w.phase("id-1") == "" })
-		if th := w.things["id-1"]; th.xr || th.provider {
-			w.Errorf("left behind: %+v", *th)
-		}
-	})
+	for name, late := range map[string]func(*thing){
+		"XR":             func(th *thing) { th.xr = true },
+		"ProviderConfig": func(th *thing) { th.provider = true },
+		"Secret":         func(th *thing) { th.secret = true },
+		"all":            func(th *thing) { th.xr, th.provider, th.secret = true, true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(w *world) {
+				e := w.process()
+				w.declare("id-1")
+				w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+				w.undeclare("id-1")
+				w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+				w.publishAll()
+				over := w.clock()
+				w.turns(e, "two leases are over", func() bool { return w.clock().Sub(over) > 2*lease-10*time.Second })
+				if w.phase("id-1") != broker.PhaseDeleted {
+					w.Fatal("the row is gone while a late round may be at work")
+				}
+				w.mu.Lock()
+				late(w.things["id-1"]) // the last moment of that round
+				w.mu.Unlock()
+				w.turns(e, "it is forgotten", func() bool { w.pass(lease / 2); return w.phase("id-1") == "" })
+				if th := w.things["id-1"]; th.xr || th.provider || th.secret {
+					w.Errorf("left behind: %+v", *th)
+				}
+			})
+		})
+	}
 }
 
 // TestClusterTakenAway: the cluster is gone for good after the teardown. The broker asks
