@@ -124,11 +124,12 @@ type API struct {
 	endpoints map[*kind.Version]*endpoint // guarded by mu
 	discovery discoveryCache
 
-	resolver genericrequest.RequestInfoResolver
-	inFlight *inflight.Limit
-	bodies   atomic.Int64 // bytes of request bodies in memory
-	scale    *kind.Wire   // codecs for Scale objects
-	handler  http.Handler
+	resolver  genericrequest.RequestInfoResolver
+	inFlight  *inflight.Limit
+	selectors *inflight.Limit // what the selectors of watches cost: see selectorCost
+	bodies    atomic.Int64    // bytes of request bodies in memory
+	scale     *kind.Wire      // codecs for Scale objects
+	handler   http.Handler
 }
 
 // New builds an API. It does no I/O.
@@ -145,6 +146,7 @@ func New(c Config) *API {
 		},
 		bookmarkEvery: bookmarkEvery,
 		inFlight:      inflight.New(c.MaxRequests),
+		selectors:     inflight.New(c.MaxRequests),
 		scale:         scaleWire(),
 	}
 	if a.now == nil {

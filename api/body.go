@@ -142,6 +142,11 @@ func errBusy() error {
 	return apierrors.NewTooManyRequests("the server is serving as many requests as it can; please try again", retryAfter)
 }
 
+// errSelectors refuses a watch whose client evaluates too much already.
+func errSelectors() error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("the selectors of watches have more terms than this client's share; use selectors of fewer than %d terms, which do not count", termsPerSlot), retryAfter)
+}
+
 // errReadBody says why a body could not be read. It has no Retry-After: a
 // connection that is too slow for the body would be too slow again.
 func errReadBody(err error) error {

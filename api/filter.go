@@ -276,11 +276,19 @@ func (a *API) authorize(next http.Handler) http.Handler {
 }
 
 // limitInFlight serves a request within the limit of requests in flight, or refuses
-// it with 429. Clients share the limit. Watches are cheap and do not count. The body is already received. An
-// answer that waits for its client does not count either.
+// it with 429. Clients share the limit. Watches count by the cost of their selectors, and in a
+// limit of their own, because they last. The body is already received. An
+// answer that waits for its client does not count.
 func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http.HandlerFunc) {
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
 	if info.Verb == "watch" {
+		query := req.URL.Query()
+		giveBack, ok := a.selectors.Take(clientName(req.Context()), selectorCost(query.Get("labelSelector"), query.Get("fieldSelector")))
+		if !ok {
+			a.fail(w, req, errSelectors())
+			return
+		}
+		defer giveBack()
 		serve(w, req)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -233,6 +234,45 @@ func TestTooManyRequests(t *testing.T) {
 	w.want(http.StatusNotFound, "GET", configMaps+"/none", "") // the slot is free again
 	for _, r := range serving[1:] {
 		r.End()
+	}
+}
+
+// TestWatchesCountByCost: a watch takes slots of its client's share for the terms of its
+// selectors, and gives them back at its end. Other watches and other clients are served.
+func TestWatchesCountByCost(t *testing.T) {
+	terms := func(n int) string { return "a0!=x" + strings.Repeat(",a0!=x", n-1) }
+	for name, query := range map[string]string{
+		"labels, stored bytes": "&labelSelector=" + terms(350),
+		"labels, library":      "&pretty=false&labelSelector=" + terms(350),
+		"values of one label":  "&labelSelector=" + url.QueryEscape("a0 notin (x"+strings.Repeat(",y", 350)+")"),
+		"fields":               "&fieldSelector=" + strings.ReplaceAll(terms(350), "a0", "metadata.name"),
+		"both":                 "&labelSelector=" + terms(175) + "&fieldSelector=" + strings.ReplaceAll(terms(175), "a0", "metadata.name"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, store.Options{})
+			w.api.selectors = inflight.New(20)
+			watch := configMaps + "?watch=true&resourceVersion=1&timeoutSeconds=1"
+			costly := w.watch(configMaps + "?watch=true" + query)
+			for range 5 { // 18 slots together
+				w.watch(configMaps + "?watch=true" + query)
+			}
+			r := w.want(http.StatusTooManyRequests, "GET", watch+query, "")
+			if r.header.Get("Retry-After") != "1" || !strings.Contains(r.get("message"), "selectors") {
+				t.Errorf("refused with %v %s", r.header, r.body)
+			}
+			w.want(http.StatusOK, "GET", watch+"&labelSelector="+terms(100), "")
+			w.want(http.StatusOK, "GET", configMaps+"?labelSelector="+terms(350), "")
+			if r := w.as("bob", []string{"system:masters"}, "GET", watch+"&labelSelector="+terms(201), ""); r.code != http.StatusOK {
+				t.Errorf("another client gets %d %s", r.code, r.body)
+			}
+			_ = costly.body.Close()
+			w.until("the ended watch gives back", func() error {
+				if r := w.send("GET", watch+query, ""); r.code != http.StatusOK {
+					return fmt.Errorf("%d %s", r.code, r.body)
+				}
+				return nil
+			})
+		})
 	}
 }
 

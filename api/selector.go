@@ -22,6 +22,17 @@ type matcher struct {
 	// object that the client sees. Nil: the body decides.
 	attributes func(body []byte) (labels.Set, fields.Set, error)
 	custom     bool // absentFields and renamedFields do not apply
+	repeats    bool // fields has several terms: each field is read once
+}
+
+// termsPerSlot is how many terms a selector of a watch has for each slot that it takes. With
+// fewer, an event costs less to select than to send.
+const termsPerSlot = 100
+
+// selectorCost is how many slots a watch with these selectors takes. Each event is compared with
+// each value of the selectors of each watch.
+func selectorCost(label, field string) int {
+	return (strings.Count(label, ",") + strings.Count(field, ",")) / termsPerSlot
 }
 
 // matcher builds the matcher of a request.
@@ -68,7 +79,7 @@ func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 		m.labels = options.LabelSelector
 	}
 	if options.FieldSelector != nil && !options.FieldSelector.Empty() {
-		m.fields = options.FieldSelector
+		m.fields, m.repeats = options.FieldSelector, len(options.FieldSelector.Requirements()) > 1
 		if pinned, ok := options.FieldSelector.RequiresExactMatch("metadata.name"); ok {
 			name = pinned
 			if len(options.FieldSelector.Requirements()) == 1 {
@@ -81,6 +92,18 @@ func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 
 func (m matcher) all() bool { return m.labels == nil && m.fields == nil }
 
+// slow says whether match takes longer than it takes to send an event.
+func (m matcher) slow() bool {
+	var l, f string
+	if m.labels != nil {
+		l = m.labels.String()
+	}
+	if m.fields != nil {
+		f = m.fields.String()
+	}
+	return m.attributes != nil || selectorCost(l, f) > 0
+}
+
 // match says whether one version of an object matches.
 func (m matcher) match(key object.Key, body []byte) (bool, error) {
 	if m.attributes != nil {
@@ -90,7 +113,11 @@ func (m matcher) match(key object.Key, body []byte) (bool, error) {
 	if m.labels != nil && !m.labels.Matches(bodyLabels(body)) {
 		return false, nil
 	}
-	return m.fields == nil || m.fields.Matches(bodyFields{key, body, m.custom}), nil
+	f := bodyFields{key: key, body: body, custom: m.custom}
+	if m.repeats {
+		f.read = map[string]string{}
+	}
+	return m.fields == nil || m.fields.Matches(f), nil
 }
 
 func bodyLabels(body []byte) labels.Set {
@@ -111,6 +138,7 @@ type bodyFields struct {
 	key    object.Key
 	body   []byte
 	custom bool
+	read   map[string]string // values that were read before; nil: they are not kept
 }
 
 // absentFields are the default values of fields that the JSON omits, where the
@@ -135,6 +163,18 @@ func (f bodyFields) Get(field string) string {
 	case "metadata.namespace":
 		return f.key.Namespace
 	}
+	value, known := f.read[field]
+	if !known {
+		value = f.find(field)
+		if f.read != nil {
+			f.read[field] = value
+		}
+	}
+	return value
+}
+
+// find reads a field from the body, which may be large.
+func (f bodyFields) find(field string) string {
 	if f.custom {
 		return gjson.GetBytes(f.body, field).String()
 	}

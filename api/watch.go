@@ -104,7 +104,7 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 // ends. It returns nil then. Any other end is an error for the client.
 func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, state *store.Listing, out sink) error {
 	match, name := r.matcher(options)
-	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from}
+	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from, Slow: match.slow()}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
 	}

@@ -79,18 +79,53 @@ func (l *Limit) Begin(w http.ResponseWriter, req *http.Request) (*Request, bool)
 // new client finds one at once, and takes over what ends until all have their share. An
 // empty name has no share.
 func (l *Limit) BeginFor(client string, w http.ResponseWriter, req *http.Request) (*Request, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.mayTake(client) {
+	if !l.take(client, 1) {
 		return nil, false
 	}
+	return &Request{ResponseWriter: w, limit: l, client: client, ctx: req.Context(), slot: true}, true
+}
+
+// Take takes n slots for a client, each as BeginFor does, or none. giveBack gives them back.
+func (l *Limit) Take(client string, n int) (giveBack func(), ok bool) {
+	if !l.take(client, n) {
+		return nil, false
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.give(client, n)
+	}, true
+}
+
+func (l *Limit) take(client string, n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for taken := range n {
+		if !l.mayTake(client) || !l.takeOne(client) {
+			l.give(client, taken)
+			return false
+		}
+	}
+	return true
+}
+
+// takeOne requires mu.
+func (l *Limit) takeOne(client string) bool {
 	select {
 	case l.slots <- struct{}{}:
 		l.count(client, 1)
-		return &Request{ResponseWriter: w, limit: l, client: client, ctx: req.Context(), slot: true}, true
+		return true
 	default:
-		return nil, false
+		return false
 	}
+}
+
+// give requires mu.
+func (l *Limit) give(client string, n int) {
+	for range n {
+		<-l.slots
+	}
+	l.count(client, -n)
 }
 
 // Serve serves a request of a client with a slot, which it gives back while it waits for
@@ -169,9 +204,8 @@ func (r *Request) giveSlot() {
 	}
 	r.limit.mu.Lock()
 	defer r.limit.mu.Unlock()
-	<-r.limit.slots
 	r.slot = false
-	r.limit.count(r.client, -1)
+	r.limit.give(r.client, 1)
 }
 
 // takeSlot waits for a slot. A request that has ended goes on without one, to

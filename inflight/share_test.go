@@ -87,3 +87,38 @@ func TestSharesAfterAWait(t *testing.T) {
 		t.Errorf("%d slots are taken, by %v", l.Serving(), l.clients)
 	}
 }
+
+// TestTake: several slots are taken together or not at all, count for their client, and are
+// given back together.
+func TestTake(t *testing.T) {
+	const total = 100
+	l := New(total)
+	var giveBack []func()
+	take := func(client string, n int) bool {
+		give, ok := l.Take(client, n)
+		if ok {
+			giveBack = append(giveBack, give)
+		}
+		return ok
+	}
+	for i := range 100 {
+		if took, want := take("greedy", 7), i < 12; took != want {
+			t.Fatalf("take %d of 7 slots: %v, with %d taken", i, took, l.Serving())
+		}
+	}
+	if l.Serving() != 12*7 {
+		t.Errorf("%d slots are taken: a refusal must take none", l.Serving())
+	}
+	if !take("polite", 7) || !take("polite", 7) || take("polite", 7) {
+		t.Error("a new client finds 16 free slots, and takes 7 twice")
+	}
+	if !take("polite", 0) {
+		t.Error("nothing can always be taken")
+	}
+	for _, give := range giveBack {
+		give()
+	}
+	if l.Serving() != 0 || len(l.clients) != 0 {
+		t.Errorf("%d slots are taken, by %v", l.Serving(), l.clients)
+	}
+}
