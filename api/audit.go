@@ -3,11 +3,15 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -15,7 +19,10 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -31,6 +38,14 @@ const (
 	policyAnnotation  = "lifecycle.exeunt.dev/policy"
 	removedAnnotation = "lifecycle.exeunt.dev/removed"
 	markedAnnotation  = "lifecycle.exeunt.dev/marked"
+)
+
+// The annotations of a recorded update: what it releases, which finalizers of a DELETING
+// object it removes, and which settings of a Namespace it changes.
+const (
+	releasedAnnotation   = "lifecycle.exeunt.dev/released"
+	finalizersAnnotation = "lifecycle.exeunt.dev/finalizers-removed"
+	settingsAnnotation   = "lifecycle.exeunt.dev/settings-changed"
 )
 
 // withAudit puts the Audit-Id into the context. Without an audit log only the requests
@@ -62,9 +77,51 @@ func (a *API) recorded(next http.Handler) http.Handler {
 	flushes := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		next.ServeHTTP(flushing{w}, req)
 	})
-	return filters.WithAudit(flushes, a.audit.Sink(), a.audit.Policy(), func(_ *http.Request, info *genericrequest.RequestInfo) bool {
+	byPolicy := filters.WithAudit(flushes, a.audit.Sink(), a.audit.Policy(), func(_ *http.Request, info *genericrequest.RequestInfo) bool {
 		return info != nil && info.Verb == "watch"
 	})
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if attributes, err := filters.GetAuthorizerAttributes(req.Context()); err == nil {
+			if sink, policy := a.audit.ByContent(attributes); sink != nil {
+				filters.WithAudit(flushes, sink, policy, nil).ServeHTTP(w, req)
+				return
+			}
+		}
+		byPolicy.ServeHTTP(w, req)
+	})
+}
+
+// recordWrite adds what a write means for deletions to the event.
+func (a *API) recordWrite(ctx context.Context, w *access.Write) {
+	if a.audit == nil || w.OldMeta == nil {
+		return
+	}
+	now := w.Meta.GetAnnotations()
+	if w.Confirms {
+		audit.AddAuditAnnotation(ctx, releasedAnnotation, cmp.Or(now[lifecycle.ConfirmCascade], "the guard's finalizer"))
+	}
+	if before := w.OldMeta.GetAnnotations(); isNamespace(w.Resource) {
+		var changed []string
+		for _, name := range lifecycle.NamespaceSettings {
+			if before[name] != now[name] {
+				changed = append(changed, fmt.Sprintf("%s from %q to %q", strings.TrimPrefix(name, auditlog.DeletionPrefix), before[name], now[name]))
+			}
+		}
+		if len(changed) > 0 {
+			audit.AddAuditAnnotation(ctx, settingsAnnotation, strings.Join(changed, ", "))
+		}
+	}
+	if w.OldMeta.GetDeletionTimestamp() == nil {
+		return
+	}
+	removed := slices.DeleteFunc(slices.Clone(w.OldMeta.GetFinalizers()), func(f string) bool { return slices.Contains(w.Meta.GetFinalizers(), f) })
+	if len(removed) > 0 {
+		audit.AddAuditAnnotation(ctx, finalizersAnnotation, strings.Join(removed, ", "))
+	}
+}
+
+func isNamespace(r schema.GroupVersionResource) bool {
+	return r.Group == "" && r.Resource == object.Namespaces
 }
 
 // flushing adds Flush to the library's writer, which has none.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -176,6 +178,43 @@ func TestAuditDeletions(t *testing.T) {
 		if e := w.event(w.want(200, "DELETE", configMaps+"/held", "", "Impersonate-User: jo", "Impersonate-Group: system:masters")); e.ImpersonatedUser == nil || e.ImpersonatedUser.Username != "jo" || e.User.Username != "tester" {
 			t.Errorf("an impersonated delete: %+v", e)
 		}
+	}
+}
+
+// TestAuditByContent: a policy that records nothing records updates that release a held
+// deletion, remove finalizers of a DELETING object or change a namespace's settings, also if
+// they are refused, and no others.
+func TestAuditByContent(t *testing.T) {
+	w := newAudited(t, "")
+	shop := "/api/v1/namespaces/shop"
+	merge := "Content-Type: application/merge-patch+json"
+	none := func(r reply) {
+		t.Helper()
+		if got := w.events(r.header.Get("Audit-Id")); len(got) > 0 || r.code != 200 && r.code != 201 {
+			t.Errorf("%d, the log has %+v", r.code, got)
+		}
+	}
+	want := func(r reply, code int, name, value string) {
+		t.Helper()
+		if e := w.event(r); r.code != code || int(e.ResponseStatus.Code) != code || e.Annotations[name] != value || e.User.Username == "" || e.ObjectRef == nil {
+			t.Errorf("%d %s: the event is %+v", r.code, r.body, e)
+		}
+	}
+	for i, path := range []string{"X-Path: fast", byLibrary} {
+		owner := fmt.Sprint("owner-", i)
+		none(w.send("PATCH", shop, `{"metadata":{"labels":{"a":"b"}}}`, merge, path))
+		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`, merge, path), 200, settingsAnnotation, `max-cascade from "" to "1"`)
+		uid := w.want(201, "POST", configMaps, strings.Replace(audConfigMap, `"a"`, `"`+owner+`"`, 1)).get("metadata.uid")
+		w.configMap("child-"+owner, `,"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"`+owner+`","uid":"`+uid+`"}]`)
+		w.want(200, "DELETE", configMaps+"/"+owner, "")
+		none(w.send("PATCH", configMaps+"/"+owner, `{"data":{"k":"w"}}`, merge, path))
+		want(w.send("PATCH", configMaps+"/"+owner, `{"metadata":{"annotations":{"`+lifecycle.ConfirmCascade+`":"2"}}}`, merge, path), 200, releasedAnnotation, "2")
+		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":null}}}`, merge, path), 200, settingsAnnotation, `max-cascade from "1" to ""`)
+		w.want(201, "POST", configMaps, `{"metadata":{"name":"held","finalizers":["x/y","x/z"]}}`)
+		none(w.send("PATCH", configMaps+"/held", `{"metadata":{"finalizers":["x/y","x/z","x/w"]}}`, merge, path))
+		w.want(200, "DELETE", configMaps+"/held", "")
+		want(w.send("PATCH", configMaps+"/held", `{"metadata":{"finalizers":["x/y"]}}`, merge, path), 200, finalizersAnnotation, "x/z, x/w")
+		want(w.send("PUT", configMaps+"/held", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`, "Content-Type: application/json", path), 200, finalizersAnnotation, "x/y")
 	}
 }
 

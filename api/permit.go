@@ -50,8 +50,9 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 		a.access.SetRequestor(client, obj)
 	}
 	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
-	w.Weakens = old != nil && resource.Resource == object.Namespaces && resource.Group == "" &&
+	w.Weakens = old != nil && isNamespace(resource) &&
 		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
+	a.recordWrite(ctx, &w)
 	if err := a.access.CheckWrite(ctx, w); err != nil || !w.Confirms {
 		return err
 	}

@@ -31,6 +31,9 @@ var annotations = []annotation{
 	{PropagateGrace, checkGrace},
 }
 
+// NamespaceSettings are the annotations of a Namespace that decide what its deletions do.
+var NamespaceSettings = []string{MaxCascade, ConfirmBy, ArchiveFor}
+
 func checks[T any](parse func(string) (T, error)) func(string) error {
 	return func(text string) error {
 		_, err := parse(text)

@@ -53,12 +53,15 @@ func TestAnnotations(t *testing.T) {
 func TestEveryAnnotationIsInTheTable(t *testing.T) {
 	t.Parallel()
 	others := map[string]string{
-		"lifecycle.exeunt.dev/v1":           "the API group",
-		"lifecycle.exeunt.dev/content-lost": "a label",
-		"lifecycle.exeunt.dev/cascade":      "of audit events",
-		"lifecycle.exeunt.dev/policy":       "of audit events",
-		"lifecycle.exeunt.dev/removed":      "of audit events",
-		"lifecycle.exeunt.dev/marked":       "of audit events",
+		"lifecycle.exeunt.dev/v1":                 "the API group",
+		"lifecycle.exeunt.dev/content-lost":       "a label",
+		"lifecycle.exeunt.dev/cascade":            "of audit events",
+		"lifecycle.exeunt.dev/policy":             "of audit events",
+		"lifecycle.exeunt.dev/removed":            "of audit events",
+		"lifecycle.exeunt.dev/marked":             "of audit events",
+		"lifecycle.exeunt.dev/released":           "of audit events",
+		"lifecycle.exeunt.dev/finalizers-removed": "of audit events",
+		"lifecycle.exeunt.dev/settings-changed":   "of audit events",
 	}
 	quoted := regexp.MustCompile(`"(lifecycle\.exeunt\.dev/[a-z0-9-]+)"`)
 	found := map[string]bool{}

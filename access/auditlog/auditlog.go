@@ -1,7 +1,7 @@
 // Package auditlog is the audit log of the API, in Kubernetes' format: policy, backends
 // and rotation are those of k8s.io/apiserver. It adds two promises that no policy can
-// revoke. Every deletion is recorded, at least with its metadata (policy.go). Secrets
-// and tokens are never written (redact.go).
+// revoke. Every deletion is recorded, and what releases, forces or takes one back, at
+// least with its metadata (policy.go). Secrets and tokens are never written (redact.go).
 //
 // The package does not know HTTP: the API's filters (api/audit.go) fill in the events.
 // Begin reading with Open.
@@ -43,8 +43,8 @@ const closeGrace = 10 * time.Second
 // Options configure the log, as the flags of kube-apiserver do. Without LogPath and
 // WebhookConfigFile there is none.
 type Options struct {
-	// PolicyFile is a policy (audit.k8s.io/v1). Empty: deletions are recorded, nothing
-	// else.
+	// PolicyFile is a policy (audit.k8s.io/v1). Empty: deletions are recorded, and what
+	// concerns them.
 	PolicyFile string
 
 	LogPath      string // "-": stdout

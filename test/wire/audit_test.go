@@ -92,3 +92,60 @@ func plantSecrets(t *testing.T, engine string) {
 		t.Errorf("why: %s%s", r.Stdout, r.Stderr)
 	}
 }
+
+// TestAuditSecondThoughts: without a policy the audit log of the real server has an entry for each
+// restore, call-back, release of a held deletion, forced removal of a finalizer and change of a
+// namespace's guard, and none for other writes.
+func TestAuditSecondThoughts(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "audit.log")
+	s := harness.Start(t, harness.SQLite, "--audit-log-path", log)
+	configMaps, merge := "/api/v1/namespaces/default/configmaps", "application/merge-patch+json"
+	var wanted, unwanted []string
+	do := func(into *[]string, method, path, kind, body string, code int) {
+		t.Helper()
+		answer := s.HTTP().Do(t, harness.Request{Method: method, Path: path, ContentType: kind, Body: body})
+		if answer.Code != code {
+			t.Fatalf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+		}
+		*into = append(*into, answer.Header.Get("Audit-Id"))
+	}
+	second := func(kind, spec string) {
+		t.Helper()
+		do(&wanted, "POST", "/apis/lifecycle.exeunt.dev/v1/"+strings.ToLower(kind)+"s", "application/json", `{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"`+kind+`","spec":`+spec+`}`, 201)
+	}
+	do(&unwanted, "POST", configMaps, "application/json", `{"metadata":{"name":"c","finalizers":["x.dev/a","x.dev/b"]}}`, 201)
+	do(&unwanted, "PATCH", configMaps+"/c", merge, `{"data":{"a":"b"}}`, 200)
+	do(&unwanted, "PATCH", "/api/v1/namespaces/default", merge, `{"metadata":{"labels":{"a":"b"}}}`, 200)
+	do(&wanted, "PATCH", "/api/v1/namespaces/default", merge, `{"metadata":{"annotations":{"lifecycle.exeunt.dev/max-cascade":"1"}}}`, 200)
+	do(&wanted, "DELETE", configMaps+"/c", "", "", 200)
+	do(&wanted, "PATCH", configMaps+"/c", merge, `{"metadata":{"finalizers":["x.dev/b"]}}`, 200)
+	second("FinalizerRemoval", `{"object":{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"c"},"finalizer":"x.dev/b","reason":"test"}`)
+	second("Restore", `{"object":{"kind":"ConfigMap","namespace":"default","name":"c"}}`)
+	for i := range 2 {
+		owner := s.HTTP().Do(t, harness.Request{Method: "POST", Path: configMaps, Body: fmt.Sprintf(`{"metadata":{"name":"owner-%d"}}`, i)})
+		do(&unwanted, "POST", configMaps, "application/json", fmt.Sprintf(`{"metadata":{"name":"child-%d","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner-%d","uid":%s}]}}`, i, i, owner.Field("metadata.uid")), 201)
+		do(&wanted, "DELETE", fmt.Sprintf("%s/owner-%d", configMaps, i), "", "", 200)
+	}
+	second("Restore", `{"object":{"kind":"ConfigMap","namespace":"default","name":"owner-0"}}`) // called off
+	do(&wanted, "PATCH", configMaps+"/owner-1", merge, `{"metadata":{"annotations":{"lifecycle.exeunt.dev/confirm-cascade":"2"}}}`, 200)
+	s.Stop()
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range wanted {
+		if id == "" || !strings.Contains(string(text), id) {
+			t.Errorf("request %d (%q) is not in the audit log", i, id)
+		}
+	}
+	for i, id := range unwanted {
+		if strings.Contains(string(text), id) {
+			t.Errorf("request %d (%q) is in the audit log", i, id)
+		}
+	}
+	for _, annotation := range []string{`released":"2"`, `finalizers-removed":"x.dev/a"`, `settings-changed":"max-cascade from \"\" to \"1\""`} {
+		if !strings.Contains(string(text), `"lifecycle.exeunt.dev/`+annotation) {
+			t.Errorf("no %s in the audit log", annotation)
+		}
+	}
+}
