@@ -60,8 +60,11 @@ func (c *registryClient) right(verb, path string) error {
 		return denial
 	}
 	public, err := c.public(c.ctx, path)
-	if err != nil || public {
-		return err
+	switch {
+	case err != nil: // it may be public: a denial would be final
+		return &registry.Error{Code: registry.Unavailable, Message: "cannot read whether the repository is public; try again later"}
+	case public:
+		return nil
 	}
 	return denial
 }
