@@ -154,7 +154,7 @@ func TestGCRaceBlobPushedAgain(t *testing.T) {
 				t.Fatalf("push: %v; review: %+v", err, r)
 			}
 			w.WantBlobQueue("a blob_upload 1440m")
-			w.WantUnlinkQueue("bytes-of-a blob_delete 2m")
+			w.WantUnlinkQueue("bytes-of-a blob_delete 1m")
 			if _, err := w.c.unlinks.RunOne(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -248,7 +248,7 @@ func TestGCTrackDeletedBlobs(t *testing.T) {
 	each(t, func(w *world) {
 		w.Blob("r", "a")
 		w.Exec(`DELETE FROM blobs`)
-		w.WantUnlinkQueue("bytes-of-a blob_delete 2m") // one minute and the jitter
+		w.WantUnlinkQueue("bytes-of-a blob_delete 1m") // one minute and the jitter
 		if n := w.Count(`SELECT size FROM gc_unlink_queue`); n != 1 {
 			t.Errorf("size %d", n)
 		}
@@ -259,7 +259,7 @@ func TestGCTrackMovedBlobs(t *testing.T) {
 	each(t, func(w *world) {
 		w.Blob("r", "a")
 		w.Exec(`UPDATE blobs SET path = $1`, w.Bytes("elsewhere"))
-		w.WantUnlinkQueue("bytes-of-a blob_delete 2m")
+		w.WantUnlinkQueue("bytes-of-a blob_delete 1m")
 	})
 }
 
@@ -276,7 +276,7 @@ func TestGCTrackDeletedUploads(t *testing.T) {
 	each(t, func(w *world) {
 		w.upload("r", "cancelled", time.Now())
 		w.Exec(`DELETE FROM blob_uploads`)
-		w.WantUnlinkQueue("bytes-of-cancelled upload_delete 2m")
+		w.WantUnlinkQueue("bytes-of-cancelled upload_delete 1m")
 		w.clear()
 		w.upload("r", "finished", time.Now())
 		w.Transact(func(b *sqldb.Batch) {
@@ -289,7 +289,7 @@ func TestGCTrackDeletedUploads(t *testing.T) {
 			b.Exec(statement.InsertBlob, w.DigestOf("finished"), w.Paths["second"], 8, 0, false)
 			b.Exec(`DELETE FROM blob_uploads`)
 		})
-		w.WantUnlinkQueue("bytes-of-second upload_delete 2m")
+		w.WantUnlinkQueue("bytes-of-second upload_delete 1m")
 	})
 }
 
@@ -303,7 +303,7 @@ func TestGCRepositoryDeleted(t *testing.T) {
 		w.clear()
 		w.Exec(`DELETE FROM repositories WHERE path = 'r'`)
 		w.WantBlobQueue("c manifest_delete 1440m; l layer_delete 1440m")
-		w.WantUnlinkQueue("bytes-of-up upload_delete 2m")
+		w.WantUnlinkQueue("bytes-of-up upload_delete 1m")
 		w.drain()
 		w.Want("c; s@a")
 	})

@@ -62,10 +62,10 @@ func (w *World) WantUnlinkQueue(want string) {
 // WantQueue is WantBlobQueue for any queue.
 func (w *World) WantQueue(table, key, want string) {
 	w.Helper()
-	// Rounded to minutes: the jitter in tests is less than one minute, unless a
-	// test says otherwise.
+	// Rounded to even minutes, and 1m for the next 75 seconds: the jitter in tests is less
+	// than a minute, unless a test says otherwise, and the test may be 45 seconds late.
 	statement := fmt.Sprintf(`SELECT %s || ' ' || event || ' ' ||
-		CASE WHEN review_after < CAST($1 AS bigint) + 1000 THEN 'due' ELSE CAST((review_after - $1 + 60000) / 120000 * 2 AS text) || 'm' END ||
+		CASE WHEN review_after < CAST($1 AS bigint) + 1000 THEN 'due' WHEN review_after < CAST($1 AS bigint) + 75000 THEN '1m' ELSE CAST((review_after - $1 + 60000) / 120000 * 2 AS text) || 'm' END ||
 		CASE WHEN claim_token IS NULL THEN '' ELSE ' claimed' END FROM %s`, key, table)
 	w.WantLines(table, want, statement, time.Now().UnixMilli())
 }
