@@ -71,6 +71,11 @@ func (r *Reader) QueuedCascades(ctx context.Context) (map[string]bool, error) {
 	return queued, err
 }
 
+// Purged counts the objects of a cascade that clients purged from the archive.
+func (r *Reader) Purged(ctx context.Context, id string) (int64, error) {
+	return r.count(ctx, `SELECT purged FROM archive_cascades WHERE id = $1`, id)
+}
+
 // Cascade reads one cascade; nil: there is none.
 func (r *Reader) Cascade(ctx context.Context, id string) (*Cascade, error) {
 	c := &Cascade{ID: id}

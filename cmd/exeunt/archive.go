@@ -132,7 +132,7 @@ func newArchiveList() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "list [KIND | KIND/NAME]",
-		Short: "List removed objects, the newest removal first",
+		Short: "List removed objects, the newest removal first, and how long each has left",
 		Example: `  exeunt archive list --since 1h
   exeunt archive list deployment/web -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,11 +156,11 @@ func newArchiveList() *cobra.Command {
 }
 
 func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o *output, out io.Writer) error {
-	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tREQUESTED BY\tACTOR\tCASCADE\tUID")
+	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tEXPIRES\tREQUESTED BY\tACTOR\tCASCADE\tUID")
 	err := f.each(ctx, client, func(a *v1.ArchivedObject) error {
 		s := a.Spec
 		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), s.Namespace, s.Kind, s.Name,
-			duration.HumanDuration(time.Since(s.RemovedAt.Time)), s.RequestedBy, s.Actor, s.Cascade, s.UID)
+			duration.HumanDuration(time.Since(s.RemovedAt.Time)), v1.Left(s.ExpiresAt), s.RequestedBy, s.Actor, s.Cascade, s.UID)
 	})
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func writeArchived(out io.Writer, a *v1.ArchivedObject) error {
 	for _, line := range [][2]string{
 		{"Kind", s.Kind + " (" + s.APIVersion + ")"}, {"Namespace", s.Namespace}, {"Name", s.Name}, {"UID", string(s.UID)},
 		{"Removed", s.RemovedAt.UTC().Format(time.RFC3339) + ", " + duration.HumanDuration(time.Since(s.RemovedAt.Time)) + " ago"},
-		{"Requested by", s.RequestedBy}, {"Request", s.RequestID}, {"Actor", s.Actor}, {"Cascade", s.Cascade}, {"Size", counted(s.Size, "byte")},
+		{"Expires", v1.Left(s.ExpiresAt)}, {"Requested by", s.RequestedBy}, {"Request", s.RequestID}, {"Actor", s.Actor}, {"Cascade", s.Cascade}, {"Size", counted(s.Size, "byte")},
 	} {
 		if line[1] == "" {
 			continue

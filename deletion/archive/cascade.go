@@ -2,12 +2,14 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +27,11 @@ func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name s
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.cascade(ctx, client, n, name)
+	queued, err := s.store.Reader().QueuedCascades(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.cascade(ctx, client, n, name, queued)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +39,8 @@ func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name s
 	if c == nil || c.Namespace != namespace {
 		return nil, object.Errorf(object.NotFound, "cascades %q not found", name)
 	}
-	return c, nil
+	all := []v1.Cascade{*c}
+	return &all[0], s.setExpiries(ctx, all)
 }
 
 // List reads the cascades that are under way, then the newest ones.
@@ -55,8 +62,12 @@ func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQue
 	if err != nil {
 		return nil, err
 	}
+	queued, err := s.store.Reader().QueuedCascades(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, id := range ids {
-		c, err := s.cascade(ctx, client, n, id)
+		c, err := s.cascade(ctx, client, n, id, queued)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +76,7 @@ func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQue
 		}
 	}
 	slices.SortStableFunc(list.Items, func(a, b v1.Cascade) int { return compareCascades(&a, &b) })
-	return list, nil
+	return list, s.setExpiries(ctx, list.Items)
 }
 
 // compareCascades orders those under way first, then the newest.
@@ -96,8 +107,8 @@ func (s cascades) ids(ctx context.Context, q kind.SourceQuery) ([]string, error)
 }
 
 // cascade reads one cascade; nil if there is none, or if the client may not read its
-// root.
-func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id string) (*v1.Cascade, error) {
+// root. queued are those that the collector has work of.
+func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id string, queued map[string]bool) (*v1.Cascade, error) {
 	found, err := s.store.Reader().Cascade(ctx, id)
 	if err != nil || found == nil || client.May("get", found.Root.Key) != nil {
 		return nil, err
@@ -113,7 +124,10 @@ func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id 
 			},
 			RequestedBy: found.Requester, RequestID: found.RequestID, StartedAt: started,
 		},
-		Status: v1.CascadeStatus{Removed: found.Removed, Remaining: found.Remaining, Restored: found.Restored, Bytes: found.Bytes},
+		Status: v1.CascadeStatus{
+			State: state(found, queued[id]), Removed: found.Removed, Remaining: found.Remaining,
+			Restored: found.Restored, Bytes: found.Bytes, Purged: found.Purged,
+		},
 	}
 	if found.Root.Kind == object.Namespaces {
 		c.Namespace = found.Root.Name // as in the archive: a Namespace is in itself
@@ -123,6 +137,76 @@ func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id 
 		c.Spec.LastRemovedAt = &at
 	}
 	return c, nil
+}
+
+// state is the state of a cascade.
+func state(c *store.Cascade, queued bool) v1.CascadeState {
+	switch {
+	case c.Held:
+		return v1.CascadeHeld
+	case c.Remaining > 0 || queued:
+		return v1.CascadeRunning
+	case c.Removed > 0 && c.Restored >= c.Removed && c.Purged == 0:
+		return v1.CascadeRestored
+	case c.Restored > 0:
+		return v1.CascadePartlyRestored
+	default:
+		return v1.CascadeEnded
+	}
+}
+
+// reportPurged adds a failure to the restore of a cascade of which clients purged a part: it cannot be
+// whole.
+func (a *Archive) reportPurged(ctx context.Context, id string, status *v1.RestoreStatus) error {
+	n, err := a.store.Reader().Purged(ctx, id)
+	if err != nil || n == 0 {
+		return err
+	}
+	status.Failed++
+	status.Results = append(status.Results, v1.RestoreResult{
+		APIVersion: v1.GroupVersion.String(), Kind: "Cascade", Name: id, Outcome: v1.Failed,
+		Reason: fmt.Sprintf("%d of its objects were purged from the archive", n),
+	})
+	return nil
+}
+
+// setExpiries says when cascades that have ended leave the archive.
+func (s cascades) setExpiries(ctx context.Context, all []v1.Cascade) error {
+	ended := map[string]*row{}
+	for _, c := range all {
+		if c.Status.State != v1.CascadeHeld && c.Status.State != v1.CascadeRunning && c.Spec.LastRemovedAt != nil {
+			ended[c.Name] = &row{Namespace: c.Namespace, RemovedAt: c.Spec.LastRemovedAt.UnixMilli()}
+		}
+	}
+	until, err := s.store.Expiries(ctx, ended)
+	for i := range all {
+		if at, ok := until[all[i].Name]; ok {
+			all[i].Status.ExpiresAt = expiresAt(at)
+		}
+	}
+	return err
+}
+
+// setExpiries says when archived objects leave the archive.
+func (s source) setExpiries(ctx context.Context, all []v1.ArchivedObject) error {
+	of := map[string]*row{}
+	for _, a := range all {
+		if r := of[a.Spec.Cascade]; r == nil || r.RemovedAt < a.Spec.RemovedAt.UnixMilli() {
+			of[a.Spec.Cascade] = &row{Namespace: a.Namespace, RemovedAt: a.Spec.RemovedAt.UnixMilli()}
+		}
+	}
+	until, err := s.store.Expiries(ctx, of)
+	for i := range all {
+		if at, ok := until[all[i].Spec.Cascade]; ok {
+			all[i].Spec.ExpiresAt = expiresAt(at)
+		}
+	}
+	return err
+}
+
+func expiresAt(millis int64) *metav1.Time {
+	at := metav1.NewTime(time.UnixMilli(millis).UTC().Truncate(time.Second))
+	return &at
 }
 
 // Delete refuses: a cascade is a view.

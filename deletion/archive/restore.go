@@ -73,6 +73,8 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	}
 	if spec.Cascade == "" && !spec.WithCascade {
 		err = a.countLeft(ctx, candidates[0], &status)
+	} else if status.Complete {
+		err = a.reportPurged(ctx, candidates[0].cascade, &status)
 	}
 	return status, err
 }

@@ -34,6 +34,7 @@ func archivedSchema() *spec.Schema {
 				"apiVersion": text("Of the original."), "kind": text("Of the original."),
 				"namespace": text("Of the original."), "name": text("Of the original."), "uid": text("Of the original."),
 				"removedAt":   *spec.DateTimeProperty().WithDescription("When it was removed."),
+				"expiresAt":   *spec.DateTimeProperty().WithDescription("When its cascade leaves the archive, whole, if it removes no more."),
 				"requestedBy": text("The client whose delete began the cascade."),
 				"requestID":   text("The Audit-Id of the delete that began the cascade. Absent: no request of the API began it."),
 				"actor":       text("The user that deleted this object: the same client, or a controller that continued the cascade, such as system:garbage-collector."),
@@ -59,8 +60,11 @@ func cascadeSchema() *spec.Schema {
 		"status": structure("How far it is.", map[string]spec.Schema{
 			"removed":   number("How many removed objects are in the archive."),
 			"remaining": number("How many objects are known that have to follow."),
-			"restored":  number("How many of the removed objects were restored, of the first 10,000."),
-			"bytes":     number("The size of the removed objects, of the first 10,000."),
+			"state":     text("running, held, ended, partly restored or restored."),
+			"restored":  number("How many of the removed objects were restored."),
+			"bytes":     number("The size of the removed objects."),
+			"purged":    number("How many objects clients purged from the archive: they cannot be restored."),
+			"expiresAt": *spec.DateTimeProperty().WithDescription("When the cascade leaves the archive, whole. Absent: it has not ended."),
 		}),
 	})
 	return &s

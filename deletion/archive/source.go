@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +58,12 @@ func (s source) Get(ctx context.Context, client kind.Client, namespace, name str
 	if err != nil {
 		return nil, err
 	}
-	return n.archived(r)
+	o, err := n.archived(r)
+	if err != nil {
+		return nil, err
+	}
+	all := []v1.ArchivedObject{*o}
+	return &all[0], s.setExpiries(ctx, all)
 }
 
 // List reads a page, the newest removal first. New removals come before the first
@@ -81,7 +87,8 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 		return nil, err
 	}
 	if f.uid != "" {
-		return list, s.addOne(ctx, client, n, f, list)
+		err := s.addOne(ctx, client, n, f, list)
+		return list, errors.Join(err, s.setExpiries(ctx, list.Items))
 	}
 	before := int64(0)
 	if q.Continue != "" {
@@ -111,14 +118,17 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 			before = r.ID
 			return nil
 		})
-		if err != nil || found < page {
-			return list, err
+		if err != nil {
+			return nil, err
+		}
+		if found < page {
+			break
 		}
 		if read += found; read >= scanLimit && list.Continue == "" {
 			list.Continue = strconv.FormatInt(before, 10)
 		}
 	}
-	return list, nil
+	return list, s.setExpiries(ctx, list.Items)
 }
 
 // addOne adds the object of a selector on metadata.name, if it matches the other

@@ -20,6 +20,7 @@ var archivedColumns = []metav1.TableColumnDefinition{
 	{Name: "Kind", Type: "string", Description: "The kind of the object."},
 	{Name: "Object", Type: "string", Description: "The name of the object."},
 	{Name: "Removed", Type: "string", Description: "How long ago it was removed."},
+	{Name: "Expires", Type: "string", Description: "In what time its cascade leaves the archive, whole."},
 	{Name: "Requested By", Type: "string", Description: "The client whose delete began the cascade."},
 	{Name: "Actor", Type: "string", Description: "The user that deleted it: the client, or a controller that continued the cascade."},
 	{Name: "Cascade", Type: "string", Description: "The id that all objects removed by one delete share."},
@@ -29,7 +30,7 @@ var archivedColumns = []metav1.TableColumnDefinition{
 func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return kind.NewTable(obj, options, archivedColumns, kind.Cells(func(o *v1.ArchivedObject) []any {
 		age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
-		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
+		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, v1.Left(o.Spec.ExpiresAt), o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
 	}))
 }
 
@@ -41,15 +42,21 @@ var cascadeColumns = []metav1.TableColumnDefinition{
 	{Name: "Kind", Type: "string", Description: "The kind of the object that it began with."},
 	{Name: "Object", Type: "string", Description: "The name of that object."},
 	{Name: "Requested By", Type: "string", Description: "The client whose delete began it."},
+	{Name: "State", Type: "string", Description: "running, held, ended, partly restored or restored."},
 	{Name: "Removed", Type: "integer", Description: "How many objects are gone."},
 	{Name: "Remaining", Type: "integer", Description: "How many are known that have to follow."},
+	{Name: "Bytes", Type: "integer", Description: "The size of the removed objects."},
+	{Name: "Expires", Type: "string", Description: "In what time it leaves the archive, whole."},
 	{Name: "Age", Type: "string", Description: "How long ago it began."},
 }
 
 // ConvertToTable shows one cascade or a list.
 func (cascadeTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return kind.NewTable(obj, options, cascadeColumns, kind.Cells(func(c *v1.Cascade) []any {
-		return []any{c.Name, c.Spec.Root.Kind, c.Spec.Root.Name, c.Spec.RequestedBy, c.Status.Removed, c.Status.Remaining, duration.HumanDuration(time.Since(c.Spec.StartedAt.Time))}
+		return []any{
+			c.Name, c.Spec.Root.Kind, c.Spec.Root.Name, c.Spec.RequestedBy, string(c.Status.State), c.Status.Removed, c.Status.Remaining, c.Status.Bytes,
+			v1.Left(c.Status.ExpiresAt), duration.HumanDuration(time.Since(c.Spec.StartedAt.Time)),
+		}
 	}))
 }
 

@@ -2,10 +2,12 @@ package v1
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // ArchivedObject is an object that was removed and can still be restored. Its
@@ -29,6 +31,8 @@ type ArchivedObjectSpec struct {
 	UID        types.UID `json:"uid"`
 
 	RemovedAt metav1.Time `json:"removedAt"`
+	// ExpiresAt is when its cascade leaves the archive, whole, if it removes no more.
+	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
 	// RequestedBy is the client whose delete began the cascade. Actor is the user
 	// that deleted this object: the same client, or a controller that continued the
 	// cascade, such as system:garbage-collector.
@@ -42,6 +46,15 @@ type ArchivedObjectSpec struct {
 	Cascade string `json:"cascade"`
 	// Size is the length of the stored object in bytes.
 	Size int64 `json:"size"`
+}
+
+// Left is the time until something leaves the archive, for people; empty: that is not known. What is
+// over leaves with the next run of expiry.
+func Left(until *metav1.Time) string {
+	if until == nil {
+		return ""
+	}
+	return duration.HumanDuration(max(0, time.Until(until.Time)))
 }
 
 // ArchivedObjectList is a list of archived objects, the newest removal first.

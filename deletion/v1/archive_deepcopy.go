@@ -13,7 +13,7 @@ func (o *ArchivedObject) DeepCopy() *ArchivedObject {
 	}
 	out := *o
 	out.ObjectMeta = *o.ObjectMeta.DeepCopy()
-	out.Spec.RemovedAt = *o.Spec.RemovedAt.DeepCopy()
+	out.Spec.RemovedAt, out.Spec.ExpiresAt = *o.Spec.RemovedAt.DeepCopy(), o.Spec.ExpiresAt.DeepCopy()
 	if o.Object != nil {
 		out.Object = o.Object.DeepCopy()
 	}

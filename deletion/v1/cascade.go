@@ -34,17 +34,34 @@ type CascadeSpec struct {
 	LastRemovedAt *metav1.Time `json:"lastRemovedAt,omitempty"`
 }
 
+// CascadeState is what a cascade is doing.
+type CascadeState string
+
+// The states of a cascade.
+const (
+	CascadeRunning        CascadeState = "running"
+	CascadeHeld           CascadeState = "held" // the guard waits for a confirmation
+	CascadeEnded          CascadeState = "ended"
+	CascadePartlyRestored CascadeState = "partly restored"
+	CascadeRestored       CascadeState = "restored"
+)
+
 // CascadeStatus is how far the cascade is.
 type CascadeStatus struct {
+	State CascadeState `json:"state"`
 	// Removed is how many objects it removed that are in the archive.
 	Removed int64 `json:"removed"`
 	// Remaining is how many objects are known that have to follow: those that are
 	// DELETING, and dependents that the collector will review next.
 	Remaining int64 `json:"remaining"`
 	// Restored is how many of the removed objects were restored. Bytes is the size of
-	// the removed objects. Both count the first 10,000 only.
+	// the removed objects; of more than 10,000, it may be half a minute old.
 	Restored int64 `json:"restored"`
 	Bytes    int64 `json:"bytes"`
+	// Purged is how many objects clients purged from the archive: they cannot be restored.
+	Purged int64 `json:"purged,omitempty"`
+	// ExpiresAt is when the cascade leaves the archive, whole. Absent: it has not ended.
+	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
 }
 
 // CascadeList is a list of cascades: those under way first, then the newest.
@@ -63,7 +80,7 @@ func (c *Cascade) DeepCopy() *Cascade {
 	out := *c
 	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
 	out.Spec.StartedAt = *c.Spec.StartedAt.DeepCopy()
-	out.Spec.LastRemovedAt = c.Spec.LastRemovedAt.DeepCopy()
+	out.Spec.LastRemovedAt, out.Status.ExpiresAt = c.Spec.LastRemovedAt.DeepCopy(), c.Status.ExpiresAt.DeepCopy()
 	return &out
 }
 
