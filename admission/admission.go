@@ -55,6 +55,7 @@ type Chain struct {
 	builtin   builtinRules
 	pods      podPlugin
 	policies  policyPlugin
+	pretended pretended
 	stop      chan struct{}
 
 	converters *conversion.CRConverterFactory
@@ -73,7 +74,8 @@ func New(c Config) (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain := &Chain{informers: informers.NewSharedInformerFactory(client, 0), stop: make(chan struct{})}
+	chain := &Chain{stop: make(chan struct{})}
+	chain.informers = factory{informers.NewSharedInformerFactory(client, 0), &chain.pretended}
 	services, err := newServiceResolver(chain.informers)
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)

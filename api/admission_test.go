@@ -36,6 +36,8 @@ func (j judge) Judge(ctx context.Context, a admission.Attributes, o admission.Ob
 	return j.Validate(ctx, a, o)
 }
 
+func (judge) Pretend(context.Context, *corev1.Namespace) {}
+
 func (judge) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 
 func (j judge) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

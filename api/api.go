@@ -77,6 +77,8 @@ type Admission interface {
 	Judges(resource schema.GroupResource, operation admission.Operation) []string
 	// Judge asks the validating policies, which has no effect.
 	Judge(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
+	// Pretend makes a namespace exist for webhooks and policies until the context ends.
+	Pretend(ctx context.Context, namespace *corev1.Namespace)
 	// SelectsIn says whether a built-in plugin may apply in a namespace.
 	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
 	// CompletePod completes a new pod that is created without the chain. Its error is a
@@ -185,6 +187,8 @@ func (noAdmission) Judges(schema.GroupResource, admission.Operation) []string { 
 func (noAdmission) Judge(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
 	return nil
 }
+
+func (noAdmission) Pretend(context.Context, *corev1.Namespace) {}
 
 func (noAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
 

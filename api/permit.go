@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,6 +138,11 @@ func (a *API) client(ctx context.Context) kind.Client {
 		},
 		Contain: func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error {
 			return a.permitWrite(ctx, r, obj, nil)
+		},
+		Pretend: func(ctx context.Context, namespace runtime.Object) {
+			if ns, ok := namespace.(*corev1.Namespace); ok {
+				a.admit.Pretend(ctx, ns)
+			}
 		},
 		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
 			return a.askDelete(ctx, client, o, options, a.admit.Judge)

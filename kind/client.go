@@ -28,6 +28,9 @@ type Client struct {
 	// Contain returns a denial of what the content of a new object needs, as Admit does,
 	// but asks no webhooks and policies.
 	Contain func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error
+	// Pretend makes a namespace exist for Mutate and Admit until the context ends, for a dry
+	// run that would create it. Nil: they do not look for namespaces.
+	Pretend func(ctx context.Context, namespace runtime.Object)
 	// JudgeDelete asks the policies about a delete, which has no effect: the error is their
 	// refusal. It does not ask webhooks. Nil: there are no policies.
 	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error

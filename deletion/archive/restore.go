@@ -36,6 +36,7 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	}
 	denied += hidden
 	r := a.begin(client, spec, names)
+	defer r.end()
 	if err := r.checkContent(ctx, candidates); err != nil {
 		return v1.RestoreStatus{}, err
 	}
@@ -110,7 +111,9 @@ func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.Restor
 }
 
 func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *restoration {
-	return &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]object.Key{}, made: map[object.Key]bool{}}
+	r := &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]object.Key{}, made: map[object.Key]bool{}}
+	r.lasting, r.end = context.WithCancel(context.Background())
+	return r
 }
 
 // candidates reads the objects that the spec names and the client may get. hidden counts

@@ -59,6 +59,9 @@ func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func
 	if ctx.Err() != nil {
 		return nil, rethrow(context.Cause(ctx))
 	}
+	if r.spec.DryRun {
+		r.applyQuotas(results, level)
+	}
 	done := results[:0]
 	for _, result := range results {
 		if result.Outcome != "" {

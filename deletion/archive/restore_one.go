@@ -30,6 +30,11 @@ type restoration struct {
 	mu   sync.Mutex
 	now  map[types.UID]object.Key // restored objects; guarded by mu
 	made map[object.Key]bool      // created, or would be in a dry run; guarded by mu
+
+	quotas quotas // of a dry run; guarded by mu
+	// lasting ends with the restore: end.
+	lasting context.Context
+	end     context.CancelFunc
 }
 
 // errUnserved: the kind is not served. In a dry run, the definition may be part of
@@ -207,6 +212,9 @@ func (r *restoration) keep(v *kind.Version, c *candidate, obj runtime.Object, m 
 // relinks them.
 func (r *restoration) put(ctx context.Context, c *candidate, request store.CreateRequest, result *v1.RestoreResult) error {
 	_, err := r.store.Create(ctx, request)
+	if r.spec.DryRun && (err == nil || r.wouldExist(c, err)) {
+		return errors.Join(err, r.wouldCreate(ctx, c, request))
+	}
 	if !errors.Is(err, store.ErrAwaited) {
 		return err
 	}
