@@ -77,7 +77,7 @@ var layers = map[string][]string{
 	"access":                           {"access/*", "inflight", "kind", "kind/custom", "lockfile", "object"},
 	"access/auditlog":                  {},
 	"access/accesstest":                {"access", "access/directory", "access/policy", "access/rbac"},
-	"admission":                        {"kind", "kind/builtin", "object"},
+	"admission":                        {"inflight", "kind", "kind/builtin", "object"},
 	"console":                          {"access", "sqldb"},
 	"api":                              {"inflight", "store", "kind", "kind/*", "lifecycle", "object", "access", "access/serviceaccount", "api/openapi", "access/auditlog"},
 	"inflight":                         {},

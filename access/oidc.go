@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -76,12 +75,9 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 		},
 		SupportedSigningAlgs: []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"},
 	}
-	if o.CAFile != "" {
-		ca, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		options.CAContentProvider = bundle(ca)
+	var err error
+	if options.Client, err = o.client(); err != nil {
+		return nil, err
 	}
 	tokens, err := oidc.New(ctx, options)
 	return outsiders{tokens}, err
@@ -110,7 +106,3 @@ func prefixOf(text string) *string {
 	}
 	return &text
 }
-
-type bundle []byte
-
-func (b bundle) CurrentCABundleContent() []byte { return b }

@@ -14,11 +14,15 @@ import (
 
 	"github.com/coreos/go-oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/exeunt/exeunt/inflight"
 )
 
 const (
 	// providerWait bounds one question to the provider.
 	providerWait = 10 * time.Second
+	// providerAnswer bounds its answers, in bytes. Keys with certificates are the largest.
+	providerAnswer = 1 << 20
 	// providerQuestions bounds how many questions are open at the same time: clients that
 	// are not signed in cause them.
 	providerQuestions = 8
@@ -39,7 +43,11 @@ type BrowserSignIn struct {
 // NewBrowserSignIn reads the files of the options. It does not ask the provider, which may
 // be started later than this server.
 func NewBrowserSignIn(o OIDCOptions) (*BrowserSignIn, error) {
-	s := &BrowserSignIn{options: o, client: &http.Client{Timeout: providerWait}, slots: make(chan struct{}, providerQuestions)}
+	client, err := o.client()
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+	}
+	s := &BrowserSignIn{options: o, client: client, slots: make(chan struct{}, providerQuestions)}
 	if o.ClientSecretFile != "" {
 		secret, err := os.ReadFile(o.ClientSecretFile)
 		if err != nil {
@@ -47,21 +55,24 @@ func NewBrowserSignIn(o OIDCOptions) (*BrowserSignIn, error) {
 		}
 		s.secret = strings.TrimSpace(string(secret))
 	}
-	if o.CAFile == "" {
-		return s, nil
-	}
-	pem, err := os.ReadFile(o.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("--oidc-ca-file: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--oidc-ca-file: %s has no certificate", o.CAFile)
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	s.client.Transport = transport
 	return s, nil
+}
+
+// client returns a client that asks the provider, and reads a bounded part of its answers.
+func (o OIDCOptions) client() (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", o.CAFile)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Timeout: providerWait, Transport: inflight.Answers{RoundTripper: transport, Most: providerAnswer}}, nil
 }
 
 // Attempt is what a browser keeps while its user is at the provider.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func newProvider(t *testing.T) *provider {
 	p := &provider{key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, p.URL, p.URL+"/keys")
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"token_endpoint":%q}`, p.URL, p.URL+"/keys", p.URL+"/token")
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "1", Algorithm: "RS256", Use: "sig"}}})
@@ -222,5 +223,60 @@ func TestOIDCNeedsAClient(t *testing.T) {
 	_, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{Issuer: "https://example.com"}}, slog.Default())
 	if err == nil || !strings.Contains(err.Error(), "--oidc-client-id") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestHostileProvider: of a provider whose answers do not end the server reads a bounded part,
+// and refuses tokens and browsers.
+func TestHostileProvider(t *testing.T) {
+	t.Parallel()
+	const most = 64 << 20
+	for _, endless := range []string{"/.well-known/openid-configuration", "/keys", "/token"} {
+		t.Run(endless, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t)
+			var sent, asked atomic.Int64
+			honest := p.Config.Handler
+			p.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.Path != endless {
+					honest.ServeHTTP(w, req)
+					return
+				}
+				asked.Add(1)
+				part := []byte(strings.Repeat(" ", 1<<20))
+				for sent.Load() < 8*most {
+					n, err := w.Write(part)
+					if sent.Add(int64(n)); err != nil {
+						return
+					}
+				}
+			})
+			ca := filepath.Join(t.TempDir(), "ca.pem")
+			if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			options := OIDCOptions{Issuer: p.URL, ClientID: "exeunt", CAFile: ca}
+			browsers, err := NewBrowserSignIn(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := browsers.Token(t.Context(), Attempt{Redirect: "https://here.example"}, "code"); err == nil {
+				t.Error("a browser got a token")
+			}
+			all, err := OpenTokens(t.Context(), TokenOptions{OIDC: options}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			token := signWith(t, p.key, "1", nil, map[string]any{"iss": p.URL, "aud": "exeunt", "sub": "1", "exp": time.Now().Add(time.Hour).Unix()})
+			for asked.Load() < 2 && endless != "/token" {
+				if _, ok, err := all[0].AuthenticateToken(t.Context(), token); ok || err == nil {
+					t.Fatalf("the token is accepted: %v, %v", ok, err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if sent.Load() > most {
+				t.Errorf("%d bytes were sent in answer to %d questions, want %d at most", sent.Load(), asked.Load(), most)
+			}
+		})
 	}
 }

@@ -1,12 +1,12 @@
 package admission
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/inflight"
 )
 
 // maxAnswer limits the answer of a webhook, in bytes, in addition to four times its
@@ -19,7 +19,9 @@ func limitAnswers(next webhookutil.AuthenticationInfoResolver) webhookutil.Authe
 	limited := func(c *rest.Config, err error) (*rest.Config, error) {
 		if err == nil {
 			c = rest.CopyConfig(c)
-			c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return answerLimit{rt} })
+			c.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return inflight.Answers{RoundTripper: rt, Most: maxAnswer, Times: 4}
+			})
 		}
 		return c, err
 	}
@@ -29,28 +31,4 @@ func limitAnswers(next webhookutil.AuthenticationInfoResolver) webhookutil.Authe
 			return limited(next.ClientConfigForService(name, namespace, port))
 		},
 	}
-}
-
-type answerLimit struct{ http.RoundTripper }
-
-func (l answerLimit) RoundTrip(req *http.Request) (*http.Response, error) {
-	answer, err := l.RoundTripper.RoundTrip(req)
-	if err == nil {
-		answer.Body = &limitedAnswer{answer.Body, maxAnswer + 4*max(0, req.ContentLength)}
-	}
-	return answer, err
-}
-
-// limitedAnswer fails at the limit: an answer that is cut off must not pass for a whole one.
-type limitedAnswer struct {
-	io.ReadCloser
-	left int64
-}
-
-func (a *limitedAnswer) Read(p []byte) (int, error) {
-	n, err := a.ReadCloser.Read(p)
-	if a.left -= int64(n); a.left < 0 {
-		return 0, fmt.Errorf("the answer of the webhook is too large: more than %d MiB and four times its request", maxAnswer>>20)
-	}
-	return n, err
 }

@@ -10,7 +10,8 @@
 // Clients share the slots: one that has more than its share leaves a tenth of the slots
 // to others (BeginFor).
 //
-// Connections of clients that have shown no credential are limited by Strangers.
+// Connections of clients that have shown no credential are limited by Strangers, and what
+// this server reads from others, as their client, by Answers.
 //
 // The package knows HTTP and nothing of what is served. Begin with Limit.Begin.
 package inflight
