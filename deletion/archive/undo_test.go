@@ -3,6 +3,7 @@ package archive
 import (
 	flags "flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -26,8 +27,8 @@ var (
 	undoSeed   = flags.Uint64("undo-seed", 0, "the seed of the first world; 0: by the clock")
 )
 
-// TestUndoRestoresTheWorld: random objects with owners, finalizers and grace are deleted, one
-// after the other, and each deletion is undone. Then every object is as it was, field by
+// TestUndoRestoresTheWorld: random objects of many kinds, with owners, finalizers, grace and guards, are
+// deleted, one after the other, and each deletion is undone. Then every object is as it was, field by
 // field. The deletions are undone in a random order.
 func TestUndoRestoresTheWorld(t *testing.T) {
 	t.Parallel()
@@ -36,7 +37,7 @@ func TestUndoRestoresTheWorld(t *testing.T) {
 		first = uint64(time.Now().UnixNano())
 	}
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		w := newWorld(t, db)
+		w := newUndoWorlds(t, db)
 		for i := range *undoWorlds {
 			seed := first + uint64(i)
 			u := &undoWorld{world: w, rand: rand.New(rand.NewPCG(seed, 1)), namespace: fmt.Sprintf("w%d", i)}
@@ -68,7 +69,8 @@ func (u *undoWorld) log(format string, args ...any) {
 	u.history = append(u.history, fmt.Sprintf(format, args...))
 }
 
-var undoKinds = []string{"configmaps", "deployments.apps", "pods", "secrets"}
+// undoKinds are those of bodies, and of undoSpecs.
+var undoKinds = append([]string{"configmaps", "deployments.apps", "pods", "secrets", "configmaps", "pods"}, slices.Sorted(maps.Keys(undoSpecs))...)
 
 func (u *undoWorld) run() {
 	ns := u.createWith("namespaces:/"+u.namespace, func(m *metav1.ObjectMeta) {
@@ -76,6 +78,9 @@ func (u *undoWorld) run() {
 	})
 	for i := range 3 + u.rand.IntN(10) {
 		u.all = append(u.all, u.createRandom(i))
+	}
+	if u.rand.IntN(3) == 0 {
+		u.limit()
 	}
 	before := u.state()
 	var deleted []string // the cascades
@@ -131,10 +136,17 @@ func (u *undoWorld) compare(before, after map[object.Key][]byte) {
 func (u *undoWorld) createRandom(i int) object.Object {
 	kind := undoKinds[u.rand.IntN(len(undoKinds))]
 	name := fmt.Sprintf("%s:%s/o%d", kind, u.namespace, i)
+	cluster := kind == "persistentvolumes"
+	if cluster {
+		name = fmt.Sprintf("%s:/%s-o%d", kind, u.namespace, i)
+	}
 	var owners []object.Object
 	for range u.rand.IntN(4) {
 		if len(u.all) > 0 {
 			o := u.all[u.rand.IntN(len(u.all))]
+			if cluster && o.Namespace != "" {
+				continue // an owner of a cluster-scoped object is one too
+			}
 			if !slices.ContainsFunc(owners, func(other object.Object) bool { return other.UID == o.UID }) {
 				owners = append(owners, o)
 			}
@@ -150,11 +162,17 @@ func (u *undoWorld) createRandom(i int) object.Object {
 	if u.rand.IntN(5) == 0 {
 		finalizers = append(finalizers, "example.com/hold")
 	}
+	if u.rand.IntN(16) == 0 {
+		finalizers = append(finalizers, lifecycle.ConfirmCascade) // every delete is held
+	}
 	annotations := map[string]string{}
 	if u.rand.IntN(4) == 0 {
 		annotations[lifecycle.PropagateGrace] = "true"
 	}
-	made := u.createWith(name, func(m *metav1.ObjectMeta) {
+	if u.rand.IntN(10) == 0 {
+		annotations[lifecycle.ConfirmCascade] = "3" // confirmed beforehand
+	}
+	change := func(m *metav1.ObjectMeta) {
 		m.OwnerReferences, m.Finalizers = u.OwnedBy(owners...), finalizers
 		for j := range m.OwnerReferences {
 			if u.rand.IntN(2) == 0 {
@@ -164,7 +182,13 @@ func (u *undoWorld) createRandom(i int) object.Object {
 		if len(annotations) > 0 {
 			m.Annotations = annotations
 		}
-	})
+	}
+	var made object.Object
+	if undoSpecs[kind] != "" {
+		made = u.createAs(keyOf(name), change)
+	} else {
+		made = u.createWith(name, change)
+	}
 	u.log("create %s owners %v finalizers %v", name, names2(owners), finalizers)
 	return made
 }
@@ -186,7 +210,11 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 		policy = background
 	}
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
-	_, err := u.store.Delete(u.Context(), store.DeleteRequest{Key: o.Key, Options: options, Rules: u.Rules(o.Kind), Actor: "alice"})
+	request := store.DeleteRequest{Key: o.Key, Options: options, Rules: u.Rules(o.Kind), Actor: "alice"}
+	if request.Guarded = u.rand.IntN(2) == 0; request.Guarded {
+		request.MaxCascade = 1 + u.rand.Int64N(3)
+	}
+	_, err := u.store.Delete(u.Context(), request)
 	if object.Is(err, object.NotFound) {
 		return ""
 	}
@@ -220,9 +248,9 @@ func (u *undoWorld) settle() {
 
 func (u *undoWorld) deleting() (keys []object.Key) {
 	u.Helper()
-	for _, o := range u.all {
-		if _, m, ok := u.find(o.Key); ok && m.DeletionTimestamp != nil {
-			keys = append(keys, o.Key)
+	for _, key := range u.keys() {
+		if _, m, ok := u.find(key); ok && m.DeletionTimestamp != nil {
+			keys = append(keys, key)
 		}
 	}
 	return keys
@@ -250,6 +278,21 @@ func (u *undoWorld) letGo(key object.Key) {
 	u.Helper()
 	o, m, ok := u.find(key)
 	if !ok || m.DeletionTimestamp == nil {
+		return
+	}
+	if g := lifecycle.GuardOf(&m); g.Held && g.Confirmed < 1000 {
+		m.Annotations = maps.Clone(m.Annotations)
+		if m.Annotations == nil {
+			m.Annotations = map[string]string{}
+		}
+		m.Annotations[lifecycle.ConfirmCascade] = "1000"
+		body, err := object.WithMeta(o.Body, m)
+		if err != nil {
+			u.Fatal(err)
+		}
+		if _, err := u.store.Update(u.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+			u.Fatal(err)
+		}
 		return
 	}
 	if i := slices.Index(m.Finalizers, "example.com/hold"); i >= 0 {
@@ -301,7 +344,7 @@ func (u *undoWorld) undo(id string) {
 func (u *undoWorld) state() map[object.Key][]byte {
 	u.Helper()
 	out := map[object.Key][]byte{}
-	for _, key := range append([]object.Key{{Kind: object.Namespaces, Name: u.namespace}}, keysOf(u.all)...) {
+	for _, key := range u.keys() {
 		if o, _, ok := u.find(key); ok {
 			out[key] = o.Body
 		}
@@ -309,8 +352,10 @@ func (u *undoWorld) state() map[object.Key][]byte {
 	return out
 }
 
-func keysOf(all []object.Object) (keys []object.Key) {
-	for _, o := range all {
+// keys are those of the namespace and of all objects.
+func (u *undoWorld) keys() []object.Key {
+	keys := []object.Key{{Kind: object.Namespaces, Name: u.namespace}}
+	for _, o := range u.all {
 		keys = append(keys, o.Key)
 	}
 	return keys

@@ -46,13 +46,13 @@ func newWorld(t *testing.T, db *sqldb.DB) *world {
 }
 
 // newWorldOf is a world with another archive. Its Secrets are sealed.
-func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions) *world {
+func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...func(*store.Store)) *world {
 	t.Helper()
 	keys, err := seal.Create(filepath.Join(t.TempDir(), "encryption.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1})
+	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
 	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
 	w.archive = New(w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond})
 	w.create("namespaces:/n")

@@ -48,10 +48,10 @@ func New(t testing.TB, db *sqldb.DB) *World {
 	return NewWith(t, store.Options{DB: db}, gc.Options{Budget: 500, OrphanWait: -1})
 }
 
-// NewWith is New with options.
-func NewWith(t testing.TB, o store.Options, c gc.Options) *World {
+// NewWith is New with options, and with what must be done before the store runs.
+func NewWith(t testing.TB, o store.Options, c gc.Options, prepare ...func(*store.Store)) *World {
 	t.Helper()
-	w := &World{SQL: dbtest.NewSQL(t, o.DB), T: t, Now: time.Now(), Store: storetest.Run(t, o)}
+	w := &World{SQL: dbtest.NewSQL(t, o.DB), T: t, Now: time.Now(), Store: storetest.Run(t, o, prepare...)}
 	w.Kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
 	c.Logger = slog.New(slog.DiscardHandler)
 	var err error

@@ -21,15 +21,15 @@ import (
 
 // Run opens a store and runs it until the test ends. Without a Logger the store logs
 // nothing.
-func Run(t testing.TB, o store.Options) *store.Store {
+func Run(t testing.TB, o store.Options, prepare ...func(*store.Store)) *store.Store {
 	t.Helper()
-	st, _ := Start(t, o)
+	st, _ := Start(t, o, prepare...)
 	return st
 }
 
 // Start is Run for a test that stops the store itself. The end of the test calls stop,
-// too; the second call does nothing.
-func Start(t testing.TB, o store.Options) (st *store.Store, stop func()) {
+// too; the second call does nothing. What prepare does is done before the store runs.
+func Start(t testing.TB, o store.Options, prepare ...func(*store.Store)) (st *store.Store, stop func()) {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -37,6 +37,9 @@ func Start(t testing.TB, o store.Options) (st *store.Store, stop func()) {
 	st, err := store.Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range prepare {
+		p(st)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -1,0 +1,169 @@
+package archive
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/quota"
+	"github.com/exeunt/exeunt/service"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
+)
+
+const podTemplate = `"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"RESTART","containers":[{"name":"x","image":"x"}]}}`
+
+// undoSpecs are kinds whose objects are made as the API makes them: with defaults, what the
+// kind derives from the uid, addresses and ports. UID, NAME and OTHER are the uid, the
+// name and the kind of an object that exists, NAMESPACE is the world's.
+var undoSpecs = map[string]string{
+	"jobs.batch":                        `"spec":{` + strings.Replace(podTemplate, "RESTART", "Never", 1) + `}`,
+	"cronjobs.batch":                    `"spec":{"schedule":"0 0 * * *","jobTemplate":{"spec":{` + strings.Replace(podTemplate, "RESTART", "OnFailure", 1) + `}}}`,
+	"replicasets.apps":                  `"spec":{"selector":{"matchLabels":{"a":"b"}},` + strings.Replace(podTemplate, "RESTART", "Always", 1) + `}`,
+	"statefulsets.apps":                 `"spec":{"serviceName":"s","selector":{"matchLabels":{"a":"b"}},` + strings.Replace(podTemplate, "RESTART", "Always", 1) + `}`,
+	"controllerrevisions.apps":          `"revision":3,"data":{"spec":{"owner":"UID"}}`,
+	"services":                          `"spec":{"type":"NodePort","ports":[{"name":"a","port":80},{"name":"b","port":81,"protocol":"UDP"}]}`,
+	"leases.coordination.k8s.io":        `"spec":{"holderIdentity":"UID","leaseDurationSeconds":5}`,
+	"endpointslices.discovery.k8s.io":   `"addressType":"IPv4","ports":[{"port":80}],"endpoints":[{"addresses":["10.1.2.3"],"targetRef":{"kind":"Pod","namespace":"NAMESPACE","name":"NAME","uid":"UID"}}]`,
+	"persistentvolumeclaims":            `"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"volumeName":"pv"}`,
+	"persistentvolumes":                 `"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/x"},"claimRef":{"apiVersion":"v1","kind":"PersistentVolumeClaim","namespace":"NAMESPACE","name":"NAME","uid":"UID"}}`,
+	"serviceaccounts":                   `"secrets":[{"name":"NAME"}]`,
+	"networkpolicies.networking.k8s.io": `"spec":{"podSelector":{},"policyTypes":["Ingress"]}`,
+	"poddisruptionbudgets.policy":       `"spec":{"minAvailable":1,"selector":{"matchLabels":{"a":"b"}}}`,
+	"widgets.undo.example.com":          `"spec":{"color":"red","deep":{"one":["UID"]}},"status":{"ready":true}`,
+}
+
+const undoWidgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.undo.example.com}
+spec:
+  group: undo.example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              color: {type: string}
+              size: {type: integer, default: 3}
+              deep: {type: object, properties: {one: {type: array, items: {type: string}}}}
+          status: {type: object, properties: {ready: {type: boolean}}}
+`
+
+// newUndoWorlds is a world with quotas and with the kinds of undoSpecs.
+func newUndoWorlds(t *testing.T, db *sqldb.DB) *world {
+	t.Helper()
+	w := newWorldOf(t, db, store.ArchiveOptions{For: time.Hour}, func(st *store.Store) {
+		if _, err := quota.New(db, st, kind.NewRegistry(builtin.Kinds()), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.serveUndoKinds()
+	return w
+}
+
+// serveUndoKinds adds the kinds of undoSpecs that a server has and a world has not.
+func (w *world) serveUndoKinds() {
+	w.Helper()
+	widgets, err := custom.BuiltIn([]byte(undoWidgets))
+	if err != nil {
+		w.Fatal(err)
+	}
+	ports, err := service.NodePortKind()
+	if err != nil {
+		w.Fatal(err)
+	}
+	addresses := &service.Addresses{Store: w.store, Kinds: w.kinds, Range: netip.MustParsePrefix("10.96.0.0/12"), Log: slog.New(slog.DiscardHandler)}
+	w.kinds.Put(widgets, ports, builtin.Services(addresses.Attach))
+}
+
+// createAs stores an object of undoSpecs as the API does.
+func (u *undoWorld) createAs(key object.Key, change func(*metav1.ObjectMeta)) object.Object {
+	u.Helper()
+	other := object.Object{Key: object.Key{Name: "none"}, UID: "none"}
+	if len(u.all) > 0 {
+		other = u.all[u.rand.IntN(len(u.all))]
+	}
+	k, ok := u.kinds.Snapshot().Stored(key.Kind)
+	if !ok {
+		u.Fatalf("no kind %s", key.Kind)
+	}
+	v := k.Stored()
+	spec := strings.NewReplacer("UID", string(other.UID), "NAMESPACE", u.namespace, "NAME", other.Name).Replace(undoSpecs[key.Kind])
+	for {
+		obj, err := v.Decode([]byte(fmt.Sprintf(`{"metadata":{"name":%q},%s}`, key.Name, spec)), "")
+		if err != nil {
+			u.Fatal(err)
+		}
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			u.Fatal(err)
+		}
+		var changed metav1.ObjectMeta
+		change(&changed)
+		m.SetOwnerReferences(changed.OwnerReferences)
+		m.SetFinalizers(changed.Finalizers)
+		m.SetAnnotations(changed.Annotations)
+		m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "manager", Operation: "Update", APIVersion: v.GVK.GroupVersion().String()}})
+		builtin.Scheme().Default(obj)
+		made, _, err := v.Prepare(u.Context(), v.Strategy, obj, lifecycle.Creation{Namespace: key.Namespace, Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
+		if err != nil {
+			u.Fatalf("%s: %v", key, err)
+		}
+		created, err := u.store.Create(u.Context(), store.RequestFor(made))
+		if errors.Is(err, object.ErrAgain) {
+			continue
+		}
+		if err != nil {
+			u.Fatal(err)
+		}
+		return created
+	}
+}
+
+// limit gives the namespace a quota that the objects which exist fill exactly.
+func (u *undoWorld) limit() {
+	u.Helper()
+	used := map[string]int{}
+	for _, o := range u.all {
+		if o.Namespace != "" {
+			used["count/"+o.Kind]++
+		}
+	}
+	used["count/resourcequotas"]++
+	hard, err := json.Marshal(used)
+	if err != nil {
+		u.Fatal(err)
+	}
+	text := regexp.MustCompile(`:(\d+)`).ReplaceAllString(string(hard), `:"$1"`)
+	undo := storetest.Object(u, object.Key{Kind: resourceQuotas, Namespace: u.namespace, Name: "full"}, `,"spec":{"hard":`+text+`},"status":{}`)
+	undo.InNamespace = true
+	u.all = append(u.all, storetest.Create(u, u.store, undo))
+	u.log("quota %s", text)
+}
