@@ -32,9 +32,10 @@ var tableOwners = map[string][]string{
 		"gc_unlink_queue", "layers", "manifest_references", "manifests", "media_types", "repositories", "repository_blobs", "small_blobs",
 		"tags", "top_level_namespaces",
 	},
-	"console": {"console_sessions"},
-	"backup":  {"backups"},
-	"sqldb":   {"migrations", "trace_marks"},
+	"console":  {"console_sessions"},
+	"deletion": {"restores", "restore_reviews"},
+	"backup":   {"backups"},
+	"sqldb":    {"migrations", "trace_marks"},
 }
 
 // jointStatements are the constants with SQL on a table of another package, and

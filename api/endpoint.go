@@ -95,8 +95,9 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	create := perRequest(func() http.HandlerFunc { return handlers.CreateResource(&review{main}, scope, nil) })
 	if v.Kind.Ephemeral {
-		e.verbs[""] = map[string]http.HandlerFunc{"create": perRequest(func() http.HandlerFunc { return handlers.CreateResource(&review{main}, scope, nil) })}
+		e.verbs[""] = map[string]http.HandlerFunc{"create": create}
 		return e, nil
 	}
 	if v.Kind.Source != nil {
@@ -105,6 +106,9 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 			"get":    handlers.GetResource(s, scope),
 			"list":   handlers.ListResource(s, nil, scope, false, minWatchTime),
 			"delete": perRequest(func() http.HandlerFunc { return handlers.DeleteResource(s, true, scope, nil) }),
+		}
+		if v.Kind.Answer != nil {
+			e.verbs[""]["create"] = create
 		}
 		return e, nil
 	}

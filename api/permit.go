@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -106,12 +107,19 @@ func (r *resource) permitCreate(ctx context.Context, name string) error {
 // client returns the client of a request, for kinds that read and write objects of other
 // kinds. Without an authenticated user it may do nothing.
 func (a *API) client(ctx context.Context) kind.Client {
-	client, ok := genericrequest.UserFrom(ctx)
-	if !ok || client == nil {
+	client, _ := genericrequest.UserFrom(ctx)
+	return a.ClientOf(ctx, client)
+}
+
+// ClientOf returns the client that a user is, now: the rights are those that it has when it is
+// asked. Without a user it may do nothing.
+func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
+	if client == nil {
 		return kind.Client{}
 	}
+	ctx = genericrequest.WithUser(ctx, client)
 	return kind.Client{
-		Name: client.GetName(),
+		Name: client.GetName(), User: client,
 		Authorize: func(verb string, r schema.GroupResource, namespace, name string) error {
 			resource, subresource, _ := strings.Cut(r.Resource, "/")
 			attributes := authorizer.AttributesRecord{
@@ -128,16 +136,18 @@ func (a *API) client(ctx context.Context) kind.Client {
 			return responsewriters.ForbiddenStatusError(attributes, reason)
 		},
 		Mutate: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+			ctx = genericrequest.WithUser(ctx, client)
 			return a.mutate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
 		Admit: func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+			ctx = genericrequest.WithUser(ctx, client)
 			if err := a.permitWrite(ctx, v.Resource(), obj, nil); err != nil {
 				return err
 			}
 			return a.validate(ctx, v, createAttributes(ctx, v, obj, key, dryRun))
 		},
 		Contain: func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error {
-			return a.permitWrite(ctx, r, obj, nil)
+			return a.permitWrite(genericrequest.WithUser(ctx, client), r, obj, nil)
 		},
 		Pretend: func(ctx context.Context, namespace runtime.Object) {
 			if ns, ok := namespace.(*corev1.Namespace); ok {

@@ -26,7 +26,7 @@ func (r *resource) statusError(err error, key object.Key) error {
 	if !errors.As(err, &known) {
 		return r.internalError(err)
 	}
-	if r.v.Kind.Ephemeral && key.Name == "" {
+	if (r.v.Kind.Ephemeral || r.v.Kind.Answer != nil) && key.Name == "" {
 		return withoutName(r.refusal(known, key))
 	}
 	return r.refusal(known, key)

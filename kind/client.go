@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/exeunt/exeunt/object"
 )
@@ -18,6 +19,8 @@ import (
 // as an argument and asks it. The zero Client may do nothing. Package api makes Clients.
 type Client struct {
 	Name string // of the user
+	// User is who the client is, to ask for its rights again later. Nil: the server.
+	User user.Info
 	// Authorize returns a denial for the client, or nil.
 	Authorize func(verb string, resource schema.GroupResource, namespace, name string) error
 	// Mutate lets webhooks and policies change a new object, before it is prepared.

@@ -94,7 +94,7 @@ type Kind struct {
 	Reborn bool
 
 	// Source, if set, provides the objects instead of the store. Only get, list and
-	// delete work.
+	// delete work, and create if there is an Answer.
 	Source Source
 }
 

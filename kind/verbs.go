@@ -9,6 +9,7 @@ var (
 	readVerbs      = []string{"get", "list", "watch"}
 	sourceVerbs    = []string{"delete", "get", "list"}
 	answerVerbs    = []string{"create"}
+	keptVerbs      = []string{"create", "delete", "get", "list"}
 	// customVerbs is the order in which Kubernetes shows those of custom kinds.
 	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 )
@@ -20,6 +21,8 @@ func (k *Kind) Verbs() []string {
 		return answerVerbs
 	case k.ReadOnly:
 		return readVerbs
+	case k.Source != nil && k.Answer != nil:
+		return keptVerbs
 	case k.Source != nil:
 		return sourceVerbs
 	case k.Definition != "":

@@ -198,7 +198,11 @@ func TestCascade(t *testing.T) {
 			t.Error(got)
 		}
 		restore := func() (created, failed int) {
-			status, err := archive.New(w.store, w.kinds, archive.Options{}).Restore(t.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
+			a, err := archive.New(w.db, w.store, w.kinds, archive.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, err := a.Restore(t.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
 			if err != nil {
 				t.Fatal(err)
 			}

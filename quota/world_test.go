@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // world is a running store with a ledger and a collector. Tests run their reviews.
 type world struct {
 	*testing.T
+	db     *sqldb.DB
 	store  *store.Store
 	ledger *quota.Ledger
 	gc     *gc.Collector
@@ -47,7 +48,7 @@ func start(t *testing.T, db *sqldb.DB, changes ...func(*store.Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, store: st, kinds: kind.NewRegistry(builtin.Kinds())}
+	w := &world{T: t, db: db, store: st, kinds: kind.NewRegistry(builtin.Kinds())}
 	if w.ledger, err = quota.New(db, st, w.kinds, log); err != nil {
 		t.Fatal(err)
 	}

@@ -1890,6 +1890,44 @@ COMMENT ON TABLE repository_blobs IS 'Which blobs a repository may serve: pushed
 
 COMMENT ON COLUMN repository_blobs.created_at IS 'Unix milliseconds';
 
+CREATE TABLE restore_reviews (
+    name text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    traceparent text,
+    CONSTRAINT restore_reviews_pkey PRIMARY KEY (name)
+) WITH (fillfactor=50);
+
+CREATE INDEX restore_reviews_review_after_idx ON public.restore_reviews USING btree (review_after);
+
+COMMENT ON TABLE restore_reviews IS 'Restores that go on: see package review for the columns.';
+
+CREATE TABLE restores (
+    name text COLLATE "C" NOT NULL,
+    requester text COLLATE "C" NOT NULL,
+    created_at bigint NOT NULL,
+    ended_at bigint,
+    state text NOT NULL,
+    CONSTRAINT restores_pkey PRIMARY KEY (name)
+);
+
+CREATE INDEX restores_requester_idx ON public.restores USING btree (requester, created_at);
+
+COMMENT ON TABLE restores IS 'Restores that clients asked for: package deletion/archive.';
+
+COMMENT ON COLUMN restores.requester IS 'the name of the user whose rights it has';
+
+COMMENT ON COLUMN restores.created_at IS 'Unix milliseconds';
+
+COMMENT ON COLUMN restores.ended_at IS 'null: it goes on';
+
+COMMENT ON COLUMN restores.state IS 'JSON: what is asked for, by whom, and the results so far';
+
 CREATE TABLE revision (
     one integer NOT NULL,
     current bigint NOT NULL,

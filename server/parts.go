@@ -37,6 +37,7 @@ type parts struct {
 	previews     *preview.Service
 	repositories *repository.Repositories
 	collector    *gc.Collector
+	archive      *archive.Archive
 	quotas       *quota.Ledger
 	nodes        *mesh.Mesh
 	sessions     *console.Sessions     // set by openAccess
@@ -77,7 +78,10 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
 		return p, err
 	}
-	kinds.Put(archive.New(st, kinds, archive.Options{Logger: c.Logger}).Kinds()...)
+	if p.archive, err = archive.New(db, st, kinds, archive.Options{Logger: c.Logger}); err != nil {
+		return p, err
+	}
+	kinds.Put(p.archive.Kinds()...)
 	kinds.Put(p.previews.Kind(), reports.Kind())
 	kinds.Put(overrides.Kinds()...)
 	kinds.Put(p.repositories.Kind())

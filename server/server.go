@@ -201,7 +201,7 @@ func (f *frontend) newMetrics() *metrics {
 
 // meters are the metrics of all parts; the review engines are among them.
 func (f *frontend) meters() []prometheus.Collector {
-	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine()}
+	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine(), f.archive.Engine()}
 	for _, engine := range f.collector.Engines() {
 		queues = append(queues, engine)
 	}
@@ -268,6 +268,7 @@ func (f *frontend) tasks() []func(context.Context) error {
 		func(ctx context.Context) error { return f.identity.WatchFiles(ctx, f.config.Logger) },
 		f.nodes.Run,
 		f.quotas.Run,
+		func(ctx context.Context) error { return f.archive.Run(ctx, f.api.ClientOf) },
 		f.provisioner.run,
 		f.admission.Run,
 		func(ctx context.Context) error { return f.self.serve(ctx, f.api) },

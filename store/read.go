@@ -239,6 +239,22 @@ func (r *Reader) HeadByUID(ctx context.Context, uid types.UID) (h Head, found bo
 	return h, found, err
 }
 
+// DeletingFor reads the heads of the objects that are being deleted in a cascade, or of the
+// object with a uid if that is being deleted. One of the two is empty.
+func (r *Reader) DeletingFor(ctx context.Context, uid types.UID, cascade string) (out []Head, err error) {
+	statement, arg := headsDeletingIn, cascade
+	if cascade == "" {
+		statement, arg = headsDeleting, string(uid)
+	}
+	err = r.rows(ctx, func(row sqldb.Row) error {
+		var h Head
+		err := row.Scan((*string)(&h.UID), &h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing)
+		out = append(out, h)
+		return err
+	}, statement, arg)
+	return out, err
+}
+
 // Head reads the head of an object by its key, if it exists.
 func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, err error) {
 	h.Key = key
@@ -253,6 +269,10 @@ WHERE uid IN (SELECT value FROM json_each($1))`
 	headsPostgres = `
 SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
 WHERE uid = ANY ($1::text[])`
+	headsDeleting   = `SELECT uid, kind, namespace, name, deletion_time, finalizing FROM objects WHERE uid = $1 AND deletion_time IS NOT NULL`
+	headsDeletingIn = `
+SELECT uid, kind, namespace, name, deletion_time, finalizing FROM objects
+WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL ORDER BY id`
 	headByUID = `SELECT kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
 	headByKey = `SELECT uid, coalesce(deletion_time, 0), finalizing FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
 )

@@ -86,7 +86,7 @@ func (e endpoint) collection() spec.PathItem {
 		return e.path(spec.PathItemProps{Post: create}, false, e.v.Kind.Namespaced)
 	}
 	list := e.operation("list", "list", e.m.list, http.StatusOK)
-	if e.v.Kind.Source != nil || e.v.Kind.ReadOnly {
+	if !e.v.Kind.Allows("create") {
 		return e.path(spec.PathItemProps{Get: list}, false, e.v.Kind.Namespaced)
 	}
 	props := spec.PathItemProps{Get: list, Post: create}

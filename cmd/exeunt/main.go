@@ -50,7 +50,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -31,14 +31,17 @@ the command says how many objects the same cascade removed. --with-cascade resto
 them too: the content of a namespace, the objects of a CustomResourceDefinition,
 the dependents of an owner.
 
-If the deletion of an object waits for confirmation (serve --max-cascade), the
-object still exists: the command calls the deletion off.
+A deletion that is still under way is called back: what is gone returns, what has not
+been touched stays, and what is being deleted, which cannot be stopped, returns as
+soon as it is gone. The command waits for that. If the deletion of an object waits
+for confirmation (serve --max-cascade), it is called off.
 
 Nothing is overwritten: an object whose name is taken is skipped, and the content
 of a namespace is restored into the namespace if it exists again. A restored object
 is as it was when its deletion was asked for, with its uid and its references; a line
-says what differs. After an interruption run the same command again. See "exeunt
-archive list".`,
+says what differs. The command fails if anything that was asked for is not there
+again. The server goes on when the command is stopped. See "exeunt archive list",
+"exeunt undo" and "kubectl get restores".`,
 		Example: `  exeunt restore configmap/settings -n shop
   exeunt restore namespace/shop --with-cascade
   exeunt restore --cascade 5f1f4c1e-… --dry-run`,
@@ -75,18 +78,23 @@ archive list".`,
 func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSpec, o *output) error {
 	var results []document
 	var problems error
-	failed := 0
+	missing := 0
 	for _, spec := range specs {
-		status, err := restore(cmd.Context(), client, spec)
+		status, err := restore(cmd.Context(), client, spec, cmd.ErrOrStderr())
 		if err != nil {
 			problems = errors.Join(problems, err)
 			continue
 		}
 		results = append(results, restored(spec, status, cmd.ErrOrStderr()))
-		failed += status.Failed
+		if !spec.DryRun && !status.Complete {
+			missing += max(1, status.Failed+status.Conflicts)
+		}
+		if status.Phase == v1.Incomplete && status.Message != "" {
+			problems = errors.Join(problems, errors.New(status.Message))
+		}
 	}
-	if failed > 0 {
-		problems = errors.Join(problems, fmt.Errorf("%s not restored; the lines above say why", counted(failed, "object")))
+	if missing > 0 {
+		problems = errors.Join(problems, fmt.Errorf("%s not restored; the lines above say why", counted(missing, "object")))
 	}
 	if len(results) == 0 {
 		return problems
@@ -125,44 +133,40 @@ func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSp
 	return out, nil
 }
 
-// restore sends the request until the server has processed all objects. Each round
-// repeats the results of the rounds before and replaces them, except for objects
-// that an earlier round created.
-func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
-	created := map[types.UID]bool{}
-	for {
-		request := v1.Restore{Spec: spec}
-		request.APIVersion, request.Kind = v1.GroupVersion.String(), "Restore"
-		body, err := json.Marshal(request)
-		if err != nil {
-			return v1.RestoreStatus{}, err
+// restore sends the request and waits until the server has ended it. The server goes on if this
+// program is stopped.
+func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, notes io.Writer) (v1.RestoreStatus, error) {
+	request := v1.Restore{Spec: spec}
+	request.APIVersion, request.Kind = v1.GroupVersion.String(), "Restore"
+	body, err := json.Marshal(request)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	var reply v1.Restore
+	ask := client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").
+		WarningHandler(rest.NoWarnings{}) // the status says the same, and is printed
+	if err = answer(ask.Body(body).Do(ctx), &reply); err != nil {
+		return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+	}
+	said := ""
+	for pause := 50 * time.Millisecond; !spec.DryRun && !reply.Status.Phase.Ended(); pause = min(2*pause, time.Second) {
+		if note := reply.Status.Message; note != said {
+			said = note
+			writef(notes, "%s restored so far; %s. Waiting; the server goes on if you stop this command (to end it: kubectl delete restore %s)\n",
+				counted(reply.Status.Created, "object"), note, reply.Name)
 		}
-		var reply v1.Restore
-		ask := client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").
-			WarningHandler(rest.NoWarnings{}) // the status says the same, and is printed
-		err = answer(ask.Body(body).Do(ctx), &reply)
-		if err != nil {
-			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+		select {
+		case <-ctx.Done():
+			return reply.Status, ctx.Err()
+		case <-time.After(pause):
 		}
-		status, progress := reply.Status, 0
-		for i := range status.Results {
-			r := &status.Results[i]
-			switch {
-			case r.Outcome == v1.Created:
-				created[r.UID] = true
-				progress++
-			case created[r.UID] && r.Outcome == v1.Skipped:
-				r.Outcome, r.Reason = v1.Created, ""
-				status.Created, status.Skipped = status.Created+1, status.Skipped-1
-			}
-		}
-		if status.Complete {
-			return status, nil
-		}
-		if progress == 0 || spec.DryRun {
-			return status, errors.New("restore: the server ran out of time; part of the cascade is not restored: run the command again")
+		name := reply.Name
+		reply = v1.Restore{}
+		if err := answer(client.Get().AbsPath(archivePath+"/restores/"+name).Do(ctx), &reply); err != nil {
+			return v1.RestoreStatus{}, fmt.Errorf("restore %s: %w", name, err)
 		}
 	}
+	return reply.Status, nil
 }
 
 func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) error {
@@ -191,11 +195,20 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
 		}
 	}
-	if status.CalledOff > 0 {
+	if status.CalledOff > 0 && status.CalledOff == len(status.Results) {
 		_, err := fmt.Fprintf(out, "It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.\n", suffix)
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "%d created, %d skipped, %d failed%s\n", status.Created, status.Skipped, status.Failed, suffix); err != nil {
+	if more := status.Created - createdIn(status.Results); more > 0 {
+		if err := writef(out, "and %d more created%s\n", more, suffix); err != nil {
+			return err
+		}
+	}
+	waiting := ""
+	if status.Waiting > 0 {
+		waiting = fmt.Sprintf(", %d awaited", status.Waiting)
+	}
+	if err := writef(out, "%d created, %d skipped, %d failed%s%s\n", status.Created, status.Skipped, status.Failed, waiting, suffix); err != nil {
 		return err
 	}
 	if err := writeConflicts(out, status); err != nil || status.LeftBehind == 0 {
@@ -204,6 +217,15 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 	_, err := fmt.Fprintf(out, "%s left with it and still in the archive: exeunt restore --cascade %s, or the same command with --with-cascade\n",
 		counted(status.LeftBehind, "object"), status.Cascade)
 	return err
+}
+
+func createdIn(results []v1.RestoreResult) (n int) {
+	for _, r := range results {
+		if r.Outcome == v1.Created {
+			n++
+		}
+	}
+	return n
 }
 
 // writeConflicts lists the objects that were skipped because their name is taken.

@@ -91,11 +91,11 @@ export async function* watch(path, o) {
   }
 }
 
-/** @param {number} ms @param {AbortSignal} signal */
+/** @param {number} ms @param {AbortSignal} [signal] */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(undefined); }, { once: true });
+    signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(undefined); }, { once: true });
   });
 }
 

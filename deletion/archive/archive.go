@@ -5,7 +5,7 @@
 // serves those rows as the kind ArchivedObject (source.go), and it answers the
 // kind Restore: it plans the order (plan.go, pure: owners before dependents) and
 // creates them by the rules of any create, in groups that share transactions
-// (restore_group.go).
+// (restore_group.go). A Restore is stored and worked on until it has ended (request.go).
 //
 // It promises:
 //
@@ -25,11 +25,15 @@ package archive
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -47,13 +51,16 @@ type Options struct {
 
 // Archive lists removed objects and restores them. It is safe for concurrent use.
 type Archive struct {
-	store *store.Store
-	kinds *kind.Registry
-	opts  Options
+	db       *sqldb.DB
+	store    *store.Store
+	kinds    *kind.Registry
+	opts     Options
+	engine   *review.Engine
+	clientOf atomic.Pointer[func(context.Context, user.Info) kind.Client] // set by Run
 }
 
 // New makes an Archive, which records an Event when the store evicts cascades. It does no I/O.
-func New(st *store.Store, kinds *kind.Registry, o Options) *Archive {
+func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Archive, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -66,9 +73,11 @@ func New(st *store.Store, kinds *kind.Registry, o Options) *Archive {
 	if o.KindWait <= 0 {
 		o.KindWait = 5 * time.Second
 	}
-	a := &Archive{store: st, kinds: kinds, opts: o}
+	a := &Archive{db: db, store: st, kinds: kinds, opts: o}
 	st.OnEvict(a.evicted)
-	return a
+	var err error
+	a.engine, err = review.New(db, queue, a, review.Transactions(db), review.Options{Now: o.Now, Logger: o.Logger})
+	return a, err
 }
 
 // byUID reads the last removal of a uid; nil: the archive has none.

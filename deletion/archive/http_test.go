@@ -28,6 +28,7 @@ func (w *world) serve(grants ...string) (ask func(method, path, body string, hea
 		Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
 	w.Cleanup(func() { a.Close(context.Background()) })
+	w.work(a.ClientOf)
 	return func(method, path, body string, headers ...string) (int, string) {
 		req := httptest.NewRequest(method, path, strings.NewReader(body))
 		accesstest.Admin(req)
@@ -241,7 +242,7 @@ func TestDescribed(t *testing.T) {
 		if got := resources.Get(`#(name=="archivedobjects").verbs`).Raw; got != `["delete","get","list"]` {
 			w.Errorf("verbs of archivedobjects: %s", got)
 		}
-		if got := resources.Get(`#(name=="restores").verbs`).Raw; got != `["create"]` {
+		if got := resources.Get(`#(name=="restores").verbs`).Raw; got != `["create","delete","get","list"]` {
 			w.Errorf("verbs of restores: %s", got)
 		}
 		_, answer = ask("GET", "/openapi/v3"+group, "")

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -31,30 +30,15 @@ func (a *Archive) Kinds() []*kind.Kind {
 	version.Schema = archivedSchema()
 
 	restore := &kind.Kind{
-		Group: v1.GroupVersion.Group, Name: "Restore",
+		Group: v1.GroupVersion.Group, Name: "Restore", ListName: "RestoreList",
 		Plural: "restores", Singular: "restore",
-		Storage:   kind.StorageName(v1.GroupVersion.Group, "restores"),
-		Ephemeral: true,
-		Answer: func(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
-			r, ok := obj.(*v1.Restore)
-			if !ok {
-				return nil, fmt.Errorf("answer a %T as a Restore", obj)
-			}
-			r.ManagedFields = nil // the request is not stored
-			var err error
-			r.Spec.DryRun = r.Spec.DryRun || call.DryRun
-			var done bool
-			if r.Status, done, err = a.callOff(ctx, r.Spec, call.Client); done || err != nil {
-				return r, err
-			}
-			r.Status, err = a.Restore(ctx, call.Client, r.Spec)
-			if err == nil && call.Warn != nil {
-				warn(r.Status, call.Warn)
-			}
-			return r, err
-		},
+		Storage: kind.StorageName(v1.GroupVersion.Group, "restores"),
+		Answer:  a.answer, Source: requests{a},
 	}
-	newVersion(restore, func() runtime.Object { return &v1.Restore{} }).Schema = restoreSchema()
+	kept := newVersion(restore, func() runtime.Object { return &v1.Restore{} })
+	kept.NewList = func() runtime.Object { return &v1.RestoreList{} }
+	kept.Table = restoreTable{}
+	kept.Schema = restoreSchema()
 	return []*kind.Kind{archived, a.cascadeKind(), restore}
 }
 
@@ -95,7 +79,7 @@ func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
 			obj := make()
 			return obj, object.DecodeInto(body, resourceVersion, gvk, obj)
 		},
-		Table: restoreTable{}, Wire: wire(),
+		Wire: wire(),
 	}
 	k.Versions = []*kind.Version{v}
 	return v
@@ -104,7 +88,7 @@ func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
 // scheme has the types of this package, and the types of a server's other answers.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Cascade{}, &v1.CascadeList{}, &v1.Restore{})
+	s.AddKnownTypes(v1.GroupVersion, &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, &v1.Cascade{}, &v1.CascadeList{}, &v1.Restore{}, &v1.RestoreList{})
 	metav1.AddToGroupVersion(s, v1.GroupVersion)
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	convert := func(label, value string) (string, string, error) {

@@ -81,16 +81,13 @@ func TestMissingContainer(t *testing.T) {
 		w.delete(inside, background)
 		for _, dry := range []bool{true, false} {
 			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: inside.UID, DryRun: dry}, w.names())
-			found, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), r.names, r.spec)
-			if err != nil {
-				w.Fatal(err)
-			}
+			removed := w.removed(target{UID: inside.UID})[0]
 			if dry {
 				w.delete(object.Object{Key: keyOf("namespaces:/gone")}, background)
 			}
-			unserved := *found[0]
+			unserved := *removed
 			unserved.key.Kind = "widgets.example.com"
-			for _, c := range []*candidate{found[0], &unserved} {
+			for _, c := range []*candidate{removed, &unserved} {
 				for _, container := range []object.Key{{Kind: object.Namespaces, Name: "gone"}, {Kind: object.Definitions, Name: "widgets.example.com"}} {
 					r.note(&candidate{uid: "x", key: container}, "y", true)
 				}
@@ -104,7 +101,7 @@ func TestMissingContainer(t *testing.T) {
 }
 
 // TestCopyIsDeleting: a restored object that is being deleted again does not count as
-// restored: the result names it as a conflict.
+// restored: it is restored when it is gone.
 func TestCopyIsDeleting(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} })
@@ -115,9 +112,11 @@ func TestCopyIsDeleting(t *testing.T) {
 		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a skipped")
 		w.delete(restored, background)
 		status := w.restore(v1.RestoreSpec{UID: o.UID})
-		if r := status.Results[0]; r.Outcome != v1.Skipped || r.ConflictsWith != restored.UID || status.Conflicts != 1 {
+		if r := status.Results[0]; r.Outcome != v1.Awaited || status.Waiting != 1 || status.Complete {
 			w.Errorf("got %+v", status)
 		}
+		w.Release(o.Key)
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a created")
 	})
 }
 

@@ -302,10 +302,7 @@ func TestRelinkInterleaved(t *testing.T) {
 		w.delete(owner, background)
 		prepared := func(uid types.UID) (*restoration, *candidate, store.CreateRequest, *v1.RestoreResult) {
 			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: uid}, w.names())
-			found, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), r.names, r.spec)
-			if err != nil {
-				w.Fatal(err)
-			}
+			found := w.removed(target{UID: uid})
 			archived, err := w.archive.byUID(w.Context(), uid)
 			if err != nil {
 				w.Fatal(err)

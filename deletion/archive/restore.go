@@ -18,83 +18,80 @@ import (
 // planPage is how many rows one statement of the planning reads.
 const planPage = 1000
 
-// Restore restores the objects that the spec names, for a client, and returns a result for each.
-// Errors: BadRequest for an invalid spec, or one that names no archived object.
-// An object that cannot be restored is a result and not an error.
+// Restore restores what the spec names and can be restored now, for a client, and returns a
+// result for each object. Errors: BadRequest for an invalid spec, or one that names
+// nothing; Forbidden if the client may restore nothing of it. An object that cannot be
+// restored is a result and not an error.
 func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.RestoreSpec) (v1.RestoreStatus, error) {
 	names, err := a.names(ctx)
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	candidates, hidden, err := a.candidates(ctx, client, names, spec)
+	t, err := a.target(ctx, client, names, spec)
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	candidates, denied, err := permitted(client, withoutDefaults(candidates))
+	p, err := a.pass(ctx, client, names, spec, t)
+	return p.status, err
+}
+
+// passed is what one pass over a target came to.
+type passed struct {
+	status v1.RestoreStatus
+	// interrupted: the time was over before all was tried.
+	interrupted bool
+	// last is the newest removal that was read.
+	last int64
+	// deleting is the objects of the target that were being deleted when the pass began.
+	deleting map[types.UID]bool
+	// before is how many results are "restored before"; other says that some wait for objects
+	// that are not part of the target.
+	before int
+	other  bool
+}
+
+// pass restores what can be restored now: it calls off what the guard holds, creates what is
+// gone, and leaves alone what is being deleted. It is idempotent.
+func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, spec v1.RestoreSpec, t target) (p passed, err error) {
+	found, err := a.find(ctx, client, t)
 	if err != nil {
-		return v1.RestoreStatus{}, err
+		return p, err
 	}
-	denied += hidden
+	spec.Cascade, spec.UID, spec.Object, spec.WithCascade = t.Cascade, t.UID, nil, false
 	r := a.begin(client, spec, names)
 	defer r.end()
-	if err := r.checkContent(ctx, candidates); err != nil {
-		return v1.RestoreStatus{}, err
+	if err := r.checkContent(ctx, found.removed); err != nil {
+		return p, err
+	}
+	if p.status.Results, err = r.callBack(ctx, found.deleting); err != nil {
+		return p, fmt.Errorf("call off: %w", err)
 	}
 	stop, limited := ctx.Deadline()
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
 	}
-	status := v1.RestoreStatus{Complete: true}
-	for _, level := range plan(candidates) {
+	for _, level := range plan(found.removed) {
 		results, err := r.level(ctx, level, func() bool { return limited && time.Now().After(stop) })
 		if err != nil {
-			return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
+			return p, fmt.Errorf("restore: %w", err)
 		}
-		status.Complete = len(results) == len(level)
-		status.Results = append(status.Results, results...)
-		if !status.Complete {
+		p.status.Results = append(p.status.Results, results...)
+		if p.interrupted = len(results) < len(level); p.interrupted {
 			break
 		}
 	}
-	for _, result := range status.Results {
-		switch result.Outcome {
-		case v1.Created:
-			status.Created++
-		case v1.Skipped:
-			status.Skipped++
-		case v1.Failed:
-			status.Failed++
-		}
-		if result.ConflictsWith != "" {
-			status.Conflicts++
-		}
+	p.last, p.deleting, p.before, p.other = found.last, found.live, r.before, r.other
+	p.status.Count()
+	if found.denied > 0 {
+		p.status.Cascade, p.status.LeftBehind = t.Cascade, found.denied
 	}
-	if denied > 0 {
-		status.Cascade, status.LeftBehind = candidates[0].cascade, denied
+	p.status.Complete = !p.interrupted && p.status.Failed+p.status.Conflicts+p.status.Waiting+found.denied == 0
+	if t.Cascade == "" && len(found.removed) > 0 {
+		err = a.countLeft(ctx, found.removed[0], &p.status)
+	} else if p.status.Complete && t.Cascade != "" {
+		err = a.reportPurged(ctx, t.Cascade, &p.status)
 	}
-	if spec.Cascade == "" && !spec.WithCascade {
-		err = a.countLeft(ctx, candidates[0], &status)
-	} else if status.Complete {
-		err = a.reportPurged(ctx, candidates[0].cascade, &status)
-	}
-	return status, err
-}
-
-// permitted keeps the objects that the client may create again, and counts the others.
-// The error is the first denial if the client may create none.
-func permitted(client kind.Client, all []*candidate) (may []*candidate, denied int, err error) {
-	var denial error
-	for _, c := range all {
-		if err := client.May("create", c.key); err == nil {
-			may = append(may, c)
-		} else if denial == nil {
-			denial = err
-		}
-	}
-	if len(may) == 0 {
-		return nil, len(all), denial
-	}
-	return may, len(all) - len(may), nil
+	return p, err
 }
 
 // countLeft counts the other objects of the cascade, for an object that is
@@ -111,57 +108,12 @@ func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.Restor
 }
 
 func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *restoration {
-	r := &restoration{Archive: a, client: client, spec: spec, names: names, now: map[types.UID]object.Key{}, made: map[object.Key]bool{}}
+	r := &restoration{
+		Archive: a, client: client, spec: spec, names: names,
+		now: map[types.UID]object.Key{}, made: map[object.Key]bool{}, deleting: map[object.Key]bool{},
+	}
 	r.lasting, r.end = context.WithCancel(context.Background())
 	return r
-}
-
-// candidates reads the objects that the spec names and the client may get. hidden counts
-// the others of a cascade. If all are hidden, the error is as if the archive had none.
-func (a *Archive) candidates(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (found []*candidate, hidden int, err error) {
-	named := 0
-	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
-		if is {
-			named++
-		}
-	}
-	if named != 1 {
-		return nil, 0, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
-	}
-	if spec.Cascade != "" && spec.WithCascade {
-		return nil, 0, object.BadRequestf("spec: withCascade is for uid or object; cascade restores the whole cascade anyway")
-	}
-	var missing string
-	switch {
-	case spec.UID != "":
-		missing = "no archived object had the uid " + string(spec.UID)
-		var r *row
-		if r, err = a.byUID(ctx, spec.UID); r != nil {
-			found = []*candidate{newCandidate(r)}
-		}
-	case spec.Object != nil:
-		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", spec.Object.Kind, spec.Object.Name, spec.Object.Namespace)
-		found, err = a.newest(ctx, client, n, *spec.Object)
-	default:
-		missing = "no archived object belongs to the cascade " + spec.Cascade
-		found, err = a.cascade(ctx, spec.Cascade)
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	all := len(found)
-	invisible := func(c *candidate) bool { return client.May("get", c.key) != nil }
-	if found = slices.DeleteFunc(found, invisible); len(found) == 0 {
-		return nil, 0, object.BadRequestf("%s", missing)
-	}
-	if spec.WithCascade {
-		if found, err = a.cascade(ctx, found[0].cascade); err != nil {
-			return nil, 0, err
-		}
-		all = len(found)
-		found = slices.DeleteFunc(found, invisible)
-	}
-	return found, all - len(found), nil
 }
 
 // cascade reads all objects of a cascade and keeps what planning needs.
@@ -199,23 +151,10 @@ func (a *Archive) addDropped(ctx context.Context, page []*candidate) error {
 // newest finds the last removal of an object by its name. If the same cascade
 // removed another object of the name before, it returns that one, because the last
 // one was recreated during the cascade: see markRecreated.
-func (a *Archive) newest(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) ([]*candidate, error) {
-	if o.Kind == "" || o.Name == "" {
-		return nil, object.BadRequestf("spec.object: kind and name must be set")
-	}
-	storage, err := a.storageOf(ctx, client, n, o)
-	if err != nil {
-		return nil, err
-	}
-	f := filter{ArchiveFilter: store.ArchiveFilter{Kind: storage, Namespace: o.Namespace, Name: o.Name}}
-	if n.clusterScoped(storage) {
-		f.Namespace = "" // clients often send a namespace for cluster-scoped kinds too
-	}
-	if err := client.May("get", object.Key{Kind: storage, Namespace: f.Namespace, Name: o.Name}); err != nil {
-		return nil, err
-	}
+func (a *Archive) newest(ctx context.Context, client kind.Client, o v1.ObjectName, key object.Key) (*candidate, error) {
+	f := filter{ArchiveFilter: store.ArchiveFilter{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}}
 	var last *row
-	err = a.find(ctx, f, 0, 1, func(r *row) error {
+	err := a.each(ctx, f, 0, 1, func(r *row) error {
 		last = r
 		return nil
 	})
@@ -227,7 +166,10 @@ func (a *Archive) newest(ctx context.Context, client kind.Client, n *names, o v1
 	}
 	f.Cascade = last.Cascade
 	found, err := a.all(ctx, f)
-	return found[max(0, len(found)-1):], err
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[len(found)-1], nil
 }
 
 // all reads all rows that match a filter, page by page, the newest removal first,
@@ -236,7 +178,7 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 	var all []*candidate
 	for before := int64(0); ; {
 		n := 0
-		err := a.find(ctx, f, before, planPage, func(r *row) error {
+		err := a.each(ctx, f, before, planPage, func(r *row) error {
 			n, before, all = n+1, r.ID, append(all, newCandidate(r))
 			return nil
 		})

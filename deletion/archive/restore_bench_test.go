@@ -26,7 +26,10 @@ func BenchmarkRestore(b *testing.B) {
 		b.Run(string(engine), func(b *testing.B) {
 			db := dbtest.OpenDB(b, engine)
 			w := deletiontest.NewWith(b, store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour}}, gc.Options{Budget: 500, OrphanWait: -1})
-			a := New(w.Store, w.Kinds, Options{Logger: slog.New(slog.DiscardHandler)})
+			a, err := New(db, w.Store, w.Kinds, Options{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
 			root := fill(b, w, b.N)
 			if _, err := w.Store.Delete(b.Context(), store.DeleteRequest{Key: root.Key, Options: deletiontest.With(metav1.DeletePropagationBackground), Actor: "alice"}); err != nil {
 				b.Fatal(err)

@@ -27,14 +27,20 @@ type restoration struct {
 	spec   v1.RestoreSpec
 	names  *names
 
-	mu   sync.Mutex
-	now  map[types.UID]object.Key // restored objects; guarded by mu
-	made map[object.Key]bool      // created, or would be in a dry run; guarded by mu
-
-	quotas quotas // of a dry run; guarded by mu
 	// lasting ends with the restore: end.
 	lasting context.Context
 	end     context.CancelFunc
+
+	// deleting is the objects of the target that are being deleted. What is in such a
+	// namespace, or of such a kind, waits.
+	deleting map[object.Key]bool
+
+	mu     sync.Mutex               // guards all below
+	now    map[types.UID]object.Key // restored objects
+	made   map[object.Key]bool      // created, or would be in a dry run
+	before int                      // how many were restored before
+	quotas quotas                   // of a dry run
+	other  bool                     // an object waits for one that is not part of the target
 }
 
 // errUnserved: the kind is not served. In a dry run, the definition may be part of
@@ -62,7 +68,8 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 		}
 	}
 	if errors.Is(err, store.ErrOwnerIsBack) || errors.Is(err, object.ErrAgain) {
-		err = refusal{errors.New("its owners change at the same time; restore again")}
+		r.postpone(&result, "its owners change at the same time")
+		return result, nil
 	}
 	return result, r.judge(ctx, c, err, &result)
 }
@@ -74,8 +81,13 @@ func (r *restoration) resultOf(c *candidate) v1.RestoreResult {
 		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind,
 		Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid, NewUID: identity(c, r.reborn(c.key.Kind)),
 	}
-	if c.recreated {
+	switch {
+	case c.recreated:
 		result.Outcome, result.Reason, result.NewUID = v1.Skipped, "it was created during the cascade; the object from before the cascade is restored", ""
+	case r.deleting[object.Key{Kind: object.Namespaces, Name: c.key.Namespace}]:
+		result.Outcome, result.Reason = v1.Awaited, "its namespace is being deleted: it is restored after that"
+	case r.deleting[object.Key{Kind: object.Definitions, Name: c.key.Kind}]:
+		result.Outcome, result.Reason = v1.Awaited, "its CustomResourceDefinition is being deleted: it is restored after that"
 	}
 	return result
 }
@@ -305,8 +317,7 @@ func (r *restoration) wouldExist(c *candidate, err error) bool {
 func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.RestoreResult) error {
 	holder, err := r.store.Get(ctx, c.key)
 	if object.Is(err, object.NotFound) {
-		result.Outcome, result.Reason = v1.Skipped, "the name was taken a moment ago; restore again"
-		result.NewUID = ""
+		r.postpone(result, "the name was taken a moment ago")
 		return nil
 	}
 	if err != nil {
@@ -318,8 +329,10 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 	}
 	result.Outcome, result.Warnings, result.Changes = v1.Skipped, nil, nil
 	switch {
+	case m.DeletionTimestamp != nil && holder.UID != result.NewUID:
+		r.postpone(result, "an object of this name is being deleted")
 	case m.DeletionTimestamp != nil:
-		result.Reason, result.ConflictsWith = "the name is held by an object that is being deleted", holder.UID
+		result.Reason, result.ConflictsWith = "it was restored before, and is being deleted again", holder.UID
 	case holder.UID == result.NewUID:
 		r.restoredBefore(c, result)
 		return r.relinkRest(ctx, holder.UID, result)
@@ -342,12 +355,23 @@ func (r *restoration) restoredBefore(c *candidate, result *v1.RestoreResult) {
 	r.note(c, result.NewUID, false)
 }
 
+// postpone says that the object can be restored later, when something outside the target has
+// changed.
+func (r *restoration) postpone(result *v1.RestoreResult, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.other = true
+	result.Outcome, result.Reason = v1.Awaited, reason+": it is tried again"
+}
+
 func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now[uid] = c.key
 	if made {
 		r.made[c.key] = true
+	} else {
+		r.before++
 	}
 }
 

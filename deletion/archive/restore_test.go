@@ -311,11 +311,11 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		if _, m := w.get("configmaps:n/child"); len(m.OwnerReferences) != 0 || len(status.Results[1].Warnings) != 1 {
 			w.Errorf("references %v, warnings %q", m.OwnerReferences, status.Results[1].Warnings)
 		}
-		// The name of an object that is being deleted is taken too.
+		// The name of an object that is being deleted will be free.
 		gone := w.create("configmaps:n/gone")
 		w.delete(gone, background)
 		w.delete(w.createWith("configmaps:n/gone", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} }), background)
-		w.want(w.restore(v1.RestoreSpec{UID: gone.UID}), "ConfigMap/gone skipped")
+		w.want(w.restore(v1.RestoreSpec{UID: gone.UID}), "ConfigMap/gone awaited")
 	})
 }
 
@@ -355,12 +355,8 @@ func TestInterruptedRestore(t *testing.T) {
 		w.create("configmaps:n/grandchild", w.create("configmaps:n/child", owner))
 		w.delete(owner, background)
 		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
-		candidates, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), w.names(), spec)
-		if err != nil {
-			w.Fatal(err)
-		}
 		r := w.archive.begin(kind.ServerClient(), spec, w.names())
-		if _, err := r.level(w.Context(), plan(candidates)[0], func() bool { return false }); err != nil {
+		if _, err := r.level(w.Context(), plan(w.removed(target{Cascade: spec.Cascade}))[0], func() bool { return false }); err != nil {
 			w.Fatal(err)
 		}
 		if !w.exists("configmaps:n/owner") || w.exists("configmaps:n/child") {
@@ -399,7 +395,10 @@ func TestInterruptedGroups(t *testing.T) {
 		w.delete(owner, background)
 		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
 		ctx, cancel := context.WithCancel(w.Context())
-		first := New(w.store, w.kinds, w.archive.opts)
+		first, err := New(w.db, w.store, w.kinds, w.archive.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var begun atomic.Int64
 		first.opts.Now = func() time.Time { // it is read for each object, so here the third group has begun
 			if begun.Add(1) > 2*groupSize+1 {

@@ -21,7 +21,7 @@ type row = store.Archived
 // filter is the conditions of a list; an empty string adds no condition.
 type filter struct {
 	store.ArchiveFilter
-	uid string // find ignores it: see addOne
+	uid string // each ignores it: see addOne
 }
 
 func (f filter) matches(r *row) bool {
@@ -35,9 +35,9 @@ func (f filter) matches(r *row) bool {
 	return true
 }
 
-// find calls visit with up to limit rows, the newest first, that were removed
+// each calls visit with up to limit rows, the newest first, that were removed
 // before a revision (0: all).
-func (a *Archive) find(ctx context.Context, f filter, before int64, limit int, visit func(*row) error) error {
+func (a *Archive) each(ctx context.Context, f filter, before int64, limit int, visit func(*row) error) error {
 	if err := a.store.Reader().Archived(ctx, f.ArchiveFilter, before, limit, visit); err != nil {
 		return fmt.Errorf("read archive: %w", err)
 	}

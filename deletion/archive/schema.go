@@ -77,13 +77,13 @@ func restoreSchema() *spec.Schema {
 	result := structure("The result for one object.", map[string]spec.Schema{
 		"apiVersion": text("Of the object."), "kind": text("Of the object."), "namespace": text("Of the object."),
 		"name": text("Of the object."), "uid": text("The uid that it had."), "newUID": text("The uid that it has now."),
-		"outcome": text("created, skipped, failed, or called off."), "reason": text("Why it was skipped or failed."),
+		"outcome": text("created, skipped, failed, awaited, or called off."), "reason": text("Why it was skipped or failed."),
 		"conflictsWith": text("The uid of the object that has the name now."),
 		"relinked":      number("How many dependents, restored before this owner without their reference to it, got the reference back."),
 		"changes":       *spec.ArrayProperty(&change).WithDescription("What differs from the object as it was when its deletion was asked for."),
 		"warnings":      *spec.ArrayProperty(spec.StringProperty()).WithDescription("What differs from the original."),
 	})
-	s := structure("Restore brings removed objects back. It is answered and not stored.", map[string]spec.Schema{
+	s := structure("Restore brings removed objects back, with the rights of the client that created it. The server works on it until it has ended; to stop it, delete it. A dry run is answered and not stored.", map[string]spec.Schema{
 		"spec": structure("What to bring back: exactly one of uid, cascade and object.", map[string]spec.Schema{
 			"uid":     text("The uid that the object had."),
 			"cascade": text("The id of a cascade: restore all objects of it."),
@@ -96,13 +96,16 @@ func restoreSchema() *spec.Schema {
 			"keepTokens":  flag("Restore the tokens of Users too, which their deletion revoked: they are valid again."),
 		}),
 		"status": structure("The result for each object, owners first.", map[string]spec.Schema{
-			"complete": flag("False: the request's time ended first. The same Restore, sent again, continues."),
+			"phase":    text("Running, Waiting (for objects that are being deleted), Complete, or Incomplete: the results say what is missing. Absent in a dry run."),
+			"complete": flag("All that was asked for exists again."),
+			"message":  text("What it waits for, or why it cannot go on."),
+			"waiting":  number("How many are still being deleted, or wait for such objects. They are restored as soon as those are gone."),
 			"created":  number("How many were created."), "skipped": number("How many were skipped."), "failed": number("How many failed."),
-			"calledOff":  number("1: the guard held the object's deletion; it was never removed and is ACTIVE again."),
+			"calledOff":  number("How many were held by the guard: they were never removed and are ACTIVE again."),
 			"conflicts":  number("How many were skipped because another object has the name."),
 			"cascade":    text("The object's cascade. Set if one object is restored alone."),
 			"leftBehind": number("How many other objects of that cascade are still only in the archive."),
-			"results":    *spec.ArrayProperty(&result).WithDescription("One for each object."),
+			"results":    *spec.ArrayProperty(&result).WithDescription("One for each object. Of more than 5,000, those that were created as they were are left out."),
 		}),
 	}, "spec")
 	return &s

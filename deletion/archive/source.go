@@ -103,7 +103,7 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 	last := int64(0)
 	for read, page := 0, limit+1; list.Continue == ""; page = pageLimit {
 		found := 0
-		err := s.find(ctx, f, before, page, func(r *row) error {
+		err := s.each(ctx, f, before, page, func(r *row) error {
 			switch found++; {
 			case list.Continue != "" || client.May("get", r.Key()) != nil:
 			case len(list.Items) == limit:

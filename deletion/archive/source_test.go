@@ -172,10 +172,7 @@ func TestExpiredWhilePlanned(t *testing.T) {
 	each(t, func(w *world) {
 		o := w.create("configmaps:n/a")
 		w.delete(o, background)
-		candidates, _, err := w.archive.candidates(w.Context(), kind.ServerClient(), w.names(), v1.RestoreSpec{UID: o.UID})
-		if err != nil {
-			w.Fatal(err)
-		}
+		candidates := w.removed(target{UID: o.UID})
 		if _, err := w.store.ForgetArchived(w.Context(), []int64{candidates[0].id}); err != nil {
 			w.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -60,23 +59,23 @@ func (cascadeTable) ConvertToTable(_ context.Context, obj, options runtime.Objec
 	}))
 }
 
-// restoreTable shows what a restore did.
+// restoreTable is what `kubectl get restores` shows.
 type restoreTable struct{}
 
-// ConvertToTable shows the results of a Restore, a row each.
-func (restoreTable) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*metav1.Table, error) {
-	r, ok := obj.(*v1.Restore)
-	if !ok {
-		return nil, fmt.Errorf("no table of a %T", obj)
-	}
-	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		{Name: "Object", Type: "string"}, {Name: "Kind", Type: "string"}, {Name: "Outcome", Type: "string"}, {Name: "Reason", Type: "string"},
-	}}
-	for _, result := range r.Status.Results {
-		t.Rows = append(t.Rows, metav1.TableRow{
-			Cells:  []any{result.Name, result.Kind, string(result.Outcome), result.Reason},
-			Object: runtime.RawExtension{Object: r},
-		})
-	}
-	return t, nil
+var restoreColumns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The name of the Restore."},
+	{Name: "Phase", Type: "string", Description: "Running, Waiting, Complete or Incomplete."},
+	{Name: "Created", Type: "integer", Description: "How many objects were created."},
+	{Name: "Skipped", Type: "integer", Description: "How many were skipped."},
+	{Name: "Failed", Type: "integer", Description: "How many could not be restored."},
+	{Name: "Waiting", Type: "integer", Description: "How many wait for what is being deleted."},
+	{Name: "Age", Type: "string", Description: "How long ago it was asked for."},
+}
+
+// ConvertToTable shows one Restore or a list.
+func (restoreTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return kind.NewTable(obj, options, restoreColumns, kind.Cells(func(r *v1.Restore) []any {
+		s := r.Status
+		return []any{r.Name, string(s.Phase), int64(s.Created), int64(s.Skipped), int64(s.Failed), int64(s.Waiting), duration.HumanDuration(time.Since(r.CreationTimestamp.Time))}
+	}))
 }

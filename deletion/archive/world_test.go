@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -54,9 +56,35 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...f
 	}
 	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
 	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
-	w.archive = New(w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond})
+	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.create("namespaces:/n")
 	return w
+}
+
+// removed reads the removed objects of a target.
+func (w *world) removed(t target) []*candidate {
+	w.Helper()
+	f, err := w.archive.find(w.Context(), kind.ServerClient(), t)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return f.removed
+}
+
+// work runs the archive's queue until the test ends.
+func (w *world) work(clientOf func(context.Context, user.Info) kind.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.archive.Run(ctx, clientOf) }()
+	w.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
 }
 
 func keyOf(name string) object.Key {

@@ -65,7 +65,9 @@ type ArchivedObjectList struct {
 	Items []ArchivedObject `json:"items"`
 }
 
-// Restore brings removed objects back. It is answered and not stored.
+// Restore brings removed objects back, with the rights of the client that created it. The
+// server works on it until it has ended; to stop it, delete it. A dry run is answered and not
+// stored.
 type Restore struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -106,15 +108,21 @@ type ObjectName struct {
 
 // RestoreStatus is the result for each object, owners first.
 type RestoreStatus struct {
-	// Complete is false if the request's time ended before all objects were
-	// restored. The same Restore, sent again, continues.
+	// Phase says whether the server still works on it. Absent in a dry run.
+	Phase Phase `json:"phase,omitempty"`
+	// Complete: all that was asked for exists again.
 	Complete bool `json:"complete"`
+	// Message says what the restore waits for, or why it cannot go on.
+	Message string `json:"message,omitempty"`
 
 	Created int `json:"created"`
 	Skipped int `json:"skipped"`
 	Failed  int `json:"failed"`
-	// CalledOff is 1 if the guard held the object's deletion. The object was never
-	// removed and is ACTIVE again.
+	// Waiting is how many are still being deleted, or wait for such objects. They are
+	// restored as soon as those are gone.
+	Waiting int `json:"waiting,omitempty"`
+	// CalledOff is how many were held by the guard. They were never removed and are ACTIVE
+	// again.
 	CalledOff int `json:"calledOff,omitempty"`
 	// Conflicts is how many were skipped because another object has the name.
 	Conflicts int `json:"conflicts,omitempty"`
@@ -124,7 +132,31 @@ type RestoreStatus struct {
 	Cascade    string `json:"cascade,omitempty"`
 	LeftBehind int    `json:"leftBehind,omitempty"`
 
+	// Results are for each object. Of more than 5,000 objects, those that were created as they
+	// were are left out.
 	Results []RestoreResult `json:"results,omitempty"`
+}
+
+// Phase is the state of a Restore.
+type Phase string
+
+// The phases. The last two are final.
+const (
+	Running    Phase = "Running"
+	Waiting    Phase = "Waiting" // for objects that are being deleted
+	Complete   Phase = "Complete"
+	Incomplete Phase = "Incomplete" // the results say what is missing, and why
+)
+
+// Ended reports whether the phase is final.
+func (p Phase) Ended() bool { return p == Complete || p == Incomplete }
+
+// RestoreList is a list of Restores, the newest first.
+type RestoreList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Restore `json:"items"`
 }
 
 // Outcome is the result of a restore for one object.
@@ -135,6 +167,8 @@ const (
 	Created Outcome = "created"
 	Skipped Outcome = "skipped" // the name is taken; nothing is overwritten
 	Failed  Outcome = "failed"
+	// Awaited: it is being deleted, or needs what is. It is restored when that is gone.
+	Awaited Outcome = "awaited"
 	// CalledOff: its deletion waited for confirmation; it is ACTIVE again, with the
 	// same uid.
 	CalledOff Outcome = "called off"
@@ -179,5 +213,27 @@ func (c Change) String() string {
 		return fmt.Sprintf("%s is not set now, and was %s", c.Field, c.Was)
 	default:
 		return fmt.Sprintf("%s is %s now, and was %s", c.Field, c.Is, c.Was)
+	}
+}
+
+// Count sets the numbers of a status from its results.
+func (s *RestoreStatus) Count() {
+	s.Created, s.Skipped, s.Failed, s.Waiting, s.CalledOff, s.Conflicts = 0, 0, 0, 0, 0, 0
+	for _, r := range s.Results {
+		switch r.Outcome {
+		case Created:
+			s.Created++
+		case Skipped:
+			s.Skipped++
+		case Failed:
+			s.Failed++
+		case Awaited:
+			s.Waiting++
+		case CalledOff:
+			s.CalledOff++
+		}
+		if r.ConflictsWith != "" {
+			s.Conflicts++
+		}
 	}
 }

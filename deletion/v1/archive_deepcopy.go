@@ -38,7 +38,29 @@ func (l *ArchivedObjectList) DeepCopyObject() runtime.Object {
 }
 
 // DeepCopyObject makes an independent copy.
+func (l *RestoreList) DeepCopyObject() runtime.Object {
+	if l == nil {
+		return nil
+	}
+	out := *l
+	out.ListMeta = *l.ListMeta.DeepCopy()
+	out.Items = slices.Clone(l.Items)
+	for i := range out.Items {
+		out.Items[i] = *l.Items[i].DeepCopy()
+	}
+	return &out
+}
+
+// DeepCopyObject makes an independent copy.
 func (r *Restore) DeepCopyObject() runtime.Object {
+	if r == nil {
+		return nil
+	}
+	return r.DeepCopy()
+}
+
+// DeepCopy makes an independent copy.
+func (r *Restore) DeepCopy() *Restore {
 	if r == nil {
 		return nil
 	}

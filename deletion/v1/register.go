@@ -23,7 +23,7 @@ var GroupVersion = schema.GroupVersion{Group: "lifecycle.exeunt.dev", Version: "
 // AddToScheme registers the kinds in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &DeletionPreview{}, &DeletionReport{}, &FinalizerRemoval{},
-		&ArchivedObject{}, &ArchivedObjectList{}, &Cascade{}, &CascadeList{}, &Restore{})
+		&ArchivedObject{}, &ArchivedObjectList{}, &Cascade{}, &CascadeList{}, &Restore{}, &RestoreList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

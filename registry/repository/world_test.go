@@ -102,7 +102,9 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	t.Cleanup(func() { w.api.Close(context.Background()) })
 	w.before, w.after = map[string]func(){}, map[string]func(){}
 	w.repos.SetCreate(w.createAs)
-	w.archive = archive.New(st, kinds, archive.Options{Logger: log})
+	if w.archive, err = archive.New(db, st, kinds, archive.Options{Logger: log}); err != nil {
+		t.Fatal(err)
+	}
 	blobs, err := blobstore.OpenDir(registrytest.Dir(t))
 	if err != nil {
 		t.Fatal(err)

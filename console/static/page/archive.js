@@ -2,7 +2,7 @@
 // Archive: cascades of the last day as units, and restoring them by a plan.
 
 import { html, useState, useAnswer, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, bytes, count } from "../view.js";
-import { get, ask, query, cascadesPath } from "../api.js";
+import { get, post, ask, pause, query, cascadesPath } from "../api.js";
 
 /** @param {{namespace: string}} props */
 export function Archive({ namespace }) {
@@ -34,7 +34,13 @@ export function CascadePage({ id }) {
   const items = (list.data && list.data.items) || [];
   const root = items.find((/** @type {any} */ i) => i.spec.uid === id) || items[0];
   const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id, result]);
-  const run = async () => setResult(await ask("restores", "Restore", { cascade: id }));
+  const run = async () => {
+    let restore = await post("/apis/lifecycle.exeunt.dev/v1/restores", { apiVersion: "lifecycle.exeunt.dev/v1", kind: "Restore", spec: { cascade: id } });
+    for (setResult(restore.status); restore.status.phase === "Running" || restore.status.phase === "Waiting"; setResult(restore.status)) {
+      await pause(500);
+      restore = await get("/apis/lifecycle.exeunt.dev/v1/restores/" + restore.metadata.name);
+    }
+  };
   const shown = result || plan.data;
   return html`<${Page} title=${root ? html`<span class="kind">${root.spec.kind}</span> ${root.spec.name}, and what left with it` : "Archive"}
     sub=${root && html`<${Age} at=${root.spec.removedAt} />, asked for by ${root.spec.requestedBy}`}>
@@ -44,7 +50,7 @@ export function CascadePage({ id }) {
       <${Problem} error=${plan.error} />
       ${!shown && !plan.error && html`<${Loading} label="Working out the plan" />`}
       ${shown && html`<p id="restore-result" role="status">${result
-        ? html`<${State} state="back" text=${`${count(result.created, "object")} restored`} />, ${result.skipped} skipped, ${result.failed} failed${result.complete ? "" : ". There is more: restore again"}`
+        ? html`<${State} state="back" text=${`${count(result.created, "object")} restored`} />, ${result.skipped} skipped, ${result.failed} failed${result.complete ? "" : result.waiting ? `, ${result.waiting} awaited: ${result.message}` : ". Not all came back: see the notes"}`
         : html`${count(shown.created, "object")} would come back, ${shown.skipped} would be skipped${shown.conflicts ? `, ${count(shown.conflicts, "name")} taken` : ""}.`}</p>
         <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${!result && shown.created === 0} run=${run}>${result ? "Restore again" : `Restore ${count(shown.created, "object")}`}<//></p>
         <${Command} text=${`exeunt restore --cascade ${id}`} />

@@ -1,0 +1,453 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// A Restore that a client creates is a row of restores, and a task of the review queue
+// restore_reviews in the same transaction. Each review is one pass (restore.go), with the rights that
+// the client has then; the row gets the results, and the task is done when nothing is left
+// to wait for. A pass that is killed is repeated: it finds what was restored before.
+
+var queue = review.Queue{Name: "restores", Table: "restore_reviews", Key: "name", Batch: 4}
+
+const (
+	// slice bounds the time of one pass, so that long restores take turns.
+	slice = 20 * time.Second
+	// mostResults bounds the results that are stored and shown.
+	mostResults = 5000
+	// mostRestores bounds the Restores of one user that go on, and those that have ended and are
+	// kept for keepFor.
+	mostRestores = 100
+	keepFor      = 24 * time.Hour
+)
+
+// request is the state of a Restore, as the row has it.
+type request struct {
+	UID    types.UID                 `json:"uid"`
+	User   authenticationv1.UserInfo `json:"user"`
+	Spec   v1.RestoreSpec            `json:"spec"`
+	Target target                    `json:"target"`
+	Status v1.RestoreStatus          `json:"status"`
+
+	// Last and Deleting are those of the last pass, and Other: see passed. Moved is when a
+	// pass last found a change, in Unix milliseconds.
+	Last     int64 `json:"last,omitempty"`
+	Deleting int   `json:"deleting,omitempty"`
+	Other    bool  `json:"other,omitempty"`
+	Moved    int64 `json:"moved"`
+
+	name      string
+	createdAt int64 // Unix milliseconds
+}
+
+// Run works on Restores until the context ends. clientOf returns what a user may do now.
+func (a *Archive) Run(ctx context.Context, clientOf func(context.Context, user.Info) kind.Client) error {
+	a.clientOf.Store(&clientOf)
+	return a.engine.Run(ctx)
+}
+
+// Engine returns the review engine, for metrics.
+func (a *Archive) Engine() *review.Engine { return a.engine }
+
+// answer is the create of a Restore. A dry run is answered only. Otherwise it stores the Restore, and
+// returns when that has ended or waits, or when the request's time is over.
+func (a *Archive) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
+	r, ok := obj.(*v1.Restore)
+	if !ok {
+		return nil, fmt.Errorf("answer a %T as a Restore", obj)
+	}
+	r.ManagedFields = nil
+	r.Spec.DryRun = r.Spec.DryRun || call.DryRun
+	var err error
+	if r.Spec.DryRun {
+		r.Status, err = a.Restore(ctx, call.Client, r.Spec)
+	} else {
+		r, err = a.submit(ctx, call.Client, r)
+	}
+	if err == nil && call.Warn != nil {
+		warn(r.Status, call.Warn)
+	}
+	return r, err
+}
+
+// submit stores a Restore and waits for it.
+func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore) (*v1.Restore, error) {
+	names, err := a.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := a.opts.Now()
+	s := &request{name: r.Name, UID: types.UID(uuid.NewString()), Spec: r.Spec, createdAt: now.UnixMilli(), Moved: now.UnixMilli()}
+	if s.Target, err = a.target(ctx, client, names, r.Spec); err != nil {
+		return nil, err
+	}
+	found, err := a.find(ctx, client, s.Target)
+	if err != nil {
+		return nil, err
+	}
+	check := a.begin(client, r.Spec, names)
+	defer check.end()
+	if err := check.checkContent(ctx, found.removed); err != nil {
+		return nil, err
+	}
+	if client.User == nil {
+		return nil, errors.New("a Restore needs the user whose rights it has")
+	}
+	s.User = userOf(client.User)
+	if s.name == "" {
+		s.name = r.GenerateName + utilrand.String(10)
+	}
+	if problem := object.NameProblem(s.name); problem != "" {
+		return nil, object.BadRequestf("metadata.name: %s", problem)
+	}
+	s.Status.Phase = v1.Running
+	if err := a.insert(ctx, s); err != nil {
+		return nil, err
+	}
+	a.engine.Wake()
+	return a.await(ctx, s)
+}
+
+// await returns a Restore when it has ended or waits, or when the request's time is over.
+func (a *Archive) await(ctx context.Context, s *request) (*v1.Restore, error) {
+	if deadline, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-a.opts.Spare))
+		defer cancel()
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		select {
+		case <-ctx.Done():
+			return s.shown(), nil
+		case <-time.After(pause):
+		}
+		next, err := a.load(ctx, s.name)
+		switch {
+		case ctx.Err() != nil:
+			return s.shown(), nil
+		case err != nil:
+			return nil, err
+		case next == nil:
+			return nil, noRestore(s.name) // a client deleted it
+		}
+		if s = next; s.Status.Phase.Ended() || s.Status.Phase == v1.Waiting {
+			return s.shown(), nil
+		}
+	}
+}
+
+// Review implements review.Reviewer. The passes are transactions of their own.
+func (a *Archive) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	verdicts := make([]review.Verdict, len(tasks))
+	for i, task := range tasks {
+		verdicts[i] = review.Outside(func(ctx context.Context) review.Verdict { return a.work(ctx, task.Key) })
+	}
+	return verdicts, nil
+}
+
+// work is a turn of one Restore.
+func (a *Archive) work(ctx context.Context, name string) review.Verdict {
+	s, err := a.load(ctx, name)
+	switch {
+	case err != nil:
+		return review.Failed(err)
+	case s == nil || s.Status.Phase.Ended():
+		return review.Kept()
+	}
+	err = a.advance(ctx, s)
+	var refused *object.Error
+	var denied apierrors.APIStatus
+	switch {
+	case errors.As(err, &refused), errors.As(err, &denied):
+		s.Status.Phase, s.Status.Complete, s.Status.Message, err = v1.Incomplete, false, err.Error(), nil
+	case err != nil:
+		s.Status.Message = "the server tries again: " + err.Error()
+	}
+	if saved := a.save(ctx, s); err == nil {
+		err = saved
+	}
+	switch {
+	case err != nil:
+		return review.Failed(err)
+	case s.Status.Phase.Ended():
+		return review.Acted()
+	case s.Status.Phase == v1.Waiting:
+		waited := a.opts.Now().UnixMilli() - s.Moved
+		return review.Again(min(max(time.Duration(waited)*time.Millisecond/4, 50*time.Millisecond), 5*time.Second))
+	}
+	return review.Progressed(0)
+}
+
+// advance is one pass, and what comes of it.
+func (a *Archive) advance(ctx context.Context, s *request) error {
+	if still, err := a.unchanged(ctx, s); err != nil || still {
+		return err
+	}
+	clientOf := a.clientOf.Load()
+	if clientOf == nil {
+		return errors.New("the server has not started yet")
+	}
+	names, err := a.names(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, slice)
+	defer cancel()
+	p, err := a.pass(ctx, (*clientOf)(ctx, infoOf(s.User)), names, s.Spec, s.Target)
+	if err != nil {
+		return err
+	}
+	more, err := a.changedSince(ctx, s.Target, p.last, func(h store.Head) bool { return !p.deleting[h.UID] })
+	if err != nil {
+		return err
+	}
+	if p.status.Created+p.status.CalledOff > 0 || len(p.deleting) != s.Deleting {
+		s.Moved = a.opts.Now().UnixMilli()
+	}
+	s.Last, s.Deleting, s.Other = p.last, len(p.deleting), p.other
+	s.Status = p.following(s.Status)
+	switch {
+	case p.interrupted || more:
+		s.Status.Phase, s.Status.Complete = v1.Running, false
+	case s.Status.Waiting > 0:
+		s.Status.Phase = v1.Waiting
+		s.Status.Message = fmt.Sprintf("%d objects are being deleted, or wait for such objects", s.Status.Waiting)
+	case s.Status.Complete:
+		s.Status.Phase = v1.Complete
+	default:
+		s.Status.Phase = v1.Incomplete
+	}
+	return nil
+}
+
+// unchanged reports whether another pass would find what the last one found: it waited for
+// objects of its cascade, and all of them are still there.
+func (a *Archive) unchanged(ctx context.Context, s *request) (bool, error) {
+	if s.Status.Phase != v1.Waiting || s.Other {
+		return false, nil
+	}
+	seen := 0
+	changed, err := a.changedSince(ctx, s.Target, s.Last, func(store.Head) bool { seen++; return false })
+	return !changed && seen == s.Deleting, err
+}
+
+// changedSince reports whether the target has a removal after the last one, or an object that is being
+// deleted and is new. An object that leaves is looked for first where it is, then where it goes.
+func (a *Archive) changedSince(ctx context.Context, t target, last int64, isNew func(store.Head) bool) (changed bool, err error) {
+	deleting, err := a.store.Reader().DeletingFor(ctx, t.UID, t.Cascade)
+	if err != nil {
+		return false, fmt.Errorf("read what is being deleted: %w", err)
+	}
+	for _, h := range deleting {
+		changed = isNew(h) || changed
+	}
+	if t.Cascade == "" || changed {
+		return changed, nil
+	}
+	f := filter{}
+	f.Cascade = t.Cascade
+	err = a.each(ctx, f, 0, 1, func(r *row) error {
+		changed = r.ID > last
+		return nil
+	})
+	return changed, err
+}
+
+// following is the status of a pass together with those before: what they created or called off
+// is a result of this Restore, not of another.
+func (p *passed) following(before v1.RestoreStatus) v1.RestoreStatus {
+	status := p.status
+	earlier := map[types.UID]*v1.RestoreResult{}
+	for i := range before.Results {
+		if r := &before.Results[i]; r.Outcome == v1.Created || r.Outcome == v1.CalledOff {
+			earlier[r.UID] = r
+		}
+	}
+	for i := range status.Results {
+		r := &status.Results[i]
+		if was := earlier[r.UID]; was != nil && r.Outcome == v1.Skipped && r.ConflictsWith == "" {
+			*r = *was
+			delete(earlier, r.UID)
+		}
+	}
+	for _, r := range before.Results {
+		if r.Outcome == v1.CalledOff && earlier[r.UID] != nil {
+			status.Results = append(status.Results, r)
+		}
+	}
+	status.Skipped -= min(before.Created, p.before)
+	status.Created += before.Created
+	status.CalledOff += before.CalledOff
+	status.Results = shorten(status.Results)
+	return status
+}
+
+// shorten leaves out what was created as it was, if there are too many results.
+func shorten(all []v1.RestoreResult) []v1.RestoreResult {
+	if len(all) <= mostResults {
+		return all
+	}
+	var kept []v1.RestoreResult
+	for _, r := range all {
+		if (r.Outcome != v1.Created || len(r.Changes)+len(r.Warnings) > 0) && len(kept) < mostResults {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// shown is the Restore as clients see it.
+func (s *request) shown() *v1.Restore {
+	return &v1.Restore{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Restore"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.name, UID: s.UID, CreationTimestamp: metav1.NewTime(time.UnixMilli(s.createdAt).UTC().Truncate(time.Second))},
+		Spec:       s.Spec, Status: s.Status,
+	}
+}
+
+func userOf(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}
+
+func infoOf(u authenticationv1.UserInfo) user.Info {
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if info.Extra == nil {
+			info.Extra = map[string][]string{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}
+
+func noRestore(name string) error {
+	return object.Errorf(object.NotFound, "restores.lifecycle.exeunt.dev %q not found", name)
+}
+
+// insert stores a Restore and its task, and removes old Restores.
+func (a *Archive) insert(ctx context.Context, s *request) error {
+	state, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	tx, err := a.db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("store the restore: %w", err)
+	}
+	defer tx.Rollback() // does nothing after a commit
+	taken, running := false, 0
+	var b sqldb.Batch
+	b.Found(&taken, `SELECT 1 FROM restores WHERE name = $1`, s.name)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&running) }, countRunning, s.User.Username)
+	b.Exec(forgetOld, s.createdAt-keepFor.Milliseconds())
+	b.Exec(forgetMany, s.User.Username, mostRestores)
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("store the restore: %w", err)
+	}
+	switch {
+	case taken:
+		return object.Errorf(object.AlreadyExists, "restores.lifecycle.exeunt.dev %q already exists", s.name)
+	case running >= mostRestores:
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%d restores of %s go on: wait for them, or delete some", running, s.User.Username), 10)
+	}
+	b = sqldb.Batch{}
+	b.Exec(insertRestore, s.name, s.User.Username, s.createdAt, string(state))
+	a.engine.Enqueue(&b, s.name, "created", a.opts.Now())
+	if err := tx.Send(ctx, &b); err != nil {
+		return fmt.Errorf("store the restore: %w", err)
+	}
+	return tx.Commit(ctx)
+}
+
+// save stores the results. A Restore that was deleted stays deleted.
+func (a *Archive) save(ctx context.Context, s *request) error {
+	state, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	var ended any
+	if s.Status.Phase.Ended() {
+		ended = a.opts.Now().UnixMilli()
+	}
+	return a.exec(ctx, "store the results of a restore", func(b *sqldb.Batch) { b.Exec(updateRestore, s.name, ended, string(state)) })
+}
+
+// exec runs statements in a transaction.
+func (a *Archive) exec(ctx context.Context, what string, fill func(*sqldb.Batch)) error {
+	var b sqldb.Batch
+	fill(&b)
+	err := review.Transactions(a.db)(ctx, func(tx review.Tx) error { return tx.Send(ctx, &b) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// load reads a Restore; nil: there is none.
+func (a *Archive) load(ctx context.Context, name string) (s *request, err error) {
+	err = a.restores(ctx, func(r *request) { s = r }, readRestore, name)
+	return s, err
+}
+
+// restores calls visit with the Restores that a statement selects.
+func (a *Archive) restores(ctx context.Context, visit func(*request), statement string, args ...any) error {
+	rows, err := a.db.Query(ctx, statement, args...)
+	if err != nil {
+		return fmt.Errorf("read restores: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		s := &request{}
+		var state []byte
+		if err := rows.Scan(&s.name, &s.createdAt, &state); err != nil {
+			return fmt.Errorf("read restores: %w", err)
+		}
+		if err := json.Unmarshal(state, s); err != nil {
+			return fmt.Errorf("read restore %s: %w", s.name, err)
+		}
+		visit(s)
+	}
+	return rows.Err()
+}
+
+const (
+	readRestore   = `SELECT name, created_at, state FROM restores WHERE name = $1`
+	listRestores  = `SELECT name, created_at, state FROM restores ORDER BY created_at DESC, name LIMIT 500`
+	insertRestore = `INSERT INTO restores (name, requester, created_at, state) VALUES ($1, $2, $3, $4)`
+	updateRestore = `UPDATE restores SET ended_at = $2, state = $3 WHERE name = $1`
+	countRunning  = `SELECT count(*) FROM restores WHERE requester = $1 AND ended_at IS NULL`
+	forgetOld     = `DELETE FROM restores WHERE ended_at < $1`
+	forgetMany    = `
+DELETE FROM restores WHERE name IN (
+    SELECT name FROM restores WHERE requester = $1 AND ended_at IS NOT NULL ORDER BY created_at DESC LIMIT 1000000 OFFSET $2)`
+	deleteRestore = `DELETE FROM restores WHERE name = $1`
+	deleteReview  = `DELETE FROM restore_reviews WHERE name = $1`
+)

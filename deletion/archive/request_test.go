@@ -1,0 +1,288 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store"
+)
+
+// asUser is a client that may do everything, with a name.
+func asUser(name string) kind.Client {
+	c := kind.ServerClient()
+	c.Name, c.User = name, &user.DefaultInfo{Name: name}
+	return c
+}
+
+// stepwise gives the archive a clock that passes any wait, and lets a test take its turns.
+func (w *world) stepwise(clientOf func(context.Context, user.Info) kind.Client) {
+	w.Helper()
+	var passed atomic.Int64
+	o := w.archive.opts
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Add(1)) * time.Minute) }
+	a, err := New(w.db, w.store, w.kinds, o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	a.clientOf.Store(&clientOf)
+	w.archive = a
+}
+
+// request stores a Restore as submit does, without the wait.
+func (w *world) request(client kind.Client, name string, spec v1.RestoreSpec) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	w.archive.opts.Spare = time.Hour // the time of the request is over at once
+	if _, err := w.archive.submit(ctx, client, &v1.Restore{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}); err != nil {
+		w.Fatal(err)
+	}
+	w.archive.opts.Spare = 0
+}
+
+func (w *world) turn() {
+	w.Helper()
+	if _, err := w.archive.engine.RunOne(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) stored(name string) v1.RestoreStatus {
+	w.Helper()
+	s, err := w.archive.load(w.Context(), name)
+	if err != nil || s == nil {
+		w.Fatalf("restore %s: %v, %v", name, s, err)
+	}
+	return s.Status
+}
+
+// TestCallBack: the deletion of a random object, which has come any far, is called back, while
+// the collector and the controllers go on, also during a pass. In the end the world is as it was.
+func TestCallBack(t *testing.T) {
+	t.Parallel()
+	first := *undoSeed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, db)
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client {
+			c := asUser(u.GetName())
+			c.Mutate = func(ctx context.Context, _ *kind.Version, key object.Key, _ runtime.Object, _ bool) error {
+				_, err := w.Collector.RunOne(ctx) // webhooks take their time
+				return err
+			}
+			return c
+		})
+		for i := range *undoWorlds {
+			seed := first + uint64(i)
+			u := &undoWorld{world: w, rand: rand.New(rand.NewPCG(seed, 2)), namespace: fmt.Sprintf("c%d", i)}
+			u.callBack(fmt.Sprintf("r%d", i))
+			if t.Failed() {
+				t.Fatalf("%s\nrun it again with -undo-seed %d -undo-worlds 1", strings.Join(u.history, "\n"), seed)
+			}
+		}
+	})
+}
+
+func (u *undoWorld) callBack(name string) {
+	u.Helper()
+	ns := u.createWith("namespaces:/"+u.namespace, func(m *metav1.ObjectMeta) {
+		m.Labels = map[string]string{"kubernetes.io/metadata.name": u.namespace}
+	})
+	for i := range 3 + u.rand.IntN(12) {
+		u.all = append(u.all, u.createRandom(i))
+	}
+	before := u.state()
+	o := u.all[u.rand.IntN(len(u.all))]
+	if u.rand.IntN(4) == 0 {
+		o = ns
+	}
+	id := u.startDelete(o)
+	for range u.rand.IntN(6) {
+		u.step(name)
+	}
+	spec := v1.RestoreSpec{Cascade: id}
+	if u.rand.IntN(2) == 0 {
+		spec = v1.RestoreSpec{UID: o.UID, WithCascade: true}
+	}
+	u.request(asUser("alice"), name, spec)
+	for i := 0; !u.stored(name).Phase.Ended(); i++ {
+		if i > 2000 {
+			u.Fatalf("seed: it does not end: %+v", u.stored(name))
+		}
+		u.step(name)
+	}
+	status := u.stored(name)
+	u.log("%+v", status)
+	if status.Phase != v1.Complete || !status.Complete {
+		u.Errorf("phase %s", status.Phase)
+	}
+	u.Collect()
+	u.compare(before, u.state())
+}
+
+// step is one turn of the collector, of the archive, or of a controller.
+func (u *undoWorld) step(name string) {
+	u.Helper()
+	switch u.rand.IntN(3) {
+	case 0:
+		if _, err := u.Collector.RunOne(u.Context()); err != nil {
+			u.Fatal(err)
+		}
+		u.log("the collector's turn")
+	case 1:
+		u.turn()
+		u.log("the archive's turn")
+	default:
+		for _, key := range u.deleting() {
+			if u.rand.IntN(2) == 0 {
+				u.letGo(key)
+				u.log("let go %s", key)
+			}
+		}
+	}
+}
+
+// TestRestoreWaits: a Restore waits for what a finalizer holds, says so, and ends when that is
+// gone. It has the rights that its client has then, and it is the client's.
+func TestRestoreWaits(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		child := w.createWith("configmaps:n/child", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences, m.Finalizers = w.OwnedBy(owner), []string{"x.dev/hold"}
+		})
+		w.delete(owner, background)
+		var may atomic.Bool
+		may.Store(true)
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client {
+			c := asUser(u.GetName())
+			c.Authorize = func(_ string, r schema.GroupResource, _, name string) error {
+				if may.Load() {
+					return nil
+				}
+				return apierrors.NewForbidden(r, name, fmt.Errorf("not any more"))
+			}
+			return c
+		})
+		spec := v1.RestoreSpec{UID: owner.UID, WithCascade: true}
+		w.request(asUser("alice"), "first", spec)
+		w.request(asUser("bob"), "second", spec)
+		w.request(asUser("bob"), "third", spec)
+		restores := requests{w.archive}
+		if _, err := restores.Delete(w.Context(), asUser("bob"), "", "third", false); err != nil {
+			w.Error(err)
+		}
+		stranger := kind.Client{Name: "eve", User: &user.DefaultInfo{Name: "eve"}}
+		for _, name := range []string{"first", "third"} {
+			if _, err := restores.Get(w.Context(), stranger, "", name); !object.Is(err, object.NotFound) {
+				w.Errorf("a stranger gets %s: %v", name, err)
+			}
+		}
+		for range 5 {
+			w.turn()
+		}
+		if s := w.stored("first"); s.Phase != v1.Waiting || s.Complete || s.Waiting != 1 || s.Created+s.Skipped != 1 {
+			w.Errorf("got %+v", s)
+		}
+		if !w.exists("configmaps:n/owner") {
+			w.Error("the owner did not come back at once")
+		}
+		w.Release(child.Key)
+		w.Collect()
+		may.Store(false)
+		w.turn()
+		if s := w.stored("second"); s.Phase != v1.Incomplete || s.Message == "" {
+			w.Errorf("without rights: %+v", s)
+		}
+		if w.exists("configmaps:n/child") {
+			w.Error("restored without the right")
+		}
+		may.Store(true)
+		w.request(asUser("alice"), "fourth", spec)
+		for range 3 {
+			w.turn()
+		}
+		if s := w.stored("fourth"); s.Phase != v1.Complete || s.Created != 1 || !w.exists("configmaps:n/child") {
+			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestRestoresAreBounded: a user has at most so many Restores that go on.
+func TestRestoresAreBounded(t *testing.T) {
+	each(t, func(w *world) {
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		o := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x.dev/hold"} })
+		w.delete(o, background)
+		spec := v1.RestoreSpec{UID: o.UID}
+		for i := range mostRestores {
+			w.request(asUser("alice"), fmt.Sprint("r", i), spec)
+		}
+		_, err := w.archive.submit(w.Context(), asUser("alice"), &v1.Restore{Spec: spec})
+		if !apierrors.IsTooManyRequests(err) {
+			w.Errorf("got %v", err)
+		}
+		w.request(asUser("bob"), "b", spec)
+	})
+}
+
+// TestFollowing: what an earlier pass created is not "restored before".
+func TestFollowing(t *testing.T) {
+	result := func(uid types.UID, o v1.Outcome) v1.RestoreResult { return v1.RestoreResult{UID: uid, Outcome: o} }
+	p := passed{before: 3, status: v1.RestoreStatus{Results: []v1.RestoreResult{
+		result("a", v1.Skipped), result("b", v1.Skipped), result("c", v1.Skipped), result("d", v1.Created),
+	}}}
+	p.status.Count()
+	got := p.following(v1.RestoreStatus{Created: 2, CalledOff: 1, Results: []v1.RestoreResult{
+		result("a", v1.Created), result("b", v1.Created), result("e", v1.CalledOff), result("d", v1.Awaited),
+	}})
+	if got.Created != 3 || got.Skipped != 1 || got.CalledOff != 1 || len(got.Results) != 5 || got.Results[0].Outcome != v1.Created {
+		t.Errorf("got %+v", got)
+	}
+	many := make([]v1.RestoreResult, mostResults+1)
+	for i := range many {
+		many[i] = result("x", v1.Created)
+	}
+	many[7].Outcome = v1.Failed
+	if kept := shorten(many); len(kept) != 1 || kept[0].Outcome != v1.Failed {
+		t.Errorf("kept %d", len(kept))
+	}
+}
+
+// startDelete deletes an object, and returns the id of its cascade.
+func (u *undoWorld) startDelete(o object.Object) string {
+	u.Helper()
+	policies := []metav1.DeletionPropagation{background, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	policy := policies[u.rand.IntN(len(policies))]
+	if o.Kind == object.Namespaces {
+		policy = background
+	}
+	options := metav1.DeleteOptions{PropagationPolicy: &policy}
+	if _, err := u.store.Delete(u.Context(), store.DeleteRequest{Key: o.Key, Options: options, Rules: u.Rules(o.Kind), Actor: "alice"}); err != nil {
+		u.Fatal(err)
+	}
+	origin, err := u.store.OriginOf(u.Context(), o.UID)
+	if err != nil {
+		u.Fatal(err)
+	}
+	u.log("delete %s %s: cascade %s", o.Key, policy, origin.Cascade)
+	return origin.Cascade
+}

@@ -1,0 +1,198 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// target is what a Restore means: one object, or all of a cascade. It is found once, when the
+// client asks, so later removals do not change it. One of UID and Cascade is set.
+type target struct {
+	UID     types.UID `json:"uid,omitempty"`
+	Cascade string    `json:"cascade,omitempty"`
+	// Key is of the object; of a cascade: of its root, or of the first object that the client may get.
+	Key object.Key `json:"key"`
+}
+
+// target finds what a spec means. What the client may not get does not exist. An object that
+// is being deleted comes before a removed one of its name or uid: it is the newer life.
+func (a *Archive) target(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (t target, err error) {
+	named := 0
+	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
+		if is {
+			named++
+		}
+	}
+	if named != 1 {
+		return t, object.BadRequestf("spec: exactly one of uid, cascade and object must be set, not %d", named)
+	}
+	if spec.Cascade != "" {
+		if spec.WithCascade {
+			return t, object.BadRequestf("spec: withCascade is for uid or object; cascade restores the whole cascade anyway")
+		}
+		return a.targetCascade(ctx, client, spec.Cascade)
+	}
+	missing := "no archived object had the uid " + string(spec.UID)
+	find := a.byUIDOf(spec.UID)
+	if o := spec.Object; o != nil {
+		missing = fmt.Sprintf("no archived %s is named %s in namespace %q", o.Kind, o.Name, o.Namespace)
+		if find, err = a.byName(ctx, client, n, *o); err != nil {
+			return t, err
+		}
+	}
+	uid, key, cascade, err := find(ctx)
+	if err != nil {
+		return t, err
+	}
+	if uid == "" || client.May("get", key) != nil {
+		return t, object.BadRequestf("%s", missing)
+	}
+	if spec.WithCascade {
+		return target{Cascade: cascade, Key: key}, nil
+	}
+	return target{UID: uid, Key: key}, nil
+}
+
+// finder looks for an object that is being deleted or removed, and its cascade. The uid is empty
+// if there is none.
+type finder func(ctx context.Context) (uid types.UID, key object.Key, cascade string, err error)
+
+func (a *Archive) byUIDOf(uid types.UID) finder {
+	return func(ctx context.Context) (types.UID, object.Key, string, error) {
+		h, found, err := a.store.Reader().HeadByUID(ctx, uid)
+		if err != nil || found && h.Deletion != 0 {
+			return a.live(ctx, h, err)
+		}
+		r, err := a.byUID(ctx, uid)
+		if err != nil || r == nil {
+			return "", object.Key{}, "", err
+		}
+		return r.UID, r.Key(), r.Cascade, nil
+	}
+}
+
+func (a *Archive) byName(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) (finder, error) {
+	if o.Kind == "" || o.Name == "" {
+		return nil, object.BadRequestf("spec.object: kind and name must be set")
+	}
+	storage, err := a.storageOf(ctx, client, n, o)
+	if err != nil {
+		return nil, err
+	}
+	key := object.Key{Kind: storage, Namespace: o.Namespace, Name: o.Name}
+	if n.clusterScoped(storage) {
+		key.Namespace = "" // clients often send a namespace for cluster-scoped kinds too
+	}
+	if err := client.May("get", key); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (types.UID, object.Key, string, error) {
+		h, found, err := a.store.Reader().Head(ctx, key)
+		if err != nil || found && h.Deletion != 0 {
+			return a.live(ctx, h, err)
+		}
+		c, err := a.newest(ctx, client, o, key)
+		if err != nil || c == nil {
+			return "", object.Key{}, "", err
+		}
+		return c.uid, c.key, c.cascade, nil
+	}, nil
+}
+
+// live completes what a finder returns of an object that is being deleted.
+func (a *Archive) live(ctx context.Context, h store.Head, err error) (types.UID, object.Key, string, error) {
+	if err != nil {
+		return "", object.Key{}, "", fmt.Errorf("look for a deletion to call off: %w", err)
+	}
+	origin, err := a.store.OriginOf(ctx, h.UID)
+	return h.UID, h.Key, origin.Cascade, err
+}
+
+func (a *Archive) targetCascade(ctx context.Context, client kind.Client, id string) (target, error) {
+	t := target{Cascade: id}
+	found, err := a.find(ctx, client, t)
+	switch {
+	case err != nil:
+		return t, err
+	case len(found.removed) > 0:
+		t.Key = found.removed[0].key
+	default:
+		t.Key = found.deleting[0].Key
+	}
+	if root, known, err := a.store.Reader().CascadeRoot(ctx, id); err != nil {
+		return t, err
+	} else if known && client.May("get", root.Key) == nil {
+		t.Key = root.Key
+	}
+	return t, nil
+}
+
+// found is the objects of a target that the client may get and create.
+type found struct {
+	removed  []*candidate
+	deleting []store.Head
+	denied   int                // how many others there are
+	last     int64              // the newest removal that was read
+	live     map[types.UID]bool // all that are being deleted
+}
+
+// find reads the objects of a target. Errors: BadRequest if the client may get none,
+// Forbidden if it may create none.
+func (a *Archive) find(ctx context.Context, client kind.Client, t target) (f found, err error) {
+	// Those being deleted first: what is removed meanwhile is among the removed ones.
+	if f.deleting, err = a.store.Reader().DeletingFor(ctx, t.UID, t.Cascade); err != nil {
+		return f, fmt.Errorf("read what is being deleted: %w", err)
+	}
+	f.live = map[types.UID]bool{}
+	for _, h := range f.deleting {
+		f.live[h.UID] = true
+	}
+	missing := "no archived object had the uid " + string(t.UID)
+	if t.Cascade != "" {
+		missing = "no archived object belongs to the cascade " + t.Cascade
+		f.removed, err = a.cascade(ctx, t.Cascade)
+	} else if len(f.deleting) == 0 {
+		var r *row
+		if r, err = a.byUID(ctx, t.UID); r != nil {
+			f.removed = []*candidate{newCandidate(r)}
+		}
+	}
+	if err != nil {
+		return f, err
+	}
+	for _, c := range f.removed {
+		f.last = max(f.last, c.id)
+	}
+	all := len(f.removed) + len(f.deleting)
+	keep := func(verb string) (denial error) {
+		refused := func(key object.Key) bool {
+			err := client.May(verb, key)
+			if denial == nil {
+				denial = err
+			}
+			return err != nil
+		}
+		f.removed = slices.DeleteFunc(f.removed, func(c *candidate) bool { return refused(c.key) })
+		f.deleting = slices.DeleteFunc(f.deleting, func(h store.Head) bool { return refused(h.Key) })
+		return denial
+	}
+	if keep("get"); len(f.removed)+len(f.deleting) == 0 {
+		return f, object.BadRequestf("%s", missing)
+	}
+	defaults := len(f.removed)
+	f.removed = withoutDefaults(f.removed)
+	all -= defaults - len(f.removed)
+	if denial := keep("create"); len(f.removed)+len(f.deleting) == 0 && denial != nil {
+		return f, denial
+	}
+	f.denied = all - len(f.removed) - len(f.deleting)
+	return f, nil
+}
