@@ -35,7 +35,7 @@ var layers = map[string][]string{
 	"review":                           {"sqldb", "tracing"},
 	"event":                            {"store", "kind", "object", "sqldb"},
 	"gc":                               {"event", "store", "review", "kind", "lifecycle", "object", "sqldb"},
-	"deletion/archive":                 {"deletion/v1", "event", "store", "kind", "lifecycle", "object", "sqldb"},
+	"deletion/archive":                 {"deletion/v1", "event", "store", "kind", "lifecycle", "review", "object", "sqldb"},
 	"deletion/v1":                      {},
 	"deletion/subject":                 {"deletion/v1", "store", "kind", "object"},
 	"deletion/preview":                 {"deletion/v1", "deletion/subject", "gc", "store", "kind", "lifecycle", "object"},
