@@ -68,7 +68,7 @@ func TestKillRestore(t *testing.T) {
 		}
 		<-asked
 		harness.Until(t, "the restore to end", func() error {
-			if phase := s.HTTP().Do(t, harness.Request{Method: "GET", Path: restores + "/back"}).Field("status.phase"); phase != "Complete" {
+			if phase := s.HTTP().Do(t, harness.Request{Method: "GET", Path: restores + "/back"}).Field("status.phase"); phase != `"Complete"` {
 				return fmt.Errorf("it is %s", phase)
 			}
 			return nil
