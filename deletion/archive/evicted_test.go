@@ -27,7 +27,10 @@ func evicting(t *testing.T, limit int64, test func(w *world)) {
 		o := store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour, MaxBytes: limit}, CompactEvery: 5 * time.Millisecond}
 		base := deletiontest.NewWith(t, o, gc.Options{Budget: 3, OrphanWait: -1})
 		w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
-		w.archive = New(w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler)})
+		var err error
+		if w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
 		w.create("namespaces:/n")
 		test(w)
 	})
