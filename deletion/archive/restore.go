@@ -90,6 +90,7 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 		err = a.countLeft(ctx, found.removed[0], &p.status)
 	} else if p.status.Complete && t.Cascade != "" {
 		err = a.reportPurged(ctx, t.Cascade, &p.status)
+		p.status.Complete = p.status.Failed == 0
 	}
 	return p, err
 }
