@@ -33,7 +33,7 @@ func (r *restoration) checkContent(ctx context.Context, all []*candidate) error 
 		}
 	}
 	var denials []string
-	for page := range slices.Chunk(ids, planPage) {
+	for page := range slices.Chunk(ids, groupSize) {
 		var bodies []*row
 		if err := r.store.Reader().ArchivedByIDs(ctx, page, func(a *row) { bodies = append(bodies, a) }); err != nil {
 			return fmt.Errorf("read the archive: %w", err)

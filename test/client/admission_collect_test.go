@@ -54,13 +54,16 @@ func TestWebhookJudgesTheCollector(t *testing.T) {
 		}
 		return nil
 	})
-	for _, args := range [][]string{{"why", "configmap/forbidden-child"}, {"why", "namespace/shop"}} {
+	for _, args := range [][]string{{"why", "configmap/forbidden-child"}, {"why", "configmap/forbidden-ware", "-n", "shop"}, {"why", "namespace/shop"}} {
 		harness.Until(t, strings.Join(args, " ")+" names the webhook", func() error {
 			out := s.Exeunt(t, args...).Stdout
 			for _, want := range []string{`admission webhook "refuse.example.com" denied the request: this name is forbidden`, "next in"} {
 				if !strings.Contains(out, want) {
 					return fmt.Errorf("no %q in:\n%s", want, out)
 				}
+			}
+			if strings.Contains(out, "no client has asked for its deletion") {
+				t.Errorf("%v:\n%s", args, out)
 			}
 			return nil
 		})
