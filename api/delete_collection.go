@@ -89,7 +89,7 @@ func (c *collectionDelete) read(ctx context.Context, options metainternal.ListOp
 			page <- p
 		}()
 		if p.listed, p.err = c.list(ctx, &options); p.err == nil {
-			p.items, p.err = c.decodeAll(p.objects)
+			p.items, p.err = c.decodeAll(ctx, p.objects)
 		}
 	}()
 	return page

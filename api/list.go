@@ -29,7 +29,7 @@ func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) 
 		return nil, err
 	}
 	builder := listBuilder{list: r.v.NewList()}
-	if builder.items, err = r.decodeAll(listed.objects); err != nil {
+	if builder.items, err = r.decodeAll(ctx, listed.objects); err != nil {
 		return nil, err
 	}
 	return builder.finish(listed)
@@ -97,7 +97,12 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		return request, r.statusError(object.BadRequestf("the field selector names an object %q, which is not a name", name), object.Key{})
 	}
 	if !match.all() {
-		request.Match = func(o *object.Object) (bool, error) { return match.match(o.Key, o.Body) }
+		request.Match = func(o *object.Object) (bool, error) {
+			if err := ctx.Err(); err != nil { // a match may ask a webhook
+				return false, err
+			}
+			return match.match(o.Key, o.Body)
+		}
 	}
 	if options.Continue != "" {
 		p, err := parsePosition(options.Continue)

@@ -75,9 +75,9 @@ func (r *resource) appendWire(dst, prefix []byte, o object.Object) []byte {
 }
 
 // decodeAll decodes a page of stored objects, with few calls of a conversion webhook.
-func (r *resource) decodeAll(stored []object.Object) ([]runtime.Object, error) {
+func (r *resource) decodeAll(ctx context.Context, stored []object.Object) ([]runtime.Object, error) {
 	if r.v.DecodeAll != nil {
-		out, err := r.v.DecodeAll(stored)
+		out, err := r.v.DecodeAll(ctx, stored)
 		if err != nil {
 			return nil, r.internalError(err)
 		}

@@ -130,7 +130,7 @@ func (w *objectWatch) flush() error {
 	if len(w.state) == 0 {
 		return nil
 	}
-	objects, err := w.r.decodeAll(w.state)
+	objects, err := w.r.decodeAll(w.ctx, w.state)
 	w.state = nil
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ type Version struct {
 	// few calls of it. It may take seconds: the client holds no transaction. DecodeStored
 	// decodes a body in the version it was written in, without the webhook. Nil: Decode
 	// calls no webhook.
-	DecodeAll    func(stored []object.Object) ([]runtime.Object, error)
+	DecodeAll    func(ctx context.Context, stored []object.Object) ([]runtime.Object, error)
 	DecodeStored func(body []byte, resourceVersion string) (runtime.Object, error)
 
 	// Raw says that the stored JSON equals this version's JSON, so that reads are

@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -49,12 +50,12 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		Schema:           f.openAPI(v.Name),
 	}
 	if f.hooked {
-		out.DecodeAll = func(stored []object.Object) ([]runtime.Object, error) {
+		out.DecodeAll = func(ctx context.Context, stored []object.Object) ([]runtime.Object, error) {
 			bodies := make([]storedBody, len(stored))
 			for i, o := range stored {
 				bodies[i] = storedBody{o.Body, o.ResourceVersion()}
 			}
-			return f.decodeAll(v.Name, bodies)
+			return f.decodeAll(ctx, v.Name, bodies)
 		}
 		out.DecodeStored = func(body []byte, rv string) (runtime.Object, error) { return f.decodeStored(storedBody{body, rv}) }
 	}
@@ -79,7 +80,7 @@ type apiVersion = fieldpath.APIVersion
 // fields that an older storage version stored stay visible in the versions that have them.
 func (f *family) decode(version string, body []byte, resourceVersion string) (runtime.Object, error) {
 	if f.hooked {
-		all, err := f.decodeAll(version, []storedBody{{body, resourceVersion}})
+		all, err := f.decodeAll(context.Background(), version, []storedBody{{body, resourceVersion}})
 		if err != nil {
 			return nil, err
 		}

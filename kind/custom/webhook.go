@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -121,8 +122,8 @@ func (f *family) decodeStored(b storedBody) (*unstructured.Unstructured, error) 
 }
 
 // decodeAll decodes bodies into a version. It asks the webhook about those that were
-// written in another one.
-func (f *family) decodeAll(version string, bodies []storedBody) ([]runtime.Object, error) {
+// written in another one, until the context ends: each call may take half a minute.
+func (f *family) decodeAll(ctx context.Context, version string, bodies []storedBody) ([]runtime.Object, error) {
 	out := make([]runtime.Object, len(bodies))
 	var foreign []int // positions in out
 	for i, b := range bodies {
@@ -136,6 +137,9 @@ func (f *family) decodeAll(version string, bodies []storedBody) ([]runtime.Objec
 		}
 	}
 	for len(foreign) > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		n := min(len(foreign), convertBatch)
 		if err := f.convertThese(version, out, foreign[:n]); err != nil {
 			return nil, err

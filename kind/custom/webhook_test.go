@@ -161,7 +161,7 @@ func TestConversionWebhook(t *testing.T) {
 			t.Errorf("%s of %s: %s = %d after %d calls, want %d after %d: %v", test.v.GVK.Version, test.body, test.field, got, calls, test.want, test.calls, u.Object)
 		}
 	}
-	all, err := v2.DecodeAll([]object.Object{{Body: early, Revision: 1}, {Body: late, Revision: 2}, {Body: early, Revision: 3}})
+	all, err := v2.DecodeAll(t.Context(), []object.Object{{Body: early, Revision: 1}, {Body: late, Revision: 2}, {Body: early, Revision: 3}})
 	if calls, objects := h.asked(); err != nil || len(all) != 3 || calls != 1 || objects != 2 {
 		t.Errorf("%d objects after %d calls with %d objects, %v; want 3, 1, 2", len(all), calls, objects, err)
 	}
@@ -192,7 +192,7 @@ func TestConversionKeepsMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := v1.DecodeAll([]object.Object{{Body: body}, {Body: stored(t, v2, "free", "{cogs: 1}")}})
+	all, err := v1.DecodeAll(t.Context(), []object.Object{{Body: body}, {Body: stored(t, v2, "free", "{cogs: 1}")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (c *Controller) rewrite(ctx context.Context, v *kind.Version, old []object.
 	if len(old) == 0 {
 		return nil
 	}
-	decoded, err := decodeAll(v, old)
+	decoded, err := decodeAll(ctx, v, old)
 	if err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func (c *Controller) rewrite(ctx context.Context, v *kind.Version, old []object.
 	return group.Wait()
 }
 
-func decodeAll(v *kind.Version, old []object.Object) ([]runtime.Object, error) {
+func decodeAll(ctx context.Context, v *kind.Version, old []object.Object) ([]runtime.Object, error) {
 	if v.DecodeAll != nil {
-		return v.DecodeAll(old)
+		return v.DecodeAll(ctx, old)
 	}
 	out := make([]runtime.Object, len(old))
 	for i, o := range old {

@@ -56,8 +56,8 @@ func (h *hook) called() (n int, credentials []string) {
 	return h.calls, slices.Clone(h.credentials)
 }
 
-func (h *hook) bundle() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
+func bundle(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 func text(t testing.TB, value any) string {
@@ -147,6 +147,31 @@ func TestWebhookToTheServer(t *testing.T) {
 	})
 }
 
+// things is the path of the kind that convertBy defines, in a version.
+const things = "/apis/example.com/%s/namespaces/default/things"
+
+// convertBy defines a kind that is stored as v1 and whose v2 a webhook makes.
+func (a *target) convertBy(t *testing.T, hook *httptest.Server) {
+	t.Helper()
+	schema := fields{"openAPIV3Schema": fields{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+	a.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text(t, fields{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": fields{"name": "things.example.com"},
+		"spec": fields{
+			"group": "example.com", "scope": "Namespaced", "names": fields{"plural": "things", "kind": "Thing"},
+			"versions": []fields{{"name": "v1", "served": true, "storage": true, "schema": schema}, {"name": "v2", "served": true, "storage": false, "schema": schema}},
+			"conversion": fields{"strategy": "Webhook", "webhook": fields{
+				"conversionReviewVersions": []string{"v1"}, "clientConfig": fields{"url": hook.URL + "/convert", "caBundle": bundle(hook)},
+			}},
+		},
+	}))
+	harness.Until(t, "the kind is served", func() error {
+		if answer := a.http.Do(t, harness.Request{Method: "GET", Path: fmt.Sprintf(things, "v2")}); answer.Code != http.StatusOK {
+			return fmt.Errorf("%d %s", answer.Code, answer.Body)
+		}
+		return nil
+	})
+}
+
 // TestHangingWebhooks: webhooks of admission and of conversion that never answer hold their own
 // kind, for a bounded time. All others are served. They get no credentials of the server.
 func TestHangingWebhooks(t *testing.T) {
@@ -154,28 +179,11 @@ func TestHangingWebhooks(t *testing.T) {
 		a := newTarget(t, s)
 		a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
 		h := newHook(t)
-		schema := fields{"openAPIV3Schema": fields{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
-		a.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text(t, fields{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": fields{"name": "things.example.com"},
-			"spec": fields{
-				"group": "example.com", "scope": "Namespaced", "names": fields{"plural": "things", "kind": "Thing"},
-				"versions": []fields{{"name": "v1", "served": true, "storage": true, "schema": schema}, {"name": "v2", "served": true, "storage": false, "schema": schema}},
-				"conversion": fields{"strategy": "Webhook", "webhook": fields{
-					"conversionReviewVersions": []string{"v1"}, "clientConfig": fields{"url": h.URL + "/convert", "caBundle": h.bundle()},
-				}},
-			},
-		}))
-		things := "/apis/example.com/%s/namespaces/default/things"
-		harness.Until(t, "the kind is served", func() error {
-			if answer := a.http.Do(t, harness.Request{Method: "GET", Path: fmt.Sprintf(things, "v2")}); answer.Code != http.StatusOK {
-				return fmt.Errorf("%d %s", answer.Code, answer.Body)
-			}
-			return nil
-		})
+		a.convertBy(t, h.Server)
 		for i := range 3 {
 			a.create(t, fmt.Sprintf(things, "v1"), text(t, fields{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": fields{"name": fmt.Sprint("thing-", i)}}))
 		}
-		a.judge(t, "Validating", "hangs", h.URL+"/judge", h.bundle(), 3)
+		a.judge(t, "Validating", "hangs", h.URL+"/judge", bundle(h.Server), 3)
 		p := a.probe(t)
 		var wait sync.WaitGroup
 		for _, query := range []string{"", "?limit=1", "?labelSelector=a%3Db", "/thing-0", "?watch=true&timeoutSeconds=5&resourceVersion=0"} {
@@ -233,4 +241,46 @@ func TestTenantsConfigureNoWebhooks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSlowConversion: a conversion webhook that answers, but slowly, holds a list until the list's
+// own time is over, however many objects there are.
+func TestSlowConversion(t *testing.T) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		a := newTarget(t, s)
+		stop := make(chan struct{})
+		slow := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			var review struct {
+				Request struct {
+					UID     string
+					Objects []fields
+				}
+			}
+			if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+				return
+			}
+			for _, o := range review.Request.Objects {
+				o["apiVersion"] = "example.com/v2"
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-stop:
+			}
+			_ = json.NewEncoder(w).Encode(fields{"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": fields{
+				"uid": review.Request.UID, "result": fields{"status": "Success"}, "convertedObjects": review.Request.Objects,
+			}})
+		}))
+		t.Cleanup(func() { close(stop); slow.Close() })
+		a.convertBy(t, slow)
+		for i := range 200 { // more than two minutes, if each is asked about
+			a.create(t, fmt.Sprintf(things, "v1"), text(t, fields{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": fields{"name": fmt.Sprint("thing-", i)}}))
+		}
+		answer := a.http.Do(t, harness.Request{Method: "GET", Path: fmt.Sprintf(things, "v2") + "?timeout=2s&labelSelector=a%3Db"})
+		if answer.Code != http.StatusGatewayTimeout {
+			t.Errorf("a list for two seconds: %d %.300s", answer.Code, answer.Body)
+		}
+		if answer := a.http.Do(t, harness.Request{Method: "GET", Path: fmt.Sprintf(things, "v2")}); answer.Code != http.StatusOK {
+			t.Errorf("a list by one call: %d %.300s", answer.Code, answer.Body)
+		}
+	})
 }
