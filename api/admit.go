@@ -24,13 +24,8 @@ func (a *API) SelectsDelete(storage string) bool {
 // AdmitDelete implements gc.Admission. Webhooks see the clients that they know from
 // Kubernetes, and often except: its garbage collector and namespace controller.
 func (a *API) AdmitDelete(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
-	account := "generic-garbage-collector"
-	if emptying {
-		account = "namespace-controller"
-	}
 	options.Preconditions = &metav1.Preconditions{UID: &o.UID}
-	client := serviceaccount.UserInfo(metav1.NamespaceSystem, account, "")
-	return a.askDelete(ctx, client, o, options, func(ctx context.Context, r admission.Attributes, objects admission.ObjectInterfaces) error {
+	return a.askDelete(ctx, collector(emptying), o, options, func(ctx context.Context, r admission.Attributes, objects admission.ObjectInterfaces) error {
 		if plugin, ok := a.admit.(admission.MutationInterface); ok {
 			if err := plugin.Admit(ctx, r, objects); err != nil {
 				return err
@@ -41,6 +36,15 @@ func (a *API) AdmitDelete(ctx context.Context, o object.Object, options metav1.D
 		}
 		return nil
 	})
+}
+
+// collector is the client that webhooks and policies see in deletes of the collector.
+func collector(emptying bool) user.Info {
+	account := "generic-garbage-collector"
+	if emptying {
+		account = "namespace-controller"
+	}
+	return serviceaccount.UserInfo(metav1.NamespaceSystem, account, "")
 }
 
 // askDelete asks about the delete of a stored object, if a webhook or a policy may judge it.

@@ -157,6 +157,9 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
 			return a.askDelete(ctx, client, o, options, a.admit.Judge)
 		},
+		JudgeCollected: func(ctx context.Context, o object.Object, emptying bool) error {
+			return a.askDelete(ctx, collector(emptying), o, metav1.DeleteOptions{}, a.admit.Judge)
+		},
 		Judges: func(kind string) []string {
 			if k, ok := a.kinds.Snapshot().Stored(kind); ok {
 				return a.admit.Judges(schema.GroupResource{Group: k.Group, Resource: k.Plural}, admission.Delete)

@@ -37,6 +37,9 @@ type Client struct {
 	// JudgeDelete asks the policies about a delete, which has no effect: the error is their
 	// refusal. It does not ask webhooks. Nil: there are no policies.
 	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
+	// JudgeCollected is JudgeDelete for what the collector would delete then. emptying: its
+	// namespace goes.
+	JudgeCollected func(ctx context.Context, o object.Object, emptying bool) error
 	// Judges names the webhooks and policies whose rules select deletes of a stored kind.
 	// Nil: there are none.
 	Judges func(kind string) []string

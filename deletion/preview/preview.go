@@ -64,6 +64,7 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 		return status, nil, err
 	}
 	w = s.newWalk(r)
+	w.collected = client.JudgeCollected
 	if client.JudgeDelete != nil && h.Deletion == 0 {
 		w.denied = client.JudgeDelete(ctx, h.Object, options)
 	}

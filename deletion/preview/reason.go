@@ -53,6 +53,11 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	if n.was {
 		item.Reason = "already being deleted; " + item.Reason
 	}
+	if at > 0 && n.leaving() && !n.was && w.collected != nil {
+		if err := w.collected(w.r.ctx, q.Object, n.why == inNamespace || n.why == behindOthers); err != nil {
+			item.Reason += "; a policy would refuse it now: " + err.Error()
+		}
+	}
 	if k, ok := w.kinds.Stored(q.Kind); ok && k.Content != nil && n.leaving() {
 		if content := k.Content(q.Body); content != "" {
 			item.Reason += "; with it go " + content

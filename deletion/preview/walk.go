@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -96,6 +97,8 @@ type walk struct {
 	kinds *kind.Snapshot
 
 	denied error // the policies' refusal of the delete of the object itself
+	// collected returns the policies' refusal of a delete by the collector. Nil: there are none.
+	collected func(ctx context.Context, o object.Object, emptying bool) error
 
 	nodes      []node // the first is the object itself
 	index      map[types.UID]int32
@@ -130,7 +133,7 @@ func (w *walk) run(h *head, options metav1.DeleteOptions) error {
 	err := w.follow(h, options)
 	if errors.Is(err, errTwice) {
 		again := w.s.newWalk(w.r)
-		again.most, again.leaves, again.denied = w.most, leaves{off: true}, w.denied
+		again.most, again.leaves, again.denied, again.collected = w.most, leaves{off: true}, w.denied, w.collected
 		*w = *again
 		err = w.follow(h, options)
 	}

@@ -112,7 +112,7 @@ type DeletionPreviewStatus struct {
 	// for the namespace default; then nothing is deleted. Empty: the delete is accepted.
 	Refused string `json:"refused,omitempty"`
 	// Judges are the webhooks and policies whose rules select deletes of a kind that goes:
-	// they may refuse. The policies have been asked about the object itself.
+	// they may refuse. The policies have been asked about the object itself and the items.
 	Judges []string `json:"judges,omitempty"`
 	// ResourceVersion is the database snapshot that the preview read.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
