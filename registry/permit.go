@@ -105,6 +105,11 @@ func permit(client Client, req *http.Request, to Request) (*http.Request, error)
 	return plain, nil
 }
 
+// permitted asks again, after a body that may have taken hours, for the right of a request.
+func (to Request) permitted() error {
+	return mayOne(to.client, rights[to.Kind].verbs, to.Repository)
+}
+
 // mayOne returns nil if the client may use one of the verbs. A client that is not known
 // is told to log in. Of several refusals mayOne returns the one that a login, or another
 // token, would overcome.

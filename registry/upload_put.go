@@ -47,6 +47,9 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	if err := u.chunk(ctx, w, req); err != nil {
 		return err
 	}
+	if err := to.permitted(); err != nil {
+		return err
+	}
 	return u.publish(ctx, w, want)
 }
 

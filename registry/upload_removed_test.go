@@ -60,9 +60,13 @@ func TestSmallUploadOutlivesItsRepository(t *testing.T) {
 // sent.
 func (w *world) sendAsItGoes(method, path, content string) (status int, body string) {
 	w.Helper()
-	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{
-		Reader: strings.NewReader(content), first: func() { w.Exec(`DELETE FROM repositories WHERE path = 'a'`) },
-	})
+	return w.sendAfter(method, path, content, func() { w.Exec(`DELETE FROM repositories WHERE path = 'a'`) })
+}
+
+// sendAfter calls a function when the request is admitted, before the first byte of its body is sent.
+func (w *world) sendAfter(method, path, content string, first func()) (status int, body string) {
+	w.Helper()
+	req, err := http.NewRequestWithContext(w.Context(), method, w.url+path, &interrupted{Reader: strings.NewReader(content), first: first})
 	if err != nil {
 		w.Fatal(err)
 	}

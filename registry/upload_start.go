@@ -95,6 +95,9 @@ func (r *Registry) uploadWhole(w http.ResponseWriter, req *http.Request, to Requ
 	if err := u.append(ctx, req.Body); err != nil {
 		return withCleanup(truncated(err), u.discard(ctx))
 	}
+	if err := to.permitted(); err != nil {
+		return withCleanup(err, u.discard(ctx))
+	}
 	return u.publish(ctx, w, want)
 }
 
