@@ -68,11 +68,12 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 		return nil, err
 	}
 	share := fairShare(limit, slices.Collect(maps.Values(used)))
+	chosen := 0
 	for namespace, bytes := range used {
-		if bytes <= share {
+		if bytes <= share || chosen >= countStep {
 			continue
 		}
-		found, err := x.leavers(ctx, tx, evictable, namespace, int64(countStep))
+		found, err := x.leavers(ctx, tx, evictable, namespace, int64(countStep-chosen))
 		if err != nil {
 			return nil, err
 		}
@@ -94,6 +95,7 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 		if len(e.Cascades) == 0 {
 			continue
 		}
+		chosen += len(e.Cascades)
 		if report := x.onEvict.Load(); report != nil {
 			if err := (*report)(ctx, tx, e); err != nil {
 				return nil, err

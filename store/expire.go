@@ -222,45 +222,33 @@ func (s *Store) sweep(ctx context.Context) error {
 // sweep deletes one step of the rows that are leaving. It reports whether there was anything to
 // do.
 func (t *Tx) sweep(ctx context.Context) (more bool, err error) {
-	type part struct {
-		id            string
-		upTo, objects int64
-		rows          []archivedRow
-	}
-	var parts []*part
-	left := int64(expireStep)
+	var ids []string
+	size := int64(0)
 	err = t.rows(ctx, func(row sqldb.Row) error {
-		p := &part{}
-		err := row.Scan(&p.id, &p.upTo, &p.objects)
-		if left > 0 {
-			parts, left = append(parts, p), left-p.objects
+		var id string
+		var objects int64
+		var stays bool
+		err := row.Scan(&id, &objects, &stays)
+		if size < expireStep {
+			ids, size, more = append(ids, id), size+objects, more || !stays
 		}
 		return err
-	}, leavingCascades, int64(expireStep))
-	if err != nil || len(parts) == 0 {
+	}, leavingCascades, int64(expireStep), int64(always))
+	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	var b, end sqldb.Batch
-	for _, p := range parts {
-		b.Query(scanForgotten(&p.rows), leavingRows, p.id, p.upTo, int64(expireStep))
-		b.Query(scanForgotten(&p.rows), leavingRoot, p.id, p.upTo)
-	}
-	if err := t.sendAll(ctx, &b); err != nil {
-		return false, err
-	}
+	list := sqldb.List(t.engine, ids)
 	var rows []archivedRow
-	for _, p := range parts {
-		rows = append(rows, p.rows...)
-		if len(p.rows) < expireStep {
-			end.Exec(hasLeft, p.id, int64(always), t.Now.Add(-holdFor).UnixMilli())
-			end.Exec(hasOthers, p.id, int64(always))
-			more = more || p.upTo < always
-		}
-	}
-	if err := t.forget(ctx, rows); err != nil {
+	if err := t.rows(ctx, scanForgotten(&rows), leavingRows[t.engine], list, int64(expireStep)); err != nil {
 		return false, err
 	}
-	return more || len(rows) > 0, t.sendAll(ctx, &end)
+	if err := t.forget(ctx, rows); err != nil || len(rows) == expireStep {
+		return true, err // there may be more of them
+	}
+	var b sqldb.Batch
+	b.Exec(hasLeft[t.engine], list, int64(always), t.Now.Add(-holdFor).UnixMilli())
+	b.Exec(hasOthers[t.engine], list, int64(always))
+	return more || len(rows) > 0, t.sendAll(ctx, &b)
 }
 
 // ForgetArchived purges rows from the archive: it removes them now, and returns how many there

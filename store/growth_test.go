@@ -181,7 +181,7 @@ func BenchmarkGrowth(b *testing.B) {
 }
 
 // tableScan matches the scan of a table that grows.
-var tableScan = regexp.MustCompile(`SCAN (o|c|d|a|w|objects|changes|owners|archive|dropped_references)\b`)
+var tableScan = regexp.MustCompile(`SCAN (o|c|d|a|w|objects|changes|owners|archive|archive_cascades|archive_spans|dropped_references)\b`)
 
 // TestPlans: SQLite reads no table from its beginning for a single operation.
 func TestPlans(t *testing.T) {
@@ -195,6 +195,9 @@ func TestPlans(t *testing.T) {
 		"archivedByUID": archivedByUID, "archivedAt": archivedAt, "archivedAll": archivedAllSQLite, "lastRemoval": lastRemoval, "listNamed": listNamed, "listNamedIn": listNamedIn, "wholeCascade": wholeCascade,
 		"restoredSince": restoredSince, "droppedUIDs": droppedUIDsSQLite, "droppedFor": droppedFor, "listHeads": listHeads,
 		"dependentsAfter": dependentsAfter, "heads": headsSQLite, "removed": removedSQLite, "cascadeArchived": cascadeArchived,
+		"uncounted": uncounted, "anyUncounted": anyUncounted, "countSpans": countSpans, "oldestByNamespace": oldestByNamespace, "namespaceBody": namespaceBody,
+		"dueCascades": dueCascades, "evictable": evictable, "timesOf": timesOf, "holdCascade": holdCascade, "holdCascades": holdCascades[sqldb.SQLite],
+		"markLeaving": markLeaving[sqldb.SQLite], "leavingRows": leavingRows[sqldb.SQLite], "hasLeft": hasLeft[sqldb.SQLite], "countRestored": countRestored, "counted": counted,
 	} {
 		plan := dbtest.Plan(t, sqldb.SQLite, db.Reader(), argument.ReplaceAllString(statement, "'x'"))
 		if tableScan.MatchString(plan) {

@@ -14,19 +14,22 @@ SELECT count(*), coalesce(max(id), 0) FROM (
 
 	// countCascades adds the rows up to $1 to their cascades. A cascade belongs to the
 	// namespace of its root; one of a DeleteCollection has none, and its objects have one namespace.
-	countCascadesSQLite   = countCascades1 + `substr(a.cascade, 1, instr(a.cascade || '.', '.') - 1)` + countCascades2
-	countCascadesPostgres = countCascades1 + `split_part(a.cascade, '.', 1)` + countCascades2
+	countCascadesSQLite   = countCascades1 + `substr(cascade, 1, instr(cascade || '.', '.') - 1)` + countCascades2
+	countCascadesPostgres = countCascades1 + `split_part(cascade, '.', 1)` + countCascades2
 	countCascades1        = `
 INSERT INTO archive_cascades AS c (id, namespace, objects, bytes, removed_at, restored_at)
-SELECT g.cascade, coalesce(
+SELECT g.cascade, coalesce(g.at_root,
         (SELECT r.namespace FROM archive r WHERE r.uid = g.root AND r.cascade = g.cascade LIMIT 1),
         (SELECT CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END FROM objects o WHERE o.uid = g.root),
         g.namespace), g.objects, g.bytes, g.removed_at, g.restored_at
 FROM (
-    SELECT a.cascade, `
-	countCascades2 = ` AS root, min(a.namespace) AS namespace, count(*) AS objects, sum(a.size) AS bytes,
-        max(a.removed_at) AS removed_at, CASE WHEN count(a.restored_as) > 0 THEN 0 END AS restored_at
-    FROM archive a WHERE a.id > (SELECT revision FROM archive_counted) AND a.id <= $1 GROUP BY a.cascade
+    SELECT a.cascade, a.root, min(CASE WHEN a.uid = a.root THEN a.namespace END) AS at_root, min(a.namespace) AS namespace,
+        count(*) AS objects, sum(a.size) AS bytes, max(a.removed_at) AS removed_at, CASE WHEN count(a.restored_as) > 0 THEN 0 END AS restored_at
+    FROM (
+        SELECT uid, cascade, namespace, size, removed_at, restored_as, `
+	countCascades2 = ` AS root
+        FROM archive WHERE id > (SELECT revision FROM archive_counted) AND id <= $1
+    ) a GROUP BY a.cascade, a.root
 ) g WHERE TRUE
 ON CONFLICT (id) DO UPDATE SET
     namespace = CASE WHEN c.objects = 0 THEN excluded.namespace ELSE c.namespace END,
@@ -58,9 +61,10 @@ SELECT body FROM (
     WHERE a.kind = 'namespaces' AND a.name = $1 AND a.namespace = $1 ORDER BY a.id DESC LIMIT 1) AS gone
 LIMIT 1`
 
-	// busy: objects of the cascade are DELETING, or a restore of it is under way.
+	// busy: objects of the cascade are DELETING, or a restore of it is under way. With coalesce SQLite
+	// uses objects_cascade_idx: a column would be compared as text, and the index is on an expression.
 	busy = `(coalesce(c.restored_at > $2, FALSE) OR EXISTS (
-    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = c.id AND o.deletion_time IS NOT NULL))`
+    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = coalesce(c.id, '') AND o.deletion_time IS NOT NULL))`
 	leaverColumns = `SELECT c.id, c.objects, c.bytes, c.removed_at, ` + busy + `,
     EXISTS (SELECT 1 FROM archive_spans s WHERE s.cascade = c.id) FROM archive_cascades c WHERE c.namespace = $1 AND c.leaving IS NULL`
 	// dueCascades reads what a namespace removed up to $3, behind the cascade $5 of the time $4.
@@ -86,18 +90,11 @@ SELECT DISTINCT a.cascade FROM (
     SELECT uid FROM gc_object_reviews UNION ALL SELECT event FROM gc_admission_reviews) q JOIN archive a ON a.uid = q.uid`
 
 	anyLeaving      = `SELECT 1 FROM archive_cascades WHERE leaving IS NOT NULL LIMIT 1`
-	leavingCascades = `SELECT id, leaving, objects FROM archive_cascades WHERE leaving IS NOT NULL ORDER BY objects = 0, id LIMIT $1`
-	// leavingRows and leavingRoot read the rows of a cascade that is leaving, by
-	// archive_cascade_idx and archive_uid_idx.
-	leavingRows = forgottenColumns + ` WHERE cascade = $1 AND cascade <> uid AND id <= $2 LIMIT $3`
-	leavingRoot = forgottenColumns + ` WHERE uid = $1 AND cascade = uid AND id <= $2`
-	// hasLeft ends the leaving of a cascade without rows up to the revision. One that left while it ran
-	// keeps its row until its last removal is before $3: what it still removes leaves too.
-	hasLeft = `
-DELETE FROM archive_cascades WHERE id = $1 AND objects = 0 AND (leaving < $2 OR removed_at <= $3 AND NOT EXISTS (
-    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = $1 AND o.deletion_time IS NOT NULL))`
-	hasOthers = `UPDATE archive_cascades SET leaving = NULL WHERE id = $1 AND leaving < $2`
+	leavingCascades = `SELECT id, objects, leaving = $2 FROM archive_cascades WHERE leaving IS NOT NULL ORDER BY objects = 0, id LIMIT $1`
 
+	hasLeft1 = `DELETE FROM archive_cascades WHERE `
+	hasLeft2 = ` AND objects = 0 AND (leaving < $2 OR removed_at <= $3 AND NOT EXISTS (
+    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = coalesce(archive_cascades.id, '') AND o.deletion_time IS NOT NULL))`
 	// countPurged records how many rows of a cascade a client purges.
 	countPurged1 = `
 INSERT INTO archive_cascades AS c (id, purged) SELECT cascade, count(*) FROM archive WHERE `
@@ -130,6 +127,34 @@ SELECT DISTINCT a.cascade, $2::bigint FROM unnest($1::bigint[]) AS j (id) CROSS 
 	markLeaving = map[sqldb.Engine]string{
 		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = $2 WHERE id IN (SELECT value FROM json_each($1))`,
 		sqldb.Postgres: `UPDATE archive_cascades SET leaving = $2 WHERE id = ANY ($1::text[])`,
+	}
+	// leavingRows reads rows of leaving cascades, by archive_cascade_idx and archive_uid_idx.
+	leavingRows = map[sqldb.Engine]string{
+		sqldb.SQLite: `
+SELECT a.id, coalesce(a.body_revision, 0), a.size, coalesce(a.body_replaced, a.id)
+FROM json_each($1) j CROSS JOIN archive_cascades c ON c.id = j.value CROSS JOIN archive a ON a.cascade = c.id AND a.cascade <> a.uid WHERE a.id <= c.leaving
+UNION ALL
+SELECT a.id, coalesce(a.body_revision, 0), a.size, coalesce(a.body_replaced, a.id)
+FROM json_each($1) j CROSS JOIN archive_cascades c ON c.id = j.value CROSS JOIN archive a ON a.uid = c.id AND a.cascade = a.uid WHERE a.id <= c.leaving
+LIMIT $2`,
+		sqldb.Postgres: `
+SELECT a.* FROM unnest($1::text[]) AS j (id) CROSS JOIN LATERAL (SELECT id, leaving FROM archive_cascades WHERE id = j.id OFFSET 0) AS c
+CROSS JOIN LATERAL (
+    SELECT * FROM (` + forgottenColumns + ` WHERE cascade = c.id AND cascade <> uid AND id <= c.leaving LIMIT $2) AS below
+    UNION ALL
+    SELECT * FROM (` + forgottenColumns + ` WHERE uid = c.id AND cascade = uid AND id <= c.leaving OFFSET 0) AS alone
+) AS a LIMIT $2`,
+	}
+	// hasLeft ends the leaving of cascades without rows up to their revision. One that left while it ran
+	// keeps its row until its last removal is before $3: what it still removes leaves too. hasOthers
+	// is for those that removed more since.
+	hasLeft = map[sqldb.Engine]string{
+		sqldb.SQLite:   hasLeft1 + `id IN (SELECT value FROM json_each($1))` + hasLeft2,
+		sqldb.Postgres: hasLeft1 + `id = ANY ($1::text[])` + hasLeft2,
+	}
+	hasOthers = map[sqldb.Engine]string{
+		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = NULL WHERE id IN (SELECT value FROM json_each($1)) AND leaving < $2`,
+		sqldb.Postgres: `UPDATE archive_cascades SET leaving = NULL WHERE id = ANY ($1::text[]) AND leaving < $2`,
 	}
 	forgottenByID = map[sqldb.Engine]string{
 		sqldb.SQLite:   forgottenColumns + ` WHERE id IN (SELECT value FROM json_each($1))`,
