@@ -86,7 +86,7 @@ func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSp
 			continue
 		}
 		results = append(results, restored(spec, status, cmd.ErrOrStderr()))
-		if !spec.DryRun && !status.Complete {
+		if !status.Complete && (!spec.DryRun || status.Failed > 0) {
 			missing += max(1, status.Failed+status.Conflicts)
 		}
 		if status.Phase == v1.Incomplete && status.Message != "" {
