@@ -20,7 +20,7 @@ export function useObject(kind, namespace, name) {
         try {
           const object = await get(pathOf(kind, namespace, name), { signal });
           setState({ object });
-          const path = pathOf(kind, namespace) + query({ watch: "true", fieldSelector: "metadata.name=" + name, resourceVersion: object.metadata.resourceVersion, timeoutSeconds: 300 });
+          const path = pathOf(kind, namespace) + query({ watch: "true", fieldSelector: "metadata.name=" + name.replace(/[\\,=]/g, "\\$&"), resourceVersion: object.metadata.resourceVersion, timeoutSeconds: 300 });
           for await (const event of watch(path, { signal })) {
             if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
             setState({ object: event.object, gone: event.type === "DELETED" });

@@ -99,7 +99,7 @@ function Image({ path, image, users, again }) {
   const size = (/** @type {any[]} */ ls) => ls.reduce((n, l) => n + l.size, 0);
   const attached = (referrers.data && referrers.data.manifests) || [];
   return html`<${Panel} title=${path + ":" + image.tag} wide actions=${html`<button type="button" class="small danger" onClick=${() => setDeleting(true)}>Delete tag…</button>`}>
-    <p><code title=${image.digest}>${image.digest.slice(0, 19)}</code> · ${count(image.platforms.length, "platform")}${image.platforms[0].name ? ": " + image.platforms.map((/** @type {any} */ p) => p.name).join(", ") : ""} · ${bytes(size(layers))}, of which ${bytes(size(own))} no other tag of this repository uses</p>
+    <p><code title=${image.digest}>${image.digest.slice(0, 19)}</code> · ${count(image.platforms.length, "platform")}${image.platforms.some((/** @type {any} */ p) => p.name) ? ": " + image.platforms.map((/** @type {any} */ p) => p.name).join(", ") : ""} · ${bytes(size(layers))}, of which ${bytes(size(own))} no other tag of this repository uses</p>
     <details><summary>${count(layers.length, "blob")}</summary><table><thead><tr><th scope="col">Blob</th><th scope="col">What</th><th scope="col" class="number">Size</th><th scope="col">Used by</th></tr></thead><tbody>${layers.map((l) => {
       const n = /** @type {Set<string>} */ (users.get(l.digest)).size;
       return html`<tr><td><code title=${l.digest}>${l.digest.slice(0, 19)}</code></td><td>${l.what}</td><td class="number">${bytes(l.size)}</td><td>${n === 1 ? html`<${State} state="leaving" text="only this image" />` : html`<${State} state="stays" text=${count(n, "image")} />`}</td></tr>`;
