@@ -132,7 +132,10 @@ func isBlocking(r metav1.OwnerReference) bool {
 // newlyBlocking returns the references that block their owner and did not before.
 func newlyBlocking(now, old []metav1.OwnerReference) (refs []metav1.OwnerReference) {
 	for _, r := range now {
-		blocked := slices.ContainsFunc(old, func(o metav1.OwnerReference) bool { return o.UID == r.UID && isBlocking(o) })
+		blocked := slices.ContainsFunc(old, func(o metav1.OwnerReference) bool {
+			// A uid alone would be of any kind: the right was asked for on another one.
+			return o.UID == r.UID && o.APIVersion == r.APIVersion && o.Kind == r.Kind && o.Name == r.Name && isBlocking(o)
+		})
 		if isBlocking(r) && !blocked {
 			refs = append(refs, r)
 		}

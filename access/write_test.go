@@ -191,6 +191,8 @@ func TestCheckWrite(t *testing.T) {
 		{"an owner that is there becomes blocking", owned(o), owned(ob), one(deletes, blocks)},
 		{"a blocking owner no longer is", owned(ob), owned(o), one(deletes)},
 		{"a blocking owner stays, another comes", owned(ob), owned(ob, p), one(deletes)},
+		{"a blocking owner turns out to be of another kind", owned(ob), owned(owner("v1", "Node", "o", "b")), one(deletes, blocksNode)},
+		{"a blocking owner, under the uid of another", owned(ob), owned(ob, owner("v1", "Node", "o", "b")), one(deletes, blocksNode)},
 		{"a blocking owner stays, another becomes blocking", owned(ob, p), owned(ob, pb), one(deletes, blocksP)},
 		{"add a finalizer", plain, finalized("a/b"), one(finalizes)},
 		{"remove a finalizer", finalized("a/b"), plain, one(finalizes)},
