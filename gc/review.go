@@ -120,13 +120,35 @@ func (s *session) review(ctx context.Context, uid string) (review.Verdict, error
 		return s.finalize(ctx, o)
 	}
 	before := s.budget
-	if err := s.setCause(ctx, ""); err != nil {
+	cause, err := s.causeOf(ctx, o)
+	if err != nil {
+		return review.Verdict{}, err
+	}
+	if err := s.setCause(ctx, cause); err != nil {
 		return review.Verdict{}, err
 	}
 	if err := s.judge(ctx, []*item{o}); err != nil {
 		return review.Verdict{}, err
 	}
 	return acted(s.budget < before), nil
+}
+
+// causeOf returns the owner because of which an object may go that is reviewed for itself, for
+// instance after an edit: one that leaves or has left, so the object joins its cascade.
+func (s *session) causeOf(ctx context.Context, o *item) (string, error) {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", o.Key, err)
+	}
+	if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
+		return "", err
+	}
+	for _, r := range m.OwnerReferences {
+		if owner := s.owners[r.UID]; owner.Foreground || owner.Leaving || owner.Removed {
+			return string(r.UID), nil
+		}
+	}
+	return "", nil
 }
 
 // absent reviews the dependents of an owner that does not exist. If all references

@@ -117,17 +117,27 @@ func LetPass(m *metav1.ObjectMeta) {
 // so it keeps its dependents. Error: Conflict when the guard does not hold it.
 //
 // CallOff removes what the deletion added: the guard's marks, the finalizers of the
-// policy and of the kind, and the deletion time. It does not restore finalizers
-// that clients have removed since.
-func CallOff(body []byte, m metav1.ObjectMeta, r Rules) (metav1.ObjectMeta, []byte, error) {
+// policy and of the kind, and the deletion time. asked is the object from before the deletion: what of
+// these it had, it has again. CallOff does not restore finalizers that clients have removed since.
+func CallOff(body []byte, m, asked metav1.ObjectMeta, r Rules) (metav1.ObjectMeta, []byte, error) {
 	if !GuardOf(&m).Held {
 		return m, body, object.Errorf(object.Conflict, "its deletion has begun and cannot be called off")
 	}
 	LetPass(&m)
 	delete(m.Annotations, ConfirmCascade)
-	m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool {
-		return policyOf(f) != "" || f == PropagateGrace || slices.Contains(r.DeleteFinalizers, f)
-	})
+	if confirmed, had := asked.Annotations[ConfirmCascade]; had {
+		m.Annotations[ConfirmCascade] = confirmed
+	}
+	ours := func(f string) bool {
+		return policyOf(f) != "" || f == PropagateGrace || f == ConfirmCascade || slices.Contains(r.DeleteFinalizers, f)
+	}
+	theirs := slices.DeleteFunc(m.Finalizers, ours)
+	m.Finalizers = slices.DeleteFunc(slices.Clone(asked.Finalizers), func(f string) bool { return !ours(f) && !slices.Contains(theirs, f) })
+	for _, f := range theirs {
+		if !slices.Contains(m.Finalizers, f) {
+			m.Finalizers = append(m.Finalizers, f)
+		}
+	}
 	m.DeletionTimestamp, m.DeletionGracePeriodSeconds = nil, nil
 	if !r.NoGrace {
 		nextGeneration(&m)

@@ -255,6 +255,15 @@ func (r *Reader) DeletingFor(ctx context.Context, uid types.UID, cascade string)
 	return out, err
 }
 
+// Asked reads the body that an object had when its deletion was asked for; nil: it is not being deleted.
+func (r *Reader) Asked(ctx context.Context, o object.Object) (body []byte, err error) {
+	found, err := r.one(ctx, []any{&body}, `SELECT c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid = $1`, string(o.UID))
+	if err != nil || !found {
+		return nil, err
+	}
+	return r.keys.Open(sealObject(o.Key, string(o.UID)), body)
+}
+
 // Head reads the head of an object by its key, if it exists.
 func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, err error) {
 	h.Key = key

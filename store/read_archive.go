@@ -25,6 +25,7 @@ type Archived struct {
 	Size         int64
 	BodyRevision int64  // 0: not kept
 	Body         []byte // nil: not kept
+	Restored     bool
 }
 
 // Key returns the key that the object had.
@@ -58,8 +59,8 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 	return r.archived(ctx, visit, statement, append(args, int64(limit))...)
 }
 
-// ArchivedCascade calls visit with all removed objects of a cascade, in no order. It reads
-// each once; pages in order would sort the cascade for each page.
+// ArchivedCascade calls visit with all removed objects of a cascade, in no order, those that were
+// restored without their body. It reads each once; pages in order would sort the cascade for each page.
 func (r *Reader) ArchivedCascade(ctx context.Context, cascade string, visit func(*Archived) error) error {
 	return r.archived(ctx, visit, wholeCascade, cascade)
 }
@@ -102,7 +103,7 @@ func (r *Reader) oneArchived(ctx context.Context, statement string, args ...any)
 func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, statement string, args ...any) error {
 	return r.rows(ctx, func(row sqldb.Row) error {
 		a := &Archived{}
-		err := row.Scan(&a.ID, (*string)(&a.UID), &a.Kind, &a.Namespace, &a.Name, &a.RemovedAt, &a.Actor, &a.Requester, &a.RequestID, &a.Cascade, &a.Size, &a.BodyRevision, &a.Body)
+		err := row.Scan(&a.ID, (*string)(&a.UID), &a.Kind, &a.Namespace, &a.Name, &a.RemovedAt, &a.Actor, &a.Requester, &a.RequestID, &a.Cascade, &a.Size, &a.BodyRevision, &a.Restored, &a.Body)
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, stat
 const (
 	kept            = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = a.cascade AND l.leaving >= a.id)`
 	archivedColumns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), coalesce(a.request_id, ''), a.cascade, a.size,
-    coalesce(a.body_revision, 0), c.body`
+    coalesce(a.body_revision, 0), a.restored_as IS NOT NULL, c.body`
 	archivedWithBody = archivedColumns + `
 FROM archive a LEFT JOIN changes c ON c.revision = a.body_revision`
 	archiveConditions = `
@@ -142,9 +143,9 @@ FROM (
 
 	// wholeCascade uses the same indexes.
 	wholeCascade = `
-SELECT ` + archivedWithBody + ` WHERE a.cascade = $1 AND a.cascade <> a.uid` + kept + `
+SELECT ` + archivedWithBody + ` AND a.restored_as IS NULL WHERE a.cascade = $1 AND a.cascade <> a.uid` + kept + `
 UNION ALL
-SELECT ` + archivedWithBody + ` WHERE a.uid = $1 AND a.cascade = a.uid` + kept
+SELECT ` + archivedWithBody + ` AND a.restored_as IS NULL WHERE a.uid = $1 AND a.cascade = a.uid` + kept
 
 	// archivedByUID uses archive_uid_idx; archivedAt the primary key.
 	archivedByUID = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1` + kept + ` ORDER BY a.id DESC LIMIT 1`

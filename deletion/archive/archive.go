@@ -25,6 +25,7 @@ package archive
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,7 @@ type Archive struct {
 	kinds    *kind.Registry
 	opts     Options
 	engine   *review.Engine
+	begun    sync.Map                                                     // the found of Restores whose first pass has not begun, by name
 	clientOf atomic.Pointer[func(context.Context, user.Info) kind.Client] // set by Run
 }
 

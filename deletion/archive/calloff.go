@@ -2,8 +2,11 @@ package archive
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/event"
@@ -15,26 +18,50 @@ import (
 // callBack decides about the objects of a target that are being deleted. The deletion of an
 // object that the guard holds is called off: the object becomes ACTIVE again, with the same uid, and its
 // cascade has not begun. Others cannot be stopped, by the rules of the API: they
-// are awaited.
+// are awaited. While there are such, held ones are awaited too: a namespace that is being deleted, or an owner in
+// foreground deletion, would have them deleted again.
 func (r *restoration) callBack(ctx context.Context, deleting []store.Head) (results []v1.RestoreResult, err error) {
 	for _, h := range deleting {
 		gvk := r.names.gvk(h.Kind)
 		result := v1.RestoreResult{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: h.Namespace, Name: h.Name, UID: h.UID, NewUID: h.UID,
 		}
-		off := false
-		if h.Held() {
-			if off, err = r.callOff(ctx, h); err != nil {
+		result.Outcome, result.Reason = v1.Awaited, "it is being deleted: it is restored when it is gone"
+		switch {
+		case !h.Held():
+		case slices.ContainsFunc(deleting, func(h store.Head) bool { return !h.Held() }):
+			result.Reason = "its deletion waits to be confirmed, and other objects of the cascade may wait for it: it is called off when those are gone, or restored when it is gone"
+		default:
+			off, err := r.callOff(ctx, h)
+			if err != nil {
 				return nil, err
 			}
-		}
-		if result.Outcome = v1.CalledOff; !off {
-			r.deleting[h.Key] = true
-			result.Outcome, result.Reason = v1.Awaited, "it is being deleted: it is restored when it is gone"
+			if off {
+				result.Outcome, result.Reason = v1.CalledOff, ""
+				err = r.relinkBack(ctx, h.UID)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		results = append(results, result)
 	}
 	return results, nil
+}
+
+// relinkBack gives an object the references back that it lost before its own deletion was asked for: restores
+// of its owners did not touch it while it was being deleted.
+func (r *restoration) relinkBack(ctx context.Context, uid types.UID) error {
+	dropped, err := r.store.Reader().DroppedBy(ctx, uid)
+	if r.spec.DryRun {
+		return err
+	}
+	for _, d := range dropped {
+		if err = errors.Join(err, r.relinkRest(ctx, d.Owner, &v1.RestoreResult{})); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // callOff makes a held object ACTIVE again, or reports that it would. The transaction checks that the guard
@@ -60,7 +87,19 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 	if k, ok := a.kinds.Snapshot().Stored(o.Kind); ok {
 		rules = k.Rules
 	}
-	m, body, err := lifecycle.CallOff(o.Body, m, rules)
+	before, err := tx.Asked(ctx, o.Object)
+	if err != nil {
+		return err
+	}
+	asked := m
+	if before != nil { // nil: an earlier version did not keep it
+		if asked, err = object.ParseMeta(before); err != nil {
+			return err
+		}
+	} else {
+		asked.Finalizers, asked.Annotations = nil, nil
+	}
+	m, body, err := lifecycle.CallOff(o.Body, m, asked, rules)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,10 @@ type candidate struct {
 	cascade string
 	// isDefault: the server creates an equal object in every namespace.
 	isDefault bool
-	// demanding: its content may need rights beside create.
-	demanding bool
+	// demand: its content may need rights beside create, the same as all others with this
+	// text. Empty: it needs none.
+	demand   string
+	restored bool // and nobody has deleted it since, if its uid exists
 	// recreated: a client created it during the cascade, which removed it too. See
 	// markRecreated.
 	recreated bool

@@ -122,6 +122,8 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 		return nil, object.BadRequestf("metadata.name: %s", problem)
 	}
 	s.Status.Phase = v1.Running
+	a.begun.Store(s.name, found)
+	defer a.begun.Delete(s.name)
 	if err := a.insert(ctx, s); err != nil {
 		return nil, err
 	}
@@ -214,7 +216,17 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, slice)
 	defer cancel()
-	p, err := a.pass(ctx, (*clientOf)(ctx, infoOf(s.User)), names, s.Spec, s.Target)
+	client := (*clientOf)(ctx, infoOf(s.User))
+	// The cascade goes on until its owners are back: the first pass does not read again
+	// what the request has just read.
+	read, ready := a.begun.LoadAndDelete(s.name)
+	f, ok := read.(found)
+	if !ready || !ok {
+		if f, err = a.find(ctx, client, s.Target); err != nil {
+			return err
+		}
+	}
+	p, err := a.pass(ctx, client, names, s.Spec, s.Target, f)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,11 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
-	p, err := a.pass(ctx, client, names, spec, t)
+	f, err := a.find(ctx, client, t)
+	if err != nil {
+		return v1.RestoreStatus{}, err
+	}
+	p, err := a.pass(ctx, client, names, spec, t, f)
 	return p.status, err
 }
 
@@ -52,19 +56,15 @@ type passed struct {
 
 // pass restores what can be restored now: it calls off what the guard holds, creates what is
 // gone, and leaves alone what is being deleted. It is idempotent.
-func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, spec v1.RestoreSpec, t target) (p passed, err error) {
-	found, err := a.find(ctx, client, t)
-	if err != nil {
-		return p, err
-	}
+func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, spec v1.RestoreSpec, t target, found found) (p passed, err error) {
 	spec.Cascade, spec.UID, spec.Object, spec.WithCascade = t.Cascade, t.UID, nil, false
 	r := a.begin(client, spec, names)
 	defer r.end()
 	if err := r.checkContent(ctx, found.removed); err != nil {
 		return p, err
 	}
-	if p.status.Results, err = r.callBack(ctx, found.deleting); err != nil {
-		return p, fmt.Errorf("call off: %w", err)
+	for _, h := range found.deleting {
+		r.deleting[h.Key] = !h.Held()
 	}
 	stop, limited := ctx.Deadline()
 	if limited {
@@ -80,6 +80,11 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 			break
 		}
 	}
+	called, err := r.callBack(ctx, found.deleting) // owners first: the collector would hold their dependents again
+	if err != nil {
+		return p, fmt.Errorf("call off: %w", err)
+	}
+	p.status.Results = append(called, p.status.Results...)
 	p.last, p.deleting, p.before, p.other = found.last, found.live, r.before, r.other
 	p.status.Count()
 	if found.denied > 0 {
@@ -192,12 +197,12 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 // newCandidate reads the object's owners. For an unreadable body it has none: the
 // restore of the object reports the error.
 func newCandidate(r *row) *candidate {
-	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade, isDefault: isDefault(r)}
+	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade, isDefault: isDefault(r), restored: r.Restored}
 	if m, err := object.ParseMeta(r.Body); err == nil {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)
 		}
-		c.demanding = demands(c.key, &m)
+		c.demand = demand(c, &m)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // BenchmarkRestore restores a cascade of b.N dependents of one owner:
@@ -76,4 +78,53 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkCallBack calls back a cascade of b.N dependents when half of it is gone, while the
+// collector goes on:
+//
+//	go test ./deletion/archive -run '^$' -bench CallBack -benchtime 100000x
+func BenchmarkCallBack(b *testing.B) {
+	for _, engine := range dbtest.Engines() {
+		b.Run(string(engine), func(b *testing.B) {
+			db := dbtest.OpenDB(b, engine)
+			w := deletiontest.NewWith(b, store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour}}, gc.Options{Budget: 500, OrphanWait: -1})
+			a, err := New(db, w.Store, w.Kinds, Options{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			root := fill(b, w, b.N)
+			if _, err := w.Store.Delete(b.Context(), store.DeleteRequest{Key: root.Key, Options: deletiontest.With(metav1.DeletePropagationBackground), Actor: "alice"}); err != nil {
+				b.Fatal(err)
+			}
+			for left := int64(b.N); left > int64(b.N/2); {
+				if _, err = w.Collector.RunOne(b.Context()); err == nil {
+					left, err = w.Store.Reader().CountDependents(b.Context(), root.UID, left)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(b.Context())
+			var running sync.WaitGroup
+			running.Go(func() { _ = w.Collector.Run(ctx) })
+			running.Go(func() { _ = a.Run(ctx, func(context.Context, user.Info) kind.Client { return asUser("alice") }) })
+			defer running.Wait()
+			defer cancel()
+			b.ResetTimer()
+			r, err := a.submit(b.Context(), asUser("alice"), &v1.Restore{Spec: v1.RestoreSpec{Cascade: string(root.UID)}})
+			for err == nil && !r.Status.Phase.Ended() {
+				r, err = a.await(b.Context(), &request{name: r.Name})
+			}
+			if err != nil || r.Status.Phase != v1.Complete {
+				b.Fatalf("%+v, %v", r, err)
+			}
+			b.StopTimer()
+			if left, err := w.Store.Reader().CountDependents(b.Context(), root.UID, int64(b.N)+1); err != nil || left != int64(b.N) {
+				b.Fatalf("%d of %d: %v", left, b.N, err)
+			}
+			b.ReportMetric(float64(r.Status.Created)/b.Elapsed().Seconds(), "restored/s")
+			b.ReportMetric(float64(r.Status.Created), "restored")
+		})
+	}
 }

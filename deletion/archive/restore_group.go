@@ -181,9 +181,11 @@ type reading struct {
 }
 
 func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, error) {
-	ids, uids, restored := make([]int64, len(cs)), make([]types.UID, len(cs)), make([]types.UID, len(cs))
+	ids, uids, restored := make([]int64, 0, len(cs)), make([]types.UID, len(cs)), make([]types.UID, len(cs))
 	for i, c := range cs {
-		ids[i], uids[i], restored[i] = c.id, c.uid, identity(c, r.reborn(c.key.Kind))
+		if uids[i], restored[i] = c.uid, identity(c, r.reborn(c.key.Kind)); !c.restored {
+			ids = append(ids, c.id)
+		}
 	}
 	reader := r.store.Reader()
 	g := &reading{lookedAt: r.store.Revision(), archived: make(map[int64]*row, len(cs))}
@@ -204,7 +206,15 @@ func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, erro
 // has an outcome, or if the object must be restored alone.
 func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, result *v1.RestoreResult) (*store.CreateRequest, error) {
 	*result = r.resultOf(c)
-	if result.Outcome != "" || unrestorable(g.archived[c.id], result) {
+	switch {
+	case result.Outcome != "":
+		return nil, nil
+	case c.restored:
+		if h := g.live[result.NewUID]; h.Key == c.key && h.Deletion == 0 && !g.dropped[c.uid] {
+			r.restoredBefore(c, result)
+		}
+		return nil, nil
+	case unrestorable(g.archived[c.id], result):
 		return nil, nil
 	}
 	if g.dropped[c.uid] || r.spec.DryRun {

@@ -167,7 +167,7 @@ func TestRestoreCascade(t *testing.T) {
 				// A second restore does nothing; a cascade that was restored and deleted
 				// again has a new id.
 				again := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
-				if again.Created != 0 || again.Skipped != 7 || again.Results[0].Reason != "it was restored before" || again.Results[0].NewUID != now.UID {
+				if again.Created != 0 || again.Skipped != 7 || again.Results[0].Reason != "it was restored before" || again.Results[0].NewUID != again.Results[0].UID {
 					w.Errorf("second restore: %+v", again)
 				}
 				w.delete(now, policy)

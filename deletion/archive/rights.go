@@ -24,11 +24,12 @@ const shownDenials = 10
 // object asks again, about the object as webhooks left it.
 func (r *restoration) checkContent(ctx context.Context, all []*candidate) error {
 	var ids []int64
-	candidates := make(map[int64]*candidate)
+	candidates, asked := make(map[int64]*candidate), map[string]bool{}
 	restored := make(map[types.UID]bool, len(all))
 	for _, c := range all {
 		restored[identity(c, r.reborn(c.key.Kind))] = true
-		if c.demanding {
+		if c.demand != "" && !asked[c.demand] {
+			asked[c.demand] = true
 			ids, candidates[c.id] = append(ids, c.id), c
 		}
 	}
@@ -101,9 +102,21 @@ func (r *restoration) contentDenied(ctx context.Context, c *candidate, body []by
 	return "", nil
 }
 
-// demands reports whether the content of an object may need rights beside create.
-func demands(key object.Key, m *metav1.ObjectMeta) bool {
-	_, group, _ := strings.Cut(key.Kind, ".")
-	return m.Annotations[lifecycle.ConfirmCascade] != "" || slices.Contains([]string{"rbac.authorization.k8s.io", "access.exeunt.dev"}, group) ||
-		slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion })
+// demand says which rights the content of an object may need beside create: for most objects,
+// those on the owners that it blocks.
+func demand(c *candidate, m *metav1.ObjectMeta) string {
+	_, group, _ := strings.Cut(c.key.Kind, ".")
+	if m.Annotations[lifecycle.ConfirmCascade] != "" || slices.Contains([]string{"rbac.authorization.k8s.io", "access.exeunt.dev"}, group) {
+		return string(c.uid)
+	}
+	var blocked []string
+	for _, o := range m.OwnerReferences {
+		if o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion {
+			blocked = append(blocked, string(o.UID))
+		}
+	}
+	if len(blocked) == 0 {
+		return ""
+	}
+	return c.key.Kind + " " + c.key.Namespace + " " + strings.Join(blocked, " ")
 }
