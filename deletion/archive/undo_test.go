@@ -136,7 +136,11 @@ func (u *undoWorld) compare(before, after map[object.Key][]byte) {
 func (u *undoWorld) createRandom(i int) object.Object {
 	kind := undoKinds[u.rand.IntN(len(undoKinds))]
 	name := fmt.Sprintf("%s:%s/o%d", kind, u.namespace, i)
-	cluster := kind == "persistentvolumes"
+	k, served := u.kinds.Snapshot().Stored(kind)
+	if !served {
+		u.Fatalf("no kind %s", kind)
+	}
+	cluster := !k.Namespaced
 	if cluster {
 		name = fmt.Sprintf("%s:/%s-o%d", kind, u.namespace, i)
 	}
