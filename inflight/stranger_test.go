@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 type peer struct {
 	net.Conn
 	address string
-	closed  bool
+	closed  atomic.Bool
 }
 
 func (p *peer) RemoteAddr() net.Addr {
@@ -26,7 +27,7 @@ func (p *peer) RemoteAddr() net.Addr {
 	return a
 }
 
-func (p *peer) Close() error { p.closed = true; return nil }
+func (p *peer) Close() error { p.closed.Store(true); return nil }
 
 // join makes a connection that has sent a number of bytes.
 func join(s *Strangers, address string, sent int) (*peer, *Stranger) {
@@ -68,13 +69,13 @@ func TestStrangersEnd(t *testing.T) {
 		serve(s, k, request(1), func(_ http.ResponseWriter, req *http.Request) { Known(req.Context()) })
 		serve(s, b, request(1), func(http.ResponseWriter, *http.Request) {
 			time.Sleep(2*strangerFor + time.Second)
-			if !silent.closed || known.closed || busy.closed || s.Count() != 1 || s.Closed() != 1 {
-				t.Errorf("closed: %v, %v, %v, want the first only; %d, %d", silent.closed, known.closed, busy.closed, s.Count(), s.Closed())
+			if !silent.closed.Load() || known.closed.Load() || busy.closed.Load() || s.Count() != 1 || s.Closed() != 1 {
+				t.Errorf("closed: %v, %v, %v, want the first only; %d, %d", silent.closed.Load(), known.closed.Load(), busy.closed.Load(), s.Count(), s.Closed())
 			}
 		})
 		time.Sleep(strangerFor)
-		if !busy.closed || known.closed {
-			t.Errorf("closed: %v, %v, want the first only", busy.closed, known.closed)
+		if !busy.closed.Load() || known.closed.Load() {
+			t.Errorf("closed: %v, %v, want the first only", busy.closed.Load(), known.closed.Load())
 		}
 		k.Leave()
 		s.empty(t)
@@ -106,7 +107,7 @@ func TestStrangersAreBounded(t *testing.T) {
 				p, c := join(s, "198.51.100.1:1", 4000)
 				c.begin(1000, 2)
 				attack(s, 10_000+i)
-				if p.closed {
+				if p.closed.Load() {
 					t.Fatalf("a client that behaves as usual was closed after %d", i)
 				}
 				c.end(1000)
@@ -126,11 +127,11 @@ func TestSameNetwork(t *testing.T) {
 	first, _ := join(s, "192.0.2.1:1", 0)
 	for i := range 3000 {
 		p, c := join(s, fmt.Sprintf("192.0.2.1:%d", i+2), 4000)
-		if c.begin(1000, 2); p.closed {
+		if c.begin(1000, 2); p.closed.Load() {
 			t.Fatalf("connection %d was closed when it came", i)
 		}
 	}
-	if !first.closed {
+	if !first.closed.Load() {
 		t.Error("the oldest is open")
 	}
 }
