@@ -406,3 +406,30 @@ func TestKeyboard(t *testing.T) {
 	p.key("?")
 	p.until("the help", `document.querySelector("dialog[open]")?.innerText.includes("next, previous row")`)
 }
+
+// TestOldObject: an object whose version the log has left long ago is shown without an error, and kept up to date.
+func TestOldObject(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	run := func(args ...string) {
+		t.Helper()
+		if r := s.Kubectl(t, args...); r.Code != 0 {
+			t.Fatalf("%v: %s%s", args, r.Stdout, r.Stderr)
+		}
+	}
+	run("create", "configmap", "old")
+	run("create", "configmap", "newer")
+	s.Kill()
+	s.Query(`UPDATE revision SET compacted = current`)
+	s.Start()
+	p := openTab(t, s)
+	p.signIn()
+	p.eval(`window.wrong = false; new MutationObserver(() => { window.wrong ||= document.body.innerText.includes("too old") }).observe(document.body, {subtree: true, childList: true, characterData: true}); 0`, nil)
+	p.open("#/object/core/configmaps/default/old")
+	p.see("old")
+	run("annotate", "configmap", "old", "note=seen-by-the-watch")
+	p.see("seen-by-the-watch")
+	var wrong bool
+	if p.eval("window.wrong", &wrong); wrong {
+		t.Error("the page said that the version is too old")
+	}
+}

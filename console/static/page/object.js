@@ -18,18 +18,23 @@ export function useObject(kind, namespace, name) {
     const run = async () => {
       while (!signal.aborted) {
         try {
-          const object = await get(pathOf(kind, namespace, name), { signal });
-          setState({ object });
-          const path = pathOf(kind, namespace) + query({ watch: "true", fieldSelector: "metadata.name=" + name.replace(/[\\,=]/g, "\\$&"), resourceVersion: object.metadata.resourceVersion, timeoutSeconds: 300 });
-          for await (const event of watch(path, { signal })) {
+          // A list, because its version is new: the log may not reach back to that of the object.
+          const fieldSelector = "metadata.name=" + name.replace(/[\\,=]/g, "\\$&");
+          const list = await get(pathOf(kind, namespace) + query({ fieldSelector }), { signal });
+          if (list.items.length === 0) throw new Failure(404, "");
+          setState({ object: { apiVersion: apiVersion(kind), kind: kind.kind, ...list.items[0] } });
+          for await (const event of watch(pathOf(kind, namespace) + query({ watch: "true", fieldSelector, resourceVersion: list.metadata.resourceVersion, timeoutSeconds: 300 }), { signal })) {
             if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
             setState({ object: event.object, gone: event.type === "DELETED" });
           }
         } catch (err) {
           if (signal.aborted) return;
           const code = /** @type {any} */ (err).code;
+          if (code === 410) continue; // list again
+          if (code === 403) { // who may only get it sees it without its changes
+            return get(pathOf(kind, namespace, name), { signal }).then((object) => setState({ object }), (error) => setState((s) => ({ ...s, error })));
+          }
           setState((s) => (code === 404 ? { object: s.object, gone: true } : { ...s, error: /** @type {Error} */ (err) }));
-          if (code === 403) return;
           await pause(2000, signal);
         }
       }
