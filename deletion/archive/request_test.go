@@ -316,3 +316,59 @@ func (u *undoWorld) startDelete(o object.Object) string {
 	u.log("delete %s %s: cascade %s", o.Key, policy, origin.Cascade)
 	return origin.Cascade
 }
+
+// TestRemovedDuringPass: what the collector removes while a pass is under way is restored by the next one.
+func TestRemovedDuringPass(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("configmaps:n/child", owner)
+		if _, err := w.store.Delete(w.Context(), store.DeleteRequest{Key: owner.Key, Options: metav1.DeleteOptions{}, Rules: w.Rules(owner.Kind), Actor: "alice"}); err != nil {
+			w.Fatal(err)
+		}
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client {
+			c := asUser(u.GetName())
+			c.Mutate = func(_ context.Context, _ *kind.Version, key object.Key, _ runtime.Object, _ bool) error {
+				if key == owner.Key {
+					w.Collect()
+				}
+				return nil
+			}
+			return c
+		})
+		w.request(asUser("alice"), "back", v1.RestoreSpec{Cascade: string(owner.UID)})
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Running || w.exists("configmaps:n/child") {
+			w.Fatalf("the child was not removed during the pass: %+v", s)
+		}
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Complete || s.Created != 2 || s.Skipped != 0 || !w.exists("configmaps:n/child") {
+			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestRestoreWaitsForAName: an object that is not part of the cascade holds the name, and goes.
+func TestRestoreWaitsForAName(t *testing.T) {
+	each(t, func(w *world) {
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		first := w.create("configmaps:n/a")
+		w.delete(first, background)
+		second := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x.dev/hold"} })
+		w.delete(second, background)
+		w.request(asUser("alice"), "back", v1.RestoreSpec{UID: first.UID})
+		for range 2 {
+			w.turn()
+		}
+		if s := w.stored("back"); s.Phase != v1.Waiting || s.Waiting != 1 {
+			w.Fatalf("got %+v", s)
+		}
+		w.Release(second.Key)
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Complete || s.Created != 1 {
+			w.Errorf("got %+v", s)
+		}
+		if now, _ := w.get("configmaps:n/a"); now.UID != first.UID {
+			w.Errorf("uid %s, want %s", now.UID, first.UID)
+		}
+	})
+}
