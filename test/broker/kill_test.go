@@ -139,8 +139,8 @@ var wayDown = slices.Concat(
 		write("ask for the drain", "UPDATE", "objects", "NEW.kind = "+aNode+" AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL"),
 		write("the node leaves", "DELETE", "mesh_nodes", "OLD.uid <> ''"),
 	},
-	both("delete XR", writing("xnodes", true)),
 	[]stop{write("persist Deprovisioning", "UPDATE", "provisioned_resources", "NEW.phase <> OLD.phase AND NEW.phase = 'Deprovisioning'")},
+	both("delete XR", writing("xnodes", true)),
 	destroys(both("delete ProviderConfig", writing("providerconfigs", true))),
 	both("delete secret", writing("secrets", true)),
 	[]stop{
