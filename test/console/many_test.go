@@ -53,6 +53,11 @@ func TestManyObjects(t *testing.T) {
 	var longest, heap float64
 	p.eval("window.longest", &longest)
 	p.eval("performance.memory.usedJSHeapSize / 1048576", &heap)
+	p.open("#/archive/" + string(parent.UID))
+	p.see("ConfigMap parent, and what left with it")
+	p.see(thousands(*objects/2+1) + " archived objects, the first 500")
+	p.click("#restore-now")
+	p.see(thousands(*objects/2+1) + " objects restored")
 	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)
 }
 

@@ -21,10 +21,13 @@ export function Archive({ namespace }) {
 
 /** @param {any} c */
 function stateOf(c) {
-  if (c.status.remaining > 0) return html`<${State} state="leaving" text=${c.status.remaining.toLocaleString("en") + " left to go"} />`;
-  if (c.status.restored >= c.status.removed) return html`<${State} state="back" text="restored" />`;
-  if (c.status.restored > 0) return html`<${State} state="back" text=${c.status.restored.toLocaleString("en") + " restored"} />`;
-  return html`<${State} state="gone" />`;
+  switch (c.status.state) {
+    case "running": return html`<${State} state="leaving" text=${c.status.remaining ? c.status.remaining.toLocaleString("en") + " left to go" : "running"} />`;
+    case "held": return html`<${State} state="held" text="waits to be confirmed" />`;
+    case "restored": return html`<${State} state="back" text="restored" />`;
+    case "partly restored": return html`<${State} state="back" text=${c.status.restored.toLocaleString("en") + " restored"} />`;
+    default: return html`<${State} state="gone" />`;
+  }
 }
 
 /** @param {{id: string}} props */
@@ -32,8 +35,9 @@ export function CascadePage({ id }) {
   const list = useAnswer((signal) => get("/apis/lifecycle.exeunt.dev/v1/archivedobjects" + query({ fieldSelector: "spec.cascade=" + id, limit: 500 }), { signal }), 0, [id]);
   const [result, setResult] = useState(/** @type {any} */ (null));
   const items = (list.data && list.data.items) || [];
-  const root = items.find((/** @type {any} */ i) => i.spec.uid === id) || items[0];
-  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id, result]);
+  const found = useAnswer((signal) => get(cascadesPath("") + query({ fieldSelector: "metadata.name=" + id }), { signal }), 2000, [id]);
+  const cascade = found.data && found.data.items[0];
+  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id]);
   const run = async () => {
     let restore = await post("/apis/lifecycle.exeunt.dev/v1/restores", { apiVersion: "lifecycle.exeunt.dev/v1", kind: "Restore", spec: { cascade: id } });
     for (setResult(restore.status); restore.status.phase === "Running" || restore.status.phase === "Waiting"; setResult(restore.status)) {
@@ -42,23 +46,23 @@ export function CascadePage({ id }) {
     }
   };
   const shown = result || plan.data;
-  return html`<${Page} title=${root ? html`<span class="kind">${root.spec.kind}</span> ${root.spec.name}, and what left with it` : "Archive"}
-    sub=${root && html`<${Age} at=${root.spec.removedAt} />, asked for by ${root.spec.requestedBy}`}>
-    <${Problem} error=${list.error} />
+  return html`<${Page} title=${cascade ? html`<span class="kind">${cascade.spec.root.kind}</span> ${cascade.spec.root.name}, and what left with it` : "Archive"}
+    sub=${cascade && html`<${Age} at=${cascade.spec.startedAt} />, asked for by ${cascade.spec.requestedBy}; ${stateOf(cascade)}`}>
+    <${Problem} error=${list.error || found.error} />
     ${!list.data && !list.error && html`<${Loading} />`}
     <${Panel} title=${result ? "Restored" : "Restore"} wide>
       <${Problem} error=${plan.error} />
       ${!shown && !plan.error && html`<${Loading} label="Working out the plan" />`}
       ${shown && html`<p id="restore-result" role="status">${result
         ? html`<${State} state="back" text=${`${count(result.created, "object")} restored`} />, ${result.skipped} skipped, ${result.failed} failed${result.complete ? "" : result.waiting ? `, ${result.waiting} awaited: ${result.message}` : ". Not all came back: see the notes"}`
-        : html`${count(shown.created, "object")} would come back, ${shown.skipped} would be skipped${shown.conflicts ? `, ${count(shown.conflicts, "name")} taken` : ""}.`}</p>
-        <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${!result && shown.created === 0} run=${run}>${result ? "Restore again" : `Restore ${count(shown.created, "object")}`}<//></p>
+        : html`${count(shown.created, "object")} would come back, ${shown.skipped} would be skipped${shown.failed ? `, ${shown.failed} would fail` : ""}${shown.waiting ? `, ${shown.waiting} are still being deleted and would come back when they are gone` : ""}${shown.conflicts ? `, ${count(shown.conflicts, "name")} taken` : ""}.`}</p>
+        <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${!result && shown.created + (shown.waiting || 0) + (shown.calledOff || 0) === 0} run=${run}>${result ? "Restore again" : `Restore ${count(shown.created + (shown.waiting || 0) + (shown.calledOff || 0), "object")}`}<//></p>
         <${Command} text=${`exeunt restore --cascade ${id}`} />
         <table><thead><tr><th scope="col">Object</th><th scope="col">${result ? "Result" : "Plan"}</th><th scope="col">Notes</th></tr></thead>
           <tbody>${(shown.results || []).slice(0, 500).map((/** @type {any} */ r) => html`<tr><td><${Ref} object=${r} plain=${!result && r.outcome === "created"} /></td>
             <td><${State} state=${r.outcome === "created" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td><td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}</td></tr>`)}</tbody></table>`}
     <//>
-    ${list.data && html`<${Panel} title=${count(items.length, "archived object")} wide><table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col" class="number">Size</th></tr></thead>
+    ${list.data && html`<${Panel} title=${count(cascade ? cascade.status.removed : items.length, "archived object") + (cascade && cascade.status.removed > items.length ? `, the first ${items.length.toLocaleString("en")}` : "")} wide><table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col" class="number">Size</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ i) => html`<tr key=${i.metadata.name}><td><${Ref} object=${i.spec} plain /></td><td><${Age} at=${i.spec.removedAt} /></td><td>${i.spec.actor}</td><td class="number">${bytes(i.spec.size)}</td></tr>`)}</tbody></table><//>`}
   <//>`;
 }
