@@ -18,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -301,6 +302,9 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		taken := w.create("configmaps:n/owner")
 		status := w.restore(v1.RestoreSpec{Cascade: string(owner.UID)})
 		w.want(status, "ConfigMap/owner skipped", "ConfigMap/child created")
+		if status.Complete || status.Conflicts != 1 {
+			w.Errorf("complete without the owner: %+v", status)
+		}
 		if r := status.Results[0].Reason; !strings.Contains(r, string(taken.UID)) {
 			w.Errorf("reason %q does not name the object that has the name", r)
 		}
@@ -316,6 +320,26 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		w.delete(gone, background)
 		w.delete(w.createWith("configmaps:n/gone", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x/y"} }), background)
 		w.want(w.restore(v1.RestoreSpec{UID: gone.UID}), "ConfigMap/gone awaited")
+	})
+}
+
+// TestPartlyPermitted: a cascade of which the client may create a part only is not complete.
+func TestPartlyPermitted(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.create("secrets:n/child", owner)
+		w.delete(owner, background)
+		client := kind.ServerClient()
+		client.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
+			if verb == "create" && r.Resource == "secrets" {
+				return apierrors.NewForbidden(r, name, errors.New("no"))
+			}
+			return nil
+		}
+		status, err := w.archive.Restore(w.Context(), client, v1.RestoreSpec{Cascade: string(owner.UID)})
+		if err != nil || status.Complete || status.Created != 1 || status.LeftBehind != 1 {
+			w.Errorf("got %+v, %v", status, err)
+		}
 	})
 }
 
