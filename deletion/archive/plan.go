@@ -22,7 +22,7 @@ type candidate struct {
 	// demand: its content may need rights beside create, the same as all others with this
 	// text. Empty: it needs none.
 	demand   string
-	restored bool // and nobody has deleted it since, if its uid exists
+	restored bool // an earlier restore created it again
 	// recreated: a client created it during the cascade, which removed it too. See
 	// markRecreated.
 	recreated bool

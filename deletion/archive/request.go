@@ -452,7 +452,7 @@ func (a *Archive) restores(ctx context.Context, visit func(*request), statement 
 
 const (
 	readRestore   = `SELECT name, created_at, state FROM restores WHERE name = $1`
-	listRestores  = `SELECT name, created_at, state FROM restores ORDER BY created_at DESC, name LIMIT 500`
+	listRestores  = `SELECT name, created_at, state FROM restores ORDER BY requester = $1 DESC, created_at DESC, name LIMIT 500`
 	insertRestore = `INSERT INTO restores (name, requester, created_at, state) VALUES ($1, $2, $3, $4)`
 	updateRestore = `UPDATE restores SET ended_at = $2, state = $3 WHERE name = $1`
 	countRunning  = `SELECT count(*) FROM restores WHERE requester = $1 AND ended_at IS NULL`

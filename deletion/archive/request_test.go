@@ -226,6 +226,19 @@ func TestRestoreWaits(t *testing.T) {
 				w.Errorf("a stranger gets %s: %v", name, err)
 			}
 		}
+		reader := asUser("vera")
+		reader.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
+			if verb == "get" {
+				return nil
+			}
+			return apierrors.NewForbidden(r, name, fmt.Errorf("reads only"))
+		}
+		if _, err := restores.Get(w.Context(), reader, "", "first"); err != nil {
+			w.Errorf("who may get the object does not see its restore: %v", err)
+		}
+		if _, err := restores.Delete(w.Context(), reader, "", "first", false); !apierrors.IsForbidden(err) {
+			w.Errorf("who may only read stops a restore: %v", err)
+		}
 		for range 5 {
 			w.turn()
 		}
@@ -369,6 +382,31 @@ func TestRestoreWaitsForAName(t *testing.T) {
 		}
 		if now, _ := w.get("configmaps:n/a"); now.UID != first.UID {
 			w.Errorf("uid %s, want %s", now.UID, first.UID)
+		}
+	})
+}
+
+// TestOwnRestoresAreListed: however many Restores others have, a client sees its own.
+func TestOwnRestoresAreListed(t *testing.T) {
+	each(t, func(w *world) {
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		o := w.create("configmaps:n/a")
+		w.delete(o, background)
+		w.request(asUser("alice"), "mine", v1.RestoreSpec{UID: o.UID})
+		err := w.archive.exec(w.Context(), "others", func(b *sqldb.Batch) {
+			for i := range 600 {
+				b.Exec(insertRestore, fmt.Sprint("other-", i), "mallory", int64(1)<<50, `{}`)
+			}
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		list, err := requests{w.archive}.List(w.Context(), asUser("alice"), kind.SourceQuery{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if items := list.(*v1.RestoreList).Items; len(items) != 500 || items[0].Name != "mine" {
+			w.Errorf("%d Restores, the first is %s", len(items), items[0].Name)
 		}
 	})
 }
