@@ -38,5 +38,4 @@ var (
 	errUnknownToken = deny(v1alpha1.ReasonUnknownToken, "the bootstrap token is not valid")
 	errUnknownNode  = deny(v1alpha1.ReasonUnknownNode, "no such node: it has left the mesh, or never was in it")
 	errTokenEnded   = deny(v1alpha1.ReasonTokenConsumed, "the token was used or ended by another request at the same moment")
-	errBusy         = deny(reasonBusy, "too many enrolments at once: try again")
 )

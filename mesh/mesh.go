@@ -49,9 +49,6 @@ type Options struct {
 	UnreachableAfter time.Duration
 	// DrainTimeout applies to nodes that request none. Default 30 seconds.
 	DrainTimeout time.Duration
-	// Hashes bounds the secrets that are hashed concurrently, and so the memory
-	// that clients can make the server use: 19 MiB each. Default 4.
-	Hashes int
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 	// Logger is the operator's log. Default slog.Default.
@@ -71,9 +68,6 @@ func (o *Options) complete() {
 	if o.DrainTimeout <= 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
-	if o.Hashes <= 0 {
-		o.Hashes = 4
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -89,7 +83,6 @@ type Mesh struct {
 	store  *store.Store
 	kinds  *kind.Registry
 	opts   Options
-	hasher *hasher
 	engine *review.Engine
 
 	closing context.Context // ends with Run; waiting polls are then answered
@@ -110,7 +103,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Mesh,
 	}
 	kinds.Put(node)
 	o.complete()
-	m := &Mesh{db: db, store: st, kinds: kinds, opts: o, hasher: newHasher(o.Hashes, hashMemory)}
+	m := &Mesh{db: db, store: st, kinds: kinds, opts: o}
 	m.closing, m.close = context.WithCancel(context.Background())
 	m.engine, err = review.New(db, queue, m, st.Transact, review.Options{Now: o.Now, Logger: o.Logger})
 	return m, err

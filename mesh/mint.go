@@ -30,7 +30,7 @@ type Order struct {
 // same transaction. Mint refuses while a node that used one of them is
 // registered: the token's id is the only handle on that node.
 //
-// Denials: BadRequest, ProjectGone, NodeRegistered, TooManyRequests.
+// Denials: BadRequest, ProjectGone, NodeRegistered.
 func (m *Mesh) Mint(ctx context.Context, o Order) (v1alpha1.Token, error) {
 	if o.TTL < MinTTL || o.TTL > MaxTTL {
 		return v1alpha1.Token{}, invalid("ttlSeconds", "a token lives from %s to %s, not %s", MinTTL, MaxTTL, o.TTL)
@@ -39,17 +39,12 @@ func (m *Mesh) Mint(ctx context.Context, o Order) (v1alpha1.Token, error) {
 		return v1alpha1.Token{}, err
 	}
 	id, secret := newToken()
-	// Hashing is slow, so it happens before the transaction.
-	hash, err := m.hasher.hash(ctx, secret)
-	if err != nil {
-		return v1alpha1.Token{}, err
-	}
 	now := m.opts.Now()
 	t := token{
-		id: id, project: o.Project, resource: o.Resource, hash: hash, state: StateIssued,
+		id: id, project: o.Project, resource: o.Resource, hash: hashOf(secret), state: StateIssued,
 		createdAt: now.UnixMilli(), createdBy: o.Actor, expiresAt: now.Add(o.TTL).UnixMilli(),
 	}
-	err = m.store.Transact(ctx, func(tx *store.Tx) error { return m.mint(ctx, tx, &t) })
+	err := m.store.Transact(ctx, func(tx *store.Tx) error { return m.mint(ctx, tx, &t) })
 	if err != nil {
 		return v1alpha1.Token{}, fmt.Errorf("mint token: %w", err)
 	}

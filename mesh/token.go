@@ -2,9 +2,16 @@ package mesh
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/crypto/argon2"
 
 	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/sqldb"
@@ -42,6 +49,45 @@ var (
 // newToken makes a random id and secret.
 func newToken() (id, secret string) {
 	return strings.ToLower(rand.Text()[:tokenIDSize]), rand.Text()[:secretSize]
+}
+
+// digest is the stored form of a node's secret, which has 256 random bits: a fast hash is enough.
+func digest(secret string) []byte {
+	sum := sha256.Sum256([]byte(secret))
+	return sum[:]
+}
+
+// sameDigest compares in constant time.
+func sameDigest(stored []byte, secret string) bool {
+	return subtle.ConstantTimeCompare(stored, digest(secret)) == 1
+}
+
+// hashOf is the stored form of a token's secret, which has 130 random bits.
+func hashOf(secret string) string { return hex.EncodeToString(digest(secret)) }
+
+func hashMatches(stored, secret string) bool {
+	if strings.HasPrefix(stored, "$argon2id$") {
+		return argon2Matches(stored, secret)
+	}
+	key, err := hex.DecodeString(stored)
+	return err == nil && sameDigest(key, secret)
+}
+
+// argon2Turn admits one hash at a time: each takes 19 MiB.
+var argon2Turn sync.Mutex
+
+// argon2Matches checks a token that an earlier version of this server issued. Such a token
+// lives for MaxTTL at most.
+func argon2Matches(stored, secret string) bool {
+	parts := strings.Split(stored, "$") // "", argon2id, v=19, m=19456,t=2,p=1, salt, key
+	if len(parts) != 6 {
+		return false
+	}
+	salt, _ := base64.RawStdEncoding.DecodeString(parts[4])
+	key, _ := base64.RawStdEncoding.DecodeString(parts[5])
+	argon2Turn.Lock()
+	defer argon2Turn.Unlock()
+	return subtle.ConstantTimeCompare(key, argon2.IDKey([]byte(secret), salt, 2, 19*1024, 1, 32)) == 1
 }
 
 func tokenText(id, secret string) string { return tokenPrefix + id + "_" + secret }

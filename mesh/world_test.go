@@ -81,7 +81,6 @@ func (w *world) newMesh(db *sqldb.DB, st *store.Store) *Mesh {
 	if err != nil {
 		w.Fatal(err)
 	}
-	m.hasher = newHasher(m.opts.Hashes, 64) // as slow as it is in production, the tests would take minutes
 	return m
 }
 

@@ -1100,7 +1100,7 @@ COMMENT ON COLUMN bootstrap_tokens.project IS 'a namespace';
 
 COMMENT ON COLUMN bootstrap_tokens.resource IS 'the provisioned resource it was made for; empty: made for a person';
 
-COMMENT ON COLUMN bootstrap_tokens.hash IS 'Argon2id of the secret part';
+COMMENT ON COLUMN bootstrap_tokens.hash IS 'SHA-256 of the secret part';
 
 COMMENT ON COLUMN bootstrap_tokens.created_at IS 'Unix milliseconds, as all times here';
 

@@ -20,7 +20,7 @@ COMMENT ON TABLE bootstrap_tokens IS 'A token admits one node to one project, on
 COMMENT ON COLUMN bootstrap_tokens.id IS 'public; part of the token''s text';
 COMMENT ON COLUMN bootstrap_tokens.project IS 'a namespace';
 COMMENT ON COLUMN bootstrap_tokens.resource IS 'the provisioned resource it was made for; empty: made for a person';
-COMMENT ON COLUMN bootstrap_tokens.hash IS 'Argon2id of the secret part';
+COMMENT ON COLUMN bootstrap_tokens.hash IS 'SHA-256 of the secret part';
 COMMENT ON COLUMN bootstrap_tokens.created_at IS 'Unix milliseconds, as all times here';
 COMMENT ON COLUMN bootstrap_tokens.ended_at IS 'when its state stopped being issued; 0: it is issued';
 COMMENT ON COLUMN bootstrap_tokens.nonce IS 'of the enrolment that consumed it';

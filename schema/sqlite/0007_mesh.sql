@@ -7,7 +7,7 @@ CREATE TABLE bootstrap_tokens (
     id         TEXT PRIMARY KEY,              -- public; part of the token's text
     project    TEXT NOT NULL,                 -- a namespace
     resource   TEXT NOT NULL,                 -- the provisioned resource it was made for; empty: made for a person
-    hash       TEXT NOT NULL,                 -- Argon2id of the secret part
+    hash       TEXT NOT NULL,                 -- SHA-256 of the secret part
     state      TEXT NOT NULL CONSTRAINT bootstrap_tokens_state_check CHECK (state IN ('issued', 'consumed', 'expired', 'revoked')),
     created_at INTEGER NOT NULL,              -- Unix milliseconds, as all times here
     created_by TEXT NOT NULL,

@@ -250,7 +250,7 @@ func TestEndpoints(t *testing.T) {
 		token := strings.Trim(made.Field("text"), `"`)
 		stored := strings.Join(s.Query("SELECT hash FROM bootstrap_tokens"), " ")
 		_, word, _ := strings.Cut(strings.TrimPrefix(token, "exb_"), "_")
-		if !strings.HasPrefix(stored, "$argon2id$v=19$m=19456,") || strings.Contains(stored, word) || word == "" {
+		if len(stored) != 64 || strings.Contains(stored, word) || word == "" {
 			t.Errorf("token %s is stored as %s", token, stored)
 		}
 		if list := string(h.Get(t, "/exeunt/mesh/tokens").Body); strings.Contains(list, word) || !strings.Contains(list, `"state":"issued"`) {
