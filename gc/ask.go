@@ -112,13 +112,7 @@ func (s *session) enqueueDeferred(ctx context.Context) error {
 
 // transact wakes the asker after a review that queued deletes for it.
 func (c *Collector) transact(ctx context.Context, fn func(tx *store.Tx) error) error {
-	var last *store.Tx // fn may be called again
-	err := c.store.Transact(ctx, func(tx *store.Tx) error {
-		c.logEnds(last, false)
-		last = tx
-		return fn(tx)
-	})
-	c.logEnds(last, err == nil)
+	err := c.store.Transact(ctx, fn)
 	if c.asked.Swap(false) {
 		c.asker.engine.Wake()
 	}

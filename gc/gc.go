@@ -38,10 +38,7 @@ import (
 // Options configure a Collector. Zero values are the defaults.
 type Options struct {
 	Logger *slog.Logger
-	// LargeDeletion is the number of removed objects from which the end of a deletion is
-	// logged. Default DefaultLargeDeletion.
-	LargeDeletion int
-	Now           func() time.Time
+	Now    func() time.Time
 	// OrphanWait bounds how long orphaning waits for a controller to see the
 	// deletion (status.observedGeneration). Default DefaultOrphanWait; negative: no
 	// wait.
@@ -72,9 +69,7 @@ type Collector struct {
 	paused   bool      // guarded by mu
 	pausedAt time.Time // when paused was read; guarded by mu
 
-	changed  map[string]int         // objects that this process changed, by cascade; guarded by mu
-	endings  map[*store.Tx][]ending // large deletions that end with a transaction; guarded by mu
-	reported map[string]time.Time   // last progress Event of each running cascade; guarded by mu
+	reported map[string]time.Time // last progress Event of each running cascade; guarded by mu
 }
 
 // queue is the dirty queue. A review takes a fraction of a second. The lease is
@@ -97,13 +92,10 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.LargeDeletion == 0 {
-		o.LargeDeletion = DefaultLargeDeletion
-	}
 	if o.OrphanWait == 0 {
 		o.OrphanWait = DefaultOrphanWait
 	}
-	c := &Collector{db: db, store: st, kinds: kinds, opts: o, reported: map[string]time.Time{}, changed: map[string]int{}, endings: map[*store.Tx][]ending{}}
+	c := &Collector{db: db, store: st, kinds: kinds, opts: o, reported: map[string]time.Time{}}
 	c.pace.fixed = o.Budget
 	q := queue
 	q.Idle = o.Poll

@@ -40,9 +40,6 @@ type session struct {
 	queued map[types.UID]bool  // the uids in next
 	events []event.Event       // recorded at the end of the transaction
 
-	spent   map[string]int // objects that the session changed, by cascade
-	charged int            // budget at the last call of charge
-
 	cause    string     // the uid of the owner or namespace that was reviewed last
 	emptying bool       // the deletes empty a namespace
 	admitted version    // may be deleted without asking
@@ -53,14 +50,13 @@ type session struct {
 func (c *Collector) session(tx *store.Tx, now time.Time) *session {
 	budget := c.pace.budget()
 	return &session{
-		c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: budget, charged: budget, spent: map[string]int{},
+		c: c, tx: tx, kinds: c.kinds.Snapshot(), now: now, budget: budget,
 		owners: map[types.UID]Owner{}, grace: map[types.UID]int64{}, queued: map[types.UID]bool{},
 	}
 }
 
 // setCause records the owner or the namespace that causes the deletes that follow.
 func (s *session) setCause(ctx context.Context, uid string) error {
-	s.charge()
 	s.cause = uid
 	return s.tx.SetCause(ctx, actor, uid)
 }
@@ -99,9 +95,6 @@ func (c *Collector) Review(ctx context.Context, tx *store.Tx, now time.Time, tas
 	}
 	c.pace.spent(budget-s.budget, time.Since(begin))
 	if err := s.progress(ctx, len(tasks)); err != nil {
-		return nil, err
-	}
-	if err := s.findEnds(ctx); err != nil {
 		return nil, err
 	}
 	return verdicts, event.Recorder{Kinds: c.kinds}.Record(ctx, s.tx, s.now, s.events...)
