@@ -223,14 +223,15 @@ func (s *Store) sweep(ctx context.Context) error {
 // do.
 func (t *Tx) sweep(ctx context.Context) (more bool, err error) {
 	var ids []string
+	stays := false // one keeps its row: it left while it ran
 	size := int64(0)
 	err = t.rows(ctx, func(row sqldb.Row) error {
 		var id string
 		var objects int64
-		var stays bool
-		err := row.Scan(&id, &objects, &stays)
+		var keeps bool
+		err := row.Scan(&id, &objects, &keeps)
 		if size < expireStep {
-			ids, size, more = append(ids, id), size+objects, more || !stays
+			ids, size, more, stays = append(ids, id), size+objects, more || !keeps, stays || keeps
 		}
 		return err
 	}, leavingCascades, int64(expireStep), int64(always))
@@ -241,6 +242,11 @@ func (t *Tx) sweep(ctx context.Context) (more bool, err error) {
 	var rows []archivedRow
 	if err := t.rows(ctx, scanForgotten(&rows), leavingRows[t.engine], list, int64(expireStep)); err != nil {
 		return false, err
+	}
+	if len(rows) == int(size) && !stays { // whole cascades: their sums go with them
+		var b sqldb.Batch
+		b.Exec(deleteCascades[t.engine], list)
+		return true, errors.Join(t.sendAll(ctx, &b), t.forget(ctx, rows))
 	}
 	if err := t.forget(ctx, rows); err != nil || len(rows) == expireStep {
 		return true, err // there may be more of them

@@ -152,6 +152,10 @@ CROSS JOIN LATERAL (
 		sqldb.SQLite:   hasLeft1 + `id IN (SELECT value FROM json_each($1))` + hasLeft2,
 		sqldb.Postgres: hasLeft1 + `id = ANY ($1::text[])` + hasLeft2,
 	}
+	deleteCascades = map[sqldb.Engine]string{
+		sqldb.SQLite:   `DELETE FROM archive_cascades WHERE id IN (SELECT value FROM json_each($1))`,
+		sqldb.Postgres: `DELETE FROM archive_cascades WHERE id = ANY ($1::text[])`,
+	}
 	hasOthers = map[sqldb.Engine]string{
 		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = NULL WHERE id IN (SELECT value FROM json_each($1)) AND leaving < $2`,
 		sqldb.Postgres: `UPDATE archive_cascades SET leaving = NULL WHERE id = ANY ($1::text[]) AND leaving < $2`,
