@@ -14,8 +14,12 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/access/rbac"
+	"github.com/exeunt/exeunt/access/signing"
 )
 
 // TestReauthenticate: the certificate of a session is verified as that of a new connection
@@ -66,6 +70,17 @@ func TestReauthenticate(t *testing.T) {
 	is("one of an authority that has left", guest, false)
 	door.authorities = nil
 	is("a certificate, without authorities", issued(id, now), false)
+
+	// A ServiceAccount that does not exist is nobody, also without a uid.
+	if u, ok := door.Current(&user.DefaultInfo{Name: "system:serviceaccount:n:a"}); ok {
+		t.Errorf("a ServiceAccount that does not exist is %v", u)
+	}
+	// Only the server says that a User asks for a certificate.
+	csr := &certificatesv1.CertificateSigningRequest{}
+	door.SetRequestor(&user.DefaultInfo{Name: "eve", Extra: map[string][]string{signing.UserKey: {"of-jane"}, "a": {"b"}}}, csr)
+	if csr.Spec.Username != "eve" || len(csr.Spec.Extra) != 1 || csr.Spec.Extra["a"][0] != "b" {
+		t.Errorf("the requestor is %+v", csr.Spec)
+	}
 
 	// Of a request with a certificate and a token, the certificate counts, as for the API.
 	leaf, err := x509.ParseCertificate(guest.Chain[0])

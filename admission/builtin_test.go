@@ -60,6 +60,10 @@ func TestSelectsIn(t *testing.T) {
 		if got := namespaced(t, true).SelectsIn(tt.namespace, tt.resource, tt.operation); got != tt.want {
 			t.Errorf("%s %s in %q: %v", tt.operation, tt.resource, tt.namespace, got)
 		}
+		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, tt.namespace, "x", tt.resource.WithVersion("v1"), "", tt.operation, nil, false, nil)
+		if got := namespaced(t, true).applies(a); got != tt.want {
+			t.Errorf("%s %s in %q applies: %v", tt.operation, tt.resource, tt.namespace, got)
+		}
 	}
 	if !namespaced(t, false).SelectsIn("plain", podResource, admission.Create) {
 		t.Error("before the indexes are read, the plugins must be asked")

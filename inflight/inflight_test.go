@@ -160,6 +160,26 @@ func TestLongestWaitIsCutOff(t *testing.T) {
 	}
 }
 
+// TestCutOffOnce: the memory of a request that was cut off and has not ended yet makes room once.
+func TestCutOffOnce(t *testing.T) {
+	l := New(10)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cuts := 0
+	stalled := &Request{limit: l, since: time.Now().Add(-time.Hour), cut: func() { cuts++ }}
+	l.hold(stalled, l.maxBytes)
+	l.waiting[stalled] = struct{}{}
+	l.hold(&Request{limit: l}, 2*l.maxBytes) // works, and does not wait
+	for range 3 {
+		l.relieve(time.Now())
+		l.timer.Stop()
+		l.timer = nil
+	}
+	if cuts != 1 || l.leaving != l.maxBytes {
+		t.Errorf("%d requests were cut off, %d bytes leave", cuts, l.leaving)
+	}
+}
+
 // TestAdmit: an answer that has not begun waits for the memory of one whose client
 // does not read; one may exceed the limit; the others are refused.
 func TestAdmit(t *testing.T) {

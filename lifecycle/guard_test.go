@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -72,6 +73,30 @@ func TestDeleteAgainIsNotHeld(t *testing.T) {
 	again, err := BeforeDelete(d)
 	if err != nil || again.Outcome != Unchanged || GuardOf(&again.Meta).Held || slices.Contains(again.Meta.Finalizers, ConfirmCascade) {
 		t.Errorf("the second delete: %+v, %v", again, err)
+	}
+}
+
+// TestCallOffKeeps: what the object had before its deletion was asked for it has again, also a confirmation and a finalizer
+// of the guard; what a client removed since stays removed.
+func TestCallOffKeeps(t *testing.T) {
+	t.Parallel()
+	asked := metav1.ObjectMeta{Name: "a", Finalizers: []string{"a/kept", ConfirmCascade, "a/gone"}, Annotations: map[string]string{ConfirmCascade: "7"}}
+	for _, c := range []struct {
+		asked       metav1.ObjectMeta
+		finalizers  []string
+		annotations map[string]string
+	}{
+		{asked, []string{"a/kept", ConfirmCascade, "a/new"}, map[string]string{ConfirmCascade: "7"}},
+		{metav1.ObjectMeta{Name: "a"}, []string{"a/kept", "a/new"}, map[string]string{}},
+	} {
+		held := metav1.ObjectMeta{
+			Name: "a", DeletionTimestamp: &metav1.Time{Time: time.Unix(1000, 0)}, Finalizers: []string{"a/kept", "a/new", ConfirmCascade, metav1.FinalizerDeleteDependents},
+			Annotations: map[string]string{HeldAbove: "5", ConfirmCascade: "9"},
+		}
+		m, _, err := CallOff([]byte(`{"metadata":{"name":"a"}}`), held, c.asked, Rules{})
+		if err != nil || m.DeletionTimestamp != nil || !slices.Equal(m.Finalizers, c.finalizers) || !maps.Equal(m.Annotations, c.annotations) {
+			t.Errorf("asked as %+v: %+v, %v", c.asked, m, err)
+		}
 	}
 }
 

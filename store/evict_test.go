@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -84,12 +85,16 @@ func TestCascadeExpiresWhole(t *testing.T) {
 		inShort := removeCascade(t, s.Store, "a", 1, repeated("short", expireStep+20)...)
 		over := removeCascade(t, s.Store, "b", 1, "short", "long", "short")
 		late := removeCascade(t, s.Store, "c", 1, "short")
+		restored := removeCascade(t, s.Store, "d", 1, "long") // has a row before it is counted
+		back := newRequest("long", "back")
+		back.Restores.Row = archivedIDs(t, s.Store)[expireStep+24]
+		create(t, s.Store, back)
 		held := create(t, s.Store, newRequest("short", "held", finalizers("x/y")))
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: held.Key, Actor: "alice"}); err != nil {
 			t.Fatal(err)
 		}
-		create(t, s.Store, newRequest("short", "below"))
-		if _, err := s.Delete(t.Context(), DeleteRequest{Key: object.Key{Kind: things, Namespace: "short", Name: "below"}, Cascade: string(held.UID)}); err != nil {
+		create(t, s.Store, newRequest("long", "below"))
+		if _, err := s.Delete(t.Context(), DeleteRequest{Key: object.Key{Kind: things, Namespace: "long", Name: "below"}, Cascade: string(held.UID)}); err != nil {
 			t.Fatal(err)
 		}
 		c.set(began.Add(50 * time.Minute))
@@ -101,10 +106,10 @@ func TestCascadeExpiresWhole(t *testing.T) {
 			after time.Duration
 			want  map[string]int
 		}{
-			{59 * time.Minute, map[string]int{inShort: expireStep + 20, over: 3, late: 2, string(held.UID): 1}},
-			{time.Hour, map[string]int{over: 3, late: 2, string(held.UID): 1}},
-			{110 * time.Minute, map[string]int{over: 3, string(held.UID): 1}},
-			{20*time.Hour - time.Millisecond, map[string]int{over: 3, string(held.UID): 1}},
+			{59 * time.Minute, map[string]int{inShort: expireStep + 20, restored: 1, over: 3, late: 2, string(held.UID): 1}},
+			{time.Hour, map[string]int{restored: 1, over: 3, late: 2, string(held.UID): 1}},
+			{110 * time.Minute, map[string]int{restored: 1, over: 3, string(held.UID): 1}},
+			{20*time.Hour - time.Millisecond, map[string]int{restored: 1, over: 3, string(held.UID): 1}},
 			{20 * time.Hour, map[string]int{string(held.UID): 1}},
 		} {
 			c.set(began.Add(step.after))
@@ -125,9 +130,9 @@ func TestCascadeExpiresWhole(t *testing.T) {
 		}
 		expireNow(t, s.Store)
 		wantCascades(t, s.Store, "when it has ended", map[string]int{string(held.UID): 2})
-		c.move(time.Hour)
+		c.move(20 * time.Hour)
 		expireNow(t, s.Store)
-		wantCascades(t, s.Store, "an hour later", map[string]int{})
+		wantCascades(t, s.Store, "20 hours later", map[string]int{})
 	})
 }
 
@@ -143,7 +148,7 @@ func TestLeavingIsAbsent(t *testing.T) {
 			_, err := s.Create(t.Context(), r)
 			return err
 		}
-		mark := func() {
+		mark := func(id string) {
 			t.Helper()
 			err := s.Transact(t.Context(), func(tx *Tx) error {
 				if _, err := tx.countArchived(t.Context()); err != nil {
@@ -155,7 +160,7 @@ func TestLeavingIsAbsent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mark()
+		mark(id)
 		for i := range 2 { // before the first step, and after it
 			wantCascades(t, s.Store, fmt.Sprintf("in step %d", i), map[string]int{})
 			if found, err := s.Reader().Cascade(t.Context(), id); found != nil || err != nil {
@@ -189,13 +194,20 @@ func TestLeavingIsAbsent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// An object that is removed later begins anew, and stays.
-		o := create(t, s.Store, newRequest("n", "later"))
-		if _, err := s.Delete(t.Context(), DeleteRequest{Key: o.Key, Cascade: id}); err != nil {
+		// An object that is removed later begins anew, and stays, also if it is counted before the others are gone.
+		other := removeCascade(t, s.Store, "b", 1, "n", "n")
+		mark(other)
+		for _, cascade := range []string{id, other} {
+			o := create(t, s.Store, newRequest("n", "later-"+cascade))
+			if _, err := s.Delete(t.Context(), DeleteRequest{Key: o.Key, Cascade: cascade}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := (&expiry{Store: s.Store}).count(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expireNow(t, s.Store)
-		wantCascades(t, s.Store, "after the sweep", map[string]int{id: 1})
+		wantCascades(t, s.Store, "after the sweep", map[string]int{id: 1, other: 1})
 		c.move(time.Hour)
 		expireNow(t, s.Store)
 		wantCascades(t, s.Store, "an hour later", map[string]int{})
@@ -307,6 +319,47 @@ func TestQueuedCascadeStays(t *testing.T) {
 		}
 		expireNow(t, s.Store)
 		wantCascades(t, s.Store, "after it", map[string]int{})
+	})
+}
+
+// TestManyCascadesStay: cascades that leave are chosen when all rows are counted, and behind as many as one step reads that stay.
+func TestManyCascadesStay(t *testing.T) {
+	archiving(t, ArchiveOptions{For: time.Hour}, func(t *testing.T, s running, c *clock) {
+		var requests []CreateRequest
+		var deletes []DeleteRequest
+		for i := range countStep + 1 {
+			requests = append(requests, newRequest("n", fmt.Sprint("a-", i)))
+			deletes = append(deletes, DeleteRequest{Key: requests[i].Key})
+		}
+		if err := errors.Join(s.CreateAll(t.Context(), requests)...); err != nil {
+			t.Fatal(err)
+		}
+		if _, errs := s.DeleteAll(t.Context(), deletes); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		err := (&expiry{Store: s.Store}).choose(t.Context(), func(tx *Tx) (bool, error) {
+			if found, err := tx.one(t.Context(), []any{new(int64)}, anyUncounted); found || err != nil {
+				t.Errorf("rows are not counted: %v", err)
+			}
+			return true, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := requests[countStep].Meta.UID
+		c.move(2 * time.Hour)
+		err = s.Transact(t.Context(), func(tx *Tx) error { // a restore of each has just written
+			tx.Defer(`UPDATE archive_cascades SET restored_at = $1 WHERE id <> $2`, tx.Now.UnixMilli(), string(last))
+			tx.Defer(`UPDATE archive_cascades SET removed_at = removed_at + 1 WHERE id = $1`, string(last))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expireNow(t, s.Store)
+		if got := cascadesIn(t, s.Store); len(got) != countStep || got[string(last)] != 0 {
+			t.Errorf("the archive has %d cascades", len(got))
+		}
 	})
 }
 

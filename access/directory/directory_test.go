@@ -197,3 +197,43 @@ func namespaced(t *testing.T, r *replica, name string) {
 		t.Fatal(err)
 	}
 }
+
+// TestLoadAgain: what was removed while the directory did not follow is gone after it has read all again. A token that
+// two Users have identifies neither.
+func TestLoadAgain(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st := storetest.Run(t, store.Options{DB: db})
+		d := directory.New(st, slog.New(slog.DiscardHandler))
+		user := func(name string) object.Key { return object.Key{Kind: "users.access.exeunt.dev", Name: name} }
+		put := func(name string) {
+			storetest.Create(t, st, storetest.Object(t, user(name), `,"spec":{"tokens":[{"name":"a","sha256":"shared"},{"name":"b","sha256":"of-`+name+`"}]}`))
+		}
+		account := object.Key{Kind: "serviceaccounts", Namespace: "n", Name: "a"}
+		storetest.Create(t, st, storetest.Object(t, account, ""))
+		put("jane")
+		for _, step := range []struct {
+			do                   func()
+			own, shared, account bool
+		}{
+			{func() {}, true, true, true},
+			{func() { put("eve") }, true, false, true},
+			{func() {
+				for _, key := range []object.Key{user("jane"), account} {
+					if _, err := st.Delete(t.Context(), store.DeleteRequest{Key: key}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}, false, true, false},
+		} {
+			step.do()
+			if err := d.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			own, _ := d.UserByToken("of-jane")
+			shared, _ := d.UserByToken("shared")
+			if (own != nil) != step.own || (shared != nil) != step.shared || (d.Account("n", "a") != "") != step.account || (d.User("jane") != nil) != step.own {
+				t.Errorf("jane by her token: %v, by the shared one: %v, account %q", own, shared, d.Account("n", "a"))
+			}
+		}
+	})
+}

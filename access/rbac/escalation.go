@@ -115,9 +115,6 @@ func refuse(resource, name string, err error) error {
 }
 
 func (w grantCheck) may(ctx context.Context, verb, resource, namespace, name string) bool {
-	if resource == "" {
-		return false
-	}
 	decision, _, _ := w.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: w.user, Verb: verb, APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: resource,
 		Namespace: namespace, Name: name, ResourceRequest: true,

@@ -82,6 +82,33 @@ func TestCallOff(t *testing.T) {
 	})
 }
 
+// TestCallOffRelinks: an object that lost a reference, whose owner came back while its own deletion was held, refers to the
+// owner again when that deletion is called off; not while the owner is being deleted.
+func TestCallOffRelinks(t *testing.T) {
+	each(t, func(w *world) {
+		owner, child := w.family()
+		now, _ := w.get("configmaps:n/child")
+		w.create("configmaps:n/below", now)
+		w.hold(child, background)
+		w.restore(v1.RestoreSpec{UID: owner.UID})
+		w.wantOwners("configmaps:n/child")
+		w.want(w.restore(v1.RestoreSpec{UID: child.UID}), "ConfigMap/child called off")
+		w.wantOwners("configmaps:n/child", owner.UID)
+	})
+	t.Run("the owner is being deleted", func(t *testing.T) {
+		each(t, func(w *world) {
+			owner, _ := w.family()
+			w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.UID, m.Finalizers = owner.UID, []string{"x.dev/hold"} })
+			w.delete(owner, background)
+			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: owner.UID}, w.names())
+			if err := r.relinkRest(w.Context(), owner.UID, &v1.RestoreResult{}); err != nil {
+				w.Fatal(err)
+			}
+			w.wantOwners("configmaps:n/child")
+		})
+	})
+}
+
 // TestCallOffTooLate: the deletion was confirmed before it was called off.
 func TestCallOffTooLate(t *testing.T) {
 	each(t, func(w *world) {

@@ -146,6 +146,33 @@ func (w *world) deleteWidgets() (definition, first object.Object) {
 	return definition, first
 }
 
+// TestDefaultAccountIsNotMissing: the ServiceAccount that the server creates with a namespace is not restored, and
+// the restore is complete without it.
+func TestDefaultAccountIsNotMissing(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/m")
+		w.createWith("serviceaccounts:m/default", func(m *metav1.ObjectMeta) { m.ManagedFields = nil })
+		w.create("configmaps:m/a")
+		w.delete(ns, background)
+		if s := w.restore(v1.RestoreSpec{Cascade: string(ns.UID)}); s.Created != 2 || s.LeftBehind != 0 || !s.Complete {
+			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestLateDependent: an object that refers to an owner which is gone belongs to the owner's cascade.
+func TestLateDependent(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		w.delete(owner, background)
+		late := w.create("configmaps:n/late", owner)
+		w.Collect()
+		if r, err := w.archive.byUID(w.Context(), late.UID); err != nil || r == nil || r.Cascade != string(owner.UID) {
+			w.Errorf("the archive has %+v, %v", r, err)
+		}
+	})
+}
+
 // TestRemovedKind: the archive knows the names of a kind whose definition is gone, also
 // from the archived definition, and says how to restore the kind.
 func TestRemovedKind(t *testing.T) {

@@ -92,7 +92,6 @@ func (r *restoration) applyQuotas(results []v1.RestoreResult, level []*candidate
 		delete(r.quotas.planned, c.key)
 		if err := limiter.Check(change); err != nil {
 			delete(r.now, result.NewUID)
-			delete(r.made, c.key)
 			result.Outcome, result.Reason, result.NewUID = v1.Failed, err.Error(), ""
 			continue
 		}

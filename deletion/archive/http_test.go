@@ -17,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/lifecycle"
 )
 
 // serve starts an API on the world and returns a function that sends requests.
@@ -169,6 +170,11 @@ func TestRightsBeforeTheFirstObject(t *testing.T) {
 				m.OwnerReferences = w.OwnedBy(owner) // blocking
 			})
 		}
+		w.create("secrets:n/below", w.create("deployments.apps:n/middle", owner))
+		w.createWith("configmaps:n/confirmed", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences, m.Annotations = w.OwnedBy(owner), map[string]string{lifecycle.ConfirmCascade: "9"}
+			m.OwnerReferences[0].BlockOwnerDeletion = nil
+		})
 		w.delete(owner, metav1.DeletePropagationBackground)
 		restore := func(user, kind, name string, dryRun, cascade bool) (int, string) {
 			return ask("POST", group+"/restores", fmt.Sprintf(
@@ -177,7 +183,9 @@ func TestRightsBeforeTheFirstObject(t *testing.T) {
 		}
 		for _, dryRun := range []bool{true, false} {
 			code, answer := restore("ed", "ConfigMap", "owner", dryRun, true)
-			if code != http.StatusForbidden || strings.Count(answer, `cannot update resource \"configmaps/finalizers\"`) != 1 || !strings.Contains(answer, "nothing is restored") {
+			if code != http.StatusForbidden || strings.Count(answer, `cannot update resource \"configmaps/finalizers\"`) != 1 ||
+				strings.Count(answer, `cannot update resource \"deployments/finalizers\"`) != 1 ||
+				!strings.Contains(answer, "cannot confirm its cascade") || !strings.Contains(answer, "nothing is restored") {
 				w.Errorf("dry run %v: %d %s", dryRun, code, answer)
 			}
 		}
@@ -187,7 +195,7 @@ func TestRightsBeforeTheFirstObject(t *testing.T) {
 		if code, answer := restore("ed", "Secret", "child-1", false, false); code != http.StatusCreated || !strings.Contains(answer, `"created":1`) {
 			w.Errorf("alone: %d %s", code, answer)
 		}
-		if code, answer := restore("root", "ConfigMap", "owner", false, true); code != http.StatusCreated || !strings.Contains(answer, `"created":3`) {
+		if code, answer := restore("root", "ConfigMap", "owner", false, true); code != http.StatusCreated || !strings.Contains(answer, `"created":6`) {
 			w.Errorf("with all rights: %d %s", code, answer)
 		}
 	})

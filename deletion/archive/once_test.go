@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // TestConfirmedOnce: the confirmation of a held deletion is for that one. A restored object does
@@ -117,6 +118,39 @@ func TestCopyIsDeleting(t *testing.T) {
 		}
 		w.Release(o.Key)
 		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a created")
+	})
+}
+
+// TestNotYet: what is in a namespace, or of a kind, that is being deleted waits. An object that another restore has created
+// since the archive was read, and that is being deleted again, has no outcome yet.
+func TestNotYet(t *testing.T) {
+	each(t, func(w *world) {
+		o := w.create("configmaps:n/a")
+		w.delete(o, background)
+		c := w.removed(target{UID: o.UID})[0]
+		for key, want := range map[object.Key]v1.Outcome{
+			{Kind: object.Namespaces, Name: "n"}: v1.Awaited, {Kind: object.Definitions, Name: c.key.Kind}: v1.Awaited, {Kind: object.Namespaces, Name: "m"}: "",
+		} {
+			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: o.UID}, w.names())
+			r.deleting[key] = true
+			if got := r.resultOf(c); got.Outcome != want {
+				w.Errorf("while %s is being deleted: %+v", key, got)
+			}
+		}
+		for deletion, want := range map[int64]v1.Outcome{0: v1.Skipped, 1: ""} {
+			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: o.UID}, w.names())
+			g, err := r.read(w.Context(), []*candidate{c})
+			if err != nil {
+				w.Fatal(err)
+			}
+			h := store.Head{Key: o.Key, UID: o.UID}
+			h.Deletion = deletion
+			g.live[c.uid] = h
+			var got v1.RestoreResult
+			if request, err := r.prepareOne(w.Context(), g, c, &got); request != nil || err != nil || got.Outcome != want {
+				w.Errorf("deletion %d: %+v, %v", deletion, got, err)
+			}
+		}
 	})
 }
 

@@ -219,9 +219,9 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 	client := (*clientOf)(ctx, infoOf(s.User))
 	// The cascade goes on until its owners are back: the first pass does not read again
 	// what the request has just read.
-	read, ready := a.begun.LoadAndDelete(s.name)
+	read, _ := a.begun.LoadAndDelete(s.name)
 	f, ok := read.(found)
-	if !ready || !ok {
+	if !ok {
 		if f, err = a.find(ctx, client, s.Target); err != nil {
 			return err
 		}
@@ -461,5 +461,4 @@ const (
 DELETE FROM restores WHERE name IN (
     SELECT name FROM restores WHERE requester = $1 AND ended_at IS NOT NULL ORDER BY created_at DESC LIMIT 1000000 OFFSET $2)`
 	deleteRestore = `DELETE FROM restores WHERE name = $1`
-	deleteReview  = `DELETE FROM restore_reviews WHERE name = $1`
 )

@@ -94,8 +94,5 @@ func (s requests) Delete(ctx context.Context, client kind.Client, _, name string
 	if err != nil || dryRun {
 		return shown, err
 	}
-	return shown, s.exec(ctx, "delete a restore", func(b *sqldb.Batch) {
-		b.Exec(deleteRestore, name)
-		b.Exec(deleteReview, name)
-	})
+	return shown, s.exec(ctx, "delete a restore", func(b *sqldb.Batch) { b.Exec(deleteRestore, name) }) // its task finds none
 }

@@ -204,8 +204,8 @@ func TestRestoreWaits(t *testing.T) {
 		may.Store(true)
 		w.stepwise(func(_ context.Context, u user.Info) kind.Client {
 			c := asUser(u.GetName())
-			c.Authorize = func(_ string, r schema.GroupResource, _, name string) error {
-				if may.Load() {
+			c.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
+				if may.Load() || verb == "get" {
 					return nil
 				}
 				return apierrors.NewForbidden(r, name, fmt.Errorf("not any more"))
@@ -264,6 +264,27 @@ func TestRestoreWaits(t *testing.T) {
 			w.turn()
 		}
 		if s := w.stored("fourth"); s.Phase != v1.Complete || s.Created != 1 || !w.exists("configmaps:n/child") {
+			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestRestoreOfOneWaits: a Restore of one object waits until that is gone.
+func TestRestoreOfOneWaits(t *testing.T) {
+	each(t, func(w *world) {
+		o := w.createWith("configmaps:n/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x.dev/hold"} })
+		w.delete(o, background)
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		w.request(asUser("alice"), "back", v1.RestoreSpec{UID: o.UID})
+		for range 3 {
+			w.turn()
+		}
+		if s := w.stored("back"); s.Phase != v1.Waiting {
+			w.Errorf("got %+v", s)
+		}
+		w.Release(o.Key)
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Complete || !w.exists("configmaps:n/a") {
 			w.Errorf("got %+v", s)
 		}
 	})

@@ -64,7 +64,7 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 		return p, err
 	}
 	for _, h := range found.deleting {
-		r.deleting[h.Key] = !h.Held()
+		r.deleting[h.Key] = true
 	}
 	stop, limited := ctx.Deadline()
 	if limited {

@@ -85,9 +85,6 @@ func (r *restoration) contentDenied(ctx context.Context, c *candidate, body []by
 		if obj, err = k.Stored().Decode(body, ""); err != nil {
 			return "", nil
 		}
-		if k.Restored != nil {
-			k.Restored(obj, r.spec.KeepTokens)
-		}
 	} else {
 		obj = &metav1.PartialObjectMetadata{ObjectMeta: m}
 	}
