@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"deletion/subject":                 {"deletion/v1", "store", "kind", "object"},
 	"deletion/preview":                 {"deletion/v1", "deletion/subject", "gc", "store", "kind", "lifecycle", "object"},
 	"deletion/report":                  {"deletion/v1", "deletion/subject", "deletion/preview", "gc", "store", "kind", "lifecycle", "object", "sqldb"},
-	"deletion/deletiontest":            {"gc", "store", "store/storetest", "kind", "kind/builtin", "kind/custom", "lifecycle", "object", "sqldb", "sqldb/dbtest"},
+	"deletion/deletiontest":            {"access/accesstest", "admission", "api", "gc", "store", "store/storetest", "kind", "kind/builtin", "kind/custom", "kind/definition", "lifecycle", "object", "sqldb", "sqldb/dbtest"},
 	"deletion/finalizer":               {"deletion/v1", "event", "store", "kind", "lifecycle", "object", "sqldb"},
 	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "inflight", "object", "sqldb", "tracing"},
 	"registry/collect":                 {"registry", "registry/blobstore", "registry/internal/statement", "review", "sqldb"},

@@ -157,8 +157,8 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
 			return a.askDelete(ctx, client, o, options, a.admit.Judge)
 		},
-		JudgeCollected: func(ctx context.Context, o object.Object, emptying bool) error {
-			return a.askDelete(ctx, collector(emptying), o, metav1.DeleteOptions{}, a.admit.Judge)
+		JudgeCollected: func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
+			return a.askCollected(ctx, o, options, emptying, a.admit.Judge)
 		},
 		Judges: func(kind string) []string {
 			if k, ok := a.kinds.Snapshot().Stored(kind); ok {

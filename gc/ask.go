@@ -79,6 +79,7 @@ type deferral struct {
 	cause    string // the uid of the owner or namespace
 	options  metav1.DeleteOptions
 	emptying bool
+	unserved bool // it refers to a removed owner by a kind that is not served
 }
 
 // mustAsk reports whether the delete of an object waits for its admission. An object

@@ -154,7 +154,14 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 		return review.Verdict{}, err
 	}
 	if known {
-		return s.collect(ctx, uid, s.tx.Dependents, s.judge)
+		waiting := len(s.deferred)
+		v, err := s.collect(ctx, uid, s.tx.Dependents, s.judge)
+		if err == nil && s.budget > 0 {
+			if s.provesRemoval(waiting) {
+				return review.Again(askRecheck), nil
+			}
+		}
+		return v, err
 	}
 	newest, err := s.tx.NewestDependents(ctx, types.UID(uid), maxUnknownReports)
 	if err != nil {
@@ -171,6 +178,12 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 		s.report(o, &m)
 	}
 	return review.Kept(), nil
+}
+
+// provesRemoval reports whether the review of a removed owner stays in the queue, because of
+// deletes that were deferred since: it proves the removal to the asker.
+func (s *session) provesRemoval(since int) bool {
+	return slices.ContainsFunc(s.deferred[since:], func(d deferral) bool { return d.unserved })
 }
 
 // finalize does the work that a DELETING object waits for. A namespace is emptied
@@ -292,16 +305,20 @@ func (s *session) followOne(ctx context.Context, uid string) error {
 		return nil // its row stays in the queue
 	}
 	s.tx.Defer(settled, uid)
+	due, goesOn, waiting := s.now, false, len(s.deferred)
 	if o == nil {
 		_, err = s.collect(ctx, uid, s.dependents(&known), s.judge)
+		if err == nil && s.budget > 0 {
+			due, goesOn = s.now.Add(askRecheck), s.provesRemoval(waiting)
+		}
 	} else {
 		_, err = s.foreground(ctx, o, &known)
 	}
-	if err != nil || s.budget > 0 {
+	if err != nil || s.budget > 0 && !goesOn {
 		return err
 	}
 	var b sqldb.Batch // dependents may be left
-	s.c.engine.Enqueue(&b, uid, s.continued(uid, o == nil), s.now)
+	s.c.engine.Enqueue(&b, uid, s.continued(uid, o == nil), due)
 	return s.tx.Send(ctx, &b)
 }
 
@@ -381,7 +398,12 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		return fmt.Errorf("delete %s: %w", o.Key, err)
 	}
 	if s.mustAsk(o) {
-		s.deferred = append(s.deferred, deferral{version: version{o.UID, o.Revision}, cause: s.cause, options: options, emptying: s.emptying})
+		s.deferred = append(s.deferred, deferral{
+			version: version{o.UID, o.Revision}, cause: s.cause, options: options, emptying: s.emptying,
+			unserved: slices.ContainsFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool {
+				return s.owners[r.UID].Removed && !Identify(s.kinds, ReferenceOf(&r), Owner{}).Served
+			}),
+		})
 		return nil
 	}
 	switch d.Outcome {

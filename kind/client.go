@@ -39,7 +39,7 @@ type Client struct {
 	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
 	// JudgeCollected is JudgeDelete for what the collector would delete then. emptying: its
 	// namespace goes.
-	JudgeCollected func(ctx context.Context, o object.Object, emptying bool) error
+	JudgeCollected func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error
 	// Judges names the webhooks and policies whose rules select deletes of a stored kind.
 	// Nil: there are none.
 	Judges func(kind string) []string

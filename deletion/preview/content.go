@@ -115,7 +115,7 @@ func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, er
 			if err != nil {
 				return nil, err
 			}
-			if at >= 0 && w.nodes[at].state != gone {
+			if at >= 0 && (w.nodes[at].state != gone || w.nodes[at].passes) {
 				left = append(left, at)
 			}
 		}
@@ -129,7 +129,7 @@ func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, er
 
 // deleteContained deletes an object with its container.
 func (w *walk) deleteContained(h *head, reason why) (int32, error) {
-	if at, known := w.index[h.UID]; known && w.nodes[at].leaving() {
+	if at, known := w.index[h.UID]; known && w.nodes[at].leaving() && !w.nodes[at].denied {
 		return at, nil
 	}
 	m, err := object.ParseMeta(h.Body)
@@ -145,7 +145,11 @@ func (w *walk) deleteContained(h *head, reason why) (int32, error) {
 		return w.put(h, node{state: stalled, why: reason, grace: noGrace}), nil
 	}
 	background := metav1.DeletePropagationBackground
-	n, err := w.fate(h, m, metav1.DeleteOptions{PropagationPolicy: &background})
+	deleted := w.collect
+	if reason == inDefinition {
+		deleted = w.fate // policies are not asked about these
+	}
+	n, err := deleted(h, m, metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil {
 		return -1, err
 	}

@@ -70,10 +70,10 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 			}
 		}
 		var err error
-		if n, err = w.fate(q.head, q.meta, options); err != nil {
+		if n, err = w.collect(q.head, q.meta, options); err != nil {
 			return err
 		}
-		n.uncertain = tally.waiting > 0 && tally.waiting < tally.leaving && !w.later
+		n.uncertain = (tally.waiting > 0 && tally.waiting < tally.leaving || w.asksLate(q)) && !w.later
 	} else if tally.orphaning > 0 {
 		n.state = orphaned
 		// Either its last reference is dropped first, or its last owner leaves first.
@@ -86,6 +86,16 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 		w.put(q.head, n)
 	}
 	return nil
+}
+
+// asksLate reports whether the collector may ask webhooks and policies too late: while it asks, an
+// owner in foreground deletion that the object does not block stops waiting. The object then goes after
+// an owner that something else holds, and does not wait for its own dependents.
+func (w *walk) asksLate(q *question) bool {
+	return slices.ContainsFunc(q.meta.OwnerReferences, func(r metav1.OwnerReference) bool {
+		n := w.find(r.UID)
+		return n != nil && n.state == foreground && (n.holds || q.Parent) && (r.BlockOwnerDeletion == nil || !*r.BlockOwnerDeletion)
+	}) && w.judges != nil && len(w.judges(q.Kind)) > 0
 }
 
 // byOther reports whether an object leaves by an earlier deletion: its last owner
@@ -156,6 +166,32 @@ func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) 
 		return node{state: gone, grace: noGrace}, nil
 	}
 	return w.deleting(h.Key, d.Meta, d.Body), nil
+}
+
+// collect is fate for a delete by the collector, which a policy may refuse. The collector asks again and
+// again: what waits for the object waits.
+func (w *walk) collect(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (node, error) {
+	n, err := w.fate(h, m, options)
+	if err != nil || n.refused || w.collected == nil {
+		return n, err
+	}
+	emptied, err := w.isEmptied(h.Namespace)
+	if err == nil && w.collected(w.r.ctx, h.Object, options, emptied) != nil {
+		n = node{state: held, holds: true, denied: true, grace: noGrace}
+	}
+	return n, err
+}
+
+// isEmptied reports whether a namespace leaves, in this walk or by an earlier deletion.
+func (w *walk) isEmptied(namespace string) (bool, error) {
+	if namespace == "" {
+		return false, nil
+	}
+	h, found, err := w.r.Head(w.r.ctx, object.Key{Kind: object.Namespaces, Name: namespace})
+	if n := w.find(h.UID); n != nil && n.leaving() {
+		return true, err
+	}
+	return found && h.Deletion != 0 && !h.Held(), err
 }
 
 // deleting is fate for an object that is DELETING.

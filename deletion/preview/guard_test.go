@@ -87,7 +87,7 @@ func TestGuardCountsWhatGoes(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: 3, MaxCascade: 1})
 		held, largest := 0, int64(0)
-		for seed := uint64(1000); seed < 1000+graphs/2; seed++ {
+		for seed := uint64(1000); seed < 1000+uint64(*graphs)/2; seed++ {
 			g := newGraph(w, seed)
 			n := g.checkGuard()
 			if t.Failed() {
@@ -99,7 +99,7 @@ func TestGuardCountsWhatGoes(t *testing.T) {
 			largest = max(largest, n)
 		}
 		t.Logf("%d deletions were held; the largest would take %d", held, largest)
-		if held < graphs/8 || largest < 6 {
+		if held < *graphs/8 || largest < 6 {
 			t.Error("the random graphs hold too few deletions")
 		}
 	})

@@ -64,7 +64,7 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 		return status, nil, err
 	}
 	w = s.newWalk(r)
-	w.collected = client.JudgeCollected
+	w.collected, w.judges = client.JudgeCollected, client.Judges
 	if client.JudgeDelete != nil && h.Deletion == 0 {
 		w.denied = client.JudgeDelete(ctx, h.Object, options)
 	}

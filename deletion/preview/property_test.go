@@ -2,6 +2,7 @@ package preview
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,8 +20,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// graphs is the number of random graphs on each engine.
-const graphs = 250
+var graphs = flag.Int("preview-graphs", 250, "random graphs of TestPreviewIsWhatADeleteDoes, for each engine")
 
 var policies = []metav1.DeletionPropagation{
 	metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
@@ -28,13 +28,15 @@ var policies = []metav1.DeletionPropagation{
 
 // TestPreviewIsWhatADeleteDoes makes random graphs, previews a delete, does it, runs the
 // collector until it is idle, and compares. Then it removes the finalizers of every object
-// that is still DELETING, as their controllers would, and compares again.
+// that is still DELETING, as their controllers would, lets a policy admit what it refused, and
+// compares again.
 //
 // EXEUNT_SEED=n tries one graph only.
 func TestPreviewIsWhatADeleteDoes(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: 3}) // small, so that pages end at every place
-		first, last := uint64(1), uint64(graphs)
+		w.Policed()
+		first, last := uint64(1), uint64(*graphs)
 		if text := os.Getenv("EXEUNT_SEED"); text != "" {
 			seed, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
@@ -66,7 +68,7 @@ func (s tallyOf) enough(t *testing.T) {
 	all := 0
 	for _, a := range []v1.Action{v1.Delete, v1.Orphan, v1.Keep, v1.Block, v1.Wait} {
 		all += s[string(a)]
-		if s[string(a)] < graphs/10 {
+		if s[string(a)] < *graphs/10 {
 			t.Errorf("only %d objects with action %s", s[string(a)], a)
 		}
 	}
@@ -83,6 +85,7 @@ type graph struct {
 	things  []thing
 	objects []object.Object
 	home    object.Object // the namespace
+	denied  map[types.UID]bool
 }
 
 func newGraph(w *world, seed uint64) *graph {
@@ -197,6 +200,7 @@ func (g *graph) check(sum tallyOf) {
 		seconds := int64(7 * g.random.IntN(2))
 		options.GracePeriodSeconds = &seconds
 	}
+	g.deny(deleted)
 	before := map[types.UID]string{}
 	for i := range g.objects {
 		if m := g.meta(i); m != nil {
@@ -218,6 +222,10 @@ func (g *graph) check(sum tallyOf) {
 		item, touched := items[g.objects[i].UID]
 		g.compare(i, item, touched, before[g.objects[i].UID])
 	}
+	if len(g.denied) > 0 {
+		g.Deny()
+		g.Collect()
+	}
 	g.releaseAll(items)
 	for i := range g.objects {
 		g.compareEnd(i, items[g.objects[i].UID])
@@ -225,6 +233,21 @@ func (g *graph) check(sum tallyOf) {
 	if g.T.Failed() {
 		g.dump(deleted.Key, options, items)
 	}
+}
+
+// deny lets the policy refuse the deletion of some objects, but not of the one that a client deletes.
+func (g *graph) deny(deleted object.Object) {
+	if !g.chance(3) {
+		return
+	}
+	g.denied = map[types.UID]bool{}
+	var denials []string
+	for _, o := range g.objects {
+		if o.UID != deleted.UID && g.chance(4) {
+			g.denied[o.UID], denials = true, append(denials, deletiontest.Denial("DELETE", o.Key))
+		}
+	}
+	g.Deny(denials...)
 }
 
 // asText returns an object's metadata as text; empty if it does not exist.
@@ -260,7 +283,7 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before string) {
 	case item.Action == v1.Delete:
 		ok = found == "gone"
 	case item.Action == v1.Block:
-		ok = found == "deleting"
+		ok = found == "deleting" || found == "there" && g.denied[m.UID]
 	case item.Action == v1.Wait:
 		ok = found != "gone"
 	default:

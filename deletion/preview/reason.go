@@ -28,7 +28,7 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		item.Owners = ownersOf(&q.meta)
 	}
 	hold := Holders{}
-	if n.holds {
+	if n.holds && !n.denied {
 		var err error
 		if hold, err = w.holders(q, at == 0, options); err != nil {
 			return item, err
@@ -41,7 +41,9 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	case v1.Orphan:
 		item.Reason = "orphaned by " + w.ownerIn(q, func(n *node) bool { return n.state == orphaning })
 	case v1.Block:
-		item.Reason = hold.String()
+		if !n.denied {
+			item.Reason = hold.String()
+		}
 		if q.Deletion != 0 && lifecycle.GuardOf(&q.meta).Held {
 			item.Reason = "waits until its own cascade is confirmed"
 		}
@@ -53,10 +55,8 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	if n.was {
 		item.Reason = "already being deleted; " + item.Reason
 	}
-	if at > 0 && n.leaving() && !n.was && w.collected != nil {
-		if err := w.collected(w.r.ctx, q.Object, n.why == inNamespace || n.why == behindOthers); err != nil {
-			item.Reason += "; a policy would refuse it now: " + err.Error()
-		}
+	if err := w.denial(q, n); at > 0 && err != nil {
+		item.Reason = strings.TrimSuffix("a policy refuses its deletion: "+err.Error()+"; "+item.Reason, "; ")
 	}
 	if k, ok := w.kinds.Stored(q.Kind); ok && k.Content != nil && n.leaving() {
 		if content := k.Content(q.Body); content != "" {
@@ -64,6 +64,19 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 		}
 	}
 	return item, nil
+}
+
+// denial returns the refusal of a delete by the collector that is to come.
+func (w *walk) denial(q *question, n *node) error {
+	if w.collected == nil || !n.leaving() || n.was || n.why == inDefinition {
+		return nil
+	}
+	emptied, err := w.isEmptied(q.Namespace)
+	if err != nil {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	return w.collected(w.r.ctx, q.Object, metav1.DeleteOptions{PropagationPolicy: &background}, emptied)
 }
 
 // ownersOf returns the owners that an object's metadata names.
@@ -173,6 +186,8 @@ func (w *walk) whyWaiting(q *question, n *node) string {
 		return "goes when " + w.ownerIn(q, func(o *node) bool {
 			return o.later || o.state == held || o.state == emptying || o.state == stalled
 		}) + " goes"
+	case n.asks:
+		return "waits until a policy admits the deletion of a dependent"
 	case n.blocked:
 		return "waits for dependents that block it"
 	case n.stuck:

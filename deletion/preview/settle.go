@@ -23,7 +23,7 @@ import (
 func (w *walk) settle() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		own := !n.later && n.state != gone && n.leaving() && (n.holds || n.stuck || n.state == stalled)
+		own := !n.later && n.state != gone && n.leaving() && (n.holds || n.stuck || n.asks || n.state == stalled)
 		n.remains, n.certain, n.blocked = own, own && !n.uncertain, false
 	}
 	slices.SortFunc(w.edges, func(a, b edge) int { return cmp.Compare(a.from, b.from) })

@@ -31,7 +31,7 @@ const (
 	gone                        // leaves without waiting for its dependents
 	foreground                  // DELETING: leaves when no dependent blocks it
 	orphaning                   // DELETING: leaves when it has orphaned its dependents
-	held                        // DELETING until another client acts; keeps its dependents meanwhile
+	held                        // DELETING, or denied, until another client acts; keeps its dependents meanwhile
 	emptying                    // DELETING until its content has left; keeps its dependents meanwhile
 	stalled                     // leaves with its namespace, after an earlier wave
 )
@@ -48,6 +48,7 @@ type node struct {
 	holds     bool  // another client must act before it can leave: finalizers, grace period
 	stuck     bool  // a container whose content does not leave
 	passes    bool  // deletes its dependents with its grace period, even if something holds it
+	asks      bool  // passes, and a policy refuses the deletion of a dependent: it waits for that
 	grace     int32 // the grace period that it passes on, in seconds; noGrace: none
 	finished  bool  // foreground, and nothing holds it: gone by now
 	misnamed  bool  // a dependent names it by an unserved kind, which keeps the dependent
@@ -57,6 +58,7 @@ type node struct {
 	later     bool  // leaves only after another object that remains
 	several   bool  // several of its owners leave
 	refused   bool  // its kind forbids its deletion
+	denied    bool  // held: a policy refuses its deletion, and it stays ACTIVE meanwhile
 	uncertain bool  // the result depends on the order of the collector's reviews
 	shed      bool  // some of its dependents are leaves
 
@@ -96,9 +98,10 @@ type walk struct {
 	now   time.Time
 	kinds *kind.Snapshot
 
-	denied error // the policies' refusal of the delete of the object itself
+	denied error                      // the policies' refusal of the delete of the object itself
+	judges func(kind string) []string // kind.Client.Judges
 	// collected returns the policies' refusal of a delete by the collector. Nil: there are none.
-	collected func(ctx context.Context, o object.Object, emptying bool) error
+	collected func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error
 
 	nodes      []node // the first is the object itself
 	index      map[types.UID]int32
@@ -134,6 +137,7 @@ func (w *walk) run(h *head, options metav1.DeleteOptions) error {
 	if errors.Is(err, errTwice) {
 		again := w.s.newWalk(w.r)
 		again.most, again.leaves, again.denied, again.collected = w.most, leaves{off: true}, w.denied, w.collected
+		again.judges = w.judges
 		*w = *again
 		err = w.follow(h, options)
 	}
@@ -246,7 +250,7 @@ func (w *walk) put(h *head, n node) int32 {
 	case n.state == gone, n.state == orphaning, n.state == foreground, n.passes, n.leaving() && w.later:
 		w.frontier = append(w.frontier, i)
 	}
-	w.waits = w.waits || n.state == foreground || n.grace != noGrace
+	w.waits = w.waits || n.state == foreground || n.grace != noGrace || n.passes
 	return i
 }
 
@@ -401,7 +405,13 @@ func (w *walk) connect(rows []*store.Dependent) {
 		d := rows[i]
 		from, known := w.index[d.UID]
 		to := w.index[d.Owner]
-		if !known || !d.Blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone || !w.ofKind(&w.nodes[to], gc.Reference{Group: d.As.Group, Kind: d.As.Kind}) {
+		if known && w.nodes[from].denied && w.nodes[to].passes {
+			w.nodes[to].asks = true
+			if w.nodes[to].state == gone {
+				w.nodes[to].state = held
+			}
+		}
+		if !known || !d.Blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone && !w.nodes[from].passes || !w.ofKind(&w.nodes[to], gc.Reference{Group: d.As.Group, Kind: d.As.Kind}) {
 			continue
 		}
 		w.circle = w.circle || from == 0

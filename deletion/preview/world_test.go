@@ -47,7 +47,11 @@ func each(t *testing.T, test func(t *testing.T, w *world)) {
 // preview returns the whole preview of an object.
 func (w *world) preview(o object.Object, options metav1.DeleteOptions) v1.DeletionPreviewStatus {
 	w.T.Helper()
-	status, err := w.service.Preview(w.T.Context(), kind.ServerClient(), v1.DeletionPreviewSpec{
+	client := kind.ServerClient()
+	if w.API != nil {
+		client = w.Client()
+	}
+	status, err := w.service.Preview(w.T.Context(), client, v1.DeletionPreviewSpec{
 		Object:            v1.ObjectReference{UID: o.UID},
 		PropagationPolicy: options.PropagationPolicy, GracePeriodSeconds: options.GracePeriodSeconds, Limit: maxLimit,
 	})
