@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/object"
 )
@@ -41,8 +42,8 @@ func newPodPlugin(get Getter, f informers.SharedInformerFactory) podPlugin {
 
 func (p *podPlugin) admit(ctx context.Context, a admission.Attributes) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok || a.GetOperation() != admission.Create || a.GetSubresource() != "" {
-		return nil
+	if !ok || a.GetOperation() != admission.Create || a.GetSubresource() != "" || kind.IsRestoring(ctx) {
+		return nil // a restored pod is complete, and its service account may come back after it
 	}
 	if !p.WaitForReady() {
 		return admission.NewForbidden(a, errors.New("not yet ready to handle request"))

@@ -78,7 +78,7 @@ func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
 	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
 		return p, err
 	}
-	if p.archive, err = archive.New(db, st, kinds, archive.Options{Logger: c.Logger}); err != nil {
+	if p.archive, err = archive.New(db, st, kinds, archive.Options{Logger: c.Logger, Define: custom.Declared}); err != nil {
 		return p, err
 	}
 	kinds.Put(p.archive.Kinds()...)

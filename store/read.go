@@ -264,6 +264,26 @@ func (r *Reader) Asked(ctx context.Context, o object.Object) (body []byte, err e
 	return r.keys.Open(sealObject(o.Key, string(o.UID)), body)
 }
 
+// AskedOf calls visit with objects that are being deleted, as they were when that was asked for.
+func (r *Reader) AskedOf(ctx context.Context, uids []types.UID, visit func(object.Object)) error {
+	return r.rows(ctx, func(row sqldb.Row) error {
+		var o object.Object
+		err := row.Scan((*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &o.Body)
+		if err == nil {
+			o.Body, err = r.keys.Open(sealObject(o.Key, string(o.UID)), o.Body)
+		}
+		visit(o)
+		return err
+	}, r.pick(askedSQLite, askedPostgres), sqldb.List(r.engine, uids))
+}
+
+// The statements of AskedOf.
+const (
+	asked         = `SELECT o.uid, o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid `
+	askedSQLite   = asked + `IN (SELECT value FROM json_each($1))`
+	askedPostgres = asked + `= ANY ($1::text[])`
+)
+
 // Head reads the head of an object by its key, if it exists.
 func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, err error) {
 	h.Key = key

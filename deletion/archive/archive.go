@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -48,6 +49,9 @@ type Options struct {
 	// KindWait bounds how long a restore waits until a restored
 	// CustomResourceDefinition is served. Default 5 seconds.
 	KindWait time.Duration
+	// Define makes the kind that a CustomResourceDefinition declares, for dry runs. Nil: a dry run does not apply
+	// the rules of kinds whose definition would come back with their objects.
+	Define func(definition runtime.Object) (*kind.Kind, error)
 }
 
 // Archive lists removed objects and restores them. It is safe for concurrent use.

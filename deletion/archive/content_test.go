@@ -173,6 +173,30 @@ func TestLateDependent(t *testing.T) {
 	})
 }
 
+// TestPodBeforeItsAccount: a restored pod is complete. Where a policy judges pods, it is not refused because its
+// service account comes back after it.
+func TestPodBeforeItsAccount(t *testing.T) {
+	each(t, func(w *world) {
+		w.Policed()
+		ns := w.create("namespaces:/shop")
+		pod := strings.Replace(bodies["pods"], `"serviceAccount":"default","serviceAccountName":"default"`, `"serviceAccount":"app","serviceAccountName":"app"`, 1)
+		r := storetest.Object(w, keyOf("pods:shop/web"), pod)
+		r.InNamespace = true
+		storetest.Create(w, w.store, r)
+		w.create("serviceaccounts:shop/app")
+		w.delete(ns, background)
+		w.Release(keyOf("pods:shop/web"))
+		w.Collect()
+		for _, dryRun := range []bool{true, false} {
+			status, err := w.archive.Restore(w.Context(), w.Client(), v1.RestoreSpec{UID: ns.UID, WithCascade: true, DryRun: dryRun})
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.want(status, "Namespace/shop created", "Pod/web created", "ServiceAccount/app created")
+		}
+	})
+}
+
 // TestRemovedKind: the archive knows the names of a kind whose definition is gone, also
 // from the archived definition, and says how to restore the kind.
 func TestRemovedKind(t *testing.T) {

@@ -6,12 +6,13 @@ import (
 	"fmt"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
 // A dry run asks the store about each object by itself. What earlier objects of the same
-// restore would change is kept here: the namespaces that would exist, and what quotas
+// restore would change is kept here: the namespaces and kinds that would exist, and what quotas
 // would have left.
 
 // resourceQuotas is the kind of quotas.
@@ -25,16 +26,8 @@ type quotas struct {
 
 // wouldCreate notes an object that a dry run would create.
 func (r *restoration) wouldCreate(ctx context.Context, c *candidate, request store.CreateRequest) error {
-	if c.key.Kind == object.Namespaces && r.client.Pretend != nil {
-		v, err := r.version(ctx, c.key.Kind)
-		if err != nil {
-			return err
-		}
-		namespace, err := v.Decode(request.Body, "")
-		if err != nil {
-			return err
-		}
-		r.client.Pretend(r.lasting, namespace)
+	if err := r.pretend(ctx, c.key, request.Body); err != nil {
+		return err
 	}
 	limited, err := r.limited(ctx, c.key.Namespace)
 	if err != nil || limited == nil {
@@ -43,6 +36,37 @@ func (r *restoration) wouldCreate(ctx context.Context, c *candidate, request sto
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quotas.planned[c.key] = store.Change{Type: store.Created, Key: c.key, UID: string(request.Meta.UID), After: request.Body}
+	return nil
+}
+
+// pretend makes a namespace exist for webhooks and policies, and a definition for the objects of its kind.
+func (r *restoration) pretend(ctx context.Context, key object.Key, body []byte) error {
+	if key.Kind != object.Namespaces && key.Kind != object.Definitions {
+		return nil
+	}
+	v, err := r.version(ctx, key.Kind)
+	if err != nil {
+		return err
+	}
+	obj, err := v.Decode(body, "")
+	switch {
+	case err != nil:
+		return err
+	case key.Kind == object.Namespaces && r.client.Pretend != nil:
+		r.client.Pretend(r.lasting, obj)
+	case key.Kind == object.Definitions && r.opts.Define != nil:
+		k, err := r.opts.Define(obj)
+		if err != nil {
+			return nil // of its objects a dry run then knows only that they would come back
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.defined == nil {
+			r.defined = map[string]*kind.Kind{}
+		}
+		k.Definition = "" // the store would look for it
+		r.defined[key.Name] = k
+	}
 	return nil
 }
 

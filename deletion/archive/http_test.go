@@ -201,6 +201,29 @@ func TestRightsBeforeTheFirstObject(t *testing.T) {
 	})
 }
 
+// TestRightsForWhatIsBeingDeleted: the rights that an object needs which is still being deleted are missed
+// before the first object is written, too.
+func TestRightsForWhatIsBeingDeleted(t *testing.T) {
+	each(t, func(w *world) {
+		ask := w.serve("ed edit n")
+		owner := w.create("configmaps:n/owner")
+		w.createWith("secrets:n/child", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences, m.Finalizers = w.OwnedBy(owner), []string{"x.dev/hold"} // blocking
+		})
+		w.delete(owner, metav1.DeletePropagationBackground)
+		for _, dryRun := range []bool{true, false} {
+			code, answer := ask("POST", group+"/restores", fmt.Sprintf(
+				`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"cascade":%q,"dryRun":%v}}`, owner.UID, dryRun), "Impersonate-User: ed")
+			if code != http.StatusForbidden || !strings.Contains(answer, `cannot update resource \"configmaps/finalizers\"`) {
+				w.Errorf("dry run %v: %d %s", dryRun, code, answer)
+			}
+		}
+		if w.exists("configmaps:n/owner") {
+			w.Error("part of a refused restore exists")
+		}
+	})
+}
+
 // TestRestoredUser: a User comes back without its tokens, unless the client asks for them;
 // its uid is another one.
 func TestRestoredUser(t *testing.T) {

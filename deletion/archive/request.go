@@ -108,7 +108,7 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 	}
 	check := a.begin(client, r.Spec, names)
 	defer check.end()
-	if err := check.checkContent(ctx, found.removed); err != nil {
+	if err := check.checkContent(ctx, found, true); err != nil {
 		return nil, err
 	}
 	if client.User == nil {

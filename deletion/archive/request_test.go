@@ -85,10 +85,11 @@ func TestCallBack(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newUndoWorlds(t, db)
 		w.stepwise(func(_ context.Context, u user.Info) kind.Client {
-			c := asUser(u.GetName())
-			c.Mutate = func(ctx context.Context, _ *kind.Version, key object.Key, _ runtime.Object, _ bool) error {
-				_, err := w.Collector.RunOne(ctx) // webhooks take their time
-				return err
+			c := w.Client()
+			mutate := c.Mutate
+			c.Mutate = func(ctx context.Context, v *kind.Version, key object.Key, obj runtime.Object, dryRun bool) error {
+				_, _, err := w.Turn(ctx) // webhooks take their time
+				return errors.Join(err, mutate(ctx, v, key, obj, dryRun))
 			}
 			return c
 		})
@@ -108,14 +109,21 @@ func (u *undoWorld) callBack(name string) {
 	ns := u.createWith("namespaces:/"+u.namespace, func(m *metav1.ObjectMeta) {
 		m.Labels = map[string]string{"kubernetes.io/metadata.name": u.namespace}
 	})
+	if u.rand.IntN(4) == 0 {
+		u.define()
+	}
 	for i := range 3 + u.rand.IntN(12) {
 		u.all = append(u.all, u.createRandom(i))
 	}
 	before := u.state()
 	o := u.all[u.rand.IntN(len(u.all))]
-	if u.rand.IntN(4) == 0 {
+	switch {
+	case u.rand.IntN(4) == 0:
 		o = ns
+	case u.definition.UID != "" && u.rand.IntN(2) == 0:
+		o = u.definition
 	}
+	u.deny("DELETE")
 	id := u.startDelete(o)
 	for range u.rand.IntN(6) {
 		u.step(name)
@@ -125,12 +133,17 @@ func (u *undoWorld) callBack(name string) {
 		spec = v1.RestoreSpec{UID: o.UID, WithCascade: true}
 	}
 	u.request(asUser("alice"), name, spec)
-	for i := 0; !u.stored(name).Phase.Ended(); i++ {
-		if i > 2000 {
-			u.Fatalf("seed: it does not end: %+v", u.stored(name))
+	u.poll("the restore ends", func() bool {
+		for range 200 {
+			if u.stored(name).Phase.Ended() {
+				return true
+			}
+			u.step(name)
 		}
-		u.step(name)
-	}
+		u.admit()
+		return false
+	})
+	u.admit()
 	status := u.stored(name)
 	u.log("%+v", status)
 	if status.Phase != v1.Complete || !status.Complete {
@@ -144,6 +157,7 @@ func (u *undoWorld) callBack(name string) {
 		}
 	}
 	u.compare(before, after)
+	u.undefine()
 }
 
 // raise accepts what differs in an object that never left: its generation counts its deletion and the end of that as
@@ -174,9 +188,10 @@ func (u *undoWorld) step(name string) {
 	u.Helper()
 	switch u.rand.IntN(3) {
 	case 0:
-		if _, err := u.Collector.RunOne(u.Context()); err != nil {
+		if _, _, err := u.Turn(u.Context()); err != nil {
 			u.Fatal(err)
 		}
+		u.Later(time.Second)
 		u.log("the collector's turn")
 	case 1:
 		u.turn()

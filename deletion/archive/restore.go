@@ -60,7 +60,7 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 	spec.Cascade, spec.UID, spec.Object, spec.WithCascade = t.Cascade, t.UID, nil, false
 	r := a.begin(client, spec, names)
 	defer r.end()
-	if err := r.checkContent(ctx, found.removed); err != nil {
+	if err := r.checkContent(ctx, found, spec.DryRun); err != nil {
 		return p, err
 	}
 	for _, h := range found.deleting {

@@ -35,16 +35,16 @@ type restoration struct {
 	// namespace, or of such a kind, waits.
 	deleting map[object.Key]bool
 
-	mu     sync.Mutex               // guards all below
-	now    map[types.UID]object.Key // restored objects
-	made   map[object.Key]bool      // created, or would be in a dry run
-	before int                      // how many were restored before
-	quotas quotas                   // of a dry run
-	other  bool                     // an object waits for one that is not part of the target
+	mu      sync.Mutex               // guards all below
+	now     map[types.UID]object.Key // restored objects
+	made    map[object.Key]bool      // created, or would be in a dry run
+	before  int                      // how many were restored before
+	quotas  quotas                   // of a dry run
+	defined map[string]*kind.Kind    // of definitions that a dry run would create, by storage name
+	other   bool                     // an object waits for one that is not part of the target
 }
 
-// errUnserved: the kind is not served. In a dry run, the definition may be part of
-// the same restore.
+// errUnserved: the kind is not served.
 var errUnserved = errors.New("its kind is not served")
 
 // maxAttempts bounds the retries of a create whose owners are restored
@@ -167,7 +167,7 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err != nil {
 		return request, err
 	}
-	if err := r.client.MutateNew(ctx, v, c.key, obj, r.spec.DryRun); err != nil {
+	if err := r.client.MutateNew(kind.Restoring(ctx), v, c.key, obj, r.spec.DryRun); err != nil {
 		return request, refusal{err}
 	}
 	keep := r.keep(v, c, obj, m)
@@ -368,26 +368,32 @@ func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now[uid] = c.key
-	if made {
+	if made || c.key.Kind == object.Definitions { // which may not be served yet
 		r.made[c.key] = true
-	} else {
+	}
+	if !made {
 		r.before++
 	}
 }
 
-// version returns the stored version of the kind. If this restore has just created
+// version returns the stored version of the kind. If this restore has created
 // the definition, version waits until the kind is served, at most
-// Options.KindWait.
+// Options.KindWait. In a dry run, it is the kind that the definition would make.
 func (r *restoration) version(ctx context.Context, storage string) (*kind.Version, error) {
 	r.mu.Lock()
 	expected := !r.spec.DryRun && r.made[object.Key{Kind: object.Definitions, Name: storage}]
+	pretended := r.defined[storage]
 	r.mu.Unlock()
+	if pretended != nil {
+		return pretended.Stored(), nil
+	}
 	timeout := time.NewTimer(r.opts.KindWait)
 	defer timeout.Stop()
 	for {
 		snapshot, changed := r.kinds.Changed()
 		k, ok := snapshot.Stored(storage)
-		if ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil {
+		// The kind may still be served as that of the removed definition, which refuses creates.
+		if ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil && (k.Refuse == "" || !expected) {
 			return k.Stored(), nil
 		}
 		if !expected {

@@ -21,32 +21,61 @@ const shownDenials = 10
 // checkContent refuses a restore before its first object is written, if the client lacks a
 // right that the content of an object needs: what it grants, an owner that it blocks, a
 // confirmation that it carries. The error names the missing rights. The create of each
-// object asks again, about the object as webhooks left it.
-func (r *restoration) checkContent(ctx context.Context, all []*candidate) error {
+// object asks again, about the object as webhooks left it. What is being deleted comes back when
+// it is gone: a client learns at once whether it may.
+func (r *restoration) checkContent(ctx context.Context, f found, deleting bool) error {
 	var ids []int64
-	candidates, asked := make(map[int64]*candidate), map[string]bool{}
-	restored := make(map[types.UID]bool, len(all))
-	for _, c := range all {
+	var uids []types.UID
+	asked := map[string]bool{}
+	restored := make(map[types.UID]bool, len(f.removed)+len(f.deleting))
+	for _, c := range f.removed {
 		restored[identity(c, r.reborn(c.key.Kind))] = true
 		if c.demand != "" && !asked[c.demand] {
-			asked[c.demand] = true
-			ids, candidates[c.id] = append(ids, c.id), c
+			asked[c.demand], ids = true, append(ids, c.id)
+		}
+	}
+	for _, h := range f.deleting {
+		restored[h.UID] = true
+		if deleting && !h.Held() {
+			uids = append(uids, h.UID)
 		}
 	}
 	var denials []string
-	for page := range slices.Chunk(ids, groupSize) {
-		var bodies []*row
-		if err := r.store.Reader().ArchivedByIDs(ctx, page, func(a *row) { bodies = append(bodies, a) }); err != nil {
-			return fmt.Errorf("read the archive: %w", err)
-		}
+	check := func(bodies []*row) error {
 		for _, b := range bodies {
-			denial, err := r.contentDenied(ctx, candidates[b.ID], b.Body, restored)
+			denial, err := r.contentDenied(ctx, newCandidate(b), b.Body, restored)
 			if err != nil {
 				return err
 			}
 			if denial != "" && !slices.Contains(denials, denial) {
 				denials = append(denials, denial)
 			}
+		}
+		return nil
+	}
+	for page := range slices.Chunk(ids, groupSize) {
+		var bodies []*row
+		err := r.store.Reader().ArchivedByIDs(ctx, page, func(a *row) { bodies = append(bodies, a) })
+		if err != nil {
+			return fmt.Errorf("read the archive: %w", err)
+		}
+		if err := check(bodies); err != nil {
+			return err
+		}
+	}
+	for page := range slices.Chunk(uids, groupSize) {
+		var bodies []*row
+		err := r.store.Reader().AskedOf(ctx, page, func(o object.Object) {
+			b := &row{UID: o.UID, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Body: o.Body}
+			if d := newCandidate(b).demand; d != "" && !asked[d] {
+				asked[d], bodies = true, append(bodies, b)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("read what is being deleted: %w", err)
+		}
+		if err := check(bodies); err != nil {
+			return err
 		}
 	}
 	if len(denials) == 0 {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/deletion/deletiontest"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
@@ -108,6 +109,8 @@ func newUndoWorlds(t *testing.T, db *sqldb.DB) *world {
 		}
 	})
 	w.serveUndoKinds()
+	w.Policed()
+	w.archive.opts.KindWait = time.Minute
 	return w
 }
 
@@ -126,8 +129,77 @@ func (w *world) serveUndoKinds() {
 	w.kinds.Put(widgets, ports, builtin.Services(addresses.Attach))
 }
 
-// createAs stores an object of undoSpecs as the API does.
-func (u *undoWorld) createAs(key object.Key, change func(*metav1.ObjectMeta)) object.Object {
+// gadgets is a definition of a world's own, in the group GROUP.
+const gadgets = `"spec":{"group":"GROUP","scope":"Namespaced","names":{"plural":"gadgets","singular":"gadget","kind":"Gadget","listKind":"GadgetList"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"color":{"type":"string"},"size":{"type":"integer","default":3}}}}}}}]}`
+
+// define gives the world a definition, and waits until its kind is served.
+func (u *undoWorld) define() {
+	u.Helper()
+	group := u.namespace + ".example.com"
+	key := object.Key{Kind: object.Definitions, Name: "gadgets." + group}
+	u.definition = u.createAs(key, strings.ReplaceAll(gadgets, "GROUP", group), func(*metav1.ObjectMeta) {})
+	u.poll("the definition is served", func() bool {
+		k, served := u.kinds.Snapshot().Stored(key.Name)
+		o, _, _ := u.find(key)
+		return served && len(k.Versions) > 0 && strings.Contains(string(o.Body), `"type":"Established","status":"True"`)
+	})
+	u.definition, _, _ = u.find(key)
+	u.all = append(u.all, u.definition)
+	u.log("define %s", key.Name)
+}
+
+// undefine removes the definition at the end of the world.
+func (u *undoWorld) undefine() {
+	u.Helper()
+	if u.definition.UID == "" {
+		return
+	}
+	_, err := u.store.Delete(u.Context(), store.DeleteRequest{Key: u.definition.Key, Rules: u.Rules(object.Definitions), Actor: "alice"})
+	if err != nil {
+		u.Fatal(err)
+	}
+	u.settle()
+}
+
+// poll waits for what the definition controller does.
+func (u *undoWorld) poll(what string, done func() bool) {
+	u.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			u.Fatalf("not yet: %s", what)
+		}
+	}
+}
+
+// deny lets the policy refuse an operation on some objects, in some worlds.
+func (u *undoWorld) deny(operation string) {
+	u.Helper()
+	if u.rand.IntN(3) > 0 {
+		return
+	}
+	var denials []string
+	for _, o := range u.all {
+		if u.rand.IntN(3) == 0 {
+			denials = append(denials, deletiontest.Denial(operation, o.Key))
+		}
+	}
+	u.denies = len(denials) > 0
+	u.log("deny %v", denials)
+	u.Deny(denials...)
+}
+
+func (u *undoWorld) admit() {
+	u.Helper()
+	if u.denies {
+		u.denies = false
+		u.log("admit all")
+		u.Deny()
+	}
+}
+
+// createAs stores an object, with the fields of spec, as the API does.
+func (u *undoWorld) createAs(key object.Key, spec string, change func(*metav1.ObjectMeta)) object.Object {
 	u.Helper()
 	other := object.Object{Key: object.Key{Name: "none"}, UID: "none"}
 	if len(u.all) > 0 {
@@ -138,7 +210,7 @@ func (u *undoWorld) createAs(key object.Key, change func(*metav1.ObjectMeta)) ob
 		u.Fatalf("no kind %s", key.Kind)
 	}
 	v := k.Stored()
-	spec := strings.NewReplacer("UID", string(other.UID), "NAMESPACE", u.namespace, "NAME", other.Name).Replace(undoSpecs[key.Kind])
+	spec = strings.NewReplacer("UID", string(other.UID), "NAMESPACE", u.namespace, "NAME", other.Name).Replace(spec)
 	for {
 		obj, err := v.Decode([]byte(fmt.Sprintf(`{"metadata":{"name":%q},%s}`, key.Name, spec)), "")
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -63,6 +62,9 @@ type undoWorld struct {
 	namespace string
 	all       []object.Object
 	history   []string
+
+	definition object.Object // a kind of the world's own, or none
+	denies     bool          // the policy refuses something
 }
 
 func (u *undoWorld) log(format string, args ...any) {
@@ -76,6 +78,9 @@ func (u *undoWorld) run() {
 	ns := u.createWith("namespaces:/"+u.namespace, func(m *metav1.ObjectMeta) {
 		m.Labels = map[string]string{"kubernetes.io/metadata.name": u.namespace}
 	})
+	if u.rand.IntN(4) == 0 {
+		u.define()
+	}
 	for i := range 3 + u.rand.IntN(10) {
 		u.all = append(u.all, u.createRandom(i))
 	}
@@ -86,8 +91,11 @@ func (u *undoWorld) run() {
 	var deleted []string // the cascades
 	for range 1 + u.rand.IntN(3) {
 		o := u.all[u.rand.IntN(len(u.all))]
-		if u.rand.IntN(12) == 0 {
+		switch {
+		case u.rand.IntN(12) == 0:
 			o = ns
+		case u.definition.UID != "" && u.rand.IntN(3) == 0:
+			o = u.definition
 		}
 		if id := u.deleteOne(o); id != "" {
 			deleted = append(deleted, id)
@@ -98,15 +106,18 @@ func (u *undoWorld) run() {
 	} else {
 		u.rand.Shuffle(len(deleted), func(i, j int) { deleted[i], deleted[j] = deleted[j], deleted[i] })
 	}
+	u.deny("CREATE")
 	for _, id := range deleted {
 		u.undo(id)
 	}
+	u.admit()
 	// What was restored before its namespace or its owner could not come back: once more.
 	for _, id := range deleted {
 		u.undo(id)
 	}
 	u.Collect()
 	u.compare(before, u.state())
+	u.undefine()
 }
 
 func (u *undoWorld) compare(before, after map[object.Key][]byte) {
@@ -135,6 +146,10 @@ func (u *undoWorld) compare(before, after map[object.Key][]byte) {
 // createRandom stores an object with owners among those before it.
 func (u *undoWorld) createRandom(i int) object.Object {
 	kind := undoKinds[u.rand.IntN(len(undoKinds))]
+	spec := undoSpecs[kind]
+	if u.definition.UID != "" && u.rand.IntN(3) == 0 {
+		kind, spec = u.definition.Name, `"spec":{"color":"blue"}`
+	}
 	name := fmt.Sprintf("%s:%s/o%d", kind, u.namespace, i)
 	k, served := u.kinds.Snapshot().Stored(kind)
 	if !served {
@@ -188,8 +203,8 @@ func (u *undoWorld) createRandom(i int) object.Object {
 		}
 	}
 	var made object.Object
-	if undoSpecs[kind] != "" {
-		made = u.createAs(keyOf(name), change)
+	if spec != "" {
+		made = u.createAs(keyOf(name), spec, change)
 	} else {
 		made = u.createWith(name, change)
 	}
@@ -218,6 +233,8 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 	if request.Guarded = u.rand.IntN(2) == 0; request.Guarded {
 		request.MaxCascade = 1 + u.rand.Int64N(3)
 	}
+	u.deny("DELETE")
+	defer u.admit()
 	_, err := u.store.Delete(u.Context(), request)
 	if object.Is(err, object.NotFound) {
 		return ""
@@ -230,6 +247,10 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 		u.Fatal(err)
 	}
 	u.log("delete %s %s: cascade %s", o.Key, policy, origin.Cascade)
+	if u.denies {
+		u.Collect()
+		u.admit()
+	}
 	u.settle()
 	return origin.Cascade
 }
@@ -237,17 +258,19 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 // settle runs the collector, removes finalizers and ends grace until nothing is DELETING.
 func (u *undoWorld) settle() {
 	u.Helper()
-	for range 200 {
-		u.Collect()
-		left := u.deleting()
-		if len(left) == 0 {
-			return
+	var left []object.Key
+	u.poll("nothing is DELETING", func() bool {
+		for range 20 {
+			u.Collect()
+			if left = u.deleting(); len(left) == 0 {
+				return true
+			}
+			for _, key := range left {
+				u.letGo(key)
+			}
 		}
-		for _, key := range left {
-			u.letGo(key)
-		}
-	}
-	u.Fatalf("still DELETING: %v", u.deleting())
+		return false
+	})
 }
 
 func (u *undoWorld) deleting() (keys []object.Key) {
@@ -326,12 +349,16 @@ func (u *undoWorld) letGo(key object.Key) {
 func (u *undoWorld) undo(id string) {
 	u.Helper()
 	spec := v1.RestoreSpec{Cascade: id, DryRun: true}
-	dry, err := u.archive.Restore(u.Context(), kind.ServerClient(), spec)
+	dry, err := u.archive.Restore(u.Context(), u.Client(), spec)
 	if err != nil {
 		u.Fatal(err)
 	}
 	spec.DryRun = false
-	status := u.restore(spec)
+	status, err := u.archive.Restore(u.Context(), u.Client(), spec)
+	if err != nil {
+		u.Fatal(err)
+	}
+	u.Collect() // removes what the restore left as garbage
 	u.log("undo %s: %d created, %d skipped, %d failed", id, status.Created, status.Skipped, status.Failed)
 	outcomes := func(s v1.RestoreStatus) (out []string) {
 		for _, r := range s.Results {

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
@@ -56,7 +57,7 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...f
 	}
 	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
 	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
-	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond})
+	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond, Define: custom.Declared})
 	if err != nil {
 		t.Fatal(err)
 	}

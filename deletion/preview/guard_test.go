@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -171,4 +172,42 @@ func (g *graph) alive() (alive map[types.UID]bool, leaving int) {
 		}
 	}
 	return alive, leaving
+}
+
+// TestHeldInNamespace: an object whose deletion is held is in a namespace that is deleted. Its dependents
+// go as content of the namespace; it follows when no more than its limit would go. An object that
+// carries the guard's finalizer itself stays until its deletion is confirmed, and the namespace waits.
+func TestHeldInNamespace(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		home := w.Create(thing{Kind: object.Namespaces, Name: "n"})
+		owner := w.Create(thing{Namespace: "n", Name: "owner"})
+		for i := range 3 {
+			w.Create(thing{Namespace: "n", Name: fmt.Sprint("child-", i), Owners: w.OwnedBy(owner)})
+		}
+		kept := w.Create(thing{Namespace: "n", Name: "kept", Finalizers: []string{lifecycle.ConfirmCascade}})
+		w.DeleteGuarded(owner.Key, deletiontest.With(metav1.DeletePropagationBackground), 1)
+		w.Collect()
+		if m := w.Get(owner.Key, owner.UID); m == nil || !lifecycle.GuardOf(m).Held {
+			t.Fatalf("not held: %+v", m)
+		}
+		w.Delete(home.Key, metav1.DeleteOptions{})
+		for range 3 {
+			w.Later(time.Minute)
+			w.Collect()
+		}
+		if m := w.Get(owner.Key, owner.UID); m != nil {
+			t.Errorf("held by its guard, with nothing left to go: %+v", m)
+		}
+		if w.Get(kept.Key, kept.UID) == nil || w.Get(home.Key, home.UID) == nil {
+			t.Error("what carries the guard's finalizer went without its confirmation")
+		}
+		storetest.Update(t, w.Store, kept.Key, w.Rules(kept.Kind), func(m *metav1.ObjectMeta) {
+			m.Annotations = map[string]string{lifecycle.ConfirmCascade: "1"}
+		})
+		w.Later(time.Minute)
+		w.Collect()
+		if w.Get(home.Key, home.UID) != nil {
+			t.Error("the namespace is still there")
+		}
+	})
 }

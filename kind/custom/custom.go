@@ -24,6 +24,18 @@ import (
 // terminating is the answer to a create while the definition is being deleted.
 const terminating = "create not allowed while custom resource definition is terminating"
 
+// Declared is New for a definition that is not stored. Its names count as accepted, and it calls no conversion
+// webhooks.
+func Declared(definition runtime.Object) (*kind.Kind, error) {
+	crd, ok := definition.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no definition", definition)
+	}
+	crd = crd.DeepCopy()
+	crd.Status.AcceptedNames = crd.Spec.Names
+	return New(crd, nil)
+}
+
 // New builds the kind that an established definition declares, with all its served
 // versions. A definition that serves no version gives a kind without versions: clients
 // cannot reach its objects, but they can still be collected.
