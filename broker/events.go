@@ -15,11 +15,6 @@ const (
 	EventDeleted   EventType = "broker.ProvisionedResourceDeleted"
 )
 
-// EventTypes returns all types, in lifecycle order.
-func EventTypes() []EventType {
-	return []EventType{EventRequested, EventReady, EventFailed, EventDeleting, EventDeleted}
-}
-
 // Event is a change of a resource that the broker publishes.
 type Event interface {
 	EventType() EventType

@@ -81,14 +81,6 @@ const (
 	ActionDeleteProviderConfig Action = "DeleteProviderConfig"
 )
 
-// Actions returns all actions.
-func Actions() []Action {
-	return []Action{
-		ActionNoop, ActionMintToken, ActionApplySubstrate, ActionDeregisterNode,
-		ActionRevokeToken, ActionDeleteSubstrate, ActionDeleteProviderConfig,
-	}
-}
-
 // Next decides the action for a resource and the phase that follows it. It is
 // pure: no clock, no state, no I/O. It is total: every snapshot and every phase
 // has an answer; an unknown phase counts as Pending.

@@ -10,7 +10,11 @@ import (
 
 var (
 	goingDown = []broker.ProvisionedResourcePhase{broker.PhaseDeregistering, broker.PhaseDeprovisioning, broker.PhaseDeleted}
-	spent     = []broker.TokenState{broker.TokenNone, broker.TokenConsumed, broker.TokenExpired, broker.TokenRevoked}
+	actions   = []broker.Action{
+		broker.ActionNoop, broker.ActionMintToken, broker.ActionApplySubstrate, broker.ActionDeregisterNode,
+		broker.ActionRevokeToken, broker.ActionDeleteSubstrate, broker.ActionDeleteProviderConfig,
+	}
+	spent = []broker.TokenState{broker.TokenNone, broker.TokenConsumed, broker.TokenExpired, broker.TokenRevoked}
 )
 
 // A decision is an input of Next and its answer.
@@ -34,7 +38,7 @@ var rules = []struct {
 	{"the answer is one of the actions and one of the phases",
 		func(decision) bool { return true },
 		func(d decision) bool {
-			return slices.Contains(broker.Actions(), d.action) && slices.Contains(broker.Phases(), d.to)
+			return slices.Contains(actions, d.action) && slices.Contains(broker.Phases(), d.to)
 		}},
 	{"teardown is not left",
 		decision.down,

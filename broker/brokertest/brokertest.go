@@ -25,6 +25,9 @@ type Ports struct {
 	Outbox func(t *testing.T, id broker.ProvisionedResourceID) []broker.EventType
 }
 
+// EventTypes are all types, in lifecycle order.
+var EventTypes = []broker.EventType{broker.EventRequested, broker.EventReady, broker.EventFailed, broker.EventDeleting, broker.EventDeleted}
+
 // Run runs the suite. newPorts is called once for each test in it.
 func Run(t *testing.T, newPorts func(t *testing.T) Ports) {
 	for _, test := range []struct {

@@ -139,7 +139,7 @@ func testEmit(s *suite) {
 	s.ok(s.Repository.RecordDeletionIntent(s.Context(), deleting))
 	deleted := broker.ProvisionedResourceDeleted{EventHead: head(r, broker.EventDeleted)}
 	s.ok(s.Emitter.Emit(s.Context(), broker.PhaseDeregistering, deleted))
-	s.events("id-1", broker.EventTypes()...)
+	s.events("id-1", EventTypes...)
 }
 
 func testEmitTwice(s *suite) {

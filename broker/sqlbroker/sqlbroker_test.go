@@ -74,7 +74,7 @@ func TestChecks(t *testing.T) {
 			t.Fatal(err)
 		}
 		const event = `INSERT INTO provisioned_resource_outbox (token, resource_id, event_type, payload, occurred_at) VALUES ('%s', 'id-1', '%s', '{}', 0)`
-		for _, kind := range broker.EventTypes()[1:] {
+		for _, kind := range brokertest.EventTypes[1:] {
 			if err := sql.Try(func(b *sqldb.Batch) { b.Exec(fmt.Sprintf(event, kind, kind)) }); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
