@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
+
 	"github.com/exeunt/exeunt/inflight"
 )
 
@@ -15,9 +18,9 @@ const (
 	// each second. So may one wrong credential that a program repeats.
 	failureBurst = 50
 	failureRate  = 5.0
-	// maxRemembered bounds the failures and the good credentials that a Throttle remembers
-	// in each of two generations: less than a megabyte each.
-	maxRemembered = 10000
+	// maxRemembered bounds the failures and the good credentials that a Throttle remembers:
+	// a few megabytes each.
+	maxRemembered = 20000
 )
 
 // Throttle slows clients that present wrong credentials, per address: 429 with
@@ -38,14 +41,14 @@ type Throttle struct {
 
 	attempts [3]atomic.Int64 // by Success, Failure and Throttled
 
-	mu    sync.Mutex
-	good  recent[struct{}] // by credential; guarded by mu
-	wrong recent[*bucket]  // by address, and by address and credential; guarded by mu
+	mu    sync.Mutex // held while a failure is recorded
+	good  *lru.Cache // the good credentials
+	wrong *lru.Cache // of *rate.Limiter, by address, and by address and credential
 }
 
 // NewThrottle makes a throttle. Now is time.Now outside of tests.
 func NewThrottle(now func() time.Time) *Throttle {
-	return &Throttle{now: now, seed: maphash.MakeSeed()}
+	return &Throttle{now: now, seed: maphash.MakeSeed(), good: lru.New(maxRemembered), wrong: lru.New(maxRemembered)}
 }
 
 // Result is that of an authentication. The first two are Kubernetes' words.
@@ -62,33 +65,15 @@ func (a Result) String() string { return [...]string{"success", "failure", "thro
 // Attempts is how many authentications had a result, on all listeners.
 func (t *Throttle) Attempts(a Result) int64 { return t.attempts[a].Load() }
 
-// bucket counts failures: full is failureBurst, and one refills failureRate a second.
-type bucket struct {
-	left float64
-	at   time.Time
-}
-
-// refill returns what is left now.
-func (b *bucket) refill(now time.Time) float64 {
-	b.left = min(failureBurst, b.left+now.Sub(b.at).Seconds()*failureRate)
-	b.at = now
-	return b.left
-}
-
 // Wait returns how long the client must wait before this credential is checked; zero: it
 // is checked now. An empty credential never waits.
 func (t *Throttle) Wait(address, credential string) time.Duration {
-	if credential == "" {
-		return 0
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.wrong.empty() {
+	if credential == "" || t.wrong.Len() == 0 {
 		return 0
 	}
 	now, from := t.now(), inflight.Network(address)
 	wait := t.wait(t.hash(from, credential), now)
-	if _, known := t.good.get(t.hash("", credential)); !known {
+	if _, known := t.good.Get(t.hash("", credential)); !known {
 		wait = max(wait, t.wait(t.hash(from, ""), now))
 	}
 	if wait > 0 {
@@ -97,13 +82,31 @@ func (t *Throttle) Wait(address, credential string) time.Duration {
 	return wait
 }
 
-// wait requires mu.
 func (t *Throttle) wait(key uint64, now time.Time) time.Duration {
-	b, ok := t.wrong.get(key)
-	if !ok || b.refill(now) >= 1 {
+	failures, ok := t.failures(key)
+	if !ok {
 		return 0
 	}
-	return time.Duration((1 - b.left) / failureRate * float64(time.Second))
+	return max(0, time.Duration((1-failures.TokensAt(now))/failureRate*float64(time.Second)))
+}
+
+// failures returns the limiter of an address or of its credential.
+func (t *Throttle) failures(key uint64) (*rate.Limiter, bool) {
+	value, ok := t.wrong.Get(key)
+	if !ok {
+		return nil, false
+	}
+	return value.(*rate.Limiter), true
+}
+
+// fail counts a failure in a new limiter if there is none.
+func (t *Throttle) fail(key uint64, now time.Time) {
+	failures, ok := t.failures(key)
+	if !ok {
+		failures = rate.NewLimiter(failureRate, failureBurst)
+		t.wrong.Add(key, failures)
+	}
+	failures.AllowN(now, 1)
 }
 
 // Succeeded records that a credential was good. An empty one, of a client with a
@@ -112,12 +115,7 @@ func (t *Throttle) Succeeded(credential string) {
 	if t.attempts[Success].Add(1); credential == "" {
 		return
 	}
-	key := t.hash("", credential)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, known := t.good.get(key); !known {
-		t.good.put(key, struct{}{})
-	}
+	t.good.Add(t.hash("", credential), nil)
 }
 
 // Failed records that a credential was wrong, or counts that there was none.
@@ -128,19 +126,12 @@ func (t *Throttle) Failed(address, credential string) {
 	from, now := inflight.Network(address), t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.good.drop(t.hash("", credential))
+	t.good.Remove(t.hash("", credential))
 	repeated := t.hash(from, credential)
-	if b, ok := t.wrong.get(repeated); ok && b.refill(now) < failureBurst {
-		b.left = max(0, b.left-1)
-		return
+	if failures, ok := t.failures(repeated); !ok || failures.TokensAt(now) >= failureBurst {
+		t.fail(t.hash(from, ""), now)
 	}
-	t.wrong.put(repeated, &bucket{failureBurst - 1, now})
-	b, ok := t.wrong.get(t.hash(from, ""))
-	if !ok {
-		b = &bucket{failureBurst, now}
-		t.wrong.put(t.hash(from, ""), b)
-	}
-	b.left = max(0, b.refill(now)-1)
+	t.fail(repeated, now)
 }
 
 func (t *Throttle) hash(from, credential string) uint64 {
@@ -150,35 +141,6 @@ func (t *Throttle) hash(from, credential string) uint64 {
 	_ = h.WriteByte(0)
 	_, _ = h.WriteString(credential)
 	return h.Sum64()
-}
-
-// recent is a map that forgets: when the young generation is full it becomes the old
-// one, and the old one is dropped. What is used moves to the young one.
-type recent[V any] struct{ young, old map[uint64]V }
-
-func (r *recent[V]) empty() bool { return len(r.young)+len(r.old) == 0 }
-
-func (r *recent[V]) get(key uint64) (V, bool) {
-	if v, ok := r.young[key]; ok {
-		return v, true
-	}
-	v, ok := r.old[key]
-	if ok {
-		r.put(key, v)
-	}
-	return v, ok
-}
-
-func (r *recent[V]) put(key uint64, value V) {
-	if r.young == nil || len(r.young) >= maxRemembered {
-		r.young, r.old = map[uint64]V{}, r.young
-	}
-	r.young[key] = value
-}
-
-func (r *recent[V]) drop(key uint64) {
-	delete(r.young, key)
-	delete(r.old, key)
 }
 
 // Throttle returns the throttle of failed logins, for listeners that check credentials
