@@ -70,9 +70,9 @@ func commandSection(c *cobra.Command) string {
 	if c.Example != "" {
 		fmt.Fprintf(&b, "\nExamples:\n\n```text\n%s\n```\n", c.Example)
 	}
-	rows := ""
+	rows, hidden := "", ""
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
+		if f.Name == "help" {
 			return
 		}
 		word, usage := pflag.UnquoteUsage(f)
@@ -84,10 +84,18 @@ func commandSection(c *cobra.Command) string {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0" {
 			fallback = "`" + f.DefValue + "`"
 		}
-		rows += fmt.Sprintf("| `%s` | %s | %s |\n", strings.TrimSpace(name+" "+word), fallback, cell(usage))
+		row := fmt.Sprintf("| `%s` | %s | %s |\n", strings.TrimSpace(name+" "+word), fallback, cell(usage))
+		if f.Hidden {
+			hidden += row
+		} else {
+			rows += row
+		}
 	})
 	if rows != "" {
 		b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n" + rows)
+	}
+	if hidden != "" {
+		b.WriteString("\nSettings for tuning, which the help does not show:\n\n| flag | default | meaning |\n|---|---|---|\n" + hidden)
 	}
 	return b.String()
 }

@@ -15,6 +15,18 @@ import (
 	"github.com/exeunt/exeunt/server"
 )
 
+// tuning are the settings that few operators change. The help does not show them;
+// docs/reference/commands.md does.
+var tuning = []string{
+	"audit-log-compress", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize", "audit-webhook-initial-backoff",
+	"audit-webhook-batch-buffer-size", "audit-webhook-batch-max-size", "audit-webhook-batch-max-wait",
+	"audit-webhook-batch-throttle-burst", "audit-webhook-batch-throttle-enable", "audit-webhook-batch-throttle-qps",
+	"database-idle-transaction-timeout", "database-lock-timeout", "database-statement-timeout",
+	"mesh-heartbeat", "oidc-groups-prefix", "oidc-scopes", "oidc-username-prefix", "orphan-observed-generation-timeout",
+	"registry-collect-blobs", "registry-collect-manifests", "registry-collect-signatures",
+	"registry-max-uploads-per-namespace", "registry-remove-timeout", "slow-request", "stall-timeout",
+}
+
 // newServe returns the command that calls run, server.Run, with the configuration
 // that the flags give.
 func newServe(run func(context.Context, server.Config) error) *cobra.Command {
@@ -35,7 +47,9 @@ is serving. It may be killed at any moment: every acknowledged write is on disk.
 
 Each flag can also be a key of the --config file (listen: 0.0.0.0:6443) or an
 environment variable (EXEUNT_LISTEN). A flag overrides the variable, and the variable
-overrides the file. SIGHUP reads the file again, and applies what needs no restart.`,
+overrides the file. SIGHUP reads the file again, and applies what needs no restart.
+
+docs/reference/commands.md also has the settings for tuning, which are not below.`,
 		Example: `  exeunt serve
   exeunt serve --config /etc/exeunt/exeunt.yaml
   exeunt serve --data /var/lib/exeunt --listen 0.0.0.0:6443 --tls-san exeunt.example.com
@@ -144,6 +158,9 @@ overrides the file. SIGHUP reads the file again, and applies what needs no resta
 	f.DurationVar(&c.SlowRequest, "slow-request", 500*time.Millisecond, "log requests that take longer, with their steps; watches, uploads and the bytes of pulls do not count; 0: none")
 	f.BoolVar(&c.LogRequests, "log-requests", false, "log every request to the API and the registry, with its client, status and duration")
 	addAuditFlags(cmd, &c)
+	for _, name := range tuning {
+		f.Lookup(name).Hidden = true
+	}
 	addLogLevel(cmd, &level)
 	o.addFlag(cmd)
 	f.Lookup("output").Usage = "`format` of the start message (version, addresses, kubeconfig): json, yaml (default: text); json is one line"
