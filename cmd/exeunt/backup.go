@@ -97,8 +97,8 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 					return err
 				}
 			}
-			p := &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
-			o.Progress = p.show
+			p := newStepLine(cmd)
+			o.Progress = p.step
 			target, err := backup.OpenTarget(cmd.Context(), args[0], true)
 			if err != nil {
 				return err
@@ -255,11 +255,11 @@ func verifyBackups(cmd *cobra.Command, target *backup.Target, list []backup.Mani
 	if len(list) == 0 {
 		return errors.New("there are no backups")
 	}
-	p := &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+	p := newStepLine(cmd)
 	damaged, results := 0, []verifiedBackup{}
 	for _, m := range list {
 		result := verifiedBackup{m.ID, m.Blobs, m.Size(), []string{}}
-		err := target.Verify(cmd.Context(), m, quick, func(err error) { result.Findings = append(result.Findings, err.Error()) }, p.show)
+		err := target.Verify(cmd.Context(), m, quick, func(err error) { result.Findings = append(result.Findings, err.Error()) }, p.step)
 		p.clear()
 		if err != nil {
 			return err
@@ -344,19 +344,25 @@ func (r prunedBackups) write(w io.Writer) error {
 	return p.err
 }
 
-// stepLine is a line on a terminal that is overwritten: the step of a backup or restore.
+// stepLine is a line on a terminal that is overwritten.
 type stepLine struct {
 	out    io.Writer
 	silent bool
 	last   time.Time
 }
 
-func (s *stepLine) show(p backup.Progress) {
+func newStepLine(cmd *cobra.Command) *stepLine {
+	return &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+}
+
+func (s *stepLine) step(p backup.Progress) { s.show(describeProgress(p)) }
+
+func (s *stepLine) show(text string) {
 	if s.silent || time.Since(s.last) < 200*time.Millisecond {
 		return
 	}
 	s.last = time.Now()
-	fmt.Fprintf(s.out, "\r\x1b[K%s", describeProgress(p))
+	fmt.Fprintf(s.out, "\r\x1b[K%s", text)
 }
 
 func describeProgress(p backup.Progress) string {

@@ -91,20 +91,29 @@ func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete strin
 	return proposals(names, toComplete)
 }
 
-func (t *target) completeNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+// ask proposes what values returns. It asks a server with the deadline of a completion.
+func (t *target) ask(cmd *cobra.Command, toComplete string, values func(context.Context, rest.Interface) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	brief := *t
-	brief.namespace, brief.timeout = "", completionPatience
+	brief.timeout = completionPatience
 	server, err := brief.connect()
 	if err != nil {
 		return nothing()
 	}
 	ctx, cancel := asking(cmd)
 	defer cancel()
-	names, err := listNames(ctx, server, "/api/v1/namespaces")
+	found, err := values(ctx, server)
 	if err != nil {
 		return nothing()
 	}
-	return proposals(names, toComplete)
+	return proposals(found, toComplete)
+}
+
+func (t *target) completeNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	all := *t
+	all.namespace = "" // it is incomplete while the user types
+	return all.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) ([]string, error) {
+		return listNames(ctx, server, "/api/v1/namespaces")
+	})
 }
 
 // listNames returns the names of a collection's objects.
@@ -258,72 +267,50 @@ func (t *target) completeFinalizers(cmd *cobra.Command, args []string, toComplet
 // completeCascades proposes the cascades in the archive, each with the object
 // that it began with.
 func (t *target) completeCascades(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	brief := *t
-	brief.timeout = completionPatience
-	server, err := brief.connect()
-	if err != nil {
-		return nothing()
-	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	ids := map[string]string{}
-	err = eachArchived(ctx, server, archiveFilter{target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
-		if o.Spec.Cascade != "" { // the last visited row of a cascade is its first removal, which began it
-			ids[o.Spec.Cascade] = fmt.Sprintf("%s %s, %s ago", o.Spec.Kind, o.Spec.Name, duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time)))
+	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
+		ids := map[string]string{}
+		err = eachArchived(ctx, server, archiveFilter{target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
+			if o.Spec.Cascade != "" { // the last visited row of a cascade is its first removal, which began it
+				ids[o.Spec.Cascade] = fmt.Sprintf("%s %s, %s ago", o.Spec.Kind, o.Spec.Name, duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time)))
+			}
+		})
+		for id, text := range ids {
+			values = append(values, id+"\t"+text)
 		}
+		return values, err
 	})
-	if err != nil {
-		return nothing()
-	}
-	var values []string
-	for id, text := range ids {
-		values = append(values, id+"\t"+text)
-	}
-	return proposals(values, toComplete)
 }
 
 // completeEvents proposes the events of the registry, each with its delay.
 func (t *target) completeEvents(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	brief := *t
-	brief.timeout = completionPatience
-	server, err := brief.connect()
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nothing()
 	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	var stats struct {
-		ReviewAfter map[string]string `json:"reviewAfter"`
-	}
-	if err := answer(server.Get().AbsPath("/exeunt/registry/gc").Do(ctx), &stats); err != nil {
-		return nothing()
-	}
-	var values []string
-	for event, delay := range stats.ReviewAfter {
-		values = append(values, event+"\treviewed after "+delay)
-	}
-	return proposals(values, toComplete)
+	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
+		var stats struct {
+			ReviewAfter map[string]string `json:"reviewAfter"`
+		}
+		err = answer(server.Get().AbsPath("/exeunt/registry/gc").Do(ctx), &stats)
+		for event, delay := range stats.ReviewAfter {
+			values = append(values, event+"\treviewed after "+delay)
+		}
+		return values, err
+	})
 }
 
 // completeTokens proposes the ids of tokens that can be revoked.
 func (t *target) completeTokens(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	brief := *t
-	brief.timeout = completionPatience
-	server, err := brief.connect()
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nothing()
 	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	var list v1alpha1.TokenList
-	if err := answer(server.Get().AbsPath(v1alpha1.TokensPath).Do(ctx), &list); err != nil {
-		return nothing()
-	}
-	var ids []string
-	for _, token := range list.Items {
-		if token.State == "issued" {
-			ids = append(ids, token.ID+"\tproject "+token.Project)
+	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
+		var list v1alpha1.TokenList
+		err = answer(server.Get().AbsPath(v1alpha1.TokensPath).Do(ctx), &list)
+		for _, token := range list.Items {
+			if token.State == "issued" {
+				values = append(values, token.ID+"\tproject "+token.Project)
+			}
 		}
-	}
-	return proposals(ids, toComplete)
+		return values, err
+	})
 }

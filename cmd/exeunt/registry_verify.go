@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,9 +39,9 @@ that use it.`,
 			if err := format.check(); err != nil {
 				return err
 			}
-			p := &progress{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
+			p := newStepLine(cmd)
 			found := verification{Findings: []finding{}}
-			o.Progress = p.show
+			o.Progress = func(v verify.Result) { p.show(describeVerified(v)) }
 			o.Found = func(f verify.Finding) {
 				p.clear()
 				if format.format == "" { // a person need not wait for the end
@@ -94,25 +93,4 @@ type finding struct {
 
 func describeVerified(v verify.Result) string {
 	return fmt.Sprintf("%s, %s, %d MiB read, %s", counted(v.Manifests, "manifest"), counted(v.Blobs, "blob"), v.Bytes>>20, counted(v.Paths, "path"))
-}
-
-// progress is one line on a terminal that is overwritten.
-type progress struct {
-	out    io.Writer
-	silent bool
-	last   time.Time
-}
-
-func (p *progress) show(v verify.Result) {
-	if p.silent || time.Since(p.last) < 200*time.Millisecond {
-		return
-	}
-	p.last = time.Now()
-	fmt.Fprintf(p.out, "\r\x1b[K%s", describeVerified(v))
-}
-
-func (p *progress) clear() {
-	if !p.silent && !p.last.IsZero() {
-		fmt.Fprint(p.out, "\r\x1b[K")
-	}
 }

@@ -39,8 +39,8 @@ directory. To restore deleted objects of a running server: "exeunt restore --hel
 			if err != nil {
 				return err
 			}
-			p := &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
-			revision, err := backup.Restore(cmd.Context(), target, m, s, p.show)
+			p := newStepLine(cmd)
+			revision, err := backup.Restore(cmd.Context(), target, m, s, p.step)
 			p.clear()
 			if err != nil {
 				return err
