@@ -48,7 +48,7 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 	switch q := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
 		q.CreationTimestamp = metav1.Now()
-		q.Status.UserInfo = userInfo(client)
+		q.Status.UserInfo = kind.UserInfo(client)
 	case *authenticationv1.TokenReview:
 		q.Status, err = r.api.reviewToken(ctx, q.Spec)
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -103,7 +103,7 @@ func (a *API) reviewToken(ctx context.Context, spec authenticationv1.TokenReview
 	if !ok || err != nil {
 		return status, nil
 	}
-	status.Authenticated, status.User, status.Audiences = true, userInfo(response.User), response.Audiences
+	status.Authenticated, status.User, status.Audiences = true, kind.UserInfo(response.User), response.Audiences
 	return status, nil
 }
 
@@ -148,23 +148,5 @@ func (a *API) reviewRules(ctx context.Context, client user.Info, namespace strin
 
 // subject returns the user that a review asks about.
 func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
-	u := &user.DefaultInfo{Name: spec.User, Groups: spec.Groups, UID: spec.UID}
-	for k, v := range spec.Extra {
-		if u.Extra == nil {
-			u.Extra = map[string][]string{}
-		}
-		u.Extra[k] = v
-	}
-	return u
-}
-
-func userInfo(u user.Info) authenticationv1.UserInfo {
-	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-	for k, v := range u.GetExtra() {
-		if info.Extra == nil {
-			info.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		info.Extra[k] = v
-	}
-	return info
+	return kind.UserOf(spec.User, spec.UID, spec.Groups, spec.Extra)
 }
