@@ -26,9 +26,10 @@ var (
 	undoSeed   = flags.Uint64("undo-seed", 0, "the seed of the first world; 0: by the clock")
 )
 
-// TestUndoRestoresTheWorld: random objects of many kinds, with owners, finalizers, grace and guards, are
-// deleted, one after the other, and each deletion is undone. Then every object is as it was, field by
-// field. The deletions are undone in a random order.
+// TestUndoRestoresTheWorld: random objects of many kinds, with owners, finalizers, grace, guards, quotas and
+// definitions, are deleted, one after the other, and each deletion is undone. A policy refuses some deletes
+// and creates for a while. Then every object is as it was, field by field. The deletions are undone in a
+// random order.
 func TestUndoRestoresTheWorld(t *testing.T) {
 	t.Parallel()
 	first := *undoSeed
