@@ -116,7 +116,7 @@ func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.Restor
 func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *restoration {
 	r := &restoration{
 		Archive: a, client: client, spec: spec, names: names,
-		now: map[types.UID]object.Key{}, made: map[object.Key]bool{}, deleting: map[object.Key]bool{},
+		now: map[types.UID]object.Key{}, made: map[object.Key]bool{}, late: map[string]bool{}, deleting: map[object.Key]bool{},
 	}
 	r.lasting, r.end = context.WithCancel(context.Background())
 	return r

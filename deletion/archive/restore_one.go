@@ -39,6 +39,7 @@ type restoration struct {
 	now     map[types.UID]object.Key // restored objects
 	made    map[object.Key]bool      // created, or would be in a dry run
 	before  int                      // how many were restored before
+	late    map[string]bool          // kinds whose definition exists and that were not served in time
 	quotas  quotas                   // of a dry run
 	defined map[string]*kind.Kind    // of definitions that a dry run would create, by storage name
 	other   bool                     // an object waits for one that is not part of the target
@@ -247,7 +248,11 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 
 // unserved says why the kind of an object is not served, and what brings it back.
 func (r *restoration) unserved(ctx context.Context, c *candidate) error {
-	definition, err := r.byUID(ctx, r.names.removed[c.key.Kind].definition)
+	names, err := r.Archive.names(ctx) // the kind may have been served when the restore began
+	if err != nil {
+		return err
+	}
+	definition, err := r.byUID(ctx, names.removed[c.key.Kind].definition)
 	switch {
 	case err != nil:
 		return err
@@ -291,7 +296,7 @@ func (r *restoration) judge(ctx context.Context, c *candidate, err error, result
 	case object.Is(err, object.AlreadyExists), object.Is(err, object.BeingDeleted):
 		return r.taken(ctx, c, result)
 	case errors.As(err, &refused), errors.As(err, &known):
-		result.Outcome, result.Reason, result.NewUID = v1.Failed, err.Error(), ""
+		result.Outcome, result.Reason, result.NewUID, result.Changes = v1.Failed, err.Error(), "", nil
 		return nil
 	default:
 		return err
@@ -368,21 +373,19 @@ func (r *restoration) note(c *candidate, uid types.UID, made bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now[uid] = c.key
-	if made || c.key.Kind == object.Definitions { // which may not be served yet
+	if made {
 		r.made[c.key] = true
-	}
-	if !made {
+	} else {
 		r.before++
 	}
 }
 
-// version returns the stored version of the kind. If this restore has created
-// the definition, version waits until the kind is served, at most
-// Options.KindWait. In a dry run, it is the kind that the definition would make.
+// version returns the stored version of the kind. If its definition exists, version waits until
+// the kind is served, at most Options.KindWait, once. In a dry run, it is the kind that the definition would make.
 func (r *restoration) version(ctx context.Context, storage string) (*kind.Version, error) {
+	key := object.Key{Kind: object.Definitions, Name: storage}
 	r.mu.Lock()
-	expected := !r.spec.DryRun && r.made[object.Key{Kind: object.Definitions, Name: storage}]
-	pretended := r.defined[storage]
+	expected, pretended := r.made[key] && !r.spec.DryRun, r.defined[storage]
 	r.mu.Unlock()
 	if pretended != nil {
 		return pretended.Stored(), nil
@@ -393,15 +396,32 @@ func (r *restoration) version(ctx context.Context, storage string) (*kind.Versio
 		snapshot, changed := r.kinds.Changed()
 		k, ok := snapshot.Stored(storage)
 		// The kind may still be served as that of the removed definition, which refuses creates.
-		if ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil && (k.Refuse == "" || !expected) {
+		ok = ok && len(k.Versions) > 0 && k.Versions[0].Strategy != nil
+		if ok && k.Refuse == "" {
 			return k.Stored(), nil
 		}
 		if !expected {
+			h, exists, err := r.store.Reader().Head(ctx, key)
+			r.mu.Lock()
+			expected = exists && h.Deletion == 0 && !r.late[storage]
+			r.mu.Unlock()
+			if err != nil {
+				return nil, err
+			}
+			switch {
+			case expected:
+				continue
+			case ok:
+				return k.Stored(), nil
+			}
 			return nil, errUnserved
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
+			r.mu.Lock()
+			r.late[storage] = true
+			r.mu.Unlock()
 			return nil, errUnserved
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -171,6 +171,8 @@ func (a *Archive) find(ctx context.Context, client kind.Client, t target) (f fou
 	for _, c := range f.removed {
 		f.last = max(f.last, c.id)
 	}
+	// What was restored and is being deleted again has a result as that.
+	f.removed = slices.DeleteFunc(f.removed, func(c *candidate) bool { return f.live[c.uid] })
 	all := len(f.removed) + len(f.deleting)
 	keep := func(verb string) (denial error) {
 		refused := func(key object.Key) bool {
