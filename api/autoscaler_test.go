@@ -23,7 +23,7 @@ func TestAutoscalerInTwoVersions(t *testing.T) {
 		}
 	}
 	// kubectl autoscale
-	expect(w.want(201, "POST", v1, `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"web"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":5,"targetCPUUtilizationPercentage":50}}`),
+	expect(w.want(201, "POST", v1, `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"web"},"spec":{"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"},"maxReplicas":5,"targetCPUUtilizationPercentage":50}}`),
 		map[string]string{"apiVersion": "autoscaling/v1", "spec.minReplicas": "1", "spec.targetCPUUtilizationPercentage": "50"})
 	expect(w.want(200, "GET", v2+"/web", ""), map[string]string{"apiVersion": "autoscaling/v2", "spec.metrics.0.resource.target.averageUtilization": "50", "metadata.managedFields.0.apiVersion": "autoscaling/v1"})
 	w.want(200, "PATCH", v2+"/web", `{"spec":{"behavior":{"scaleDown":{"selectPolicy":"Disabled"}}}}`, "Content-Type: application/merge-patch+json")
@@ -35,7 +35,7 @@ func TestAutoscalerInTwoVersions(t *testing.T) {
 		t.Errorf("the conflict is %s", conflict.body)
 	}
 	// An old client updates what it read, without the annotations of the status.
-	r := w.want(200, "PUT", v1+"/web", `{"metadata":{"name":"web"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"web"},"maxReplicas":7,"targetCPUUtilizationPercentage":40}}`)
+	r := w.want(200, "PUT", v1+"/web", `{"metadata":{"name":"web"},"spec":{"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"},"maxReplicas":7,"targetCPUUtilizationPercentage":40}}`)
 	expect(r, map[string]string{"spec.maxReplicas": "7", "status.desiredReplicas": "3"})
 	expect(w.want(200, "GET", v2+"/web", ""), map[string]string{
 		"spec.metrics.0.resource.target.averageUtilization": "40", "spec.behavior": "", "status.conditions.0.type": "AbleToScale", "status.desiredReplicas": "3",

@@ -122,7 +122,7 @@ func acceptsName(v *kind.Version, name string) bool {
 		c.Namespace = "shop"
 	}
 	_, err = lifecycle.BeforeCreate(genericrequest.WithNamespace(genericrequest.NewContext(), c.Namespace), namesOnly{v.Strategy}, obj, c)
-	return err == nil
+	return err == nil && m.GetName() == name // a LimitRange without a name gets one
 }
 
 // namesOnly is a strategy without its rules on other fields than the name.

@@ -98,9 +98,9 @@ func keyOf(name string) object.Key {
 var bodies = map[string]string{
 	"namespaces":       storetest.NamespaceFields,
 	"configmaps":       `,"data":{"key":"value"}`,
-	"pods":             `,"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"serviceAccount":"default","serviceAccountName":"default","nodeName":"node","restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","terminationGracePeriodSeconds":30,"securityContext":{}},"status":{"phase":"Running"}`,
+	"pods":             `,"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"serviceAccount":"default","serviceAccountName":"default","enableServiceLinks":true,"nodeName":"node","restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","terminationGracePeriodSeconds":30,"securityContext":{}},"status":{"phase":"Running"}`,
 	"secrets":          `,"data":{"password":"cGFzcw=="},"type":"Opaque"`,
-	"deployments.apps": `,"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","securityContext":{},"terminationGracePeriodSeconds":30}},"strategy":{"type":"Recreate"}},"status":{"replicas":1,"observedGeneration":7}`,
+	"deployments.apps": `,"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x","image":"x","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"Always"}],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler","securityContext":{},"terminationGracePeriodSeconds":30}},"strategy":{"type":"Recreate"},"revisionHistoryLimit":10,"progressDeadlineSeconds":600},"status":{"replicas":1,"observedGeneration":7}`,
 }
 
 // create stores an object that refers to owners.

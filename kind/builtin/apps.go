@@ -2,107 +2,78 @@ package builtin
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/registry/apps/controllerrevision"
+	"k8s.io/kubernetes/pkg/registry/apps/daemonset"
+	"k8s.io/kubernetes/pkg/registry/apps/deployment"
+	"k8s.io/kubernetes/pkg/registry/apps/replicaset"
+	"k8s.io/kubernetes/pkg/registry/apps/statefulset"
+	"k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler"
+	"k8s.io/kubernetes/pkg/registry/batch/cronjob"
+	"k8s.io/kubernetes/pkg/registry/batch/job"
+	"k8s.io/kubernetes/pkg/registry/policy/poddisruptionbudget"
+	"k8s.io/kubernetes/pkg/registry/scheduling/priorityclass"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 )
 
-func appsKinds() []*kind.Kind {
-	return []*kind.Kind{
-		deploymentDef().kind(),
-		replicaSetDef().kind(),
-		statefulSetDef().kind(),
-		daemonSetDef().kind(),
-		def[appsv1.ControllerRevision, *appsv1.ControllerRevision]{
-			gv: appsv1.SchemeGroupVersion, plural: "controllerrevisions",
-			validate:       validateControllerRevision,
-			validateUpdate: validateControllerRevisionUpdate,
-			table:          controllerRevisionTable,
-		}.kind(),
-	}
-}
+// jobOrphanWarning is sent with the delete of a Job whose options name no policy: its
+// pods are then orphaned, which users do not expect.
+const jobOrphanWarning = "child pods are preserved by default when jobs are deleted; " +
+	"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
 
-// replicaScale is /scale of the kinds that run replicas of a pod.
-func replicaScale() *kind.Scale {
-	return &kind.Scale{
-		SpecReplicasPath: "spec.replicas", StatusReplicasPath: "status.replicas",
-		LabelSelectorPath: "spec.selector", SelectorIsObject: true,
-	}
-}
-
-func deploymentDef() def[appsv1.Deployment, *appsv1.Deployment] {
-	return def[appsv1.Deployment, *appsv1.Deployment]{
-		gv: appsv1.SchemeGroupVersion, plural: "deployments", short: []string{"deploy"}, all: true,
-		parts:      func(d *appsv1.Deployment) (any, any) { return &d.Spec, &d.Status },
-		generation: true,
-		// A rollout is recorded in annotations, so the controller looks at them.
-		moves: func(obj, old *appsv1.Deployment) bool {
-			return !equality.Semantic.DeepEqual(obj.Spec, old.Spec) || !equality.Semantic.DeepEqual(obj.Annotations, old.Annotations)
+// workloadDefs are the kinds that run pods, and those that say how many and which first.
+func workloadDefs() []def {
+	return []def{
+		{
+			obj: &appsv1.Deployment{}, plural: "deployments", short: []string{"deploy"}, all: true,
+			strategy: deployment.Strategy, status: deployment.StatusStrategy, scale: replicaScale(),
 		},
-		prepareStatus:  func(obj, old *appsv1.Deployment) { obj.Labels = old.Labels },
-		statusResets:   []fieldpath.Path{fieldpath.MakePathOrDie("metadata", "labels")},
-		validate:       validateDeployment,
-		validateUpdate: validateDeploymentUpdate,
-		validateStatus: func(obj, _ *appsv1.Deployment) field.ErrorList {
-			return validateReplicaCounts(obj.Status.Replicas, map[string]int32{
-				"updatedReplicas":   obj.Status.UpdatedReplicas,
-				"readyReplicas":     obj.Status.ReadyReplicas,
-				"availableReplicas": obj.Status.AvailableReplicas,
-			})
+		{
+			obj: &appsv1.ReplicaSet{}, plural: "replicasets", short: []string{"rs"}, all: true,
+			strategy: replicaset.Strategy, status: replicaset.StatusStrategy, scale: replicaScale(),
 		},
-		scale: replicaScale(),
-		table: deploymentTable,
+		{
+			obj: &appsv1.StatefulSet{}, plural: "statefulsets", short: []string{"sts"}, all: true,
+			strategy: statefulset.Strategy, status: statefulset.StatusStrategy, scale: replicaScale(),
+		},
+		{
+			obj: &appsv1.DaemonSet{}, plural: "daemonsets", short: []string{"ds"}, all: true,
+			strategy: daemonset.Strategy, status: daemonset.StatusStrategy,
+		},
+		{obj: &appsv1.ControllerRevision{}, plural: "controllerrevisions", strategy: controllerrevision.Strategy},
+		{
+			obj: &batchv1.Job{}, plural: "jobs", all: true, strategy: job.Strategy, status: job.StatusStrategy,
+			rules: lifecycle.Rules{DefaultPolicy: metav1.DeletePropagationOrphan}, orphanWarning: jobOrphanWarning,
+		},
+		{
+			obj: &batchv1.CronJob{}, plural: "cronjobs", short: []string{"cj"}, all: true,
+			strategy: cronjob.Strategy, status: cronjob.StatusStrategy,
+		},
+		{
+			obj: &policyv1.PodDisruptionBudget{}, plural: "poddisruptionbudgets", short: []string{"pdb"},
+			strategy: poddisruptionbudget.Strategy, status: poddisruptionbudget.StatusStrategy,
+		},
+		{obj: &schedulingv1.PriorityClass{}, plural: "priorityclasses", short: []string{"pc"}, strategy: priorityclass.Strategy},
 	}
 }
 
-func replicaSetDef() def[appsv1.ReplicaSet, *appsv1.ReplicaSet] {
-	return def[appsv1.ReplicaSet, *appsv1.ReplicaSet]{
-		gv: appsv1.SchemeGroupVersion, plural: "replicasets", short: []string{"rs"}, all: true,
-		parts:          func(r *appsv1.ReplicaSet) (any, any) { return &r.Spec, &r.Status },
-		generation:     true,
-		validate:       validateReplicaSet,
-		validateUpdate: validateReplicaSetUpdate,
-		validateStatus: func(obj, _ *appsv1.ReplicaSet) field.ErrorList {
-			return validateReplicaCounts(obj.Status.Replicas, map[string]int32{
-				"fullyLabeledReplicas": obj.Status.FullyLabeledReplicas,
-				"readyReplicas":        obj.Status.ReadyReplicas,
-				"availableReplicas":    obj.Status.AvailableReplicas,
-			})
-		},
-		scale: replicaScale(),
-		table: replicaSetTable,
+// autoscalers is one kind in two versions. v2 is stored. v1 knows one target, the utilization
+// of the CPU, and carries all else in annotations.
+func autoscalers() *kind.Kind {
+	v2 := def{
+		obj: &autoscalingv2.HorizontalPodAutoscaler{}, plural: "horizontalpodautoscalers", short: []string{"hpa"}, all: true,
+		strategy: horizontalpodautoscaler.Strategy, status: horizontalpodautoscaler.StatusStrategy,
 	}
-}
-
-func statefulSetDef() def[appsv1.StatefulSet, *appsv1.StatefulSet] {
-	return def[appsv1.StatefulSet, *appsv1.StatefulSet]{
-		gv: appsv1.SchemeGroupVersion, plural: "statefulsets", short: []string{"sts"}, all: true,
-		parts:          func(s *appsv1.StatefulSet) (any, any) { return &s.Spec, &s.Status },
-		generation:     true,
-		validate:       validateStatefulSet,
-		validateUpdate: validateStatefulSetUpdate,
-		validateStatus: func(obj, _ *appsv1.StatefulSet) field.ErrorList {
-			return validateReplicaCounts(obj.Status.Replicas, map[string]int32{
-				"readyReplicas":     obj.Status.ReadyReplicas,
-				"currentReplicas":   obj.Status.CurrentReplicas,
-				"updatedReplicas":   obj.Status.UpdatedReplicas,
-				"availableReplicas": obj.Status.AvailableReplicas,
-			})
-		},
-		scale: replicaScale(),
-		table: statefulSetTable,
-	}
-}
-
-func daemonSetDef() def[appsv1.DaemonSet, *appsv1.DaemonSet] {
-	return def[appsv1.DaemonSet, *appsv1.DaemonSet]{
-		gv: appsv1.SchemeGroupVersion, plural: "daemonsets", short: []string{"ds"}, all: true,
-		parts:          func(d *appsv1.DaemonSet) (any, any) { return &d.Spec, &d.Status },
-		generation:     true,
-		validate:       validateDaemonSet,
-		validateUpdate: validateDaemonSetUpdate,
-		table:          daemonSetTable,
-	}
+	v1 := v2
+	v1.obj, v1.view = &autoscalingv1.HorizontalPodAutoscaler{}, v2.obj
+	k := v2.kind()
+	k.Versions = append(k.Versions, v1.version(k))
+	return k
 }

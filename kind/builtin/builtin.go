@@ -2,16 +2,15 @@
 // CustomResourceDefinition: the Kubernetes kinds that clients and controllers
 // expect of every server. Begin with [Kinds].
 //
-// Each kind is one declaration ([def]) in the file of its API group. It names what differs
-// from the common case: defaults, rules, columns. Names, defaults, mutable fields and the
-// columns of `kubectl get` are those of Kubernetes 1.37.
+// Each kind is one declaration ([def]) in the file of its API group: its names, its rules of
+// deletion, and the strategy of Kubernetes 1.37 that has its rules. Defaults, validation,
+// conversions and the columns of `kubectl get` are Kubernetes' own code ([strategy], [tables]).
 //
-// There are no internal types. Every object has the one version that is served and
-// stored, so the stored JSON is the JSON of the response. The exceptions are events.k8s.io,
-// a second view of the stored core Events, and autoscaling/v1, a second view of autoscaling/v2.
+// Objects have the version that is served and stored, so the stored JSON is the JSON of the
+// response. The exceptions are events.k8s.io, a second view of the stored core Events, and
+// autoscaling/v1, a second view of autoscaling/v2. Internal types exist only inside of a strategy.
 //
-// The package is pure: it uses no store and no request. It uses the clock for the ages in
-// tables and for the times of a device's taint and of a certificate request's conditions.
+// The package uses no store and no request.
 package builtin
 
 import (
@@ -27,16 +26,14 @@ func Kinds() []*kind.Kind {
 }
 
 var kinds = sync.OnceValue(func() []*kind.Kind {
-	var all []*kind.Kind
-	for _, group := range [][]*kind.Kind{
-		coreKinds(), coreStorageKinds(), eventKinds(), appsKinds(), batchKinds(),
-		coordinationKinds(), discoveryKinds(), policyKinds(), networkingKinds(),
-		rbacKinds(), admissionKinds(), schedulingKinds(), storageKinds(), autoscalingKinds(),
-		nodeKinds(), flowControlKinds(), migrationKinds(), deviceKinds(), podCertificateKinds(),
-		certificateKinds(),
-		reviewKinds(),
+	all := []*kind.Kind{autoscalers()}
+	for _, group := range [][]def{
+		coreDefs(), workloadDefs(), networkDefs(), rbacDefs(), admissionDefs(), storageDefs(),
+		flowDefs(), deviceDefs(), certificateDefs(), reviewDefs(),
 	} {
-		all = append(all, group...)
+		for _, d := range group {
+			all = append(all, d.kind())
+		}
 	}
 	return all
 })

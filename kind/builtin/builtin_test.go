@@ -84,9 +84,9 @@ func asServed(t *testing.T, v *kind.Version, obj runtime.Object) runtime.Object 
 	if v.Kind.Stored() == v {
 		return obj
 	}
-	for _, gv := range []schema.GroupVersion{v.Kind.Stored().GVK.GroupVersion(), v.GVK.GroupVersion()} {
+	for _, gvk := range []schema.GroupVersionKind{v.Kind.Stored().GVK, v.GVK} {
 		var err error
-		if obj, err = Scheme().ConvertToVersion(obj, gv); err != nil {
+		if obj, err = convert(obj, gvk); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestNames(t *testing.T) {
 		"resourceclaims.resource.k8s.io/v1/resource.k8s.io":                                              {"", "", "namespace", "status", ""},
 		"resourceclaimtemplates.resource.k8s.io/v1/resource.k8s.io":                                      {"", "", "namespace", "", ""},
 		"resourceslices.resource.k8s.io/v1/resource.k8s.io":                                              {"", "", "cluster", "", ""},
-		"devicetaintrules.resource.k8s.io/v1/resource.k8s.io":                                            {"", "", "cluster", "status", ""},
+		"devicetaintrules.resource.k8s.io/v1/resource.k8s.io":                                            {"", "", "cluster", "status", "+conditional"},
 		"clustertrustbundles.certificates.k8s.io/v1/certificates.k8s.io":                                 {"", "", "cluster", "", "+conditional"},
 		"podcertificaterequests.certificates.k8s.io/v1/certificates.k8s.io":                              {"", "", "namespace", "status", "+conditional"},
 		"horizontalpodautoscalers.autoscaling/v2/autoscaling":                                            {"hpa", "all", "namespace", "status", ""},

@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-func newSigningRequest(t *testing.T) *signingRequest {
+func newSigningRequest(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func newSigningRequest(t *testing.T) *signingRequest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &signingRequest{ObjectMeta: metav1.ObjectMeta{Name: "jane"}, Spec: certificatesv1.CertificateSigningRequestSpec{
+	return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "jane"}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 		SignerName: "kubernetes.io/kube-apiserver-client", Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 	}}
@@ -43,22 +43,24 @@ func fieldsOf(errs field.ErrorList) string {
 }
 
 func TestValidateSigningRequest(t *testing.T) {
-	strategy := signingRequestDef().kind().Versions[0].Strategy
+	strategy := lookup(t, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest")).Strategy
 	short := int32(599)
 	for name, test := range map[string]struct {
-		change func(*signingRequest)
+		change func(*certificatesv1.CertificateSigningRequest)
 		want   string
 	}{
-		"valid":          {func(r *signingRequest) { r.Name = "node-csr-A_b" }, ""},
-		"no request":     {func(r *signingRequest) { r.Spec.Request = nil }, "spec.request"},
-		"not signed":     {func(r *signingRequest) { r.Spec.Request = broken(r.Spec.Request) }, "spec.request"},
-		"no usages":      {func(r *signingRequest) { r.Spec.Usages = nil }, "spec.usages"},
-		"odd usages":     {func(r *signingRequest) { r.Spec.Usages = []certificatesv1.KeyUsage{"any", "odd", "any"} }, "spec.usages[1] spec.usages[2]"},
-		"no signer":      {func(r *signingRequest) { r.Spec.SignerName = "" }, "spec.signerName"},
-		"short signer":   {func(r *signingRequest) { r.Spec.SignerName = "signer" }, "spec.signerName"},
-		"odd domain":     {func(r *signingRequest) { r.Spec.SignerName = "domain/signer" }, "spec.signerName"},
-		"legacy signer":  {func(r *signingRequest) { r.Spec.SignerName = "kubernetes.io/legacy-unknown" }, "spec.signerName"},
-		"too short life": {func(r *signingRequest) { r.Spec.ExpirationSeconds = &short }, "spec.expirationSeconds"},
+		"valid":      {func(r *certificatesv1.CertificateSigningRequest) { r.Name = "node-csr-A_b" }, ""},
+		"no request": {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Request = nil }, "spec.request"},
+		"not signed": {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Request = broken(r.Spec.Request) }, "spec.request"},
+		"no usages":  {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Usages = nil }, "spec.usages"},
+		"odd usages": {func(r *certificatesv1.CertificateSigningRequest) {
+			r.Spec.Usages = []certificatesv1.KeyUsage{"any", "odd", "any"}
+		}, "spec.usages[1] spec.usages[2]"},
+		"no signer":      {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "" }, "spec.signerName"},
+		"short signer":   {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "signer" }, "spec.signerName"},
+		"odd domain":     {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "domain/signer" }, "spec.signerName"},
+		"legacy signer":  {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "kubernetes.io/legacy-unknown" }, "spec.signerName"},
+		"too short life": {func(r *certificatesv1.CertificateSigningRequest) { r.Spec.ExpirationSeconds = &short }, "spec.expirationSeconds"},
 	} {
 		r := newSigningRequest(t)
 		test.change(r)
@@ -78,32 +80,40 @@ func broken(text []byte) []byte {
 // TestSigningSubresources: approval and status each change their own part, and take
 // nothing back.
 func TestSigningSubresources(t *testing.T) {
-	v := signingRequestDef().kind().Versions[0]
+	v := lookup(t, certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"))
 	condition := func(t certificatesv1.RequestConditionType) certificatesv1.CertificateSigningRequestCondition {
 		return certificatesv1.CertificateSigningRequestCondition{Type: t, Status: corev1.ConditionTrue}
 	}
 	approved := newSigningRequest(t)
 	approved.ResourceVersion = "1"
 	approved.Status.Conditions = append(approved.Status.Conditions, condition(certificatesv1.CertificateApproved))
-	stampConditions(approved, &signingRequest{})
+	approved.Status.Conditions[0].LastUpdateTime, approved.Status.Conditions[0].LastTransitionTime = metav1.Unix(1e9, 0), metav1.Unix(1e9, 0)
 	for name, test := range map[string]struct {
 		strategy lifecycle.Strategy
-		change   func(*signingRequest)
+		change   func(*certificatesv1.CertificateSigningRequest)
 		want     string // fields of errors
 		kept     bool   // the change is undone
 	}{
-		"approval fails it":          {CertificateApprovalStrategy(), func(r *signingRequest) { r.Status.Conditions = append(r.Status.Conditions, condition("Failed")) }, "", false},
-		"approval denies it too":     {CertificateApprovalStrategy(), func(r *signingRequest) { r.Status.Conditions = append(r.Status.Conditions, condition("Denied")) }, "status.conditions", false},
-		"approval repeats it":        {CertificateApprovalStrategy(), func(r *signingRequest) { r.Status.Conditions = append(r.Status.Conditions, condition("Approved")) }, "status.conditions[1].type", false},
-		"approval is taken back":     {CertificateApprovalStrategy(), func(r *signingRequest) { r.Status.Conditions = nil }, "status.conditions", false},
-		"approval sets certificate":  {CertificateApprovalStrategy(), func(r *signingRequest) { r.Status.Certificate = []byte("x") }, "", true},
-		"approval changes the spec":  {CertificateApprovalStrategy(), func(r *signingRequest) { r.Spec.Username = "root" }, "", true},
-		"status takes approval back": {v.Status, func(r *signingRequest) { r.Status.Conditions = nil }, "status.conditions", false},
-		"status denies":              {v.Status, func(r *signingRequest) { r.Status.Conditions = append(r.Status.Conditions, condition("Denied")) }, "status.conditions status.conditions", false},
-		"status sets no certificate": {v.Status, func(r *signingRequest) { r.Status.Certificate = []byte("x") }, "status.certificate", false},
-		"status changes the spec":    {v.Status, func(r *signingRequest) { r.Spec.Username = "root" }, "", true},
-		"an update approves":         {v.Strategy, func(r *signingRequest) { r.Status.Conditions = nil }, "", true},
-		"an update changes the spec": {v.Strategy, func(r *signingRequest) { r.Spec.SignerName = "other.io/x" }, "", true},
+		"approval fails it": {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = append(r.Status.Conditions, condition("Failed"))
+		}, "", false},
+		"approval denies it too": {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = append(r.Status.Conditions, condition("Denied"))
+		}, "status.conditions", false},
+		"approval repeats it": {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = append(r.Status.Conditions, condition("Approved"))
+		}, "status.conditions[1].type", false},
+		"approval is taken back":     {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) { r.Status.Conditions = nil }, "status.conditions", false},
+		"approval sets certificate":  {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }, "", true},
+		"approval changes the spec":  {CertificateApprovalStrategy(), func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "root" }, "", true},
+		"status takes approval back": {v.Status, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Conditions = nil }, "status.conditions", false},
+		"status denies": {v.Status, func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = append(r.Status.Conditions, condition("Denied"))
+		}, "status.conditions status.conditions", false},
+		"status sets no certificate": {v.Status, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }, "status.certificate", false},
+		"status changes the spec":    {v.Status, func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Username = "root" }, "", true},
+		"an update approves":         {v.Strategy, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Conditions = nil }, "", true},
+		"an update changes the spec": {v.Strategy, func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = "other.io/x" }, "", true},
 	} {
 		next := approved.DeepCopy()
 		test.change(next)

@@ -3,86 +3,62 @@ package builtin
 import (
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
-// pointerTo is a pointer to an API type T.
-type pointerTo[T any] interface {
-	*T
-	runtime.Object
-	metav1.Object
-}
-
 // def declares one kind. The zero value of each field is the common case.
-type def[T any, P pointerTo[T]] struct {
-	gv     schema.GroupVersion
+type def struct {
+	obj    runtime.Object // of the type that is served
 	plural string
 	short  []string
 	all    bool // in the category "all"
 	// extends puts a kind into the category "api-extensions".
 	extends bool
 
-	cluster   bool // not in a namespace
-	ephemeral bool
-	rules     lifecycle.Rules
+	strategy, status kubernetes // status nil: there is no /status
+
+	// prepare, forgives and warning are those of strategy.
+	prepare  func(obj, old runtime.Object)
+	forgives func(*field.Error) bool
+	warning  string
+
+	rules lifecycle.Rules
 	// returnsDeleted: a delete answers with the object, not with a Status.
 	returnsDeleted bool
 	orphanWarning  string
 	deprecation    string // sent as a warning with every answer
 
-	createOnUpdate bool // a PUT may create
-	conditional    bool // an update must carry a resourceVersion
-
-	// parts point at the object's spec and status. The status is cleared on create and
-	// kept on update; /status keeps the spec. Either may be nil.
-	parts func(P) (spec, status any)
-	// noStatus omits /status although parts has a status.
-	noStatus bool
-	// keepStatus keeps the status that a client sends on create (Nodes).
-	keepStatus bool
-	// generation starts at 1 and increases with each change of the spec; moves, if set,
-	// decides instead whether it increases.
-	generation bool
-	moves      func(obj, old P) bool
-
-	name           apivalidation.ValidateNameFunc // nil: DNS subdomain
-	prepareCreate  func(P)
-	prepareUpdate  func(obj, old P)
-	validate       func(P) field.ErrorList // on create and on update
-	validateCreate func(P) field.ErrorList // on create only
-	validateUpdate func(obj, old P) field.ErrorList
-	warn           func(P) []string
-	canonicalize   func(P)
-
-	prepareStatus  func(obj, old P)
-	validateStatus func(obj, old P) field.ErrorList
-	// statusResets are metadata fields that /status keeps, in addition to the spec.
-	statusResets []fieldpath.Path
-
 	scale *kind.Scale
-	table func() table[P] // nil: name and age
-	plain bool            // the library's table: name and creation time
+	plain bool // the library's table: name and creation time
 
-	// storage, decode and encode are for a kind that is a view of another.
-	storage string
-	decode  func(body []byte, resourceVersion string) (runtime.Object, error)
-	encode  func(obj runtime.Object) ([]byte, error)
+	// view, if set, is the type in which the objects are stored.
+	view runtime.Object
+
+	// A kind that is answered and never stored has ephemeral, and no strategy.
+	ephemeral  bool
+	namespaced bool
+	validate   func(in runtime.Object) field.ErrorList
+}
+
+// hook is a def's prepare for objects of one type. Old is nil for a new object.
+func hook[P runtime.Object](f func(obj, old P)) func(obj, old runtime.Object) {
+	return func(obj, old runtime.Object) {
+		was, _ := old.(P)
+		f(obj.(P), was)
+	}
 }
 
 // kind builds the Kind that a def declares.
-func (d def[T, P]) kind() *kind.Kind {
-	gvk := d.gvk()
+func (d def) kind() *kind.Kind {
+	gvk := gvkOf(d.obj)
 	k := &kind.Kind{
 		Group:      gvk.Group,
 		Name:       gvk.Kind,
@@ -90,7 +66,7 @@ func (d def[T, P]) kind() *kind.Kind {
 		Plural:     d.plural,
 		Singular:   strings.ToLower(gvk.Kind),
 		ShortNames: d.short,
-		Namespaced: !d.cluster,
+		Namespaced: d.namespaced,
 		Storage:    kind.StorageName(gvk.Group, d.plural),
 		Rules:      d.rules,
 		Ephemeral:  d.ephemeral,
@@ -98,101 +74,106 @@ func (d def[T, P]) kind() *kind.Kind {
 		ReturnsDeleted: d.returnsDeleted,
 		OrphanWarning:  d.orphanWarning,
 	}
+	if d.strategy != nil {
+		k.Namespaced = d.strategy.NamespaceScoped()
+	}
 	if d.all {
 		k.Categories = []string{"all"}
 	}
 	if d.extends {
 		k.Categories = []string{"api-extensions"}
 	}
-	if d.storage != "" {
-		k.Storage = d.storage
+	if d.view != nil {
+		k.Storage = kind.StorageName(gvkOf(d.view).Group, d.plural)
 	}
 	if d.ephemeral {
 		k.ListName = ""
 	}
-	k.Versions = []*kind.Version{d.version(k, gvk)}
+	k.Versions = []*kind.Version{d.version(k)}
 	return k
 }
 
-func (d def[T, P]) version(k *kind.Kind, gvk schema.GroupVersionKind) *kind.Version {
-	main := &strategy[T, P]{def: d}
+func (d def) version(k *kind.Kind) *kind.Version {
+	gvk := gvkOf(d.obj)
 	v := &kind.Version{
 		Kind:             k,
 		GVK:              gvk,
-		New:              func() runtime.Object { return P(new(T)) },
-		NewList:          d.newList(gvk),
-		Decode:           d.decode,
-		Encode:           d.encode,
-		Raw:              d.decode == nil,
-		Strategy:         main,
+		New:              func() runtime.Object { return newObject(gvk) },
+		Raw:              d.view == nil,
 		Scale:            d.scale,
-		SelectableFields: selectableFields(gvk),
-		Table:            d.convertor(),
+		SelectableFields: fieldLabels[gvk],
+		Table:            tables{},
 		Wire:             wire(),
 		Warning:          d.deprecation,
 	}
-	if d.decode == nil {
-		v.Decode = func(body []byte, resourceVersion string) (runtime.Object, error) {
-			obj := P(new(T))
-			if err := object.DecodeInto(body, resourceVersion, gvk, obj); err != nil {
-				return nil, err
-			}
-			return obj, nil
-		}
-		v.Encode = object.Encode
+	if list := gvk.GroupVersion().WithKind(gvk.Kind + "List"); Scheme().Recognizes(list) {
+		v.NewList = func() runtime.Object { return newObject(list) }
 	}
-	if d.parts == nil || d.noStatus {
+	v.Decode, v.Encode = d.codec(gvk)
+	if d.plain {
+		v.Table = rest.NewDefaultTableConvertor(v.Resource().GroupResource())
+	}
+	if d.ephemeral {
+		v.Table = nil // as in Kubernetes, the review kinds have no Table
+		v.Strategy = review{d.namespaced, d.validate}
 		return v
 	}
-	apiVersion := fieldpath.APIVersion(gvk.GroupVersion().String())
-	v.Status = &statusStrategy[T, P]{strategy: main}
-	v.ResetFields = map[fieldpath.APIVersion]*fieldpath.Set{
-		apiVersion: fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
-	}
-	v.StatusResetFields = map[fieldpath.APIVersion]*fieldpath.Set{
-		apiVersion: fieldpath.NewSet(append([]fieldpath.Path{fieldpath.MakePathOrDie("spec")}, d.statusResets...)...),
+	main := newStrategy(d.strategy, v.Resource(), "")
+	main.prepare, main.forgives, main.warning = d.prepare, d.forgives, d.warning
+	v.Strategy, v.ResetFields = main, resetFields(d.strategy)
+	if d.status != nil {
+		v.Status, v.StatusResetFields = newStrategy(d.status, v.Resource(), "status"), resetFields(d.status)
 	}
 	return v
 }
 
-// newList returns a constructor of lists. It is nil for review kinds, which cannot be
-// listed.
-func (d def[T, P]) newList(gvk schema.GroupVersionKind) func() runtime.Object {
-	listKind := gvk.GroupVersion().WithKind(gvk.Kind + "List")
-	if !Scheme().Recognizes(listKind) {
-		return nil
+// codec returns the functions that read and write the stored form.
+func (d def) codec(gvk schema.GroupVersionKind) (func([]byte, string) (runtime.Object, error), func(runtime.Object) ([]byte, error)) {
+	decode := func(into schema.GroupVersionKind, body []byte, resourceVersion string) (runtime.Object, error) {
+		obj := newObject(into)
+		return obj, object.DecodeInto(body, resourceVersion, into, obj)
 	}
-	return func() runtime.Object {
-		list, err := Scheme().New(listKind)
-		if err != nil {
-			panic(err) // cannot happen: the scheme recognizes the type
+	if d.view == nil {
+		return func(body []byte, resourceVersion string) (runtime.Object, error) {
+			return decode(gvk, body, resourceVersion)
+		}, object.Encode
+	}
+	stored := gvkOf(d.view)
+	return func(body []byte, resourceVersion string) (runtime.Object, error) {
+			obj, err := decode(stored, body, resourceVersion)
+			if err != nil {
+				return nil, err
+			}
+			return convert(obj, gvk)
+		}, func(obj runtime.Object) ([]byte, error) {
+			obj, err := convert(obj, stored)
+			if err != nil {
+				return nil, err
+			}
+			return object.Encode(obj)
 		}
-		return list
-	}
 }
 
-func (d def[T, P]) convertor() rest.TableConvertor {
-	switch {
-	case d.ephemeral:
-		return nil // as in Kubernetes, the review kinds have no Table
-	case d.plain:
-		return rest.NewDefaultTableConvertor(d.gv.WithResource(d.plural).GroupResource())
-	case d.table != nil:
-		return newConvertor(d.gv.WithResource(d.plural).GroupResource(), d.table())
+func resetFields(s kubernetes) map[fieldpath.APIVersion]*fieldpath.Set {
+	if r, ok := s.(rest.ResetFieldsStrategy); ok {
+		return r.GetResetFields()
 	}
-	return newConvertor(d.gv.WithResource(d.plural).GroupResource(), nameAndAge[P]())
+	return nil
 }
 
-// gvk returns the kind of T in the def's group and version, from the scheme.
-func (d def[T, P]) gvk() schema.GroupVersionKind {
-	gvks, _, err := Scheme().ObjectKinds(P(new(T)))
+// gvkOf returns the group, version and kind of a type that is served.
+func gvkOf(obj runtime.Object) schema.GroupVersionKind {
+	gvks, _, err := Scheme().ObjectKinds(obj)
 	if err != nil {
 		panic(err) // a def for a type that the scheme lacks
 	}
-	for _, gvk := range gvks {
-		if gvk.GroupVersion() == d.gv {
-			return gvk
-		}
+	return gvks[0]
+}
+
+func newObject(gvk schema.GroupVersionKind) runtime.Object {
+	obj, err := Scheme().New(gvk)
+	if err != nil {
+		panic(err) // cannot happen: the scheme recognizes the type
 	}
-	panic("builtin: no kind in " + d.gv.String() + " for " + d.plural)
+	return obj
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/registry/core/namespace"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
@@ -16,21 +16,10 @@ import (
 
 // A namespace has finalizers in its spec besides those in its metadata. They name who
 // must still empty it; only /finalize removes them.
-func namespaceDef() def[corev1.Namespace, *corev1.Namespace] {
-	return def[corev1.Namespace, *corev1.Namespace]{
-		gv: corev1.SchemeGroupVersion, plural: "namespaces", short: []string{"ns"}, cluster: true,
+func namespaceDef() def {
+	return def{
+		obj: &corev1.Namespace{}, plural: "namespaces", short: []string{"ns"}, strategy: namespace.Strategy, status: namespace.StatusStrategy,
 		rules: lifecycle.Rules{NoGrace: true, MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers, Refuse: keepNamespace},
-		name:  apivalidation.NameIsDNSLabel,
-		parts: func(n *corev1.Namespace) (any, any) { return &n.Spec, &n.Status },
-		prepareCreate: func(n *corev1.Namespace) {
-			n.Status.Phase = corev1.NamespaceActive
-			holdContent(n)
-		},
-		prepareUpdate:  func(obj, old *corev1.Namespace) { obj.Spec.Finalizers = old.Spec.Finalizers },
-		validate:       validateNamespace,
-		validateStatus: validateNamespaceStatus,
-		canonicalize:   labelNamespace,
-		table:          namespaceTable,
 	}
 }
 
@@ -43,9 +32,7 @@ func holdContent(n *corev1.Namespace) {
 // NamespaceFinalizeStrategy is the strategy of a namespace's /finalize: it can change the
 // spec's finalizers, but not the status.
 func NamespaceFinalizeStrategy() lifecycle.Strategy {
-	d := namespaceDef()
-	d.prepareUpdate = nil
-	return &strategy[corev1.Namespace, *corev1.Namespace]{def: d}
+	return newStrategy(namespace.FinalizeStrategy, corev1.SchemeGroupVersion.WithResource("namespaces"), "finalize")
 }
 
 var namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/exeunt/exeunt/object"
 )
@@ -37,7 +38,7 @@ func UseAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix string) 
 	if len(spec.ImagePullSecrets) == 0 {
 		spec.ImagePullSecrets = append(spec.ImagePullSecrets, account.ImagePullSecrets...)
 	}
-	if !deref(spec.AutomountServiceAccountToken, deref(account.AutomountServiceAccountToken, true)) {
+	if !ptr.Deref(spec.AutomountServiceAccountToken, ptr.Deref(account.AutomountServiceAccountToken, true)) {
 		return
 	}
 	name, exists := tokenVolume+suffix, false

@@ -4,183 +4,237 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// strategy is the lifecycle.Strategy of a def. It implements what all kinds share: the
-// rules of metadata, the status that clients cannot write, the generation.
-//
-// Its methods expect objects of the def's own type and panic for another type, which is a
-// programming error.
-type strategy[T any, P pointerTo[T]] struct {
-	def def[T, P]
+// kubernetes is a strategy of Kubernetes. It decides about objects of internal types.
+type kubernetes interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
 }
 
-var _ lifecycle.Strategy = &strategy[metav1.PartialObjectMetadata, *metav1.PartialObjectMetadata]{}
-
-func (s *strategy[T, P]) NamespaceScoped() bool { return !s.def.cluster }
-
-func (s *strategy[T, P]) PrepareForCreate(_ context.Context, obj runtime.Object) {
-	p := obj.(P)
-	if s.def.parts != nil && !s.def.keepStatus {
-		if _, status := s.def.parts(p); status != nil {
-			reflect.ValueOf(status).Elem().SetZero()
-		}
-	}
-	if s.def.generation {
-		p.SetGeneration(1)
-	}
-	if s.def.prepareCreate != nil {
-		s.def.prepareCreate(p)
-	}
+// strategy applies a strategy of Kubernetes to objects of the version that is served: each
+// method converts them to the internal type, and back if it changed them.
+type strategy struct {
+	kubernetes
+	// info says to which resource and version the rules apply. The library's validation reads
+	// it from the context, which has none for objects that no request sent.
+	info         *genericrequest.RequestInfo
+	subresources []string // of info, as a list
+	// prepare, if set, does what Kubernetes does elsewhere (in an admission plugin, in the
+	// storage of a kind). Old is nil for a new object.
+	prepare func(obj, old runtime.Object)
+	// forgives, if set, says which errors of Kubernetes' validation are none here.
+	forgives func(*field.Error) bool
+	// warning is sent to clients that create an object, if it is not empty.
+	warning string
 }
 
-func (s *strategy[T, P]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	p, o := obj.(P), old.(P)
-	if s.def.parts != nil {
-		_, status := s.def.parts(p)
-		_, oldStatus := s.def.parts(o)
-		keep(status, oldStatus)
+var _ lifecycle.Strategy = &strategy{}
+
+// newStrategy returns the strategy of a resource, or of a subresource of it.
+func newStrategy(rules kubernetes, resource schema.GroupVersionResource, subresource string) *strategy {
+	s := &strategy{kubernetes: rules, info: &genericrequest.RequestInfo{
+		IsResourceRequest: true, APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Subresource: subresource,
+	}}
+	if subresource != "" {
+		s.subresources = []string{subresource}
 	}
-	if s.def.prepareUpdate != nil {
-		s.def.prepareUpdate(p, o)
-	}
-	p.SetGeneration(o.GetGeneration())
-	if s.def.generation && s.moved(p, o) {
-		p.SetGeneration(o.GetGeneration() + 1)
-	}
+	return s
 }
 
-func (s *strategy[T, P]) moved(p, o P) bool {
-	if s.def.moves != nil {
-		return s.def.moves(p, o)
-	}
-	spec, _ := s.def.parts(p)
-	oldSpec, _ := s.def.parts(o)
-	return !equality.Semantic.DeepEqual(spec, oldSpec)
+// internal returns obj as its internal type. The two share memory.
+func internal(obj runtime.Object) (runtime.Object, error) {
+	return Scheme().UnsafeConvertToVersion(obj, runtime.InternalGroupVersioner)
 }
 
-// keep copies *old to *part. Both may be nil. The copy is shallow: strategies never change
-// old, and the caller must not change it either.
-func keep(part, old any) {
-	if part != nil {
-		reflect.ValueOf(part).Elem().Set(reflect.ValueOf(old).Elem())
+// Change lets f change obj as an internal type. An object that cannot be converted stays as it
+// is: its validation refuses it.
+func Change(obj runtime.Object, f func(in runtime.Object)) {
+	in, err := internal(obj)
+	if err != nil {
+		return
 	}
+	f(in)
+	// What the internal type does not have goes: a Secret's stringData.
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	reflect.ValueOf(obj).Elem().SetZero()
+	if err := Scheme().Convert(in, obj, nil); err != nil {
+		panic(err) // cannot happen: in was converted from this type
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
-func (s *strategy[T, P]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	p := obj.(P)
-	var errs field.ErrorList
-	if !s.def.ephemeral { // objects that are never stored need no name
-		errs = apivalidation.ValidateObjectMetaAccessor(p, !s.def.cluster, s.nameRule(), field.NewPath("metadata"))
-		errs = append(errs, validateFinalizers(p.GetFinalizers(), nil)...)
-	}
-	if s.def.validate != nil {
-		errs = append(errs, s.def.validate(p)...)
-	}
-	if s.def.validateCreate != nil {
-		errs = append(errs, s.def.validateCreate(p)...)
-	}
-	return errs
+// refuse is the error about an object that has no internal form: an annotation that stands for
+// fields does not parse.
+func refuse(obj runtime.Object, err error) field.ErrorList {
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations"), obj.GetObjectKind().GroupVersionKind().Kind, err.Error())}
 }
 
-func (s *strategy[T, P]) nameRule() apivalidation.ValidateNameFunc {
-	if s.def.name != nil {
-		return s.def.name
+func (s *strategy) context(ctx context.Context) context.Context {
+	if _, ok := genericrequest.UserFrom(ctx); !ok {
+		ctx = genericrequest.WithUser(ctx, &user.DefaultInfo{})
 	}
-	return apivalidation.NameIsDNSSubdomain
+	return genericrequest.WithRequestInfo(ctx, s.info)
 }
 
-func (s *strategy[T, P]) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	if s.def.warn == nil {
+// PrepareForCreate sets defaults first, which the rules take for granted: an object from the
+// archive, or one that the server makes, may lack them.
+func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	Scheme().Default(obj)
+	if s.prepare != nil {
+		s.prepare(obj, nil)
+	}
+	Change(obj, func(in runtime.Object) { s.kubernetes.PrepareForCreate(s.context(ctx), in) })
+}
+
+func (s *strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	in, err := internal(obj)
+	if err != nil {
+		return refuse(obj, err)
+	}
+	ctx = s.context(ctx)
+	errs := s.kubernetes.Validate(ctx, in)
+	return s.declared(ctx, errs, in, nil, func(options map[string]bool, subresources []string) field.ErrorList {
+		return Scheme().Validate(ctx, options, obj, subresources...)
+	})
+}
+
+// declared adds the errors of the rules that Kubernetes declares in its types, and removes those
+// that only repeat them, as the library's ValidateDeclaratively does. That one would copy and
+// convert the objects first, which are of the version that is served already.
+func (s *strategy) declared(ctx context.Context, errs field.ErrorList, in, was runtime.Object, check func(options map[string]bool, subresources []string) field.ErrorList) field.ErrorList {
+	d, ok := s.kubernetes.(rest.DeclarativeValidationStrategy)
+	if !ok {
+		return errs
+	}
+	config := d.DeclarativeValidationConfig(ctx, in, was)
+	if s.forgives != nil {
+		errs = slices.DeleteFunc(errs, s.forgives)
+	}
+	enforced := validate.FilterEnforcedDeclarativeErrors(ctx, check(config.Options, s.subresources), true)
+	errs = validate.FilterCoveredHandwrittenErrors(ctx, errs.MarkFromImperative(), enforced, true, config.NormalizationRules...)
+	return append(errs, enforced...)
+}
+
+func (s *strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	in, err := internal(obj)
+	if err != nil {
 		return nil
 	}
-	return s.def.warn(obj.(P))
+	warnings := s.kubernetes.WarningsOnCreate(s.context(ctx), in)
+	if s.warning != "" {
+		warnings = append(warnings, s.warning)
+	}
+	return warnings
 }
 
-// ValidateUpdate validates the new object as for a create, and then the change. It does not
-// validate the name, which cannot change: an object with a name from an older rule stays
-// writable.
-func (s *strategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	p, o := obj.(P), old.(P)
-	errs := validateMetaUpdate(p, o)
-	if s.def.validate != nil {
-		errs = append(errs, s.def.validate(p)...)
+// PrepareForUpdate sets defaults in both objects, as Kubernetes does when it reads them.
+func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	Scheme().Default(obj)
+	Scheme().Default(old)
+	if s.prepare != nil {
+		s.prepare(obj, old)
 	}
-	if s.def.validateUpdate != nil {
-		errs = append(errs, s.def.validateUpdate(p, o)...)
+	was, err := internal(old)
+	if err != nil {
+		return
+	}
+	Change(obj, func(in runtime.Object) { s.kubernetes.PrepareForUpdate(s.context(ctx), in, was) })
+}
+
+// ValidateUpdate does not validate the name, which cannot change: an object with a name from an
+// older rule stays writable.
+func (s *strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	in, err := internal(obj)
+	if err != nil {
+		return refuse(obj, err)
+	}
+	was, err := internal(old)
+	if err != nil {
+		return refuse(old, err)
+	}
+	ctx = s.context(ctx)
+	errs := s.declared(ctx, s.kubernetes.ValidateUpdate(ctx, in, was), in, was, func(options map[string]bool, subresources []string) field.ErrorList {
+		return Scheme().ValidateUpdate(ctx, options, obj, old, subresources...)
+	})
+	if name(obj) == name(old) {
+		errs = slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Field == "metadata.name" })
 	}
 	return errs
 }
 
-func validateMetaUpdate(p, o metav1.Object) field.ErrorList {
-	errs := apivalidation.ValidateObjectMetaAccessorUpdate(p, o, field.NewPath("metadata"))
-	return append(errs, validateFinalizers(p.GetFinalizers(), o.GetFinalizers())...)
-}
-
-// validateFinalizers refuses new finalizers without a domain, except the system's own.
-func validateFinalizers(finalizers, old []string) field.ErrorList {
-	var errs field.ErrorList
-	for i, name := range finalizers {
-		switch {
-		case strings.Contains(name, "/"), slices.Contains(old, name):
-		case name == string(corev1.FinalizerKubernetes), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents:
-		default:
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
-		}
+func name(obj runtime.Object) string {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
 	}
-	return errs
+	return m.GetName()
 }
 
-func (s *strategy[T, P]) WarningsOnUpdate(_ context.Context, obj, old runtime.Object) []string {
+func (s *strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	in, err := internal(obj)
+	if err != nil {
+		return nil
+	}
+	was, err := internal(old)
+	if err != nil {
+		return nil
+	}
+	return s.kubernetes.WarningsOnUpdate(s.context(ctx), in, was)
+}
+
+// Canonicalize sets the defaults that follow from what the rules have set: Kubernetes sets them
+// whenever it reads an object (the labels of a Job).
+func (s *strategy) Canonicalize(obj runtime.Object) {
+	Change(obj, s.kubernetes.Canonicalize)
+	Scheme().Default(obj)
+}
+
+// AllowCreateOnUpdate is false for subresources, which never create an object.
+func (s *strategy) AllowCreateOnUpdate(ctx context.Context) bool {
+	return s.subresources == nil && s.kubernetes.AllowCreateOnUpdate(ctx)
+}
+
+// review is the strategy of a kind that is answered and never stored: it validates the question.
+type review struct {
+	namespaced bool
+	validate   func(in runtime.Object) field.ErrorList
+}
+
+var _ lifecycle.Strategy = review{}
+
+func (r review) NamespaceScoped() bool { return r.namespaced }
+
+func (r review) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	if r.validate == nil {
+		return nil
+	}
+	in, err := internal(obj)
+	if err != nil {
+		return refuse(obj, err)
+	}
+	return r.validate(in)
+}
+
+func (review) PrepareForCreate(context.Context, runtime.Object)                          {}
+func (review) WarningsOnCreate(context.Context, runtime.Object) []string                 { return nil }
+func (review) PrepareForUpdate(context.Context, runtime.Object, runtime.Object)          {}
+func (review) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string { return nil }
+func (review) Canonicalize(runtime.Object)                                               {}
+func (review) AllowCreateOnUpdate(context.Context) bool                                  { return false }
+func (review) AllowUnconditionalUpdate(context.Context) bool                             { return true }
+
+func (review) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	return nil
 }
-
-func (s *strategy[T, P]) Canonicalize(obj runtime.Object) {
-	if s.def.canonicalize != nil {
-		s.def.canonicalize(obj.(P))
-	}
-}
-
-func (s *strategy[T, P]) AllowCreateOnUpdate(context.Context) bool { return s.def.createOnUpdate }
-
-func (s *strategy[T, P]) AllowUnconditionalUpdate(context.Context) bool { return !s.def.conditional }
-
-// statusStrategy is the strategy of /status: it keeps the spec.
-type statusStrategy[T any, P pointerTo[T]] struct {
-	*strategy[T, P]
-}
-
-func (s *statusStrategy[T, P]) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	p, o := obj.(P), old.(P)
-	spec, _ := s.def.parts(p)
-	oldSpec, _ := s.def.parts(o)
-	keep(spec, oldSpec)
-	p.SetGeneration(o.GetGeneration())
-	if s.def.prepareStatus != nil {
-		s.def.prepareStatus(p, o)
-	}
-}
-
-func (s *statusStrategy[T, P]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	p, o := obj.(P), old.(P)
-	errs := validateMetaUpdate(p, o)
-	if s.def.validateStatus != nil {
-		errs = append(errs, s.def.validateStatus(p, o)...)
-	}
-	return errs
-}
-
-func (s *statusStrategy[T, P]) Canonicalize(runtime.Object) {}
-
-// AllowCreateOnUpdate is false: /status never creates an object.
-func (s *statusStrategy[T, P]) AllowCreateOnUpdate(context.Context) bool { return false }
