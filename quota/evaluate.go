@@ -2,22 +2,20 @@ package quota
 
 import (
 	"encoding/json"
-	"errors"
-	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apiserver/pkg/admission"
 	arithmetic "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
+	"k8s.io/utils/clock"
 )
 
 // The kinds whose content is measured. All others are only counted.
@@ -34,6 +32,23 @@ var classic = map[string]corev1.ResourceName{
 	"replicationcontrollers": corev1.ResourceReplicationControllers,
 	"secrets":                corev1.ResourceSecrets,
 }
+
+// countPods counts all pods; other names count those that have not ended.
+const countPods = corev1.ResourceName("count/pods")
+
+// measured are Kubernetes' own evaluators. They never list objects: the ledger counts.
+var measured = map[string]arithmetic.Evaluator{
+	pods:     core.NewPodEvaluator(nil, noTime{}),
+	services: core.NewServiceEvaluator(nil),
+	claims:   core.NewPersistentVolumeClaimEvaluator(nil),
+}
+
+// noTime is a clock that stands still, long ago: what an object uses follows from the object
+// alone, because the ledger subtracts on its removal what it added before. The ledger itself
+// knows which pods should have left (usedAt).
+type noTime struct{ clock.Clock }
+
+func (noTime) Now() time.Time { return time.Time{} }
 
 // placeholder stands for an object that is only counted.
 var placeholder runtime.Object = &metav1.PartialObjectMetadata{}
@@ -68,7 +83,9 @@ func decode(kind string, body []byte) runtime.Object {
 func partOf(before, after runtime.Object) string {
 	switch old := before.(type) {
 	case *corev1.Pod:
-		if !equality.Semantic.DeepEqual(podUsage(old, false), podUsage(after.(*corev1.Pod), false)) {
+		now, asked := after.(*corev1.Pod), resource.PodResourcesOptions{}
+		if !equality.Semantic.DeepEqual(resource.PodRequests(old, asked), resource.PodRequests(now, asked)) ||
+			!equality.Semantic.DeepEqual(resource.PodLimits(old, asked), resource.PodLimits(now, asked)) {
 			return "resize"
 		}
 	case *corev1.PersistentVolumeClaim:
@@ -103,106 +120,12 @@ var counters sync.Map // kind to arithmetic.Evaluator; only grows with the kinds
 
 // evaluatorFor returns what measures the objects of a kind.
 func evaluatorFor(kind string) arithmetic.Evaluator {
-	switch kind {
-	case pods:
-		return podEvaluator
-	case services:
-		return serviceEvaluator
-	case claims:
-		return claimEvaluator
+	if e, ok := measured[kind]; ok {
+		return e
 	}
 	if known, ok := counters.Load(kind); ok {
 		return known.(arithmetic.Evaluator)
 	}
 	made, _ := counters.LoadOrStore(kind, generic.NewObjectCountEvaluator(schema.ParseGroupResource(kind), nil, classic[kind]))
 	return made.(arithmetic.Evaluator)
-}
-
-// evaluator measures a kind by its content.
-type evaluator struct {
-	resource    string
-	handles     func(admission.Attributes) bool
-	matching    func(corev1.ResourceName) bool
-	scope       func(corev1.ScopedResourceSelectorRequirement, runtime.Object) (bool, error)
-	usage       func(runtime.Object) corev1.ResourceList
-	constraints func([]corev1.ResourceName, runtime.Object) error // nil: none
-}
-
-var _ arithmetic.Evaluator = (*evaluator)(nil)
-
-func (e *evaluator) GroupResource() schema.GroupResource {
-	return schema.GroupResource{Resource: e.resource}
-}
-
-func (e *evaluator) Handles(a admission.Attributes) bool { return e.handles(a) }
-
-func (e *evaluator) Constraints(required []corev1.ResourceName, item runtime.Object) error {
-	if e.constraints == nil {
-		return nil
-	}
-	return e.constraints(required, item)
-}
-
-func (e *evaluator) Matches(q *corev1.ResourceQuota, item runtime.Object) (bool, error) {
-	return generic.Matches(q, item, e.MatchingResources, e.scope)
-}
-
-func (e *evaluator) MatchingScopes(item runtime.Object, selectors []corev1.ScopedResourceSelectorRequirement) (out []corev1.ScopedResourceSelectorRequirement, err error) {
-	for _, s := range selectors {
-		match, err := e.scope(s, item)
-		if err != nil {
-			return nil, err
-		}
-		if match {
-			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
-// UncoveredQuotaScopes is for resources that are limited without a quota: there are none.
-func (e *evaluator) UncoveredQuotaScopes([]corev1.ScopedResourceSelectorRequirement, []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
-	return nil, nil
-}
-
-func (e *evaluator) MatchingResources(names []corev1.ResourceName) (out []corev1.ResourceName) {
-	for _, name := range names {
-		if e.matching(name) {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-func (e *evaluator) Usage(item runtime.Object) (corev1.ResourceList, error) {
-	if item == nil || reflect.ValueOf(item).IsNil() {
-		return nil, errors.New("there is no object to measure")
-	}
-	return e.usage(item), nil
-}
-
-// UsageStats is not used: the ledger counts.
-func (e *evaluator) UsageStats(arithmetic.UsageStatsOptions) (arithmetic.UsageStats, error) {
-	return arithmetic.UsageStats{}, errors.New("usage is counted by the ledger")
-}
-
-func one() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
-
-func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
-
-// selects evaluates a scope selector against the value of its scope; empty: none.
-func selects(s corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
-	operators := map[corev1.ScopeSelectorOperator]selection.Operator{
-		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,
-		corev1.ScopeSelectorOpExists: selection.Exists, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
-	}
-	requirement, err := labels.NewRequirement(string(s.ScopeName), operators[s.Operator], s.Values)
-	if err != nil {
-		return false, err
-	}
-	set := labels.Set{}
-	if value != "" {
-		set[string(s.ScopeName)] = value
-	}
-	return requirement.Matches(set), nil
 }
