@@ -38,7 +38,8 @@ func ranger(t *testing.T, ranges ...string) *limitRanger {
 }
 
 func attributes(obj, old runtime.Object, resource, part string, operation admission.Operation) admission.Attributes {
-	return admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{Version: "v1"}, "n", "x",
+	kind := map[string]string{"pods": "Pod", "persistentvolumeclaims": "PersistentVolumeClaim", "configmaps": "ConfigMap"}[resource]
+	return admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{Version: "v1", Kind: kind}, "n", "x",
 		schema.GroupVersionResource{Version: "v1", Resource: resource}, part, operation, nil, false, nil)
 }
 
@@ -66,7 +67,7 @@ func TestLimitRangeDefaults(t *testing.T) {
 		t.Errorf("the init container has %s", g)
 	}
 	const note = "LimitRanger plugin set: memory request for container a; memory request for container b; memory request for init container i"
-	if g := pod.Annotations[limitRangerNote]; g != note {
+	if g := pod.Annotations["kubernetes.io/limit-ranger"]; g != note {
 		t.Errorf("the annotation is %q", g)
 	}
 }

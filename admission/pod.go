@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/informers"
@@ -21,7 +23,7 @@ import (
 )
 
 // podPlugin completes new pods as Kubernetes' plugins ServiceAccount, Priority and
-// DefaultTolerationSeconds do. It runs before the webhooks, which see its result.
+// DefaultTolerationSeconds do, and new nodes as TaintNodesByCondition. It runs before the webhooks, which see its result.
 type podPlugin struct {
 	*admission.Handler // waits until the informers have read accounts and classes
 	get                Getter
@@ -41,26 +43,39 @@ func newPodPlugin(get Getter, f informers.SharedInformerFactory) podPlugin {
 }
 
 func (p *podPlugin) admit(ctx context.Context, a admission.Attributes) error {
-	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok || a.GetOperation() != admission.Create || a.GetSubresource() != "" || kind.IsRestoring(ctx) {
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || kind.IsRestoring(ctx) {
 		return nil // a restored pod is complete, and its service account may come back after it
 	}
-	if !p.WaitForReady() {
+	if a.GetResource().GroupResource() == podResource && !p.WaitForReady() {
 		return admission.NewForbidden(a, errors.New("not yet ready to handle request"))
 	}
-	if err := p.complete(ctx, a.GetNamespace(), pod); err != nil {
+	if err := p.complete(ctx, a.GetNamespace(), a.GetObject()); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
 }
 
-// CompletePod completes a new pod that no plugin sees. Its error is a reason to forbid the
-// pod.
-func (c *Chain) CompletePod(ctx context.Context, namespace string, pod *corev1.Pod) error {
-	return c.pods.complete(ctx, namespace, pod)
+// Complete completes a new object that no plugin sees. Its error is a reason to forbid it.
+func (c *Chain) Complete(ctx context.Context, namespace string, obj runtime.Object) error {
+	return c.pods.complete(ctx, namespace, obj)
 }
 
-func (p *podPlugin) complete(ctx context.Context, namespace string, pod *corev1.Pod) error {
+// notReady is the taint of a new node, until its controller finds it ready.
+var notReady = corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+
+func (p *podPlugin) complete(ctx context.Context, namespace string, obj runtime.Object) error {
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		return p.completePod(ctx, namespace, obj)
+	case *corev1.Node:
+		if !slices.ContainsFunc(obj.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&notReady) }) {
+			obj.Spec.Taints = append(obj.Spec.Taints, notReady)
+		}
+	}
+	return nil
+}
+
+func (p *podPlugin) completePod(ctx context.Context, namespace string, pod *corev1.Pod) error {
 	builtin.TolerateNodes(&pod.Spec)
 	class, err := p.class(pod.Spec.PriorityClassName)
 	if err != nil {

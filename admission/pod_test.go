@@ -81,7 +81,7 @@ func TestCompletePod(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 		tt.change(pod)
-		err := p.complete(t.Context(), tt.namespace, pod)
+		err := p.completePod(t.Context(), tt.namespace, pod)
 		if tt.refusal != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.refusal) {
 				t.Errorf("%s: %v", tt.name, err)
@@ -121,5 +121,19 @@ func TestSecondDefaultClass(t *testing.T) {
 		if tt.refused && (err == nil || err.Error() != text) || !tt.refused && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestNewNodeIsNotReady: a new node gets the taint once.
+func TestNewNodeIsNotReady(t *testing.T) {
+	t.Parallel()
+	p, node := podsIn(t), &corev1.Node{}
+	for range 2 {
+		if err := p.complete(t.Context(), "", node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(node.Spec.Taints) != 1 || node.Spec.Taints[0] != notReady {
+		t.Errorf("the taints are %v", node.Spec.Taints)
 	}
 }

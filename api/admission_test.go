@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -24,7 +25,7 @@ func (judge) Handles(operation admission.Operation) bool { return operation == a
 
 func (judge) Ready() error { return nil }
 
-func (judge) CompletePod(context.Context, string, *corev1.Pod) error { return nil }
+func (judge) Complete(context.Context, string, runtime.Object) error { return nil }
 
 func (judge) Selects(resource schema.GroupResource, _ string, operation admission.Operation) bool {
 	return resource.Resource == "configmaps" && operation == admission.Delete

@@ -22,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
@@ -81,9 +82,9 @@ type Admission interface {
 	Pretend(ctx context.Context, namespace *corev1.Namespace)
 	// SelectsIn says whether a built-in plugin may apply in a namespace.
 	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
-	// CompletePod completes a new pod that is created without the chain. Its error is a
-	// reason to forbid the pod.
-	CompletePod(ctx context.Context, namespace string, pod *corev1.Pod) error
+	// Complete completes a new object that is created without the chain. Its error is a
+	// reason to forbid it.
+	Complete(ctx context.Context, namespace string, obj runtime.Object) error
 	// Ready returns why it cannot decide yet, or nil.
 	Ready() error
 }
@@ -180,7 +181,7 @@ func (noAdmission) Handles(admission.Operation) bool { return false }
 
 func (noAdmission) Ready() error { return nil }
 
-func (noAdmission) CompletePod(context.Context, string, *corev1.Pod) error { return nil }
+func (noAdmission) Complete(context.Context, string, runtime.Object) error { return nil }
 
 func (noAdmission) Judges(schema.GroupResource, admission.Operation) []string { return nil }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -47,15 +47,15 @@ func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	return true
 }
 
-// complete does for a new pod what the chain does in the library's handlers.
+// complete does for a new object what the chain does in the library's handlers.
 func (r *resource) complete(ctx context.Context, obj runtime.Object) error {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
+	err := r.api.admit.Complete(ctx, genericrequest.NamespaceValue(ctx), obj)
+	if err == nil {
 		return nil
 	}
-	namespace := genericrequest.NamespaceValue(ctx)
-	if err := r.api.admit.CompletePod(ctx, namespace, pod); err != nil {
-		return admission.NewForbidden(createAttributes(ctx, r.v, pod, r.key(ctx, pod.Name), false), err)
+	m, accessErr := meta.Accessor(obj)
+	if accessErr != nil {
+		return accessErr
 	}
-	return nil
+	return admission.NewForbidden(createAttributes(ctx, r.v, obj, r.key(ctx, m.GetName()), false), err)
 }
