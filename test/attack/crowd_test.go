@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,6 +104,82 @@ func watchOne(ctx context.Context, client *http.Client, url string, open, seen f
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// TestExpensiveSelectors: one client asks for 1,500 watches with selectors of 500 terms, which no object matches. The server
+// serves its share of them and refuses the others. What others write is answered as without them, and a watch as expensive of another client is
+// served.
+func TestExpensiveSelectors(t *testing.T) {
+	const connections, each = 15, 100
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		a := newTarget(t, s)
+		writes := 0
+		median := func() time.Duration { // of the answers to 40 writes
+			var all []time.Duration
+			for range 40 {
+				began := time.Now()
+				a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c-%d","labels":{"a":"b"}}}`, writes))
+				all = append(all, time.Since(began))
+				writes++
+			}
+			slices.Sort(all)
+			return all[len(all)/2]
+		}
+		median()
+		before := median()
+		terms := "a notin (b"
+		for i := range 499 {
+			terms += fmt.Sprintf(",value-%d", i)
+		}
+		query := configMaps + "?watch=true&labelSelector=" + url.QueryEscape(terms+")")
+		ctx, cancel := context.WithCancel(context.Background())
+		var served, refused atomic.Int64
+		var watches sync.WaitGroup
+		for range connections {
+			config := separate(a.Config())
+			config.Impersonate = rest.ImpersonationConfig{UserName: "eve", Groups: []string{"system:masters"}}
+			client, err := rest.HTTPClientFor(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.CloseIdleConnections)
+			if _, err := fetch(ctx, client, "https://"+a.host+"/readyz"); err != nil { // one connection for all
+				t.Fatal(err)
+			}
+			for range each {
+				watches.Go(func() {
+					err := watchOne(ctx, client, "https://"+a.host+query, func() { served.Add(1) }, func() {})
+					if err != nil && strings.Contains(err.Error(), "429") {
+						refused.Add(1)
+					} else if err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		t.Cleanup(func() {
+			cancel()
+			watches.Wait()
+		})
+		harness.Within(t, time.Minute, "all watches are answered", func() error {
+			if n := served.Load() + refused.Load(); n != connections*each {
+				return fmt.Errorf("%d of %d", n, connections*each)
+			}
+			return nil
+		})
+		// A selector of 500 terms takes 4 of 600 places, of which a tenth is for others.
+		if n := served.Load(); n < 75 || n > 600/4 {
+			t.Errorf("%d watches are served", n)
+		}
+		if answer := a.http.Get(t, query+"&timeoutSeconds=1"); answer.Code != http.StatusOK {
+			t.Errorf("a watch of another client: %d %.300s", answer.Code, answer.Body)
+		}
+		during := median()
+		t.Logf("%d watches; the median write takes %v, %v before", served.Load(), during, before)
+		if during > 20*before {
+			t.Errorf("the median write takes %v, %v before", during, before)
+		}
+	})
 }
 
 // TestManyClients runs 200 clients, each on its own connection, that create, read, list
