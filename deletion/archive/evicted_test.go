@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -123,6 +125,50 @@ func TestRestoreAgainstEviction(t *testing.T) {
 			w.clear(owner)
 		}
 		t.Logf("objects that came back, and how often: %v", outcomes)
+	})
+}
+
+// TestEvictedDuringRestore: a restore has written its first object when its cascade is evicted, because the archive has more than
+// twice its limit. The rest fails, and the result says so.
+func TestEvictedDuringRestore(t *testing.T) {
+	evicting(t, 10_000, func(w *world) {
+		owner := w.large("configmaps:n/owner", 1000)
+		for i := range 4 {
+			w.large(fmt.Sprintf("configmaps:n/dependent-%d", i), 1000, owner)
+		}
+		w.delete(owner, background)
+		var once sync.Once
+		client := kind.ServerClient()
+		client.Mutate = func(_ context.Context, _ *kind.Version, key object.Key, _ runtime.Object, _ bool) error {
+			if key.Name == "owner" {
+				return nil
+			}
+			once.Do(func() { // the owner is committed
+				for i := range 3 {
+					w.delete(w.large(fmt.Sprintf("configmaps:n/large-%d", i), 9000), background)
+				}
+				for {
+					c, err := w.store.Reader().Cascade(w.Context(), string(owner.UID))
+					if err != nil {
+						w.Error(err)
+					}
+					if c == nil || err != nil {
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+			return nil
+		}
+		status, err := w.archive.Restore(w.Context(), client, v1.RestoreSpec{Cascade: string(owner.UID)})
+		if err != nil || status.Created != 1 || status.Failed != 4 || status.Complete || !w.exists("configmaps:n/owner") || w.exists("configmaps:n/dependent-0") {
+			w.Errorf("got %+v, %v", status, err)
+		}
+		for _, r := range status.Results[1:] {
+			if !strings.Contains(r.Reason, "left the archive") {
+				w.Errorf("the reason is %q", r.Reason)
+			}
+		}
 	})
 }
 

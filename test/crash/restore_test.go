@@ -24,24 +24,8 @@ func TestKillRestore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		labels := map[string]string{"restored": "yes"}
-		owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: root.Name, UID: root.UID}}
 		h := s.HTTP()
-		var creating sync.WaitGroup
-		for w := range workers {
-			creating.Go(func() {
-				for i := w; i < n; i += workers {
-					body, err := json.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("child-", i), Labels: labels, OwnerReferences: owners}})
-					if err != nil {
-						t.Error(err)
-					}
-					if a, err := h.Try(harness.Request{Method: "POST", Path: "/api/v1/namespaces/default/configmaps", Body: string(body)}); err != nil || a.Code != 201 {
-						t.Errorf("create: %d %v", a.Code, err)
-					}
-				}
-			})
-		}
-		creating.Wait()
+		createBelow(t, h, root, n)
 		const restores = "/apis/lifecycle.exeunt.dev/v1/restores"
 		if err := maps.Delete(t.Context(), "root", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -78,7 +62,7 @@ func TestKillRestore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "restored=yes"})
+		list, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "below=root"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,5 +75,74 @@ func TestKillRestore(t *testing.T) {
 			}
 		}
 		t.Logf("%d kills before it ended", kills)
+	})
+}
+
+// createBelow creates dependents of an object.
+func createBelow(t *testing.T, h *harness.HTTP, root *corev1.ConfigMap, n int) {
+	t.Helper()
+	labels := map[string]string{"below": root.Name}
+	owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: root.Name, UID: root.UID}}
+	var creating sync.WaitGroup
+	for w := range workers {
+		creating.Go(func() {
+			for i := w; i < n; i += workers {
+				body, err := json.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("child-", i), Labels: labels, OwnerReferences: owners}})
+				if err != nil {
+					t.Error(err)
+				}
+				if a, err := h.Try(harness.Request{Method: "POST", Path: "/api/v1/namespaces/" + root.Namespace + "/configmaps", Body: string(body)}); err != nil || a.Code != 201 {
+					t.Errorf("create: %d %v", a.Code, err)
+				}
+			}
+		})
+	}
+	creating.Wait()
+}
+
+// TestKillLeaving kills the server while a cascade leaves the archive, in the transaction that deletes the last of its rows: nothing of
+// the cascade can be restored, and the next server deletes the rest.
+func TestKillLeaving(t *testing.T) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		const n = 1200 // in steps of 500
+		h := s.HTTP()
+		if a := h.Do(t, harness.Request{Method: "POST", Path: "/api/v1/namespaces",
+			Body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"brief","annotations":{"lifecycle.exeunt.dev/archive-for":"1s"}}}`}); a.Code != 201 {
+			t.Fatalf("%d %s", a.Code, a.Body)
+		}
+		maps := client(t, s).CoreV1().ConfigMaps("brief")
+		root, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "root"}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		createBelow(t, h, root, n)
+		mend := s.Break(harness.Fault{Table: "archive", When: "OLD.name = 'root'", Event: "DELETE", Hang: true}) // its row is the last
+		if err := maps.Delete(t.Context(), "root", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.AwaitHang() // expiry runs every 30 seconds
+		const rows = `SELECT name FROM archive WHERE namespace = 'brief'`
+		if left := len(s.Query(rows)); left == 0 || left > n/2 {
+			t.Errorf("%d rows are left when the server is killed", left)
+		}
+		s.Kill()
+		s.Unhang()
+		mend()
+		s.Start()
+		h = s.HTTP()
+		if a := h.Get(t, "/apis/lifecycle.exeunt.dev/v1/namespaces/brief/archivedobjects"); a.Field("items.0") != "" {
+			t.Errorf("a part of the cascade is listed: %.300s", a.Body)
+		}
+		a := h.Do(t, harness.Request{Method: "POST", Path: "/apis/lifecycle.exeunt.dev/v1/restores",
+			Body: fmt.Sprintf(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"cascade":%q}}`, root.UID)})
+		if a.Code != 400 {
+			t.Errorf("a restore of a part: %d %.300s", a.Code, a.Body)
+		}
+		harness.Within(t, 2*harness.Patience, "the rest to leave", func() error {
+			if left := len(s.Query(rows)) + len(s.Query(`SELECT id FROM archive_cascades WHERE leaving IS NOT NULL`)); left > 0 {
+				return fmt.Errorf("%d rows are left", left)
+			}
+			return nil
+		})
 	})
 }
