@@ -271,3 +271,22 @@ func TestWildcard(t *testing.T) {
 		t.Error("the certificate was issued again")
 	}
 }
+
+// TestAnonymous: a client without credentials reads the public paths; one with invalid credentials is refused there too.
+func TestAnonymous(t *testing.T) {
+	for _, test := range []struct {
+		method, path, authorization string
+		want                        bool
+	}{
+		{"GET", "/version", "", true}, {"HEAD", "/readyz/ping", "", true}, {"POST", "/version", "", false},
+		{"GET", "/readyzz", "", false}, {"GET", "/api", "", false}, {"GET", "/version", "Bearer x", false}, {"GET", "/version", "x", false},
+	} {
+		req := httptest.NewRequest(test.method, test.path, nil)
+		if test.authorization != "" {
+			req.Header.Set("Authorization", test.authorization)
+		}
+		if _, ok := door().Authenticate(req); ok != test.want {
+			t.Errorf("%+v: %v", test, ok)
+		}
+	}
+}

@@ -84,6 +84,8 @@ func TestLimitRangeChecks(t *testing.T) {
 			`maximum cpu usage per Container is 1.  No limit is specified, cpu max limit to request ratio per Container is 2, but no request is specified or request is 0]`},
 		{"too little", bounds, container(`{requests: {cpu: 50m}, limits: {cpu: 100m}}`), `pods "x" is forbidden: minimum cpu usage per Container is 100m, but request is 50m`},
 		{"too much", bounds, container(`{requests: {cpu: 1}, limits: {cpu: 1500m}}`), `pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 1500m`},
+		{"a limit that is too little", `{limits: [{type: Container, min: {cpu: 100m}}]}`, container(`{requests: {cpu: 100m}, limits: {cpu: 50m}}`),
+			`pods "x" is forbidden: minimum cpu usage per Container is 100m, but limit is 50m`},
 		{"too far apart", bounds, container(`{requests: {cpu: 200m}, limits: {cpu: 1}}`),
 			`pods "x" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 5.000000`},
 		{"a pod of two", `{limits: [{type: Pod, max: {cpu: 1}}]}`,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -69,6 +70,13 @@ func TestRoundTrip(t *testing.T) {
 		w.wantRows(db)
 		if from, found, err := RestoredFrom(w.Context(), db); err != nil || !found || from.ID != made.ID {
 			w.Errorf("restored from %+v: %v", from, err)
+		}
+		next, err := takeHold(w.Context(), db, "next", "", time.Minute)
+		if err == nil {
+			err = next.end(w.Context())
+		}
+		if from, found, unread := RestoredFrom(w.Context(), db); errors.Join(err, unread) != nil || !found || from.ID != made.ID {
+			w.Errorf("after the next backup: restored from %+v: %v, %v", from, err, unread)
 		}
 		// Counters go on: the next rows get new ids.
 		other := *w.World
@@ -180,8 +188,17 @@ func TestRestoreAgain(t *testing.T) {
 				w.Fatalf("after an interruption at %s: %v", step, err)
 			}
 		}
-		if _, err := Restore(w.Context(), target, m, to, nil); err != nil {
+		storage, err := blobstore.Open(w.Context(), to.WithDefaults().Storage)
+		if err != nil {
 			w.Fatal(err)
+		}
+		for _, id := range []string{"of-another-server", m.StoreID} {
+			if err := storage.(blobstore.Marked).SetMark(w.Context(), id, true); err != nil {
+				w.Fatal(err)
+			}
+			if _, err := Restore(w.Context(), target, m, to, nil); errors.Is(err, ErrUsed) == (id == m.StoreID) || err != nil && id == m.StoreID {
+				w.Fatalf("storage of %s: %v", id, err)
+			}
 		}
 		if _, err := os.Stat(filepath.Join(to.Data, RestoringFile)); !errors.Is(err, os.ErrNotExist) {
 			w.Errorf("the directory is still marked: %v", err)

@@ -196,3 +196,21 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 }
+
+// TestBegin: large headers of known clients fill their limit, and not that of strangers. A request of HTTP/1 is complete: what was
+// sent for it is no longer charged.
+func TestBegin(t *testing.T) {
+	s := NewStrangers(0)
+	s.large = maxLarge
+	for protocol, left := range map[int]int64{1: 0, 2: 1000} {
+		_, c := join(s, "192.0.2.1:1", 1000)
+		if !c.begin(largeHeader+1, protocol) || c.sent != left {
+			t.Errorf("HTTP/%d: a stranger's large header is refused, or %d bytes are charged, want %d", protocol, c.sent, left)
+		}
+		c.known = true
+		if c.begin(largeHeader+1, protocol) || !c.begin(largeHeader, protocol) {
+			t.Errorf("HTTP/%d: a known client's", protocol)
+		}
+		c.Leave()
+	}
+}

@@ -102,6 +102,11 @@ func TestCascadeExpiresWhole(t *testing.T) {
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: o.Key, Cascade: late}); err != nil {
 			t.Fatal(err)
 		}
+		expireNow(t, s.Store)
+		until, err := s.Expiries(t.Context(), map[string]*Archived{over: {Namespace: "short", RemovedAt: began.UnixMilli()}})
+		if err != nil || until[over] != began.Add(20*time.Hour).UnixMilli() {
+			t.Errorf("it expires at %v, %v", until, err)
+		}
 		for _, step := range []struct {
 			after time.Duration
 			want  map[string]int
@@ -116,7 +121,7 @@ func TestCascadeExpiresWhole(t *testing.T) {
 			expireNow(t, s.Store)
 			wantCascades(t, s.Store, step.after.String(), step.want)
 		}
-		held, err := s.Get(t.Context(), held.Key)
+		held, err = s.Get(t.Context(), held.Key)
 		if err != nil {
 			t.Fatal(err)
 		}

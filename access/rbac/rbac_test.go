@@ -248,6 +248,9 @@ func TestCheckGrant(t *testing.T) {
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), freed, old); err != nil {
 		t.Error(err)
 	}
+	if err := x.CheckGrant(t.Context(), authz, person("bob"), clusterRoleOf("a"), aggregated); err == nil {
+		t.Error("an aggregation was ended without its rights")
+	}
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), narrowed, old); err == nil {
 		t.Error("a role with more rights than the client has was changed")
 	}

@@ -190,8 +190,8 @@ func (s cascades) setExpiries(ctx context.Context, all []v1.Cascade) error {
 // setExpiries says when archived objects leave the archive.
 func (s source) setExpiries(ctx context.Context, all []v1.ArchivedObject) error {
 	of := map[string]*row{}
-	for _, a := range all {
-		if r := of[a.Spec.Cascade]; r == nil || r.RemovedAt < a.Spec.RemovedAt.UnixMilli() {
+	for _, a := range all { // the newest first
+		if of[a.Spec.Cascade] == nil {
 			of[a.Spec.Cascade] = &row{Namespace: a.Namespace, RemovedAt: a.Spec.RemovedAt.UnixMilli()}
 		}
 	}

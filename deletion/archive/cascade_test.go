@@ -90,6 +90,27 @@ func TestCascades(t *testing.T) {
 	})
 }
 
+// TestState: a cascade runs while objects are left or the collector has work of it.
+func TestState(t *testing.T) {
+	for _, c := range []struct {
+		cascade store.Cascade
+		queued  bool
+		want    v1.CascadeState
+	}{
+		{store.Cascade{Held: true, Remaining: 1}, true, v1.CascadeHeld},
+		{store.Cascade{Removed: 1, Remaining: 1}, false, v1.CascadeRunning},
+		{store.Cascade{Removed: 1}, true, v1.CascadeRunning},
+		{store.Cascade{Removed: 2, Restored: 2}, false, v1.CascadeRestored},
+		{store.Cascade{Removed: 2, Restored: 2, Purged: 1}, false, v1.CascadePartlyRestored},
+		{store.Cascade{Removed: 2, Restored: 1}, false, v1.CascadePartlyRestored},
+		{store.Cascade{Removed: 2}, false, v1.CascadeEnded},
+	} {
+		if got := state(&c.cascade, c.queued); got != c.want {
+			t.Errorf("%+v, queued %v: %s, want %s", c.cascade, c.queued, got, c.want)
+		}
+	}
+}
+
 // TestCascadeStates: a cascade whose work is in the collector's queue runs, and one that the guard holds is
 // held.
 func TestCascadeStates(t *testing.T) {

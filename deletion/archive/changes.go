@@ -36,9 +36,6 @@ func changes(archived, restored []byte) ([]v1.Change, error) {
 type comparison struct{ found []v1.Change }
 
 func (c *comparison) compare(path string, before, after any) {
-	if len(c.found) >= maxChanges {
-		return
-	}
 	switch b := before.(type) {
 	case map[string]any:
 		if a, ok := after.(map[string]any); ok {
@@ -57,7 +54,13 @@ func (c *comparison) compare(path string, before, after any) {
 			return
 		}
 	}
-	c.found = append(c.found, v1.Change{Field: path, Was: shown(before), Is: shown(after)})
+	c.add(v1.Change{Field: path, Was: shown(before), Is: shown(after)})
+}
+
+func (c *comparison) add(change v1.Change) {
+	if len(c.found) < maxChanges {
+		c.found = append(c.found, change)
+	}
 }
 
 func (c *comparison) fields(path string, before, after map[string]any) {
@@ -74,9 +77,9 @@ func (c *comparison) fields(path string, before, after map[string]any) {
 		case had && has:
 			c.compare(full, b, a)
 		case had:
-			c.found = append(c.found, v1.Change{Field: full, Was: shown(b)})
+			c.add(v1.Change{Field: full, Was: shown(b)})
 		default:
-			c.found = append(c.found, v1.Change{Field: full, Is: shown(a)})
+			c.add(v1.Change{Field: full, Is: shown(a)})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -121,6 +122,26 @@ func TestCopyIsDeleting(t *testing.T) {
 	})
 }
 
+// TestChangesAreBounded: however much differs, and however.
+func TestChangesAreBounded(t *testing.T) {
+	object := func(name string, value int) []byte {
+		fields := map[string]int{}
+		for i := range 2 * maxChanges {
+			fields[fmt.Sprint(name, i)] = value
+		}
+		body, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	for what, is := range map[string][]byte{"changed": object("a", 2), "replaced": object("b", 1), "removed": []byte(`{}`)} {
+		if got, err := changes(object("a", 1), is); err != nil || len(got) != maxChanges {
+			t.Errorf("%s: %d changes, %v", what, len(got), err)
+		}
+	}
+}
+
 // TestNotYet: what is in a namespace, or of a kind, that is being deleted waits. An object that another restore has created
 // since the archive was read, and that is being deleted again, has no outcome yet.
 func TestNotYet(t *testing.T) {
@@ -151,6 +172,11 @@ func TestNotYet(t *testing.T) {
 				w.Errorf("deletion %d: %+v, %v", deletion, got, err)
 			}
 		}
+		k, _ := w.kinds.Snapshot().Stored(c.key.Kind)
+		terminating, version := *k, *k.Versions[0]
+		terminating.Refuse, terminating.Versions, version.Kind = "its definition is terminating", []*kind.Version{&version}, &terminating
+		w.kinds.Put(&terminating)
+		w.want(w.restore(v1.RestoreSpec{UID: o.UID}), "ConfigMap/a failed")
 	})
 }
 

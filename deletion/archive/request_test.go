@@ -294,7 +294,7 @@ func TestRestoreOfOneWaits(t *testing.T) {
 		for range 3 {
 			w.turn()
 		}
-		if s := w.stored("back"); s.Phase != v1.Waiting {
+		if s := w.stored("back"); s.Phase != v1.Waiting || s.LeftBehind != 0 {
 			w.Errorf("got %+v", s)
 		}
 		w.Release(o.Key)

@@ -105,7 +105,7 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 		found := 0
 		err := s.each(ctx, f, before, page, func(r *row) error {
 			switch found++; {
-			case list.Continue != "" || client.May("get", r.Key()) != nil:
+			case client.May("get", r.Key()) != nil:
 			case len(list.Items) == limit:
 				list.Continue = strconv.FormatInt(last, 10)
 			default:

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // list reads all pages of a list as "kind/name".
@@ -131,6 +134,18 @@ func TestGetAndPurge(t *testing.T) {
 			}
 			if _, err := s.Delete(w.Context(), kind.ServerClient(), wrong[0], wrong[1], false); !object.Is(err, object.NotFound) {
 				w.Errorf("delete %v: %v", wrong, err)
+			}
+		}
+		reader := kind.ServerClient()
+		reader.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
+			if verb == "get" {
+				return nil
+			}
+			return apierrors.NewForbidden(r, name, errors.New("reads only"))
+		}
+		for _, dryRun := range []bool{true, false} {
+			if _, err := s.Delete(w.Context(), reader, "n", string(o.UID), dryRun); !apierrors.IsForbidden(err) {
+				w.Errorf("purge by a reader, dry run %v: %v", dryRun, err)
 			}
 		}
 		for _, dryRun := range []bool{true, false} {
