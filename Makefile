@@ -8,10 +8,15 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test race e2e clients diff cluster conformance crossplane robust patroni spin bench bench-peers schema generate image release packages
+.PHONY: help run build demo screenshots check lint vulnerabilities test long long-list bench schema generate image release long-race long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages
 
 help:
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | grep -v '^long-' | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+long: $(if $(RUN),long-$(RUN),long-list) ## the tests that take long, one at a time: RUN=NAME; without RUN their list
+
+long-list:
+	@grep -hE '^long-[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/^long-//' | awk -F':.*## ' '{printf "  make long RUN=%-12s %s\n", $$1, $$2}'
 
 run: build ## start a server on ./data
 	bin/exeunt serve
@@ -47,41 +52,41 @@ vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulner
 test: ## all tests, on SQLite and on PostgreSQL, some packages also under the race detector; a failed test runs once more
 	script/test
 
-race: ## the server's own tests under the race detector
+long-race: ## the server's own tests under the race detector
 	script/postgres script/compiler go test -race -timeout 20m ./...
 
-e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
+long-e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
 	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 30m ./...
 
-clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
+long-clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
 	cd test && ../script/postgres ../script/clients go test -tags clients -count=1 -v ./clients
 
-diff: ## the same requests to this server and to a real kube-apiserver; builds it, the first time takes ten minutes and more
+long-diff: ## the same requests to this server and to a real kube-apiserver; builds it, the first time takes ten minutes and more
 	bin=$$(script/kubernetes etcd kube-apiserver kube-controller-manager) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags diff -count=1 -timeout 20m -v ./diff
 
-cluster: build ## 100 nodes and 500 pods on this server, with the real controller manager, scheduler and kwok; builds them, which takes minutes
+long-cluster: build ## 100 nodes and 500 pods on this server, with the real controller manager, scheduler and kwok; builds them, which takes minutes
 	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/cluster ./cmd/kubectl
 	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok) && test/bin/demo/cluster -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -peers $$bin $(if $(filter keep,$(CLUSTER)),-keep)
 
-conformance: ## Kubernetes' own end-to-end specs on this server; builds them, the first time takes half an hour
+long-conformance: ## Kubernetes' own end-to-end specs on this server; builds them, the first time takes half an hour
 	bin=$$(script/kubernetes kube-controller-manager kube-scheduler kwok e2e.test $(if $(findstring -real,$(CONFORMANCE)),etcd kube-apiserver)) && cd test && EXEUNT_PEERS_BIN=$$bin go test -tags conformance -count=1 -timeout 2h -v ./conformance $(CONFORMANCE)
 
-crossplane: ## the real Crossplane on this server, with the broker; builds it, the first time takes ten minutes: CROSSPLANE=-record writes its history
+long-crossplane: ## the real Crossplane on this server, with the broker; builds it, the first time takes ten minutes: CROSSPLANE=-record writes its history
 	bin=$(or $(abspath $(PROGRAMS)),$$(script/kubernetes crossplane)) && cd test && EXEUNT_PEERS_BIN=$$bin ../script/postgres go test -tags crossplane -count=1 -timeout 20m -v -run TestCrossplane ./broker $(CROSSPLANE)
 
-robust: ## three replicas, a database that fails over and an S3 server, with faults, for an hour: make robust FOR=10m SEED=7 REPORT=FILE
+long-robust: ## three replicas, a database that fails over and an S3 server, with faults, for an hour: make long RUN=robust FOR=10m SEED=7 REPORT=FILE
 	cd test && ../script/faketime ../script/postgres go test -count=1 -timeout 0 -v -run TestRobust ./robust -robust $(or $(FOR),1h) -robust-seed $(or $(SEED),0) $(if $(REPORT),-robust-report $(abspath $(REPORT)))
 
-patroni: ## robust on a database that Patroni fails over, with etcd: make patroni FOR=10m SEED=7; installs them on Debian and Ubuntu
+long-patroni: ## robust on a database that Patroni fails over, with etcd: make long RUN=patroni FOR=10m SEED=7; installs them on Debian and Ubuntu
 	cd test && ../script/patroni ../script/postgres go test -tags patroni -count=1 -timeout 0 -v -run TestPatroni ./robust -robust $(or $(FOR),10m) -robust-seed $(or $(SEED),0)
 
-spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
+long-spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000
 
 bench: ## benchmarks next to the code, for benchstat
 	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...
 
-bench-peers: build ## this server beside kube-apiserver, kube-controller-manager and distribution, in turns, as one table in bench/results; builds them, takes an hour
+long-bench-peers: build ## this server beside kube-apiserver, kube-controller-manager and distribution, in turns, as one table in bench/results; builds them, takes an hour
 	script/bench-peers $(BENCH)
 
 schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
@@ -97,5 +102,5 @@ image: ## build the container image (linux/amd64 and arm64) into ./dist, without
 release: ## build a release into ./dist: programs, archives, .deb, .rpm, image, manual, licences, checksums; takes many minutes
 	cd release && go vet ./... && go test ./... && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)
 
-packages: ## install, use, upgrade and remove the .deb on a copy of this machine, with and without systemd; needs root and Debian or Ubuntu
+long-packages: ## install, use, upgrade and remove the .deb on a copy of this machine, with and without systemd; needs root and Debian or Ubuntu
 	cd release && go test -tags install -count=1 -timeout 20m -v -run TestInstall .

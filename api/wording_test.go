@@ -8,7 +8,7 @@ import (
 )
 
 // TestAnswersLikeKubernetes asserts texts that were compared with a real kube-apiserver
-// (make diff) and that clients can tell apart.
+// (make long RUN=diff) and that clients can tell apart.
 func TestAnswersLikeKubernetes(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	w.define()

@@ -20,7 +20,7 @@ func TestCharts(t *testing.T) {
 	for _, program := range []string{"helm", "helm4"} {
 		helm, err := exec.LookPath(program)
 		if err != nil {
-			t.Fatalf("%v: run make clients", err)
+			t.Fatalf("%v: run make long RUN=clients", err)
 		}
 		for _, engine := range []string{harness.SQLite, harness.Postgres} {
 			t.Run(program+"/"+engine, func(t *testing.T) {

@@ -5,5 +5,5 @@
 // daemon.
 //
 // Building the programs takes many times as long as all other tests, so they run
-// separately: make clients.
+// separately: make long RUN=clients.
 package clients

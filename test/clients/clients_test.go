@@ -27,7 +27,7 @@ import (
 func TestScripts(t *testing.T) {
 	for _, program := range []string{"helm", "cosign", "skopeo", "podman", "docker", "dockerd", "crane"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("%v: run make clients", err)
+			t.Fatalf("%v: run make long RUN=clients", err)
 		}
 	}
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {

@@ -10,7 +10,7 @@
 // Building the programs takes longer than all other tests, so they run separately: make
 // conformance. Against a real kube-apiserver the same list runs with
 //
-//	make conformance CONFORMANCE=-real
+//	make long RUN=conformance CONFORMANCE=-real
 //
 // and CONFORMANCE='-real -left-out' runs what is left out: what passes there must pass here.
 package conformance

@@ -23,5 +23,5 @@
 // run counts. An entry that no longer applies fails the test.
 //
 // The kube-apiserver, its etcd and its kube-controller-manager take many minutes to build, so
-// the comparison runs separately: make diff.
+// the comparison runs separately: make long RUN=diff.
 package diff

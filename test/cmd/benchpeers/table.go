@@ -82,7 +82,7 @@ func median(of []float64) float64 {
 func (t *table) write(w io.Writer, r *runner) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "# Beside its peers, %s\n\n", time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(&out, "`make bench-peers`: %d rounds in turns, %d objects, medians. All databases sync every commit; load and servers share the machine. "+
+	fmt.Fprintf(&out, "`make long RUN=bench-peers`: %d rounds in turns, %d objects, medians. All databases sync every commit; load and servers share the machine. "+
 		"A ratio above 1 means that ours is better than the peer, or PostgreSQL better than SQLite.\n\n", r.rounds, r.objects)
 	fmt.Fprintf(&out, "| | peer | SQLite | ratio | PostgreSQL | ratio | PostgreSQL to SQLite |\n|---|--:|--:|--:|--:|--:|--:|\n")
 	slices.SortStableFunc(t.rows, func(a, b *row) int { return strings.Compare(a.peer(), b.peer()) })
