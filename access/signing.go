@@ -33,14 +33,30 @@ func (d *Door) SetRequestor(client user.Info, obj runtime.Object) {
 	}
 }
 
-// checkSigning decides on CertificateSigningRequests, as three admission plugins of
-// Kubernetes do: no request for system:masters by the signer of clients; to approve or
-// deny needs the verb approve on the signer, to set the certificate sign.
+// checkSigning decides on what certificates are made of, as admission plugins and strategies of
+// Kubernetes do: no CertificateSigningRequest for system:masters by the signer of clients; to
+// approve or deny it needs the verb approve on the signer, to set the certificate sign; the
+// status of a PodCertificateRequest needs sign, and the roots of a signer's ClusterTrustBundle
+// attest.
 func (d *Door) checkSigning(ctx context.Context, w Write) error {
-	r, ok := w.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok {
-		return nil
+	switch obj := w.Object.(type) {
+	case *certificatesv1.CertificateSigningRequest:
+		return d.checkRequest(ctx, w, obj)
+	case *certificatesv1.PodCertificateRequest:
+		old, _ := w.Old.(*certificatesv1.PodCertificateRequest)
+		if old != nil && !equality.Semantic.DeepEqual(obj.Status, old.Status) {
+			return d.needSigner(ctx, w, "sign", obj.Spec.SignerName)
+		}
+	case *certificatesv1.ClusterTrustBundle:
+		old, _ := w.Old.(*certificatesv1.ClusterTrustBundle)
+		if obj.Spec.SignerName != "" && (old == nil || !equality.Semantic.DeepEqual(obj.Spec, old.Spec)) {
+			return d.needSigner(ctx, w, "attest", obj.Spec.SignerName)
+		}
 	}
+	return nil
+}
+
+func (d *Door) checkRequest(ctx context.Context, w Write, r *certificatesv1.CertificateSigningRequest) error {
 	old, ok := w.Old.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		if err := signing.CheckSubject(r); err != nil {

@@ -38,8 +38,8 @@ type Write struct {
 //     keep the owner alive;
 //   - changing finalizers needs update on the object's own finalizers;
 //   - a User's tokens are only for clients that may impersonate the user and its groups;
-//   - approving a CertificateSigningRequest needs approve on its signer, setting its
-//     certificate sign (checkSigning);
+//   - approving a CertificateSigningRequest needs approve on its signer, setting a
+//     certificate sign, naming a signer's roots attest (checkSigning);
 //   - confirming a guarded cascade, or making a Namespace's guard weaker, needs
 //     confirm-cascade on the object.
 //

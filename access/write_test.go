@@ -121,6 +121,19 @@ func signingRequest(t *testing.T, signer string, groups []string, certificate st
 	return r
 }
 
+// weaker is an annotation that makes a guard weaker, in these tests.
+const weaker = "weaker"
+
+func podCertificate(signer, chain string) *certificatesv1.PodCertificateRequest {
+	r := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "r"}}
+	r.Spec.SignerName, r.Status.CertificateChain = signer, chain
+	return r
+}
+
+func trustBundle(signer, roots string) *certificatesv1.ClusterTrustBundle {
+	return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: roots}}
+}
+
 // TestCheckWrite: what the content of a write needs, it needs: each set of rights that is
 // named is enough, and all other rights together are not.
 func TestCheckWrite(t *testing.T) {
@@ -143,6 +156,8 @@ func TestCheckWrite(t *testing.T) {
 		approvesK  = "approve certificates.k8s.io signers kubernetes.io/*"
 		signs      = "sign certificates.k8s.io signers " + client
 		signsK     = "sign certificates.k8s.io signers kubernetes.io/*"
+		attests    = "attest certificates.k8s.io signers " + client
+		attestsK   = "attest certificates.k8s.io signers kubernetes.io/*"
 		never      = "never" // no right is enough
 	)
 	approved, denied, failed := certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed
@@ -199,6 +214,7 @@ func TestCheckWrite(t *testing.T) {
 		{"replace a finalizer", finalized("a/b", "c/d"), finalized("a/b", "e/f"), one(finalizes)},
 		{"finalizers stay", finalized("a/b"), finalized("a/b"), none},
 		{"confirm", plain, annotated(confirmed), one(confirms)},
+		{"a weaker guard", plain, annotated(weaker), one(confirms)},
 		{"an owner, a finalizer and a confirmation", plain, configMap(func(c *corev1.ConfigMap) {
 			c.OwnerReferences, c.Finalizers, c.Annotations = []metav1.OwnerReference{ob}, []string{"a/b"}, map[string]string{confirmed: ""}
 		}), one(deletes, blocks, finalizes, confirms)},
@@ -221,6 +237,13 @@ func TestCheckWrite(t *testing.T) {
 		{"remove the certificate", with("x", approved), with("", approved), [][]string{{signs}, {signsK}}},
 		{"mark as failed", with("", approved), with("", approved, failed), [][]string{{signs}, {signsK}}},
 		{"approve and set the certificate", pending, with("x", approved), [][]string{{approves, signs}, {approvesK, signsK}, {approves, signsK}, {approvesK, signs}}},
+		{"issue a pod's certificate", podCertificate(client, ""), podCertificate(client, "x"), [][]string{{signs}, {signsK}}},
+		{"a pod's request for a certificate", nil, podCertificate(client, ""), none},
+		{"a pod's certificate stays", podCertificate(client, "x"), podCertificate(client, "x"), none},
+		{"the roots of a signer", nil, trustBundle(client, "x"), [][]string{{attests}, {attestsK}}},
+		{"other roots of a signer", trustBundle(client, "x"), trustBundle(client, "y"), [][]string{{attests}, {attestsK}}},
+		{"the roots of a signer stay", trustBundle(client, "x"), trustBundle(client, "x"), none},
+		{"roots of no signer", nil, trustBundle("", "x"), none},
 		{"a signed request stays", with("x", approved), with("x", approved), none},
 	}
 	var all []string
@@ -276,6 +299,7 @@ func writeOf(now, old runtime.Object) Write {
 		},
 	}
 	_, w.Confirms = w.Meta.GetAnnotations()[confirmed]
+	_, w.Weakens = w.Meta.GetAnnotations()[weaker]
 	if old != nil {
 		w.Old, w.OldMeta = old, old.(metav1.Object)
 	}
@@ -286,6 +310,10 @@ func writeOf(now, old runtime.Object) Write {
 		w.Resource = v1.Users
 	case *certificatesv1.CertificateSigningRequest:
 		w.Resource = certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
+	case *certificatesv1.PodCertificateRequest:
+		w.Resource = certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests")
+	case *certificatesv1.ClusterTrustBundle:
+		w.Resource = certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")
 	case *rbacv1.Role:
 		w.Resource = rbacv1.SchemeGroupVersion.WithResource("roles")
 	case *rbacv1.RoleBinding:

@@ -279,6 +279,19 @@ func TestMissingRoles(t *testing.T) {
 	}
 }
 
+// TestRoleNeedsNamespace: a binding in all namespaces grants no Role, which is of one.
+func TestRoleNeedsNamespace(t *testing.T) {
+	x := NewIndex(Objects{
+		Roles: map[types.NamespacedName]*rbacv1.Role{{Name: "r"}: {ObjectMeta: metav1.ObjectMeta{Name: "r"},
+			Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}},
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{"b": bound("Role", "r", userNamed("gina"))},
+	})
+	decision, _, err := x.Authorize(t.Context(), authorizer.AttributesRecord{User: person("gina"), Verb: "get", Resource: "pods", ResourceRequest: true})
+	if decision == authorizer.DecisionAllow || err != nil {
+		t.Errorf("%v, %v", decision, err)
+	}
+}
+
 func TestAggregate(t *testing.T) {
 	selector := func(label string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}

@@ -128,3 +128,24 @@ func TestSigns(t *testing.T) {
 		}
 	}
 }
+
+// TestSignsForTheUserWhoAsked: the certificate is for the User who asked, not for a later one of that name.
+func TestSignsForTheUserWhoAsked(t *testing.T) {
+	signed := errors.New("signed")
+	s := &Signer{
+		User: func(context.Context, string) (types.UID, error) { return "second", nil },
+		Sign: func(*x509.CertificateRequest, types.UID, time.Duration, time.Time) ([]byte, error) {
+			return nil, signed
+		},
+		Now: time.Now,
+	}
+	for uid, want := range map[string]bool{"first": false, "second": true} {
+		r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+			SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestOf(t), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+			Username: "jane", Extra: map[string]certificatesv1.ExtraValue{UserKey: {uid}},
+		}}
+		if _, err := s.certificate(t.Context(), r); errors.Is(err, signed) != want {
+			t.Errorf("asked by the %s jane: %v", uid, err)
+		}
+	}
+}
