@@ -336,7 +336,7 @@ func (g *graph) dump(deleted object.Key, options metav1.DeleteOptions, items map
 		item := items[o.UID]
 		fmt.Fprintf(&b, "%s %s finalizers %v predicted %s %v (%s)\n", g.objects[i].Key, o.UID, o.Finalizers, item.Action, item.Uncertain, item.Reason)
 		for _, r := range o.Owners {
-			fmt.Fprintf(&b, "    owner %s blocking %v\n", r.Name, *r.BlockOwnerDeletion)
+			fmt.Fprintf(&b, "    owner %s %s blocking %v\n", r.Kind, r.Name, *r.BlockOwnerDeletion)
 		}
 	}
 	g.T.Log(b.String())
