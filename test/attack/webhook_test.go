@@ -79,7 +79,7 @@ func (a *target) judge(t *testing.T, sort, name, url string, ca []byte, timeout 
 		"webhooks": []fields{{
 			"name": name + ".example.com", "clientConfig": fields{"url": url, "caBundle": ca}, "sideEffects": "None",
 			"admissionReviewVersions": []string{"v1"}, "failurePolicy": "Fail", "timeoutSeconds": timeout,
-			"rules":           []fields{{"operations": []string{"*"}, "apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{"*", "*/*"}}},
+			"rules":           []fields{{"operations": []string{"*"}, "apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{"*/*"}}},
 			"matchConditions": []fields{{"name": "mine", "expression": `request.name == "` + name + `" || request.resource.resource == "selfsubjectaccessreviews"`}},
 		}},
 	}))
