@@ -71,7 +71,7 @@ func TestReauthenticate(t *testing.T) {
 	door.authorities = nil
 	is("a certificate, without authorities", issued(id, now), false)
 
-	// A ServiceAccount that does not exist is nobody, also without a uid.
+	// Nobody can sign in as a ServiceAccount that does not exist, with or without a uid.
 	if u, ok := door.Current(&user.DefaultInfo{Name: "system:serviceaccount:n:a"}); ok {
 		t.Errorf("a ServiceAccount that does not exist is %v", u)
 	}

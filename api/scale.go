@@ -44,7 +44,7 @@ func (a *API) addScale(e *endpoint, v *kind.Version) error {
 		return err
 	}
 	s := &scaled{main: e.main}
-	scope.TableConvertor = builtin.ScaleTable(v.Resource().GroupResource())
+	scope.TableConvertor = builtin.ScaleTable()
 	e.verbs["scale"] = a.readWriteVerbs(s, scope, &kind.Version{Wire: a.scale})
 	return nil
 }

@@ -29,7 +29,7 @@ type Updated struct {
 
 // BeforeUpdate turns obj into the successor of old, or refuses it: BadRequest
 // for a namespace that contradicts the request, Invalid for fields that break a
-// rule. obj is changed in place; old is not. Both have their resourceVersion;
+// rule. obj is changed in place; in old the strategy may set defaults. Both have their resourceVersion;
 // CheckVersion and finally the store check that they agree.
 func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Change) (Updated, error) {
 	m, err := meta.Accessor(obj)

@@ -199,7 +199,7 @@ func TestLeavingIsAbsent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// An object that is removed later begins anew, and stays, also if it is counted before the others are gone.
+		// An object that the same cascade removes later stays in the archive, even if the sweep counts it before the others are gone.
 		other := removeCascade(t, s.Store, "b", 1, "n", "n")
 		mark(other)
 		for _, cascade := range []string{id, other} {

@@ -37,7 +37,8 @@ func certificateDefs() []def {
 	}
 }
 
-// allow is an authorizer for strategies that ask one: rights are checked before.
+// allow is an authorizer for strategies that ask one. Package access checks the right to sign
+// (checkSigning). Nothing checks the rights of drivers to the status of a ResourceClaim.
 type allow struct{}
 
 func (allow) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -34,7 +34,7 @@ type strategy struct {
 	// prepare, if set, does what Kubernetes does elsewhere (in an admission plugin, in the
 	// storage of a kind). Old is nil for a new object.
 	prepare func(obj, old runtime.Object)
-	// forgives, if set, says which errors of Kubernetes' validation are none here.
+	// forgives, if set, reports whether this server accepts what an error of Kubernetes' validation refuses.
 	forgives func(*field.Error) bool
 	// warning is sent to clients that create an object, if it is not empty.
 	warning string
@@ -81,6 +81,8 @@ func refuse(obj runtime.Object, err error) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "annotations"), obj.GetObjectKind().GroupVersionKind().Kind, err.Error())}
 }
 
+// context returns a context with what the rules read from it. Without a client they get a user
+// without a name, which holds no rights.
 func (s *strategy) context(ctx context.Context) context.Context {
 	if _, ok := genericrequest.UserFrom(ctx); !ok {
 		ctx = genericrequest.WithUser(ctx, &user.DefaultInfo{})
@@ -114,14 +116,14 @@ func (s *strategy) Validate(ctx context.Context, obj runtime.Object) field.Error
 // that only repeat them, as the library's ValidateDeclaratively does. That one would copy and
 // convert the objects first, which are of the version that is served already.
 func (s *strategy) declared(ctx context.Context, errs field.ErrorList, in, was runtime.Object, check func(options map[string]bool, subresources []string) field.ErrorList) field.ErrorList {
+	if s.forgives != nil {
+		errs = slices.DeleteFunc(errs, s.forgives)
+	}
 	d, ok := s.kubernetes.(rest.DeclarativeValidationStrategy)
 	if !ok {
 		return errs
 	}
 	config := d.DeclarativeValidationConfig(ctx, in, was)
-	if s.forgives != nil {
-		errs = slices.DeleteFunc(errs, s.forgives)
-	}
 	enforced := validate.FilterEnforcedDeclarativeErrors(ctx, check(config.Options, s.subresources), true)
 	errs = validate.FilterCoveredHandwrittenErrors(ctx, errs.MarkFromImperative(), enforced, true, config.NormalizationRules...)
 	return append(errs, enforced...)

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
@@ -48,5 +47,5 @@ func (tables) ConvertToTable(ctx context.Context, obj, options runtime.Object) (
 	return table, nil
 }
 
-// ScaleTable returns the table of the Scale of a resource.
-func ScaleTable(schema.GroupResource) rest.TableConvertor { return tables{} }
+// ScaleTable returns the table of Scales.
+func ScaleTable() rest.TableConvertor { return tables{} }
