@@ -89,18 +89,18 @@ bench: ## benchmarks next to the code, for benchstat
 long-bench-peers: build ## this server beside kube-apiserver, kube-controller-manager and distribution, in turns, as one table in bench/results; builds them, takes an hour
 	script/bench-peers $(BENCH)
 
-schema: ## rewrite schema/sqlite.sql and schema/postgres.sql from the migrations
-	script/postgres go generate ./schema
+schema: ## rewrite sqldb/schema/sqlite.sql and postgres.sql from the migrations
+	script/postgres go generate ./sqldb/schema
 
 generate: ## rewrite the OpenAPI definitions of the built-in kinds, docs/metrics.md and docs/reference
 	go generate ./api/openapi ./cmd/exeunt
 	script/postgres go generate ./server
 
 image: ## build the container image (linux/amd64 and arm64) into ./dist, without Docker; PUSH=HOST/REPOSITORY:TAG also pushes it
-	cd release && go build -o ../bin/release . && ../bin/release -image $(if $(VERSION),-version $(VERSION)) $(if $(PUSH),-push $(PUSH)) $(RELEASE)
+	cd packaging/release && go build -o ../../bin/release . && ../../bin/release -image $(if $(VERSION),-version $(VERSION)) $(if $(PUSH),-push $(PUSH)) $(RELEASE)
 
 release: ## build a release into ./dist: programs, archives, .deb, .rpm, image, manual, licences, checksums; takes many minutes
-	cd release && go vet ./... && go test ./... && go build -o ../bin/release . && ../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)
+	cd packaging/release && go vet ./... && go test ./... && go build -o ../../bin/release . && ../../bin/release $(if $(VERSION),-version $(VERSION)) $(RELEASE)
 
 long-packages: ## install, use, upgrade and remove the .deb on a copy of this machine, with and without systemd; needs root and Debian or Ubuntu
-	cd release && go test -tags install -count=1 -timeout 20m -v -run TestInstall .
+	cd packaging/release && go test -tags install -count=1 -timeout 20m -v -run TestInstall .

@@ -19,9 +19,9 @@ var tableOwners = map[string][]string{
 	"store": {
 		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "seal_keys", "sealed_kinds",
 	},
-	"gc":    {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
-	"quota": {"quota_reviews"},
-	"mesh":  {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
+	"gc":              {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
+	"admission/quota": {"quota_reviews"},
+	"broker/mesh":     {"bootstrap_tokens", "mesh_nodes", "mesh_node_reviews"},
 	"broker": {
 		"provisioned_resources", "provisioned_resource_reviews", "provisioned_resource_published",
 		"provisioned_resource_outbox", "provisioned_resource_outbox_reviews",
@@ -57,7 +57,7 @@ var (
 func schemaTables(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for _, file := range []string{"schema/sqlite.sql", "schema/postgres.sql"} {
+	for _, file := range []string{"sqldb/schema/sqlite.sql", "sqldb/schema/postgres.sql"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/exeunt/exeunt/lockfile"
+	"github.com/exeunt/exeunt/internal/lockfile"
 )
 
 // A rotation gives a directory with an authority (ca.crt, ca.key) a new one. It has two

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/utils/lru"
 
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 )
 
 // maxAnswer limits the answer of a webhook, in bytes, in addition to four times its

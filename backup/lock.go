@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/exeunt/exeunt/lockfile"
+	"github.com/exeunt/exeunt/internal/lockfile"
 )
 
 // ErrBusy: another process writes to the target, or backs the same database up.

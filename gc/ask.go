@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind/event"
 )
 
 // report adds Events about suspicious references: to an object of another kind,

@@ -4,7 +4,7 @@
 // namespaces, pods first.
 //
 // The parts are those of the garbage collection proposal, built on the database. The propagator is the
-// triggers on objects and owners (schema/sqlite.sql, postgres.sql): in the transaction that makes the
+// triggers on objects and owners (sqldb/schema/sqlite.sql, postgres.sql): in the transaction that makes the
 // change, they enqueue an owner that is gone, an owner that waits for its
 // dependents, and an object whose owner is in another namespace. The dirty queue
 // is the table gc_object_reviews, shared by all replicas. The scanner

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/registry/internal/statement"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/tracing"
 )
 
 // manifestDelete deletes a tag, or a manifest with all its tags. The collector

@@ -27,7 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/sqldb"
 )

@@ -6,8 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/tracing"
 )
 
 // maxTracedKeys bounds the keys that the span of a batch names.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/directory"
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/access/signing"
 	v1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 )
 

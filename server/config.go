@@ -10,8 +10,8 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/internal/tracing/otlp"
 	"github.com/exeunt/exeunt/registry"
-	"github.com/exeunt/exeunt/tracing/otlp"
 )
 
 // Config configures a server. The zero value of a field is its default.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/exeunt/exeunt/lockfile"
+	"github.com/exeunt/exeunt/internal/lockfile"
 )
 
 // lockData creates the data directory, if needed, and locks it against a second

@@ -13,7 +13,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/api"
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )

@@ -31,7 +31,7 @@ const metricsHeader = `# Metrics
 
 ` + "`go generate ./server`" + ` writes this page from the metrics that a server registers. Prometheus scrapes ` + "`https://HOST:6443/metrics`" + ` with the
 credentials of a client that may get that path: [Monitor the server](operating.md#monitor-the-server).
-The alerts and dashboards in ` + "`deploy/`" + ` use them; [runbook.md](runbook.md) explains the alerts.
+The alerts and dashboards in ` + "`packaging/`" + ` use them; [runbook.md](runbook.md) explains the alerts.
 
 Counters and histograms are of one replica, since its start: add them up. The gauges of queues, of the database's size and of the collector's
 pause are read from the shared database: they are equal on all replicas, so take their maximum. A series with labels appears when its first event

@@ -18,7 +18,7 @@ import (
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	"github.com/exeunt/exeunt/access/serviceaccount"
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"

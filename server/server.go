@@ -31,12 +31,12 @@ import (
 	"github.com/exeunt/exeunt/admission"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/internal/tracing"
+	"github.com/exeunt/exeunt/internal/tracing/otlp"
 	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/kind/migration"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/tracing"
-	"github.com/exeunt/exeunt/tracing/otlp"
 )
 
 // shutdownGrace is how long requests may take to finish when the server stops.

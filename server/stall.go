@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/access"
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 )
 
 // A client that stops reading would block the goroutine that answers it forever. Two

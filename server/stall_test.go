@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exeunt/exeunt/inflight"
+	"github.com/exeunt/exeunt/internal/inflight"
 )
 
 // stalled returns a connection with the timeout, and the client's end of it.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // openStore opens the store with the keys for its Secrets.

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/internal/tracing/otlp/otlptest"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
-	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
 
 // traced sends a request of a client that traces.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/kind/apiservice"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/exeunt/exeunt/schema"
+	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
 // Querier reads one state of a database.

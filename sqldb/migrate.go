@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exeunt/exeunt/schema"
+	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
 // The table of the migrations that have run.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/exeunt/exeunt/schema"
+	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
 const (

@@ -12,7 +12,7 @@ const (
 // MarkTraces adds the statement that gives the rows that the transaction enqueues from
 // here on a traceparent, by the uid of the object that is deleted; the empty uid means all
 // other rows. UnmarkTraces must follow in the same transaction. The triggers are in
-// schema/sqlite/0010_trace.sql.
+// sqldb/schema/sqlite/0010_trace.sql.
 func (b *Batch) MarkTraces(engine Engine, traces map[string]string) {
 	list, err := json.Marshal(traces)
 	if err != nil {

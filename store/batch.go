@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // A batch of operations is one transaction in three steps: load the objects

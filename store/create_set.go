@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // addCreates adds the statements of creates: three or four for a set.

@@ -6,9 +6,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/tracing"
 )
 
 // DeleteRequest asks to delete an object, by the rules of its kind.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Limits of one read of the log, in events and bytes. They bound the memory of a

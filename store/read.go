@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Reader reads what the store keeps, for the packages that ask more than Get and

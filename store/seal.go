@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Bodies of some kinds are sealed in the table changes, the only table with

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // ContentLost is the label of objects whose content was sealed with a lost key and

@@ -27,8 +27,8 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Options are what a Store needs. Zero values are the defaults.

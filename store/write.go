@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/seal"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // sqlTx is the transaction of a batch in the database.

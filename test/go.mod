@@ -8,7 +8,7 @@ require (
 	github.com/chromedp/chromedp v0.14.2
 	github.com/compose-spec/compose-go/v2 v2.9.1
 	github.com/exeunt/exeunt v0.0.0
-	github.com/exeunt/exeunt/release v0.0.0
+	github.com/exeunt/exeunt/packaging/release v0.0.0
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.20.6
@@ -186,4 +186,4 @@ tool github.com/opencontainers/distribution-spec/conformance
 
 replace github.com/exeunt/exeunt => ../
 
-replace github.com/exeunt/exeunt/release => ../release
+replace github.com/exeunt/exeunt/packaging/release => ../packaging/release

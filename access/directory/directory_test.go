@@ -13,10 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/exeunt/exeunt/access/directory"
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/exeunt/exeunt/access/directory"
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/rbac"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 )
 

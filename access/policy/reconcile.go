@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/access/rbac"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 )
 

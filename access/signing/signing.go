@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )

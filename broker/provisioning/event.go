@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/broker"
 	"github.com/exeunt/exeunt/broker/publish"
 	"github.com/exeunt/exeunt/broker/reconcile"
-	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/tracing"
 )
 
 // Repository implements broker.Repository and broker.Emitter. It is safe for

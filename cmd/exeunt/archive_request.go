@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"

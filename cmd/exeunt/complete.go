@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/mesh/v1alpha1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

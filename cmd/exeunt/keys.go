@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/access"
-	"github.com/exeunt/exeunt/seal"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // encryptionFile is the name that the server uses in its data directory too.

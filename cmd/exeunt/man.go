@@ -11,7 +11,7 @@ import (
 )
 
 // newMan returns the hidden command that writes the manual pages of all commands: the
-// release packs them (release/).
+// release packs them (packaging/release/).
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",

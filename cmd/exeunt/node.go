@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/exeunt/exeunt/mesh/agent"
-	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/broker/mesh/agent"
+	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 )
 
 func newNode() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exeunt/exeunt/mesh/agent"
+	"github.com/exeunt/exeunt/broker/mesh/agent"
 )
 
 // TestNodeToken: the request and the output of each subcommand.

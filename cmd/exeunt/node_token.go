@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/exeunt/exeunt/mesh/agent"
-	"github.com/exeunt/exeunt/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/broker/mesh/agent"
+	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 )
 
 func newNodeToken() *cobra.Command {

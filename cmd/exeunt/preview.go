@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

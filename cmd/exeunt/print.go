@@ -5,7 +5,7 @@ import (
 	"io"
 	"reflect"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 )
 
 // writef is fmt.Fprintf for what comes from clients: it escapes the arguments, so that lines

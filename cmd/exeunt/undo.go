@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"

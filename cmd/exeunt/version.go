@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
-	"github.com/exeunt/exeunt/schema"
+	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
-// The linker sets these in a release (release/build.go): its version, and the time that
+// The linker sets these in a release (packaging/release/build.go): its version, and the time that
 // counts as its build date, the same for every build of the same commit.
 var releaseVersion, releaseDate string
 

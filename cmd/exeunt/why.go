@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion/subject"
+	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 )

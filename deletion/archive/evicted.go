@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/exeunt/exeunt/event"
+	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/store"
 )
 

@@ -22,8 +22,8 @@ import (
 	"log/slog"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/event"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"

@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -122,9 +122,9 @@ func (s *Service) Held(ctx context.Context, o object.Object, options *metav1.Del
 	if err != nil || !excess.Over {
 		return "", err
 	}
-	ref := subject.Reference(s.kinds.Snapshot(), o.Key, "")
+	ref := deletion.Reference(s.kinds.Snapshot(), o.Key, "")
 	return fmt.Sprintf("%s waits to be confirmed: more than %d objects%s would go; see: exeunt why %s",
-		subject.Describe(ref), excess.Limit, excess.Where(), subject.Target(ref)), nil
+		deletion.Describe(ref), excess.Limit, excess.Where(), deletion.Target(ref)), nil
 }
 
 // Cascade is what the guard says about a deletion that it holds.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -28,7 +28,7 @@ const (
 // Preview returns what a delete would do, as far as the client may know, and changes
 // nothing. Errors: NotFound, Invalid, BadRequest, or the client's denial.
 func (s *Service) Preview(ctx context.Context, client kind.Client, spec v1.DeletionPreviewSpec) (v1.DeletionPreviewStatus, error) {
-	if err := subject.MayGet(client, s.kinds.Snapshot(), spec.Object); err != nil {
+	if err := deletion.MayGet(client, s.kinds.Snapshot(), spec.Object); err != nil {
 		return v1.DeletionPreviewStatus{}, err
 	}
 	status, _, err := s.preview(ctx, client, spec)
@@ -51,12 +51,12 @@ func (s *Service) preview(ctx context.Context, client kind.Client, spec v1.Delet
 	}
 	defer snapshot.Close()
 	r := newReader(ctx, snapshot)
-	h, err := subject.Find(ctx, r.Reader, s.kinds.Snapshot(), spec.Object, field.NewPath("spec", "object"))
+	h, err := deletion.Find(ctx, r.Reader, s.kinds.Snapshot(), spec.Object, field.NewPath("spec", "object"))
 	if err != nil {
 		return status, nil, err
 	}
 	if h == nil || client.May("get", h.Key) != nil {
-		return status, nil, subject.NotFound(spec.Object)
+		return status, nil, deletion.NotFound(spec.Object)
 	}
 	limit := int(cmp.Or(spec.Limit, defaultLimit))
 	after, err := parseContinue(spec.Continue, h)

@@ -8,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/deletion/deletiontest"
-	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -180,7 +180,7 @@ func TestPreview(t *testing.T) {
 func (w *world) holdsTrue(status v1.DeletionPreviewStatus) {
 	w.T.Helper()
 	for _, item := range status.Items {
-		key, err := subject.Key(w.Kinds.Snapshot(), item.ObjectReference, nil)
+		key, err := deletion.Key(w.Kinds.Snapshot(), item.ObjectReference, nil)
 		if err != nil {
 			w.T.Fatal(err)
 		}

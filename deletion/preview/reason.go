@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
@@ -148,7 +148,7 @@ func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (
 func (h Holders) String() string {
 	var parts []string
 	if len(h.Finalizers) > 0 {
-		parts = append(parts, "held by "+subject.Plural(len(h.Finalizers), "finalizer")+" "+strings.Join(h.Finalizers, ", "))
+		parts = append(parts, "held by "+deletion.Plural(len(h.Finalizers), "finalizer")+" "+strings.Join(h.Finalizers, ", "))
 	}
 	if len(h.Spec) > 0 {
 		parts = append(parts, "held by spec.finalizers "+strings.Join(h.Spec, ", "))

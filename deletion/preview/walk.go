@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
@@ -128,7 +128,7 @@ func (s *Service) newWalk(r *reader) *walk {
 }
 
 func (w *walk) reference(key object.Key, uid types.UID) v1.ObjectReference {
-	return subject.Reference(w.kinds, key, uid)
+	return deletion.Reference(w.kinds, key, uid)
 }
 
 // run follows the deletion of an object to its end.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/store"
@@ -66,7 +66,7 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 			if status.Remaining == 1 {
 				exist = "exists"
 			}
-			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, subject.Plural(int(status.Remaining), "object"), exist)
+			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, deletion.Plural(int(status.Remaining), "object"), exist)
 			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, func() ([]*store.Stored, error) {
 				return t.r.Following(t.ctx, uid, cascade, maxChildren)
 			}); err != nil {
@@ -88,7 +88,7 @@ func restoreArgs(ref v1.ObjectReference) string {
 	if ref.Name == "" {
 		return "--uid " + string(ref.UID)
 	}
-	return subject.Target(ref)
+	return deletion.Target(ref)
 }
 
 // removal finds an object in the archive: by its uid, or the last of its name.
@@ -96,7 +96,7 @@ func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (*store.Arc
 	if ref.UID != "" {
 		return t.r.ArchivedByUID(t.ctx, ref.UID)
 	}
-	key, err := subject.Key(t.kinds, ref, path)
+	key, err := deletion.Key(t.kinds, ref, path)
 	if err != nil {
 		return nil, err
 	}

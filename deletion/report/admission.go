@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/store"
@@ -30,7 +30,7 @@ func (t *reporter) asked(task task) v1.Reason {
 	}
 	wait := max(time.UnixMilli(task.due).Sub(t.now).Round(time.Second), 0)
 	reason.Message = fmt.Sprintf("its delete is not admitted: %s; asked %d %s, next in %v",
-		task.lastError, task.failures, subject.Plural(int(task.failures), "time"), wait)
+		task.lastError, task.failures, deletion.Plural(int(task.failures), "time"), wait)
 	reason.Resolve = "mend the webhook or policy that the error names, or let it pass deletes of the garbage collector: " +
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies; the collector asks again by itself"
 	return reason
@@ -58,5 +58,5 @@ func (t *reporter) notAdmitted(kind, namespace string) (out []v1.Reason, err err
 func (t *reporter) waiting(sort v1.ReasonType, h *store.Stored) (v1.Reason, error) {
 	ref := t.reference(h.Key, h.UID)
 	children, err := t.admission(h.UID)
-	return v1.Reason{Type: sort, Object: &ref, Message: subject.Describe(ref) + " is not being deleted yet", Children: children}, err
+	return v1.Reason{Type: sort, Object: &ref, Message: deletion.Describe(ref) + " is not being deleted yet", Children: children}, err
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/object"
@@ -27,7 +27,7 @@ func (t *reporter) goesWith(h *store.Stored) (out []v1.Reason, err error) {
 			continue
 		}
 		ref := t.reference(key, "")
-		reason := v1.Reason{Type: v1.ReasonGoesWith, Message: "it goes with " + subject.Describe(ref), Resolve: "see what it waits for: exeunt why " + subject.Target(ref)}
+		reason := v1.Reason{Type: v1.ReasonGoesWith, Message: "it goes with " + deletion.Describe(ref), Resolve: "see what it waits for: exeunt why " + deletion.Target(ref)}
 		switch {
 		case c.Held():
 			reason.Message += ", whose deletion waits to be confirmed"

@@ -5,7 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/store"
@@ -40,12 +40,12 @@ func (t *reporter) guarded(h *store.Stored) (v1.Reason, error) {
 		message += "; another user than the one who asked for it must confirm, because of namespace " + another
 	}
 	since := metav1.Unix(h.Deletion, 0)
-	confirm := subject.Command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, c.Going))
+	confirm := deletion.Command(ref, "annotate", "--overwrite", fmt.Sprintf("%s=%d", lifecycle.ConfirmCascade, c.Going))
 	if c.AtLeast {
 		confirm = fmt.Sprintf("set the annotation %s to the number that a preview counts", lifecycle.ConfirmCascade)
 	}
 	return v1.Reason{
 		Type: v1.ReasonGuard, Message: message, Since: &since,
-		Resolve: "to see what would go: exeunt preview " + subject.Target(ref) + "; to confirm: " + confirm + "; to call it off: exeunt restore " + subject.Target(ref),
+		Resolve: "to see what would go: exeunt preview " + deletion.Target(ref) + "; to confirm: " + confirm + "; to call it off: exeunt restore " + deletion.Target(ref),
 	}, nil
 }

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/deletion/preview"
-	"github.com/exeunt/exeunt/deletion/subject"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/sqldb"
@@ -40,14 +40,14 @@ func (t *reporter) finalizers(h *store.Stored, m metav1.ObjectMeta, depth int) (
 			reason.Message += ", which " + manager + " set"
 			who, gone = manager, "that is gone for good"
 		}
-		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + subject.ForceCommand(ref, f)
+		reason.Resolve = "see what keeps " + who + " from removing it; if " + gone + ": " + deletion.ForceCommand(ref, f)
 		out = append(out, reason)
 	}
 	for _, f := range hold.Spec {
 		out = append(out, v1.Reason{
 			Type: v1.ReasonSpecFinalizer, Message: "spec.finalizers has " + f,
 			Resolve: fmt.Sprintf("the controller that set it removes it with a PUT to /api/v1/namespaces/%s/finalize; if that is gone for good: %s",
-				h.Name, subject.ForceCommand(ref, f)),
+				h.Name, deletion.ForceCommand(ref, f)),
 		})
 	}
 	return out, nil
@@ -94,7 +94,7 @@ func (t *reporter) grace(h *store.Stored, m metav1.ObjectMeta) []v1.Reason {
 	return []v1.Reason{{
 		Type: v1.ReasonGracePeriod, Message: message, Since: &since,
 		Resolve: "its node confirms the stop with a delete at grace period 0; if the node does not: " +
-			subject.Command(t.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
+			deletion.Command(t.reference(h.Key, ""), "delete", "--grace-period=0", "--force"),
 	}}
 }
 

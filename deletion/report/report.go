@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
@@ -37,7 +37,7 @@ func (s *Service) Report(ctx context.Context, client kind.Client, spec v1.Deleti
 		asked = v1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: spec.Namespace}
 	}
 	kinds := s.kinds.Snapshot()
-	if err := subject.MayGet(client, kinds, asked); err != nil {
+	if err := deletion.MayGet(client, kinds, asked); err != nil {
 		return v1.DeletionReportStatus{}, err
 	}
 	status, err := s.report(ctx, client, spec)
@@ -64,7 +64,7 @@ func (s *Service) report(ctx context.Context, client kind.Client, spec v1.Deleti
 	}
 	defer snapshot.Close()
 	t := &reporter{s: s, r: snapshot, ctx: ctx, kinds: s.kinds.Snapshot(), now: s.opts.Now(), reported: map[types.UID]bool{}}
-	o, err := subject.Find(ctx, &snapshot.Reader, t.kinds, ref, path.Child("object"))
+	o, err := deletion.Find(ctx, &snapshot.Reader, t.kinds, ref, path.Child("object"))
 	if err != nil {
 		return status, err
 	}
@@ -98,7 +98,7 @@ type reporter struct {
 }
 
 func (t *reporter) reference(key object.Key, uid types.UID) v1.ObjectReference {
-	return subject.Reference(t.kinds, key, uid)
+	return deletion.Reference(t.kinds, key, uid)
 }
 
 func (t *reporter) present(h *store.Stored) (v1.DeletionReportStatus, error) {

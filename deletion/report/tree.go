@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/exeunt/exeunt/deletion/subject"
+	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
@@ -26,7 +26,7 @@ func (t *reporter) orphaning(h *store.Stored, _ metav1.ObjectMeta, _ int) ([]v1.
 	if err != nil {
 		return nil, err
 	}
-	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, subject.Plural(int(n), "dependent"))}
+	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, deletion.Plural(int(n), "dependent"))}
 	deadline := gc.OrphanDeadline(h.Deletion, t.s.opts.OrphanWait)
 	if seen, want, behind := gc.Unseen(t.kinds, h.Kind, h.Body); behind && deadline.After(t.now) {
 		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen, want)
@@ -51,8 +51,8 @@ func (t *reporter) blocking(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]
 	})
 	return []v1.Reason{{
 		Type:     v1.ReasonBlockingDependents,
-		Message:  fmt.Sprintf("blocked by %d %s", n, subject.Plural(int(n), "dependent")),
-		Resolve:  "see below what keeps them; to stop waiting for them: " + subject.Command(t.reference(h.Key, ""), "delete", "--cascade=background"),
+		Message:  fmt.Sprintf("blocked by %d %s", n, deletion.Plural(int(n), "dependent")),
+		Resolve:  "see below what keeps them; to stop waiting for them: " + deletion.Command(t.reference(h.Key, ""), "delete", "--cascade=background"),
 		Children: children,
 	}}, err
 }
@@ -113,7 +113,7 @@ func (t *reporter) namespaceContent(h *store.Stored, _ metav1.ObjectMeta, depth 
 			Children: append(children, waiting...),
 		})
 	}
-	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, subject.Plural(int(total), "object"))
+	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, deletion.Plural(int(total), "object"))
 	if waves := gc.Waves(present); len(waves) > 1 {
 		reason.Message += fmt.Sprintf("; its %s go first", waves[0][0])
 	}
@@ -137,7 +137,7 @@ func (t *reporter) definitionContent(h *store.Stored, _ metav1.ObjectMeta, depth
 		return t.r.DeletingOf(t.ctx, storage, maxChildren)
 	})
 	return []v1.Reason{{
-		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, subject.Plural(int(n), "object")),
+		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, deletion.Plural(int(n), "object")),
 		Resolve: "see below what keeps them", Children: children,
 	}}, err
 }
@@ -162,9 +162,9 @@ func (t *reporter) children(sort v1.ReasonType, depth int, total int64, read fun
 		reason := v1.Reason{Type: sort, Object: &ref}
 		switch {
 		case t.reported[h.UID]:
-			reason.Message = subject.Describe(ref) + " is being deleted; see above"
+			reason.Message = deletion.Describe(ref) + " is being deleted; see above"
 		case h.Deletion != 0:
-			reason.Message = subject.Describe(ref) + " is being deleted"
+			reason.Message = deletion.Describe(ref) + " is being deleted"
 			if reason.Children, err = t.reasons(h, depth+1); err != nil {
 				return nil, err
 			}

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exeunt/exeunt/access/objects"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"

@@ -4,7 +4,7 @@
 // promises that nothing a client can reach, or was told exists, is removed, and that
 // a row is always deleted before its bytes. It knows requests only by their rows.
 //
-// Triggers fill the queues (gc_track_… in schema/sqlite.sql and postgres.sql), and
+// Triggers fill the queues (gc_track_… in sqldb/schema/sqlite.sql and postgres.sql), and
 // package review works them off. Begin with review_manifest.go, review_blob.go and
 // unlink.go. docs/spec/registry-tracking.md has every race and its answer.
 package collect

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exeunt/exeunt/internal/tracing/otlp/otlptest"
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
-	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
 
 // TestLife: apply provisions, wait waits, delete tears down in order, the webhook

@@ -16,9 +16,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/internal/tracing/otlp/otlptest"
 	"github.com/exeunt/exeunt/test/crossplane"
 	"github.com/exeunt/exeunt/test/harness"
-	"github.com/exeunt/exeunt/tracing/otlp/otlptest"
 )
 
 // TestMain runs more tests in parallel than there are processors: they spend most of their

@@ -81,11 +81,11 @@ func readMetrics(ctx context.Context, kubeconfig string) (string, error) {
 	return string(text), err
 }
 
-// checkMetrics: the server has every metric that an alert or a dashboard in deploy/ names.
+// checkMetrics: the server has every metric that an alert or a dashboard in packaging/ names.
 func checkMetrics(t *testing.T, metrics string) {
 	names := map[string]bool{}
 	for _, pattern := range []string{"prometheus/rules.yaml", "grafana/*.json"} {
-		files, err := filepath.Glob("../../deploy/" + pattern)
+		files, err := filepath.Glob("../../packaging/" + pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,11 +100,11 @@ func checkMetrics(t *testing.T, metrics string) {
 		}
 	}
 	if len(names) < 20 {
-		t.Errorf("deploy/ names only %d metrics: its form or this test has changed", len(names))
+		t.Errorf("packaging/ names only %d metrics: its form or this test has changed", len(names))
 	}
 	for name := range names {
 		if !strings.Contains(metrics, "# TYPE "+name+" ") {
-			t.Errorf("/metrics has no %s, which deploy/ names", name)
+			t.Errorf("/metrics has no %s, which packaging/ names", name)
 		}
 	}
 }

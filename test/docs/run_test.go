@@ -123,7 +123,7 @@ func (s *site) page(t *testing.T) string {
 	}
 	for name, target := range map[string]string{
 		"bin": plugin, "data": filepath.Dir(s.server.Kubeconfig), "examples": filepath.Join(repository, "examples"),
-		"LICENSE": filepath.Join(repository, "LICENSE"), "deploy": filepath.Join(repository, "deploy"),
+		"LICENSE": filepath.Join(repository, "LICENSE"), "packaging": filepath.Join(repository, "packaging"),
 	} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ var nextPath = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	steps, err := filepath.Glob(filepath.Join(root(), "schema", "postgres", "????_*[a-z].sql"))
+	steps, err := filepath.Glob(filepath.Join(root(), "sqldb", "schema", "postgres", "????_*[a-z].sql"))
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +72,7 @@ var nextPath = sync.OnceValues(func() (string, error) {
 				if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 					return "", err
 				}
-				overlay[filepath.Join(root(), "schema", engine, file)] = source
+				overlay[filepath.Join(root(), "sqldb", "schema", engine, file)] = source
 			}
 		}
 	}

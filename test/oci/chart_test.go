@@ -23,7 +23,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-const chartDir = "../../deploy/helm/exeunt"
+const chartDir = "../../packaging/helm/exeunt"
 
 // replicated is the values of three replicas, with everything that the chart has.
 const replicated = `
@@ -162,7 +162,7 @@ func applyChart(t *testing.T, s *harness.Server) {
 // know. The health check is the program's own, because the image has no shell.
 func TestCompose(t *testing.T) {
 	dir := t.TempDir()
-	text, err := os.ReadFile("../../deploy/compose/compose.yaml")
+	text, err := os.ReadFile("../../packaging/compose/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
-	"github.com/exeunt/exeunt/release/image"
+	"github.com/exeunt/exeunt/packaging/release/image"
 	"github.com/exeunt/exeunt/test/harness"
 )
 

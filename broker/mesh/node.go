@@ -1,0 +1,141 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// node is a row of mesh_nodes. Times are Unix milliseconds.
+type node struct {
+	uid, project, name, token string
+	credential                []byte
+	enrolledAt, lastSeen      int64
+	ready                     bool
+}
+
+// scan reads nodeColumns.
+func (n *node) scan(row sqldb.Row) error {
+	return row.Scan(&n.uid, &n.project, &n.name, &n.token, &n.credential, &n.enrolledAt, &n.lastSeen, &n.ready)
+}
+
+func (n *node) seenAt() time.Time { return when(n.lastSeen) }
+
+// Node is an authenticated node.
+type Node struct{ UID, Project, Name string }
+
+// Authenticate finds the node of a credential. Denial: UnknownNode, for an
+// unknown node and for a wrong secret.
+func (m *Mesh) Authenticate(ctx context.Context, credential string) (Node, error) {
+	uid, secret, ok := parseCredential(credential)
+	if !ok {
+		return Node{}, errUnknownNode
+	}
+	n, err := m.node(ctx, nodeByUID, uid)
+	if err != nil {
+		return Node{}, err
+	}
+	if n == nil || !sameDigest(n.credential, secret) {
+		return Node{}, errUnknownNode
+	}
+	return Node{UID: n.uid, Project: n.project, Name: n.name}, nil
+}
+
+// maxCredential bounds a credential's text.
+const maxCredential = 200
+
+func parseCredential(text string) (uid, secret string, ok bool) {
+	rest, ok := strings.CutPrefix(text, v1alpha1.CredentialPrefix)
+	if !ok || len(text) > maxCredential {
+		return "", "", false
+	}
+	uid, secret, ok = strings.Cut(rest, "_")
+	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret.MatchString(secret)
+}
+
+// node reads a node outside any transaction; nil: not found.
+func (m *Mesh) node(ctx context.Context, statement string, key string) (*node, error) {
+	rows, err := m.db.Query(ctx, statement, key)
+	if err != nil {
+		return nil, fmt.Errorf("read node: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var n *node
+	if rows.Next() {
+		n = new(node)
+		if err := n.scan(rows); err != nil {
+			return nil, fmt.Errorf("read node: %w", err)
+		}
+	}
+	return n, rows.Err()
+}
+
+// member is a node and its object, as a transaction read them. Either may be
+// missing.
+type member struct {
+	node   *node
+	object *stored
+}
+
+// stored is the object of a node.
+type stored struct{ *store.Stored }
+
+// find reads a node and its object, by the uid that they share.
+func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
+	var found member
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		found.node = new(node)
+		return found.node.scan(row)
+	}, nodeByUID, uid)
+	if err := tx.Send(ctx, &b); err != nil {
+		return member{}, fmt.Errorf("read node %s: %w", uid, err)
+	}
+	o, err := tx.GetByUID(ctx, types.UID(uid))
+	if err != nil {
+		return member{}, fmt.Errorf("read node %s: %w", uid, err)
+	}
+	if o != nil {
+		found.object = &stored{o}
+	}
+	return found, nil
+}
+
+// checkProject refuses a project whose namespace takes no new objects.
+func checkProject(ctx context.Context, tx *store.Tx, project string) error {
+	exists, deleting, err := taken(ctx, tx, object.Namespaces, "", project)
+	switch {
+	case err != nil:
+		return err
+	case !exists:
+		return deny(v1alpha1.ReasonProjectGone, "there is no namespace %q", project)
+	case deleting:
+		return deny(v1alpha1.ReasonProjectGone, "namespace %q is terminating", project)
+	}
+	return nil
+}
+
+// taken reports whether an object with the key exists, and whether it is
+// DELETING.
+func taken(ctx context.Context, tx *store.Tx, kind, namespace, name string) (exists, deleting bool, err error) {
+	h, exists, err := tx.Head(ctx, object.Key{Kind: kind, Namespace: namespace, Name: name})
+	return exists, h.Deletion != 0, err
+}
+
+// checkLabel refuses a value that is not a DNS label.
+func checkLabel(field, value string) error {
+	if problems := validation.IsDNS1123Label(value); len(problems) > 0 {
+		return invalid(field, "%.80q: %s", value, strings.Join(problems, ", "))
+	}
+	return nil
+}
