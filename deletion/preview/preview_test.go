@@ -86,6 +86,17 @@ func TestPreview(t *testing.T) {
 			policy: metav1.DeletePropagationForeground,
 			want:   "ConfigMap a Delete: the object itself, after its dependents\nConfigMap b Block: held by finalizer example.com/hold\n",
 		},
+		"one that an unserved kind keeps does not block, and goes after its owner": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a"})
+				owners := append(w.OwnedBy(a, a), w.Reference(a.Key, a.UID, true))
+				owners[2].APIVersion, owners[2].Kind = "example.org/v1", "Gadget"
+				w.Create(thing{Namespace: "n", Name: "b", Owners: owners, Finalizers: hold})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want:   "ConfigMap a Delete: the object itself, after its dependents\nConfigMap b Block: held by finalizer example.com/hold\n",
+		},
 		"a circle ends": {
 			prepare: func(w *world) object.Object {
 				b := w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "b"}, "uid-b", true)

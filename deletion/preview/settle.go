@@ -40,10 +40,11 @@ func (w *walk) settle() {
 }
 
 // usable reports whether an edge blocks its owner. The edges of a kept dependent
-// do not: the collector drops its references.
+// do not: the collector drops its references. So the dependent that leaves after a
+// finished owner has not blocked it.
 func (w *walk) usable(e edge) bool {
 	n := &w.nodes[e.from]
-	return n.leaving() && !n.later
+	return n.leaving() && !n.later && !w.nodes[e.to].finished
 }
 
 // spread sets a mark on every owner that edges reach from a marked node.
