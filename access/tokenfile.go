@@ -88,7 +88,7 @@ func parseTokens(data []byte) (map[string]*user.DefaultInfo, error) {
 		if len(record) < 3 || len(record) > 4 || record[1] == "" {
 			return nil, fmt.Errorf(`entry %d: want sha256:HEX,USER,UID,"GROUP,GROUP"`, i+1)
 		}
-		hash, ok := strings.CutPrefix(strings.TrimSpace(record[0]), "sha256:")
+		hash, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(record[0])), "sha256:")
 		if raw, err := hex.DecodeString(hash); !ok || err != nil || len(raw) != 32 {
 			return nil, fmt.Errorf("entry %d: the token must be hashed: sha256: and the hash in hexadecimal, as printf %%s TOKEN | sha256sum prints it", i+1)
 		}
@@ -101,7 +101,7 @@ func parseTokens(data []byte) (map[string]*user.DefaultInfo, error) {
 				u.Groups = append(u.Groups, strings.TrimSpace(group))
 			}
 		}
-		users[strings.ToLower(hash)] = u
+		users[hash] = u
 	}
 	return users, nil
 }

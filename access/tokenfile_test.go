@@ -33,6 +33,9 @@ func TestTokenFile(t *testing.T) {
 			t.Errorf("%q is accepted", wrong)
 		}
 	}
+	if all, err := OpenTokens(t.Context(), TokenOptions{File: path}, slog.New(slog.DiscardHandler)); err != nil || len(all) != 1 {
+		t.Errorf("the file is one of %d sources, %v", len(all), err)
+	}
 	// A change is read within a second; a broken file leaves what was valid.
 	write("sha256:" + v1.Hash("next") + ",joe,8\n")
 	f.checked = time.Time{}
@@ -58,6 +61,8 @@ func TestTokenFileRefuses(t *testing.T) {
 		"sha256:" + v1.Hash("a") + "\n":                    "want sha256:HEX,USER,UID",
 		"sha256:" + v1.Hash("a") + ",\"hunter2\n":          "is not CSV",
 		strings.Repeat("sha256:"+v1.Hash("a")+",b,c\n", 2): "the token of another entry",
+		"sha256:" + v1.Hash("a") + ",b,c\nsha256:" + strings.ToUpper(v1.Hash("a")) + ",d,e\n": "the token of another entry",
+		"sha256:" + v1.Hash("a") + ",b,c,d,e\n":                                               "want sha256:HEX,USER,UID",
 	} {
 		if _, err := parseTokens([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -17,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/objects"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -235,5 +236,64 @@ func TestLoadAgain(t *testing.T) {
 				t.Errorf("jane by her token: %v, by the shared one: %v, account %q", own, shared, d.Account("n", "a"))
 			}
 		}
+	})
+}
+
+// TestUnreadable: a role that can no longer be read gives no rights, after a change as after a start, and other roles do. A
+// directory that missed what is compacted reads all again.
+func TestUnreadable(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st := storetest.Run(t, store.Options{DB: db, KeepRevisions: 1, CompactEvery: time.Millisecond, RingEvents: 1})
+		roleKey := func(name string) object.Key {
+			return object.Key{Kind: "clusterroles.rbac.authorization.k8s.io", Name: name}
+		}
+		for name, resource := range map[string]string{"one": "pods", "two": "secrets"} {
+			storetest.Create(t, st, storetest.Object(t, roleKey(name), `,"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["`+resource+`"]}]`))
+			storetest.Create(t, st, storetest.Object(t, object.Key{Kind: "clusterrolebindings.rbac.authorization.k8s.io", Name: name},
+				`,"roleRef":{"kind":"ClusterRole","name":"`+name+`"},"subjects":[{"kind":"User","name":"bob"}]`))
+		}
+		account := object.Key{Kind: "serviceaccounts", Namespace: "n", Name: "a"}
+		storetest.Create(t, st, storetest.Object(t, account, ""))
+		open := func() *replica {
+			r := &replica{store: st, directory: directory.New(st, slog.New(slog.DiscardHandler))}
+			if err := r.directory.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		follows, late := open(), open()
+		run(t, follows.directory.Run)
+		both := [2]*replica{follows, follows}
+		until(t, both, "two roles", func(r *replica) bool { return r.may("get", "pods") && r.may("get", "secrets") })
+		before := st.Revision()
+		o, m := storetest.Get(t, st, roleKey("one"))
+		body, err := object.WithMeta([]byte(`{"metadata":{"name":"x"},"rules":"none"}`), m)
+		if err == nil {
+			_, err = st.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body})
+		}
+		if err == nil {
+			_, err = st.Delete(t.Context(), store.DeleteRequest{Key: account})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := func(r *replica) bool {
+			return !r.may("get", "pods") && r.may("get", "secrets") && r.directory.Account("n", "a") == ""
+		}
+		until(t, both, "one role that cannot be read, and no account", gone)
+		if !gone(open()) {
+			t.Error("a start gives the rights of a role that cannot be read")
+		}
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			if _, err := st.Watch(t.Context(), store.WatchRequest{Kind: "clusterroles.rbac.authorization.k8s.io", From: before}); object.Is(err, object.Expired) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is compacted")
+			}
+			storetest.Update(t, st, roleKey("two"), lifecycle.Rules{}, func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": time.Now().String()} })
+		}
+		run(t, late.directory.Run)
+		until(t, [2]*replica{late, late}, "what was compacted", gone)
 	})
 }

@@ -2,6 +2,8 @@ package rbac
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,6 +211,9 @@ func TestCheckGrant(t *testing.T) {
 		{"rights that are not held", "bob", role("shop", "r", rule("get list", "core", "secrets", "")), missing},
 		{"a wildcard", "bob", role("shop", "r", rule("*", "core", "configmaps", "")), "not currently held"},
 		{"with escalate", "escalator", role("shop", "r", rule("*", "*", "*", "")), ""},
+		{"a ClusterRole with escalate", "escalator", clusterRoleOf("c", rule("*", "*", "*", "")), ""},
+		{"an aggregation with escalate", "escalator", aggregated, ""},
+		{"a ClusterRole that is held", "@ops", clusterRoleOf("c", rule("get", "core", "nodes", "")), ""},
 		{"a ClusterRole", "bob", clusterRoleOf("c", rule("get", "core", "configmaps", "")), "not currently held"},
 		{"an aggregation", "bob", aggregated, "must have cluster-admin privileges to use the aggregationRule"},
 		{"an aggregation with a rule", "bob", aggregatedRule, "not currently held"},
@@ -276,6 +281,41 @@ func TestMissingRoles(t *testing.T) {
 	}
 	if _, _, _, err := x.RulesFor(t.Context(), person("gina"), ""); err == nil || err.Error() != everywhere {
 		t.Errorf("the rules are listed with the error %v, want %s", err, everywhere)
+	}
+}
+
+// TestBindings: whom a binding means, and with which role. Another kind of role grants nothing; an administrator may all.
+func TestBindings(t *testing.T) {
+	reads := clusterRoleOf("reads", rule("get", "core", "pods", ""), rbacv1.PolicyRule{NonResourceURLs: []string{"/x"}, Verbs: []string{"get"}})
+	account := rbacv1.Subject{Kind: "ServiceAccount", Name: "web"}
+	there := rbacv1.Subject{Kind: "ServiceAccount", Name: "web", Namespace: "there"}
+	x := NewIndex(Objects{
+		ClusterRoles:        map[string]*rbacv1.ClusterRole{"reads": reads},
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{"b": bound("ClusterRole", "reads", account, userNamed("ann")), "again": bound("ClusterRole", "reads", userNamed("ann"))},
+		RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{
+			{Namespace: "shop", Name: "b"}: boundIn("shop", "ClusterRole", "reads", there), {Namespace: "shop", Name: "odd"}: boundIn("shop", "Odd", "reads", userNamed("bob")),
+		},
+	})
+	for _, test := range []struct {
+		user  string
+		rules string // of resources and of paths, in shop
+		err   bool
+	}{
+		{"ann", "1 1", false}, // once, although two bindings give it
+		{"system:serviceaccount::web", "0 0", false}, {"system:serviceaccount:shop:web", "0 0", false},
+		{"system:serviceaccount:there:web", "1 1", false},
+		{"bob", "0 0", true},
+		{"@system:masters", "1 1", false},
+	} {
+		resources, paths, incomplete, err := x.RulesFor(t.Context(), person(test.user), "shop")
+		if got := fmt.Sprint(len(resources), len(paths)); got != test.rules || incomplete || (err != nil) != test.err {
+			t.Errorf("%s has %s rules, %v", test.user, got, err)
+		}
+		for _, r := range resources {
+			if all := test.user == "@system:masters"; slices.Contains(r.GetVerbs(), "*") != all || slices.Contains(r.GetResources(), "*") != all {
+				t.Errorf("%s: %+v", test.user, r)
+			}
+		}
 	}
 }
 

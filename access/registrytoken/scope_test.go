@@ -50,6 +50,10 @@ func TestParseScopes(t *testing.T) {
 		{[]string{"repository:a:pull\nrepository:b:pull"}, "error"},
 		{[]string{":::"}, "error"},
 		{[]string{"repository:" + strings.Repeat("a", 256) + ":pull"}, "error"},
+		{[]string{"sandbox:" + strings.Repeat("x", maxScope) + ":run"}, "error"},
+		{[]string{"sandbox::run"}, "error"},
+		{[]string{"repository:a:" + strings.Repeat("pull,", 7) + "pull"}, "repository:a:pull"},
+		{[]string{strings.Repeat("repository:a:pull ", 31) + "repository:a:pull"}, "repository:a:pull"},
 		{[]string{"repository:a:" + strings.Repeat("pull,", 8) + "pull"}, "error"},
 		{[]string{strings.Repeat("repository:a:pull ", 32) + "repository:a:pull"}, "error"},
 	} {

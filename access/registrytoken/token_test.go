@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -155,11 +156,28 @@ func TestEndpointRefuses(t *testing.T) {
 			t.Errorf("%s: %d %v, want %d", name, code, header, c.want)
 		}
 	}
-	req := httptest.NewRequest("DELETE", Path, nil)
-	rec := httptest.NewRecorder()
-	w.ServeHTTP(rec, req)
-	if rec.Code != 405 {
-		t.Errorf("DELETE: %d", rec.Code)
+	for method, want := range map[string]int{"DELETE": 405, "POST": 415} { // the POST has no type
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequest(method, Path, strings.NewReader("grant_type=password&password=right")))
+		if rec.Code != want || (rec.Header().Get("Allow") != "") != (want == 405) {
+			t.Errorf("%s: %d %v", method, rec.Code, rec.Header())
+		}
+	}
+	for err, want := range map[error]string{
+		errors.New("secret"): `500 "" {"errors":[{"code":"UNKNOWN","message":"internal error"}]}`,
+		&Refusal{Status: 429, Code: "TOOMANYREQUESTS", Message: "wait", RetryAfter: 1500 * time.Millisecond}: `429 "2" {"errors":[{"code":"TOOMANYREQUESTS","message":"wait"}]}`,
+	} {
+		rec := httptest.NewRecorder()
+		Fail(rec, err)
+		if got := fmt.Sprintf("%d %q %s", rec.Code, rec.Header().Get("Retry-After"), strings.TrimSpace(rec.Body.String())); got != want {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+	if got := Challenge("https://r", "repository:a:pull", "insufficient_scope"); got != `Bearer realm="https://r/token",service="exeunt-registry",scope="repository:a:pull",error="insufficient_scope"` {
+		t.Error(got)
+	}
+	if got := Challenge("https://r", "", ""); got != `Bearer realm="https://r/token",service="exeunt-registry"` {
+		t.Error(got)
 	}
 }
 
@@ -191,7 +209,11 @@ func TestRefresh(t *testing.T) {
 	if code, _, _ := w.ask("", "", form); code != 401 {
 		t.Errorf("a replayed refresh token of a removed user: %d", code)
 	}
-	w.gone, w.now = false, w.now.Add(refreshLife)
+	w.gone, w.now = false, w.now.Add(refreshLife-24*time.Hour-time.Minute)
+	if code, a, _ := w.ask("", "", form); code != 200 || a.ExpiresIn != 60 {
+		t.Errorf("a minute before the refresh token ends: %d, a token for %d s", code, a.ExpiresIn)
+	}
+	w.now = w.now.Add(time.Minute)
 	if code, _, _ := w.ask("", "", form); code != 401 {
 		t.Errorf("an expired refresh token: %d", code)
 	}
@@ -241,6 +263,10 @@ func TestVerify(t *testing.T) {
 	}
 	if _, err := w.Authority.Verify(token + "x"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a changed signature: %v", err)
+	}
+	large, _, err := w.Authority.Issue(Holder{Name: strings.Repeat("x", maxToken)}, nil)
+	if _, got := w.Authority.Verify(large); err != nil || !errors.Is(got, ErrUnknown) {
+		t.Errorf("a token that is too large: %v, %v", got, err)
 	}
 	w.keys.revoked = true
 	if _, err := w.Authority.Verify(token); !errors.Is(err, ErrUnknown) {

@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,6 +91,47 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestBoundTokens: a token of a Secret or a Node is good while that exists.
+func TestBoundTokens(t *testing.T) {
+	w := newWorld(t)
+	w.objects[object.Key{Kind: object.Secrets, Namespace: "shop", Name: "s"}], w.objects[object.Key{Kind: "nodes", Name: "n"}] = "uid-s", "uid-n"
+	for _, bound := range []*Bound{{"Secret", "s", "uid-s"}, {"Node", "n", "uid-n"}, nil} {
+		token := w.issue(t, nil, time.Hour, bound)
+		response, ok, err := w.AuthenticateToken(t.Context(), token)
+		if err != nil || !ok || !Expires(token).Equal(start.Add(time.Hour)) {
+			t.Fatalf("%v: %v, %v, until %v", bound, ok, err, Expires(token))
+		}
+		extra := response.User.GetExtra()
+		if node := extra["authentication.kubernetes.io/node-name"]; (len(node) == 1 && node[0] == "n") != (bound != nil && bound.Kind == "Node") || extra["authentication.kubernetes.io/pod-name"] != nil {
+			t.Errorf("%v: %v", bound, extra)
+		}
+	}
+	if !Expires("x").IsZero() {
+		t.Error("what is no token has an end")
+	}
+	failed := errors.New("no database")
+	w.UID = func(context.Context, object.Key) (types.UID, error) { return "uid-p", failed }
+	if _, ok, err := w.AuthenticateToken(t.Context(), w.issue(t, nil, time.Hour, &Bound{"Pod", "p", "uid-p"})); ok || !errors.Is(err, failed) {
+		t.Errorf("without a database: %v, %v", ok, err)
+	}
+}
+
+// TestDiscovery: other servers read the issuer and the public keys, and nothing else.
+func TestDiscovery(t *testing.T) {
+	w := newWorld(t)
+	for _, test := range []struct{ method, path, kind, want string }{
+		{"GET", DiscoveryPath, "application/json", `"jwks_uri":"https://example.com/openid/v1/jwks"`},
+		{"HEAD", JWKSPath, "application/jwk-set+json", `"kid":"` + w.Keys.signing().id + `"`},
+		{"POST", JWKSPath, "text/plain; charset=utf-8", "use GET"},
+	} {
+		rec := httptest.NewRecorder()
+		w.ServeHTTP(rec, httptest.NewRequest(test.method, test.path, nil))
+		if rec.Header().Get("Content-Type") != test.kind || !strings.Contains(rec.Body.String(), test.want) || strings.Contains(rec.Body.String(), `"d":`) || (rec.Code == 200) != (test.method != "POST") {
+			t.Errorf("%s %s: %d %s", test.method, test.path, rec.Code, rec.Body)
+		}
+	}
+}
+
 // TestRefusedTokens: each forgery that an attacker may try, by name.
 func TestRefusedTokens(t *testing.T) {
 	valid := func(t *testing.T, w *world) string { return w.issue(t, nil, time.Hour, &Bound{"Pod", "p", "uid-p"}) }
@@ -98,14 +141,24 @@ func TestRefusedTokens(t *testing.T) {
 		ctx   func(context.Context) context.Context
 		want  error // nil: the token is not known
 	}{
-		"expired":             {token: valid, after: func(w *world) { w.now = w.now.Add(2 * time.Hour) }, want: errExpired},
-		"at its last second":  {token: valid, after: func(w *world) { w.now = w.now.Add(time.Hour + time.Second) }, want: errExpired},
-		"not yet valid":       {token: valid, after: func(w *world) { w.now = w.now.Add(-time.Hour) }, want: errExpired},
-		"another audience":    {token: func(t *testing.T, w *world) string { return w.issue(t, []string{"vault"}, time.Hour, nil) }, want: errAudience},
-		"account removed":     {token: valid, after: func(w *world) { delete(w.accounts, "shop/web") }, want: errRevoked},
-		"account recreated":   {token: valid, after: func(w *world) { w.accounts["shop/web"] = "uid-2" }, want: errRevoked},
-		"pod removed":         {token: valid, after: func(w *world) { clear(w.objects) }, want: errRevoked},
-		"pod recreated":       {token: valid, after: func(w *world) { w.objects[object.Key{Kind: "pods", Namespace: "shop", Name: "p"}] = "uid-q" }, want: errRevoked},
+		"expired":            {token: valid, after: func(w *world) { w.now = w.now.Add(2 * time.Hour) }, want: errExpired},
+		"at its last second": {token: valid, after: func(w *world) { w.now = w.now.Add(time.Hour + time.Second) }, want: errExpired},
+		"not yet valid":      {token: valid, after: func(w *world) { w.now = w.now.Add(-time.Hour) }, want: errExpired},
+		"another audience":   {token: func(t *testing.T, w *world) string { return w.issue(t, []string{"vault"}, time.Hour, nil) }, want: errAudience},
+		"account removed":    {token: valid, after: func(w *world) { delete(w.accounts, "shop/web") }, want: errRevoked},
+		"account recreated":  {token: valid, after: func(w *world) { w.accounts["shop/web"] = "uid-2" }, want: errRevoked},
+		"pod removed":        {token: valid, after: func(w *world) { clear(w.objects) }, want: errRevoked},
+		"pod recreated":      {token: valid, after: func(w *world) { w.objects[object.Key{Kind: "pods", Namespace: "shop", Name: "p"}] = "uid-q" }, want: errRevoked},
+		"secret removed":     {token: func(t *testing.T, w *world) string { return w.issue(t, nil, time.Hour, &Bound{"Secret", "s", "uid-s"}) }, want: errRevoked},
+		"node removed":       {token: func(t *testing.T, w *world) string { return w.issue(t, nil, time.Hour, &Bound{"Node", "n", "uid-n"}) }, want: errRevoked},
+		"pod without a uid":  {token: func(t *testing.T, w *world) string { return w.issue(t, nil, time.Hour, &Bound{"Pod", "q", ""}) }, want: errRevoked},
+		"account of no uid": {token: func(t *testing.T, w *world) string {
+			token, _, err := w.Issue("shop", Bound{Name: "none"}, []string{w.Issuer}, time.Hour, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}, want: errRevoked},
 		"key removed":         {token: valid, after: func(w *world) { w.Keys.set.Store(keysOf(t, nil, start).set.Load()) }},
 		"asked for another":   {token: valid, ctx: func(ctx context.Context) context.Context { return authenticator.WithAudiences(ctx, []string{"vault"}) }, want: errAudience},
 		"another issuer":      {token: valid, after: func(w *world) { w.Issuer = "https://other.example" }},
@@ -175,6 +228,14 @@ func TestRotation(t *testing.T) {
 	w.Keys.set.Store(&both)
 	if w.Keys.signing().id != both[0].id {
 		t.Error("a key signs before other replicas know it")
+	}
+	for _, test := range []struct {
+		id   string
+		want bool
+	}{{both[0].id, true}, {both[1].id, true}, {"x", false}} {
+		if w.Keys.Known(test.id) != test.want {
+			t.Errorf("key %q is known: %v", test.id, !test.want)
+		}
 	}
 	w.now = start.Add(2 * settle)
 	if w.Keys.signing().id != both[1].id {

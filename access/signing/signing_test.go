@@ -10,13 +10,16 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"math/big"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -30,13 +33,15 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // requestOf is a request for a certificate of jane.
-func requestOf(t *testing.T) []byte {
+func requestOf(t *testing.T) []byte { return requestFor(t, pkix.Name{CommonName: "jane"}) }
+
+func requestFor(t *testing.T, subject pkix.Name) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,13 +144,130 @@ func TestSignsForTheUserWhoAsked(t *testing.T) {
 		},
 		Now: time.Now,
 	}
-	for uid, want := range map[string]bool{"first": false, "second": true} {
+	for uid, want := range map[string]bool{"first": false, "second": true, "": true} { // asked by nobody who is a User
 		r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 			SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestOf(t), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			Username: "jane", Extra: map[string]certificatesv1.ExtraValue{UserKey: {uid}},
 		}}
+		if uid == "" {
+			r.Spec.Extra = nil
+		}
 		if _, err := s.certificate(t.Context(), r); errors.Is(err, signed) != want {
 			t.Errorf("asked by the %s jane: %v", uid, err)
 		}
 	}
+}
+
+// TestRun: approved requests get their certificate, from before the start and after it, for the time that they ask for and
+// a year at most. One that must not be signed fails, and says why.
+func TestRun(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st := storetest.Run(t, store.Options{DB: db})
+		w := objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}
+		s := &Signer{
+			Writer: w, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+			User: func(context.Context, string) (types.UID, error) { return "1", nil },
+			Sign: func(r *x509.CertificateRequest, uid types.UID, life time.Duration, _ time.Time) ([]byte, error) {
+				return signed(t, r.Subject.CommonName+" "+string(uid)+" "+life.String()), nil
+			},
+		}
+		hour, years := int32(3600), int32(10*365*24*3600)
+		client := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}
+		rows := []struct {
+			name    string
+			subject pkix.Name
+			usages  []certificatesv1.KeyUsage
+			seconds *int32
+			want    string // the certificate is for; or "failed: " and why
+		}{
+			{"plain", pkix.Name{CommonName: "jane"}, client, nil, "jane 1 8760h0m0s"},
+			{"short", pkix.Name{CommonName: "jane"}, client, &hour, "jane 1 1h0m0s"},
+			{"long", pkix.Name{CommonName: "jane"}, client, &years, "jane 1 8760h0m0s"},
+			{"server", pkix.Name{CommonName: "jane"}, append([]certificatesv1.KeyUsage{certificatesv1.UsageServerAuth}, client...), nil, "failed: invalid usage for client certificate: server auth"},
+			{"useless", pkix.Name{CommonName: "jane"}, client[1:], nil, "failed: missing required usage for client certificate: client auth"},
+			{"nameless", pkix.Name{Organization: []string{"ops"}}, client, nil, "failed: the request has no common name, which is the name of the user"},
+			{"admin", pkix.Name{CommonName: "jane", Organization: []string{"system:masters"}}, client, nil, "failed: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		}
+		ask := func(name string, subject pkix.Name, usages []certificatesv1.KeyUsage, seconds *int32) {
+			t.Helper()
+			r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
+				SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestFor(t, subject), Usages: usages, ExpirationSeconds: seconds,
+			}}
+			if err := w.Create(t.Context(), Requests, r); err != nil {
+				t.Fatal(err)
+			}
+			old, err := w.Get(t.Context(), Requests, "", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := old.DeepCopyObject().(*certificatesv1.CertificateSigningRequest)
+			next.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x", LastUpdateTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+			v, _ := w.Kinds.Snapshot().Lookup(Requests)
+			body, err := v.Encode(next)
+			if err == nil {
+				var o object.Object
+				o, err = st.Get(t.Context(), object.Key{Kind: builtin.SigningRequests, Name: name})
+				if err == nil {
+					_, err = st.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: object.MetaOf(next), Body: body})
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, row := range rows {
+			ask(row.name, row.subject, row.usages, row.seconds)
+			if i == 0 { // the others come while it runs
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- s.Run(ctx) }()
+				t.Cleanup(func() {
+					cancel()
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		for _, row := range rows {
+			var got string
+			for deadline := time.Now().Add(20 * time.Second); got == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				obj, err := w.Get(t.Context(), Requests, "", row.name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := obj.(*certificatesv1.CertificateSigningRequest)
+				for _, c := range r.Status.Conditions {
+					if c.Type == certificatesv1.CertificateFailed {
+						got = "failed: " + c.Message
+					}
+				}
+				if block, _ := pem.Decode(r.Status.Certificate); block != nil {
+					certificate, err := x509.ParseCertificate(block.Bytes)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got += certificate.Subject.CommonName
+				}
+			}
+			if got != row.want {
+				t.Fatalf("%s: %q, want %q", row.name, got, row.want)
+			}
+		}
+	})
+}
+
+// signed is a certificate with this name.
+func signed(t *testing.T, name string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
