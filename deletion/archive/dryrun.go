@@ -24,6 +24,32 @@ type quotas struct {
 	planned map[object.Key]store.Change
 }
 
+// anyLimited reports whether a quota limits some of the objects. Those of the restore itself come last.
+func (r *restoration) anyLimited(ctx context.Context, level []*candidate) (bool, error) {
+	for _, c := range level {
+		limited, known := r.limitedIn[c.key.Namespace]
+		if !known && c.key.Namespace != "" {
+			var err error
+			if limited, err = r.hasQuota(ctx, c.key.Namespace); err != nil {
+				return false, err
+			}
+			r.limitedIn[c.key.Namespace] = limited
+		}
+		if limited {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (r *restoration) hasQuota(ctx context.Context, namespace string) (bool, error) {
+	listing, err := r.store.List(ctx, store.ListRequest{Kind: resourceQuotas, Namespace: namespace, Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return listing.Next(), listing.Err()
+}
+
 // wouldCreate notes an object that a dry run would create.
 func (r *restoration) wouldCreate(ctx context.Context, c *candidate, request store.CreateRequest) error {
 	if err := r.pretend(ctx, c.key, request.Body); err != nil {
@@ -84,11 +110,11 @@ func (r *restoration) limited(ctx context.Context, namespace string) (limiter st
 	if known || namespace == "" {
 		return limiter, nil
 	}
-	listing, err := r.store.List(ctx, store.ListRequest{Kind: resourceQuotas, Namespace: namespace, Limit: 1})
+	has, err := r.hasQuota(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if listing.Next() {
+	if has {
 		err = r.store.Transact(ctx, func(tx *store.Tx) error {
 			if limiter = tx.Limiter(); limiter == nil {
 				return errSimulated
@@ -100,7 +126,7 @@ func (r *restoration) limited(ctx context.Context, namespace string) (limiter st
 		}
 	}
 	r.quotas.limits[namespace] = limiter
-	return limiter, listing.Err()
+	return limiter, nil
 }
 
 // applyQuotas refuses the objects of a level of a dry run that would not fit into a quota
@@ -116,7 +142,7 @@ func (r *restoration) applyQuotas(results []v1.RestoreResult, level []*candidate
 		delete(r.quotas.planned, c.key)
 		if err := limiter.Check(change); err != nil {
 			delete(r.now, result.NewUID)
-			result.Outcome, result.Reason, result.NewUID = v1.Failed, err.Error(), ""
+			result.Outcome, result.Reason, result.NewUID, result.Changes = v1.Failed, err.Error(), "", nil
 			continue
 		}
 		limiter.Accept(change)

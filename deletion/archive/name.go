@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -28,7 +27,6 @@ type removedKind struct {
 	plural, singular string
 	short            []string
 	namespaced       bool
-	definition       types.UID
 }
 
 func (a *Archive) names(ctx context.Context) (*names, error) {
@@ -42,7 +40,7 @@ func (a *Archive) names(ctx context.Context) (*names, error) {
 	for _, k := range kinds {
 		removed := removedKind{
 			gvk:    schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind},
-			plural: k.Plural, singular: k.Singular, namespaced: k.Namespaced, definition: k.Definition,
+			plural: k.Plural, singular: k.Singular, namespaced: k.Namespaced,
 		}
 		if err := json.Unmarshal([]byte(k.ShortNames), &removed.short); err != nil {
 			return nil, fmt.Errorf("read archived kinds: %w", err)

@@ -31,7 +31,8 @@ type candidate struct {
 // plan orders candidates in levels: what an object needs is in an earlier level.
 // It needs its owners, its namespace and the definition of its kind, if they are
 // candidates too. A circle of owners is cut at the candidate where the search
-// enters it. A level is in order of removal.
+// enters it. A level is in order of removal. ResourceQuotas come last: what they limited
+// comes back beside them, even if it exceeded them.
 func plan(all []*candidate) [][]*candidate {
 	p := planner{byUID: map[types.UID]*candidate{}, byKey: map[object.Key]*candidate{}, levels: map[*candidate]int{}}
 	slices.SortFunc(all, func(a, b *candidate) int { return cmp.Compare(a.id, b.id) })
@@ -53,6 +54,18 @@ func plan(all []*candidate) [][]*candidate {
 		for _, c := range level {
 			p.markRecreated(c)
 		}
+	}
+	var last []*candidate
+	for i := range levels {
+		levels[i] = slices.DeleteFunc(levels[i], func(c *candidate) bool {
+			if c.key.Kind == resourceQuotas {
+				last = append(last, c)
+			}
+			return c.key.Kind == resourceQuotas
+		})
+	}
+	if len(last) > 0 {
+		levels = append(levels, last)
 	}
 	return levels
 }

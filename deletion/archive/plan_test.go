@@ -28,6 +28,7 @@ func TestPlan(t *testing.T) {
 		"the first of a name": {"p:/a p:/a@2", "p:/a p:/a@2(late)"},
 		"what late ones own": {"p:/a p:/a@2 p:/b<p:/a@2 p:/c<p:/b p:/d<p:/a,p:/a@2 p:/e<p:/a@2,p:/gone",
 			"p:/a p:/a@2(late) | p:/b(late) p:/d p:/e | p:/c(late)"},
+		"quotas last":           {"p:n/a resourcequotas:n/q p:n/b<p:n/a namespaces:/n", "namespaces:/n | p:n/a | p:n/b | resourcequotas:n/q"},
 		"a pair in a namespace": {"p:n/a<p:n/b p:n/b<p:n/a", "p:n/b | p:n/a"},
 	} {
 		t.Run(name, func(t *testing.T) {

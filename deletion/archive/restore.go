@@ -117,6 +117,7 @@ func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *
 	r := &restoration{
 		Archive: a, client: client, spec: spec, names: names,
 		now: map[types.UID]object.Key{}, made: map[object.Key]bool{}, late: map[string]bool{}, deleting: map[object.Key]bool{},
+		limitedIn: map[string]bool{},
 	}
 	r.lasting, r.end = context.WithCancel(context.Background())
 	return r

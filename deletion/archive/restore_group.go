@@ -38,14 +38,22 @@ const (
 func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func() bool) ([]v1.RestoreResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	limited, err := r.anyLimited(ctx, level)
+	if err != nil {
+		return nil, err
+	}
+	workers := groups
+	if limited {
+		workers = 1
+	}
 	results := make([]v1.RestoreResult, len(level))
 	next := make(chan int)
 	var working sync.WaitGroup
-	for range min(groups, (len(level)+groupSize-1)/groupSize) {
+	for range min(workers, (len(level)+groupSize-1)/groupSize) {
 		working.Go(func() {
 			for i := range next {
 				end := min(i+groupSize, len(level))
-				if err := attempt(func() error { return r.group(ctx, level[i:end], results[i:end], timeUp) }); err != nil {
+				if err := attempt(func() error { return r.group(ctx, level[i:end], results[i:end], limited, timeUp) }); err != nil {
 					cancel(err)
 				}
 			}
@@ -72,19 +80,17 @@ func (r *restoration) level(ctx context.Context, level []*candidate, timeUp func
 }
 
 // group restores some objects of a level. An object without an outcome was not begun
-// before timeUp.
-func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.RestoreResult, timeUp func() bool) error {
+// before timeUp. If a quota limits them they are created one after the other, as a dry run counts them.
+func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.RestoreResult, limited bool, timeUp func() bool) error {
 	g, err := r.read(ctx, cs)
 	if err != nil {
 		return err
 	}
 	requests := make([]*store.CreateRequest, len(cs)) // nil: restored alone, or not at all
-	begun := make([]bool, len(cs))
 	err = concurrently(ctx, preparers, len(cs), func(i int) error {
 		if timeUp() {
 			return nil
 		}
-		begun[i] = true
 		var err error
 		requests[i], err = r.prepareOne(ctx, g, cs[i], &results[i])
 		return err
@@ -92,6 +98,24 @@ func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.R
 	if err != nil {
 		return err
 	}
+	var ends []int
+	for i, request := range requests {
+		if limited && request == nil && open(results[i]) {
+			ends = append(ends, i, i+1)
+		}
+	}
+	begin := 0
+	for _, end := range append(ends, len(cs)) {
+		if err := r.createAll(ctx, cs[begin:end], requests[begin:end], results[begin:end]); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return nil
+}
+
+// createAll stores objects that are prepared.
+func (r *restoration) createAll(ctx context.Context, cs []*candidate, requests []*store.CreateRequest, results []v1.RestoreResult) error {
 	var shared []store.CreateRequest
 	var places []int
 	for i, request := range requests {
@@ -106,7 +130,7 @@ func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.R
 	}
 	return concurrently(ctx, preparers, len(cs), func(i int) (err error) {
 		switch {
-		case !begun[i] || results[i].Outcome != "":
+		case !open(results[i]):
 		case requests[i] == nil || alone(created[i]):
 			results[i], err = r.one(ctx, cs[i])
 		default:
@@ -115,6 +139,9 @@ func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.R
 		return err
 	})
 }
+
+// open reports whether the restore of an object has begun, and has no outcome yet.
+func open(r v1.RestoreResult) bool { return r.Kind != "" && r.Outcome == "" }
 
 // alone reports whether one can do what a group cannot: look up the owners again, or relink
 // the references that wait for the object.

@@ -34,6 +34,8 @@ type restoration struct {
 	// deleting is the objects of the target that are being deleted. What is in such a
 	// namespace, or of such a kind, waits.
 	deleting map[object.Key]bool
+	// limitedIn has the namespaces of earlier levels: whether they had a quota. It is level's.
+	limitedIn map[string]bool
 
 	mu      sync.Mutex               // guards all below
 	now     map[types.UID]object.Key // restored objects
@@ -248,11 +250,12 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 
 // unserved says why the kind of an object is not served, and what brings it back.
 func (r *restoration) unserved(ctx context.Context, c *candidate) error {
-	names, err := r.Archive.names(ctx) // the kind may have been served when the restore began
-	if err != nil {
-		return err
-	}
-	definition, err := r.byUID(ctx, names.removed[c.key.Kind].definition)
+	var definition *row // the last one that was removed
+	f := filter{ArchiveFilter: store.ArchiveFilter{Kind: object.Definitions, Name: c.key.Kind}}
+	err := r.each(ctx, f, 0, 1, func(r *row) error {
+		definition = r
+		return nil
+	})
 	switch {
 	case err != nil:
 		return err
@@ -411,10 +414,10 @@ func (r *restoration) version(ctx context.Context, storage string) (*kind.Versio
 			switch {
 			case expected:
 				continue
-			case ok:
+			case ok && exists:
 				return k.Stored(), nil
 			}
-			return nil, errUnserved
+			return nil, errUnserved // also while the kind of a removed definition is still served
 		}
 		select {
 		case <-changed:

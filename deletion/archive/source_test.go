@@ -171,9 +171,13 @@ func TestWaitForKind(t *testing.T) {
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
 			w.Error("a kind that the server does not serve was found")
 		}
+		cm, _ := w.kinds.Snapshot().Stored("configmaps")
+		w.kinds.Put(&kind.Kind{Group: "example.com", Plural: "gizmos", Storage: "gizmos.example.com", Versions: cm.Versions, Refuse: "terminating"})
+		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
+			w.Error("the kind of a removed definition was found, because it is still served")
+		}
 		r.made[object.Key{Kind: object.Definitions, Name: "gizmos.example.com"}] = true
 		go func() {
-			cm, _ := w.kinds.Snapshot().Stored("configmaps")
 			w.kinds.Put(&kind.Kind{Group: "example.com", Plural: "gizmos", Storage: "gizmos.example.com", Versions: cm.Versions})
 		}()
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err != nil {

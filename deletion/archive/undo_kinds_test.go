@@ -1,12 +1,12 @@
 package archive
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -242,7 +242,8 @@ func (u *undoWorld) createAs(key object.Key, spec string, change func(*metav1.Ob
 	}
 }
 
-// limit gives the namespace a quota that the objects which exist fill exactly.
+// limit gives the namespace a quota that the objects which exist fill exactly, or exceed: then one
+// that leaves cannot come back while the quota exists.
 func (u *undoWorld) limit() {
 	u.Helper()
 	used := map[string]int{}
@@ -251,14 +252,41 @@ func (u *undoWorld) limit() {
 			used["count/"+o.Kind]++
 		}
 	}
+	kinds := slices.Sorted(maps.Keys(used))
 	used["count/resourcequotas"]++
-	hard, err := json.Marshal(used)
-	if err != nil {
+	key := object.Key{Kind: resourceQuotas, Namespace: u.namespace, Name: "full"}
+	u.full = quotaOf(used)
+	fields := u.full
+	if len(kinds) > 0 && u.rand.IntN(2) == 0 {
+		used[kinds[u.rand.IntN(len(kinds))]]--
+		fields, u.exceeded = quotaOf(used), true
+	}
+	quota := storetest.Object(u, key, fields)
+	quota.InNamespace = true
+	u.all = append(u.all, storetest.Create(u, u.store, quota))
+	u.log("quota %s", fields)
+}
+
+func quotaOf(hard map[string]int) string {
+	var text []string
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		text = append(text, fmt.Sprintf(`%q:"%d"`, name, hard[name]))
+	}
+	return `,"spec":{"hard":{` + strings.Join(text, ",") + `}},"status":{}`
+}
+
+// relax makes room in a quota that is exceeded.
+func (u *undoWorld) relax(before map[object.Key][]byte) {
+	u.Helper()
+	key := object.Key{Kind: resourceQuotas, Namespace: u.namespace, Name: "full"}
+	o, m, ok := u.find(key)
+	if !ok {
+		u.Fatalf("%s is gone", key)
+	}
+	body := storetest.Object(u, key, u.full, func(made *metav1.ObjectMeta) { *made = m }).Body
+	if _, err := u.store.Update(u.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
 		u.Fatal(err)
 	}
-	text := regexp.MustCompile(`:(\d+)`).ReplaceAllString(string(hard), `:"$1"`)
-	undo := storetest.Object(u, object.Key{Kind: resourceQuotas, Namespace: u.namespace, Name: "full"}, `,"spec":{"hard":`+text+`},"status":{}`)
-	undo.InNamespace = true
-	u.all = append(u.all, storetest.Create(u, u.store, undo))
-	u.log("quota %s", text)
+	before[key] = body
+	u.log("quota %s", u.full)
 }

@@ -66,6 +66,8 @@ type undoWorld struct {
 
 	definition object.Object // a kind of the world's own, or none
 	denies     bool          // the policy refuses something
+	full       string        // the fields of a quota that fits, or none
+	exceeded   bool          // the quota does not fit
 }
 
 func (u *undoWorld) log(format string, args ...any) {
@@ -115,6 +117,12 @@ func (u *undoWorld) run() {
 	// What was restored before its namespace or its owner could not come back: once more.
 	for _, id := range deleted {
 		u.undo(id)
+	}
+	if u.exceeded {
+		u.relax(before)
+		for _, id := range deleted {
+			u.undo(id)
+		}
 	}
 	u.Collect()
 	u.compare(before, u.state())
@@ -256,7 +264,8 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 	return origin.Cascade
 }
 
-// settle runs the collector, removes finalizers and ends grace until nothing is DELETING.
+// settle runs the collector, removes finalizers and ends grace until nothing is DELETING, and the collector has
+// seen that. The definition controller removes a definition at its own time.
 func (u *undoWorld) settle() {
 	u.Helper()
 	var left []object.Key
@@ -264,7 +273,10 @@ func (u *undoWorld) settle() {
 		for range 20 {
 			u.Collect()
 			if left = u.deleting(); len(left) == 0 {
-				return true
+				u.Collect()
+				if left = u.deleting(); len(left) == 0 {
+					return true
+				}
 			}
 			for _, key := range left {
 				u.letGo(key)
