@@ -24,7 +24,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
-	if wrong := (*store.WrongKeysError)(nil); created && errors.As(err, &wrong) {
+	if wrong := (*seal.WrongKeysError)(nil); created && errors.As(err, &wrong) {
 		// Another replica created its key first. This one has encrypted nothing, and its
 		// file would block the right one.
 		err = errors.Join(err, os.Remove(keys.Source()))
@@ -46,7 +46,7 @@ func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, cre
 	if c.EncryptionConfig != "" {
 		return nil, false, fmt.Errorf("%w: --encryption-provider-config names a file that is not there", err)
 	}
-	sealed, err := store.SealKeys(ctx, db)
+	sealed, err := seal.Registered(ctx, db)
 	if err != nil {
 		return nil, false, err
 	}

@@ -299,6 +299,16 @@ func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
 	return op.decide(v)
 }
 
+// seal sets f.stored: the effect's body, sealed with the key of this name if its
+// kind is sealed.
+func (f *effect) seal(keys *seal.Keys, with string) (err error) {
+	f.stored = f.body
+	if f.Type != Removed && keys.Seals(f.key.Kind) {
+		f.stored, err = keys.Seal(with, seal.Object{Key: f.key, UID: f.uid}, f.body)
+	}
+	return err
+}
+
 // accept gives the effect its revision and shows it to the operations after it.
 func (f *effect) accept(revision int64, v *view) {
 	f.revision = revision

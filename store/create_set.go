@@ -152,7 +152,7 @@ func (v *view) queueLoads(b *sqldb.Batch, engine sqldb.Engine, keys *seal.Keys) 
 	}
 	load := func(key object.Key, o *state) (err error) {
 		o.stored = len(o.body)
-		o.body, err = keys.Open(sealObject(key, o.uid), o.body)
+		o.body, err = keys.Open(seal.Object{Key: key, UID: o.uid}, o.body)
 		v.objects[key] = o
 		return err
 	}

@@ -1,71 +1,36 @@
 package store
 
 import (
-	"sync"
-	"sync/atomic"
+	"context"
 
-	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store/feed"
 )
 
-// EventType says what happened to an object. The values are stored.
-type EventType int
+// Changes and watches are those of package feed.
+type (
+	Event        = feed.Event
+	EventType    = feed.EventType
+	WatchRequest = feed.Request
+	Watcher      = feed.Watcher
+)
 
 // The types of events.
 const (
-	Created EventType = iota + 1
-	Updated
-	Removed
+	Created = feed.Created
+	Updated = feed.Updated
+	Removed = feed.Removed
 )
 
-// Event is one change to one object. Events are shared by all watchers and
-// must not be changed.
-type Event struct {
-	Type EventType
-	// Object is the state after the change. For Removed it is the last body,
-	// at the revision of the removal.
-	Object object.Object
-	// Previous is the body before an update.
-	Previous []byte
-
-	unreadable error // a body could not be unsealed; set once
-
-	cache atomic.Pointer[cached] // linked list; entries are added at the head and never removed
-	mu    sync.Mutex             // held while make runs
+// Watch is feed.Feed.Watch.
+func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
+	return s.feed.Watch(ctx, r)
 }
 
-type cached struct {
-	key   any
-	value []byte
-	next  *cached
-}
+// WakeOn is feed.Feed.WakeOn.
+func (s *Store) WakeOn(ctx context.Context, kind string, wake func()) { s.feed.WakeOn(ctx, kind, wake) }
 
-// Cached returns the cached value for key, and calls make once to create it.
-// Encoders use it to encode an event once for all watchers. key must be
-// comparable; make must not call Cached.
-func (e *Event) Cached(key any, make func() []byte) []byte {
-	if c := e.find(key); c != nil {
-		return c.value
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c := e.find(key); c != nil {
-		return c.value
-	}
-	c := &cached{key: key, value: make(), next: e.cache.Load()}
-	e.cache.Store(c)
-	return c.value
-}
+// Since is feed.Feed.Since.
+func (s *Store) Since(revision int64) []*Event { return s.feed.Since(revision) }
 
-func (e *Event) find(key any) *cached {
-	for c := e.cache.Load(); c != nil; c = c.next {
-		if c.key == key {
-			return c
-		}
-	}
-	return nil
-}
-
-// size is about the bytes that the event takes in memory, with one cached frame.
-func (e *Event) size() int {
-	return 2*len(e.Object.Body) + len(e.Previous) + 512
-}
+// Revision is the newest revision that watchers can have seen.
+func (s *Store) Revision() int64 { return s.feed.Revision() }

@@ -21,7 +21,7 @@ func (s *Store) publish(events []*Event) {
 	s.heads.add(events)
 	s.follow.Lock()
 	defer s.follow.Unlock()
-	if s.feed.add(events) {
+	if s.feed.Add(events) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
@@ -113,7 +113,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 			s.skip(current)
 			return nil
 		}
-		if len(events) == 0 || !s.feed.add(events) {
+		if len(events) == 0 || !s.feed.Add(events) {
 			return fmt.Errorf("the log has no revision %d", from+1)
 		}
 		s.heads.add(events)
@@ -124,7 +124,7 @@ func (s *Store) catchUp(ctx context.Context) error {
 
 // skip moves the feed to a revision without the changes up to it.
 func (s *Store) skip(revision int64) {
-	s.feed.skip(revision)
+	s.feed.Skip(revision)
 	s.heads.forget()
 	s.changed(nil)
 }
@@ -133,7 +133,7 @@ func (s *Store) skip(revision int64) {
 // after a restart do not all read the log. It runs in the background: new changes
 // follow behind, and until it is done watchers read the log.
 func (s *Store) warm(ctx context.Context) {
-	if err := s.readBack(ctx, s.feed.begin()-1); err != nil && ctx.Err() == nil {
+	if err := s.readBack(ctx, s.feed.Begin()-1); err != nil && ctx.Err() == nil {
 		s.log.Warn("recent changes are not in memory", "error", err)
 	}
 }
@@ -156,6 +156,6 @@ func (s *Store) readBack(ctx context.Context, last int64) error {
 	if _, compacted, err = s.revisions(ctx); err != nil || compacted > from {
 		return err // compacted meanwhile: some may be missing
 	}
-	s.feed.fill(from, last, all)
+	s.feed.Fill(from, last, all)
 	return nil
 }

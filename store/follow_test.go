@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/exeunt/exeunt/object"
@@ -65,11 +66,32 @@ func TestWarmBesideCompaction(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			behind.feed.skip(current)
+			behind.feed.Skip(current)
 			behind.warm(t.Context())
 		})
-		if first := behind.feed.begin(); first != behind.Revision()+1 {
+		if first := behind.feed.Begin(); first != behind.Revision()+1 {
 			t.Errorf("the feed begins at %d: it has holes", first)
+		}
+	})
+}
+
+// TestWarm: a store that is opened again has the newest changes in memory.
+func TestWarm(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		h := run(t, Options{DB: db})
+		for i := range 5 {
+			createNamespace(t, h.Store, fmt.Sprint("n", i))
+		}
+		again, err := Open(context.Background(), Options{DB: db})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := again.feed.Begin(); first != again.Revision()+1 {
+			t.Fatalf("before it runs the feed begins at %d, want nothing in it", first)
+		}
+		again.warm(context.Background())
+		if first := again.feed.Begin(); first != 1 {
+			t.Errorf("the feed begins at %d, want 1", first)
 		}
 	})
 }

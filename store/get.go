@@ -64,7 +64,7 @@ func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error)
 		if o.Body = s.bodies.get(o.Revision); o.Body == nil {
 			found, err = s.db.Row(ctx, getObject, args, (*string)(&o.UID), &o.Revision, &o.Body)
 			if err == nil && found {
-				err = s.Unseal(&o)
+				err = s.opts.Keys.Unseal(&o)
 			}
 		}
 	}

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const things = "things.example.com"
 
+// resealStep is how many bodies one step of seal.Database.Reseal takes.
+const resealStep = 64
+
 var uids atomic.Int64
 
 // running is a running store and the means to stop it early.

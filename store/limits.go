@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
-	"sort"
 	"time"
 
 	"github.com/exeunt/exeunt/object"
@@ -124,17 +122,4 @@ func queueLimits(b *sqldb.Batch, l Limiter, revision int64) {
 	if l.Changed() {
 		b.Exec(setQuotas, revision)
 	}
-}
-
-// Since returns the changes after a revision. It returns none if the feed does not have all of
-// them any more.
-func (s *Store) Since(revision int64) []*Event {
-	f := s.feed
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if revision+1 < f.first {
-		return nil
-	}
-	from := sort.Search(len(f.events), func(i int) bool { return f.events[i].Object.Revision > revision })
-	return slices.Clone(f.events[from:])
 }

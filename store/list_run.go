@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/feed"
 )
 
 // The first run of a listing has up to runLength objects and runBytes of bodies.
@@ -20,9 +21,7 @@ const (
 	runGrowth = 8
 	// firstBodies is how many bodies are read before their size is known.
 	firstBodies = 16
-	// readTimeout bounds the read of one run, or of one step through the log,
-	// also in requests without a timeout: a watch waits no longer than this for
-	// a connection.
+	// readTimeout bounds the read of one run, also in requests without a timeout.
 	readTimeout = 30 * time.Second
 )
 
@@ -58,7 +57,7 @@ func (l *Listing) read() error {
 	case l.revision == 0:
 		l.revision = current
 	case l.revision < compacted:
-		return expired(l.revision, compacted)
+		return feed.Expired(l.revision, compacted)
 	}
 	if err := l.readRun(s, l.revision < current); err != nil {
 		return err
@@ -167,7 +166,7 @@ func (l *Listing) fill(s *snapshot, run []object.Object) error {
 			if o.Body = found[o.Revision]; o.Body == nil {
 				return fmt.Errorf("%s has no body at revision %d", o.Key, o.Revision)
 			}
-			if err := l.store.Unseal(o); err != nil {
+			if err := l.store.opts.Keys.Unseal(o); err != nil {
 				return err
 			}
 			l.store.bodies.put(o.Revision, o.Body)

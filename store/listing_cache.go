@@ -212,20 +212,20 @@ func (c *cachedListing) page(namespace, name string, limit int) (entries []entry
 // advance applies the feed's changes to a cached listing. Nil: the feed has not
 // reached revision least, or no longer has the changes.
 func (s *Store) advance(key listingKey, from *cachedListing, least int64) *cachedListing {
-	c := s.feed.collect(s.feed.topic(key.kind), &WatchRequest{Kind: key.kind, Namespace: key.namespace}, from.revision, maxAdvance)
-	if c.behind {
+	c := s.feed.Collect(&WatchRequest{Kind: key.kind, Namespace: key.namespace}, from.revision, maxAdvance)
+	if c.Behind {
 		s.listings.forget(key)
 		return nil
 	}
-	if c.upTo < least {
+	if c.UpTo < least {
 		return nil
 	}
-	if c.upTo == from.revision {
+	if c.UpTo == from.revision {
 		return from
 	}
-	made := &cachedListing{since: from.since, revision: c.upTo, entries: apply(from.entries, c.events)}
-	if len(c.events) > 0 {
-		made.since = c.upTo
+	made := &cachedListing{since: from.since, revision: c.UpTo, entries: apply(from.entries, c.Events)}
+	if len(c.Events) > 0 {
+		made.since = c.UpTo
 	}
 	s.listings.put(key, made)
 	return made

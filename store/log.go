@@ -37,7 +37,7 @@ func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64
 			return nil, 0, fmt.Errorf("read log: %w", err)
 		}
 		events = append(events, e)
-		size += e.size()
+		size += e.Size()
 	}
 	if err := rows.Err(); err != nil {
 		return nil, 0, fmt.Errorf("read log: %w", err)
@@ -58,10 +58,10 @@ func scanEvent(row sqldb.Row, keys *seal.Keys) (*Event, error) {
 		return nil, err
 	}
 	var errs [2]error
-	sealed := sealObject(o.Key, string(o.UID))
+	sealed := seal.Of(o)
 	body, errs[0] = keys.Open(sealed, body)
 	before, errs[1] = keys.Open(sealed, before)
-	e.unreadable = errors.Join(errs[:]...)
+	e.Unreadable = errors.Join(errs[:]...)
 	switch e.Type {
 	case Removed:
 		o.Body = before

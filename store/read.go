@@ -100,8 +100,7 @@ func (o *Stored) fields() []any {
 // finish completes a Stored after its columns were read.
 func (r *Reader) finish(o *Stored) (err error) {
 	o.Deleting, o.stored = o.Deletion != 0, len(o.Body)
-	o.Body, err = r.keys.Open(sealObject(o.Key, string(o.UID)), o.Body)
-	return err
+	return r.keys.Unseal(&o.Object)
 }
 
 // query reads objects.
@@ -261,7 +260,7 @@ func (r *Reader) Asked(ctx context.Context, o object.Object) (body []byte, err e
 	if err != nil || !found {
 		return nil, err
 	}
-	return r.keys.Open(sealObject(o.Key, string(o.UID)), body)
+	return r.keys.Open(seal.Of(&o), body)
 }
 
 // AskedOf calls visit with objects that are being deleted, as they were when that was asked for.
@@ -270,7 +269,7 @@ func (r *Reader) AskedOf(ctx context.Context, uids []types.UID, visit func(objec
 		var o object.Object
 		err := row.Scan((*string)(&o.UID), &o.Kind, &o.Namespace, &o.Name, &o.Body)
 		if err == nil {
-			o.Body, err = r.keys.Open(sealObject(o.Key, string(o.UID)), o.Body)
+			err = r.keys.Unseal(&o)
 		}
 		visit(o)
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Archived is a removed object in the archive.
@@ -107,7 +108,7 @@ func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, stat
 		if err != nil {
 			return err
 		}
-		if a.Body, err = r.keys.Open(sealObject(a.Key(), string(a.UID)), a.Body); err != nil {
+		if a.Body, err = r.keys.Open(seal.Object{Key: a.Key(), UID: string(a.UID)}, a.Body); err != nil {
 			return err
 		}
 		return visit(a)

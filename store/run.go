@@ -20,3 +20,9 @@ func (s *Store) Run(ctx context.Context) error {
 	running.Wait()
 	return nil
 }
+
+func (s *Store) runResealer(ctx context.Context) {
+	if err := s.sealed.Reseal(ctx, s.writer.do); err != nil && ctx.Err() == nil {
+		s.log.Error("sealing older bodies again stopped; the next start goes on with it", "error", err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // TestGiveUpKey: a start that gives up a lost key keeps every object by name, uid,
@@ -49,11 +50,11 @@ func TestGiveUpKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o.UID != token.UID || m.UID != token.UID || m.Labels[ContentLost] != "true" || len(m.OwnerReferences) != 1 || m.OwnerReferences[0].UID != kept.UID ||
+		if o.UID != token.UID || m.UID != token.UID || m.Labels[seal.ContentLost] != "true" || len(m.OwnerReferences) != 1 || m.OwnerReferences[0].UID != kept.UID ||
 			!*m.OwnerReferences[0].Controller || !*m.OwnerReferences[0].BlockOwnerDeletion || m.DeletionTimestamp == nil || len(m.Finalizers) != 0 {
 			t.Errorf("the object is now %s; want its name, uid, owner and deletion", o.Body)
 		}
-		if names, err := SealKeys(t.Context(), db); err != nil || !slices.Equal(names, []string{"b"}) {
+		if names, err := seal.Registered(t.Context(), db); err != nil || !slices.Equal(names, []string{"b"}) {
 			t.Errorf("the database has keys %v, %v; want b", names, err)
 		}
 		if _, err := again.Delete(t.Context(), DeleteRequest{Key: token.Key}); err != nil {

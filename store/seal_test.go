@@ -179,16 +179,11 @@ func rewriteAll(t testing.TB, s *Store, all []*Stored, value string) {
 	t.Helper()
 	err := s.Transact(t.Context(), func(tx *Tx) error {
 		for _, o := range all {
-			var b sqldb.Batch
-			b.Query(func(row sqldb.Row) error {
-				if err := row.Scan(&o.ID, (*string)(&o.UID), &o.Revision, &o.Deleting, &o.own, &o.Body); err != nil {
-					return err
-				}
-				return tx.Unseal(o)
-			}, loadObject, o.Key.Kind, o.Key.Namespace, o.Key.Name)
-			if err := tx.Send(t.Context(), &b); err != nil {
+			found, err := tx.Get(t.Context(), o.Key)
+			if err != nil {
 				return err
 			}
+			*o = *found
 			m, err := object.ParseMeta(o.Body)
 			if err != nil {
 				return err
@@ -405,7 +400,7 @@ func TestUnsealNotAll(t *testing.T) {
 			t.Helper()
 			s := run(t, Options{DB: db, Keys: secretsOnly(t)})
 			defer s.stop()
-			if err := (&resealing{store: s.Store, keys: s.opts.Keys}).run(t.Context()); err != nil {
+			if err := s.sealed.Reseal(t.Context(), s.writer.do); err != nil {
 				t.Fatal(err)
 			}
 			return sql.Count(`SELECT count(*) FROM sealed_kinds WHERE kind = $1`, things)
@@ -431,14 +426,14 @@ func TestWrongKeys(t *testing.T) {
 		s.stop()
 		for _, names := range [][]string{{"b"}, {"a'"}} { // another key; another one of the same name
 			_, err := Open(t.Context(), Options{DB: db, Keys: testKeys(t, names...)})
-			var wrong *WrongKeysError
+			var wrong *seal.WrongKeysError
 			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), `key "a"`) || !strings.Contains(err.Error(), "keys.yaml") {
 				t.Errorf("keys %v: %v", names, err)
 			}
 		}
 		again := run(t, Options{DB: db, Keys: testKeys(t, "a")})
 		wantBody(t, again.Store, o.Key, o.Body)
-		if names, err := SealKeys(t.Context(), db); err != nil || len(names) != 1 || names[0] != "a" {
+		if names, err := seal.Registered(t.Context(), db); err != nil || len(names) != 1 || names[0] != "a" {
 			t.Errorf("the database has keys %v, %v", names, err)
 		}
 	})
@@ -459,7 +454,7 @@ func TestFirstKeysOfTwoReplicas(t *testing.T) {
 			return
 		}
 		run(t, Options{DB: db, Keys: testKeys(t, "a")})
-		var wrong *WrongKeysError
+		var wrong *seal.WrongKeysError
 		if _, err := Open(t.Context(), Options{DB: db, Keys: testKeys(t, "b")}); !errors.As(err, &wrong) {
 			t.Errorf("a second replica with a key of its own: %v", err)
 		}

@@ -13,7 +13,7 @@
 //
 // The package knows no HTTP and only one rule about kinds: objects in a namespace
 // need that Namespace. One verb is one file. writer.go collects writes into
-// batches, and each batch is one transaction; batch.go says how. feed.go brings
+// batches, and each batch is one transaction; batch.go says how. Package feed brings
 // changes to watchers.
 package store
 
@@ -26,8 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/feed"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -80,11 +80,12 @@ type Store struct {
 	opts      Options
 	archive   archivist
 	writer    *writer
-	feed      *feed
+	feed      *feed.Feed
 	bodies    *bodies
 	heads     *heads
 	headReads *headReader // nil on SQLite
 	listings  *listingCache
+	sealed    seal.Database
 
 	follow sync.Mutex // held while the feed is moved forward
 	// readLogged is readChanges, for filling the feed. Tests replace it to run a
@@ -104,17 +105,18 @@ type Store struct {
 
 var (
 	errStopped = errors.New("the store has been stopped")
-	errClosed  = errors.New("the store has been closed")
+	errClosed  = feed.ErrClosed
 )
 
 // Open makes a Store that begins at the database's revision and registers the
-// keys. Run starts it. The caller closes the database. Error: *WrongKeysError.
+// keys. Run starts it. The caller closes the database. Error: *seal.WrongKeysError.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DB == nil {
 		return nil, errors.New("open store: no database given")
 	}
 	setDefaults(&o)
 	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
+	s.sealed = seal.Database{DB: o.DB, Keys: o.Keys, Logger: o.Logger}
 	s.readLogged = s.readChanges
 	current, _, err := s.revisions(ctx)
 	if err != nil {
@@ -125,10 +127,16 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.DB.Engine() == sqldb.Postgres {
 		s.headReads = &headReader{db: o.DB}
 	}
-	if err := s.registerKeys(ctx); err != nil {
+	if err := s.sealed.Register(ctx, o.GiveUpKey); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s.feed = newFeed(current, o.RingEvents, o.RingBytes)
+	s.feed = feed.New(feed.Options{
+		Revision: current, MaxEvents: o.RingEvents, MaxBytes: o.RingBytes, Closed: s.closed, Logger: o.Logger, ReadLog: s.readChanges,
+		Compacted: func(ctx context.Context) (int64, error) {
+			_, compacted, err := s.revisions(ctx)
+			return compacted, err
+		},
+	})
 	s.writer = newWriter(environment{
 		begin:     s.beginWrite,
 		committed: s.publish,
@@ -195,9 +203,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Revision is the newest revision that watchers can have seen.
-func (s *Store) Revision() int64 { return s.feed.revision() }
-
 // revisions reads the newest and the compacted revision from the database.
 func (s *Store) revisions(ctx context.Context) (current, compacted int64, err error) {
 	found, err := s.db.Row(ctx, readRevision, nil, &current, &compacted)
@@ -208,8 +213,4 @@ func (s *Store) revisions(ctx context.Context) (current, compacted int64, err er
 		return 0, 0, fmt.Errorf("read revision: %w", err)
 	}
 	return current, compacted, nil
-}
-
-func expired(asked, compacted int64) error {
-	return object.Errorf(object.Expired, "too old resource version: %d (%d)", asked, compacted)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Tx is a write transaction that decides about many objects at once, for the
@@ -52,7 +53,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 		var quotas int64
 		lockWith(&b, s.db.Engine(), &t.revision, &t.compacted, &quotas)
 		if t.keys != nil {
-			querySealingKey(&b, &t.sealing)
+			seal.QueryKey(&b, &t.sealing)
 		}
 		if err := tx.Send(ctx, &b); err != nil {
 			return fmt.Errorf("transact: %w", err)

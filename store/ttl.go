@@ -34,7 +34,7 @@ ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
 	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
 	readDue = `
 SELECT e.object, coalesce(o.uid, ''), coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.revision, 0),
-    o.deletion_time IS NOT NULL, c.body
+    coalesce(o.deletion_time, 0), c.body
 FROM (SELECT object, expires_at FROM object_expiries WHERE expires_at <= $1 ORDER BY expires_at, object LIMIT $2) e
 LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.revision
 ORDER BY e.expires_at, e.object`
@@ -101,7 +101,7 @@ func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err erro
 	b.Query(func(row sqldb.Row) error {
 		o := &Stored{}
 		var uid string
-		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deleting, &o.Body); err != nil {
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deletion, &o.Body); err != nil {
 			return err
 		}
 		rows = append(rows, o.ID)
@@ -109,7 +109,7 @@ func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err erro
 			return nil
 		}
 		objects = append(objects, o)
-		return t.Unseal(o)
+		return t.finish(o)
 	}, readDue, t.Now.UnixMilli(), int64(ttlStep))
 	return rows, objects, t.sendAll(ctx, &b)
 }

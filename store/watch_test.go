@@ -89,6 +89,7 @@ func TestWatchWaits(t *testing.T) {
 func TestWatchReportsProgress(t *testing.T) {
 	each(t, func(t *testing.T, s running) {
 		w := watch(t, s.Store, WatchRequest{Kind: "quiet", From: s.Revision()})
+		const progressEvery = time.Second
 		begin := time.Now()
 		last := create(t, s.Store, newRequest("a", "one"))
 		events, upTo, err := w.Next(t.Context())

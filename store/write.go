@@ -54,7 +54,7 @@ func (t *sqlTx) load(ctx context.Context, v *view) error {
 	var b sqldb.Batch
 	lockWith(&b, t.engine, &v.revision, &v.compacted, &v.quotas)
 	if v.queueLoads(&b, t.engine, t.keys) {
-		querySealingKey(&b, &v.sealing)
+		seal.QueryKey(&b, &v.sealing)
 	}
 	if err := t.tx.Send(ctx, &b); err != nil {
 		return err

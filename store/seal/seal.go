@@ -23,6 +23,8 @@ import (
 
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/aes"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // mark begins every sealed body; the key's name and a colon follow. The body of
@@ -43,7 +45,13 @@ type key struct {
 }
 
 // Object says which object a body belongs to.
-type Object struct{ Kind, Namespace, Name, UID string }
+type Object struct {
+	object.Key
+	UID string
+}
+
+// Of is the Object of a body.
+func Of(o *object.Object) Object { return Object{Key: o.Key, UID: string(o.UID)} }
 
 // authenticated is the data that a sealed body is bound to. No part contains NUL.
 func (o Object) authenticated() value.DefaultContext {
@@ -134,6 +142,12 @@ func (k *Keys) Open(o Object, stored []byte) ([]byte, error) {
 	return body, nil
 }
 
+// Unseal opens the body of an object that was read from the table changes.
+func (k *Keys) Unseal(o *object.Object) (err error) {
+	o.Body, err = k.Open(Of(o), o.Body)
+	return err
+}
+
 // MissingKeyError says that this server lacks a key that it needs.
 type MissingKeyError struct{ Name, Source string }
 
@@ -155,7 +169,7 @@ func (k *Keys) missing(name string) error {
 // it has the same key.
 const checkText = "exeunt"
 
-func checkObject(name string) Object { return Object{Kind: "seal_keys", Name: name} }
+func checkObject(name string) Object { return Object{Key: object.Key{Kind: "seal_keys", Name: name}} }
 
 // CheckValue makes the check value of a key.
 func (k *Keys) CheckValue(name string) ([]byte, error) {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // config is a configuration with keys of these names.
@@ -30,7 +32,7 @@ func parse(t *testing.T, text string) *Keys {
 	return k
 }
 
-var token = Object{Kind: "secrets", Namespace: "shop", Name: "token", UID: "1"}
+var token = Object{Key: object.Key{Kind: "secrets", Namespace: "shop", Name: "token"}, UID: "1"}
 
 func TestSealAndOpen(t *testing.T) {
 	k, body := parse(t, config("secrets", "a")), []byte(`{"data":"hunter2"}`)
@@ -61,11 +63,11 @@ func TestBoundToItsObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, other := range map[string]Object{
-		"kind":      {Kind: "configmaps", Namespace: "shop", Name: "token", UID: "1"},
-		"namespace": {Kind: "secrets", Namespace: "evil", Name: "token", UID: "1"},
-		"name":      {Kind: "secrets", Namespace: "shop", Name: "other", UID: "1"},
-		"uid":       {Kind: "secrets", Namespace: "shop", Name: "token", UID: "2"},
-		"borders":   {Kind: "secrets", Namespace: "shopt", Name: "oken", UID: "1"},
+		"kind":      {Key: object.Key{Kind: "configmaps", Namespace: "shop", Name: "token"}, UID: "1"},
+		"namespace": {Key: object.Key{Kind: "secrets", Namespace: "evil", Name: "token"}, UID: "1"},
+		"name":      {Key: object.Key{Kind: "secrets", Namespace: "shop", Name: "other"}, UID: "1"},
+		"uid":       {Key: object.Key{Kind: "secrets", Namespace: "shop", Name: "token"}, UID: "2"},
+		"borders":   {Key: object.Key{Kind: "secrets", Namespace: "shopt", Name: "oken"}, UID: "1"},
 	} {
 		if opened, err := k.Open(other, sealed); err == nil {
 			t.Errorf("opened as another %s: %q", what, opened)

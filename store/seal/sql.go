@@ -1,6 +1,9 @@
-package store
+package seal
 
 // The statements about sealed bodies, the same on both engines.
+
+// lockRevision is the lock of every write of the store.
+const lockRevision = `SELECT 1 FROM revision FOR UPDATE`
 
 const (
 	readSealKeys  = `SELECT name, check_value, sealing FROM seal_keys ORDER BY name`

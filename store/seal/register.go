@@ -1,12 +1,11 @@
-package store
+package seal
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store/seal"
 )
 
 // Bodies of some kinds are sealed in the table changes, the only table with
@@ -19,45 +18,28 @@ import (
 // sealing key no body is sealed with the old one. docs/spec/sealing.md has the
 // interleavings.
 
-func sealObject(key object.Key, uid string) seal.Object {
-	return seal.Object{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, UID: uid}
+// Database is a database with the keys of this process.
+type Database struct {
+	DB     *sqldb.DB
+	Keys   *Keys // nil: nothing is sealed
+	Logger *slog.Logger
 }
 
-// Unseal opens the body of an object that was read from the table changes.
-func (s *Store) Unseal(o *object.Object) (err error) {
-	o.Body, err = s.open(o.Key, string(o.UID), o.Body)
-	return err
-}
-
-func (s *Store) open(key object.Key, uid string, stored []byte) ([]byte, error) {
-	return s.opts.Keys.Open(sealObject(key, uid), stored)
-}
-
-// Unseal opens the body of an object that was read in the transaction.
-func (t *Tx) Unseal(o *Stored) (err error) {
-	o.stored = len(o.Body)
-	o.Body, err = t.keys.Open(sealObject(o.Key, string(o.UID)), o.Body)
-	return err
-}
-
-// seal sets f.stored: the effect's body, sealed with the key of this name if its
-// kind is sealed.
-func (f *effect) seal(keys *seal.Keys, with string) (err error) {
-	f.stored = f.body
-	if f.Type != Removed && keys.Seals(f.key.Kind) {
-		f.stored, err = keys.Seal(with, sealObject(f.key, f.uid), f.body)
-	}
-	return err
-}
-
-// querySealingKey adds the statement that reads the name of the sealing key.
-func querySealingKey(b *sqldb.Batch, name *string) {
+// QueryKey adds the statement that reads the name of the sealing key.
+func QueryKey(b *sqldb.Batch, name *string) {
 	b.Query(func(row sqldb.Row) error { return row.Scan(name) }, readSealingKey)
 }
 
-// SealKeys returns the names of the keys that are registered in a database. None:
+// lock adds the statement that takes the lock on the revision. On SQLite the transaction is the lock.
+func (d *Database) lock(b *sqldb.Batch) {
+	if d.DB.Engine() == sqldb.Postgres {
+		b.Exec(lockRevision)
+	}
+}
+
+// Registered returns the names of the keys that are registered in a database. None:
 // nothing in it is sealed.
-func SealKeys(ctx context.Context, db *sqldb.DB) ([]string, error) {
+func Registered(ctx context.Context, db *sqldb.DB) ([]string, error) {
 	var names []string
 	rows, err := db.Query(ctx, readSealKeys)
 	if err != nil {
@@ -88,41 +70,38 @@ type WrongKeysError struct{ text string }
 
 func (e *WrongKeysError) Error() string { return e.text }
 
-// registerKeys compares the keys of this process with those of the database, and
+// Register compares the keys of this process with those of the database, and
 // makes its first key the sealing key. It fails if a body in the database needs a
-// key that this process lacks. It holds the lock on the revision, so replicas
-// that start at once run it one after the other.
-func (s *Store) registerKeys(ctx context.Context) error {
-	keys := s.opts.Keys
+// key that this process lacks, unless lost names that key: then it gives those bodies up. It holds the
+// lock on the revision, so replicas that start at once run it one after the other. Error: *WrongKeysError.
+func (d *Database) Register(ctx context.Context, lost string) error {
+	keys := d.Keys
 	if keys == nil {
 		return nil
 	}
-	return s.db.Transact(ctx, func(tx *sqldb.Tx) error {
+	return d.DB.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
-		var current, compacted int64
 		var rows []registered
-		lock(&b, s.db.Engine(), &current, &compacted)
+		d.lock(&b)
 		b.Query(func(row sqldb.Row) error {
 			var r registered
-			if err := row.Scan(&r.name, &r.check, &r.sealing); err != nil {
-				return err
-			}
+			err := row.Scan(&r.name, &r.check, &r.sealing)
 			rows = append(rows, r)
-			return nil
+			return err
 		}, readSealKeys)
 		if err := tx.Send(ctx, &b); err != nil {
 			return err
 		}
 		known := map[string]bool{}
 		for _, r := range rows {
-			if r.name == s.opts.GiveUpKey {
-				if err := s.giveUp(ctx, tx, r.name); err != nil {
+			if r.name == lost {
+				if err := d.giveUp(ctx, tx, r.name); err != nil {
 					return err
 				}
 				known[r.name] = false
 				continue
 			}
-			if err := s.checkRegistered(ctx, tx, r); err != nil {
+			if err := d.checkRegistered(ctx, tx, r); err != nil {
 				return err
 			}
 			known[r.name] = keys.Has(r.name)
@@ -138,7 +117,7 @@ func (s *Store) registerKeys(ctx context.Context) error {
 // registration returns the statements that register the keys and kinds of this
 // process. known are the keys of the database, and whether this process has them;
 // no body needs a key that it lacks: see checkRegistered.
-func registration(keys *seal.Keys, known map[string]bool) (b sqldb.Batch, err error) {
+func registration(keys *Keys, known map[string]bool) (b sqldb.Batch, err error) {
 	for name, held := range known {
 		if !held {
 			b.Exec(deleteSealKey, name)
@@ -164,8 +143,8 @@ func registration(keys *seal.Keys, known map[string]bool) (b sqldb.Batch, err er
 
 // checkRegistered refuses a key of the database if this process has another key
 // with the same name, or lacks the key although a body needs it.
-func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered) error {
-	keys := s.opts.Keys
+func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered) error {
+	keys := d.Keys
 	if keys.Has(r.name) {
 		if !keys.Matches(r.name, r.check) {
 			return &WrongKeysError{fmt.Sprintf("key %q in %s is not the key %q of this database: the names are the same, the secrets differ. "+
@@ -174,12 +153,12 @@ func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered)
 		return nil
 	}
 	var bodies int64
-	kinds, err := readSealedKindsIn(ctx, tx)
+	kinds, err := sealedKinds(ctx, tx)
 	if err != nil {
 		return err
 	}
 	var b sqldb.Batch
-	prefix := seal.Prefix(r.name)
+	prefix := Prefix(r.name)
 	for _, kind := range kinds {
 		b.Query(func(row sqldb.Row) error {
 			var n int64
@@ -192,7 +171,7 @@ func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered)
 		return err
 	}
 	// On PostgreSQL another replica may be about to seal with this key.
-	if bodies == 0 && (!r.sealing || s.db.Engine() == sqldb.SQLite) {
+	if bodies == 0 && (!r.sealing || d.DB.Engine() == sqldb.SQLite) {
 		return nil
 	}
 	return &WrongKeysError{fmt.Sprintf("%d bodies (of Secrets, unless more is configured) in this database are sealed with key %q, which %s does not have. "+
@@ -200,7 +179,7 @@ func (s *Store) checkRegistered(ctx context.Context, tx *sqldb.Tx, r registered)
 		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/operating.md, \"The key is lost\"", bodies, r.name, keys.Source())}
 }
 
-func readSealedKindsIn(ctx context.Context, tx *sqldb.Tx) ([]string, error) {
+func sealedKinds(ctx context.Context, tx *sqldb.Tx) ([]string, error) {
 	var kinds []string
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {

@@ -1,4 +1,4 @@
-package store
+package seal
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store/seal"
 )
 
 // ContentLost is the label of objects whose content was sealed with a lost key and
@@ -27,22 +26,22 @@ type givenUp struct {
 	owners                        []metav1.OwnerReference
 }
 
-// giveUp replaces every body that is sealed with the lost key Options.GiveUpKey.
+// giveUp replaces every body that is sealed with a lost key.
 // The new body has what the other columns say: name, uid, owners, deletion. So an
 // object keeps its identity, and no dependent of it is collected. Labels,
 // annotations, finalizers and content are lost. It runs in the transaction that
 // registers the keys, before any request is served.
-func (s *Store) giveUp(ctx context.Context, tx *sqldb.Tx, name string) error {
-	if s.opts.Keys.Has(name) {
-		return fmt.Errorf("key %q is in %s, so it is not lost: start without giving it up", name, s.opts.Keys.Source())
+func (d *Database) giveUp(ctx context.Context, tx *sqldb.Tx, name string) error {
+	if d.Keys.Has(name) {
+		return fmt.Errorf("key %q is in %s, so it is not lost: start without giving it up", name, d.Keys.Source())
 	}
-	kinds, err := readSealedKindsIn(ctx, tx)
+	kinds, err := sealedKinds(ctx, tx)
 	if err != nil {
 		return err
 	}
 	bodies := 0
 	for _, kind := range kinds {
-		rows, err := readGivenUp(ctx, tx, kind, seal.Prefix(name))
+		rows, err := readGivenUp(ctx, tx, kind, Prefix(name))
 		if err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func (s *Store) giveUp(ctx context.Context, tx *sqldb.Tx, name string) error {
 		}
 		bodies += len(rows)
 	}
-	s.log.Warn("gave up what was sealed with a lost key: these objects have no content and the label "+ContentLost+"; delete them or write them again",
+	d.Logger.Warn("gave up what was sealed with a lost key: these objects have no content and the label "+ContentLost+"; delete them or write them again",
 		"key", name, "bodies", bodies)
 	return nil
 }

@@ -1,4 +1,4 @@
-package store
+package feed
 
 import (
 	"context"
@@ -14,41 +14,41 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// feedStore is a store that has a feed and no database. It is for a bubble of synctest.
-type feedStore struct {
-	*Store
+// testFeed is a feed without a log. It is for a bubble of synctest.
+type testFeed struct {
+	*Feed
 	t        *testing.T
-	revision int64
+	newest   int64
 	at       sync.Map // when each revision was committed
 	watchers sync.WaitGroup
 	ctx      context.Context
 	stop     context.CancelFunc
 }
 
-func newFeedStore(t *testing.T) *feedStore {
-	s := &feedStore{Store: &Store{feed: newFeed(0, 1<<20, 1<<30), closed: make(chan struct{})}, t: t}
+func newTestFeed(t *testing.T) *testFeed {
+	s := &testFeed{Feed: New(Options{MaxEvents: 1 << 20, MaxBytes: 1 << 30}), t: t}
 	s.ctx, s.stop = context.WithCancel(t.Context())
 	return s
 }
 
 // commit adds one change of a kind.
-func (s *feedStore) commit(kind, namespace string) {
-	s.revision++
-	s.at.Store(s.revision, time.Now())
-	o := object.Object{Key: object.Key{Kind: kind, Namespace: namespace, Name: fmt.Sprint(s.revision)}, Revision: s.revision}
-	if !s.feed.add([]*Event{{Type: Created, Object: o}}) {
-		s.t.Errorf("the feed has a gap before %d", s.revision)
+func (s *testFeed) commit(kind, namespace string) {
+	s.newest++
+	s.at.Store(s.newest, time.Now())
+	o := object.Object{Key: object.Key{Kind: kind, Namespace: namespace, Name: fmt.Sprint(s.newest)}, Revision: s.newest}
+	if !s.Add([]*Event{{Type: Created, Object: o}}) {
+		s.t.Errorf("the feed has a gap before %d", s.newest)
 	}
 }
 
 // late is how long ago an event was committed.
-func (s *feedStore) late(e *Event) time.Duration {
+func (s *testFeed) late(e *Event) time.Duration {
 	at, _ := s.at.Load(e.Object.Revision)
 	return time.Since(at.(time.Time))
 }
 
 // follow calls send with each result of a watcher, which is what a server does for a client.
-func (s *feedStore) follow(r WatchRequest, send func([]*Event)) {
+func (s *testFeed) follow(r Request, send func([]*Event)) {
 	w, err := s.Watch(s.ctx, r)
 	if err != nil {
 		s.t.Fatal(err)
@@ -68,12 +68,12 @@ func (s *feedStore) follow(r WatchRequest, send func([]*Event)) {
 }
 
 // end waits until the watchers have all, and ends them. No lane may have watchers then.
-func (s *feedStore) end() {
+func (s *testFeed) end() {
 	synctest.Wait()
 	s.stop()
 	s.watchers.Wait()
-	for i, l := range s.feed.lanes {
-		for kind, t := range s.feed.topics {
+	for i, l := range s.lanes {
+		for kind, t := range s.topics {
 			if q := &t.lanes[i]; len(q.waiting)+len(q.due)+q.awake > 0 || l.busy[q] {
 				s.t.Errorf("lane %d still has watchers of %s: %+v", i, kind, q)
 			}
@@ -110,10 +110,10 @@ func TestGatherTime(t *testing.T) {
 // watcher gets each change at the time of its commit.
 func TestWatchersWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFeedStore(t)
+		s := newTestFeed(t)
 		var seen atomic.Int64
 		for range 1000 {
-			s.follow(WatchRequest{Kind: "k"}, func(events []*Event) {
+			s.follow(Request{Kind: "k"}, func(events []*Event) {
 				for _, e := range events {
 					seen.Add(1)
 					if late := s.late(e); late > 0 {
@@ -139,10 +139,10 @@ func TestWatchersWaitForNothing(t *testing.T) {
 func TestCommitsDuringDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const watchers, commits = 100, 2000
-		s := newFeedStore(t)
+		s := newTestFeed(t)
 		var returns, seen atomic.Int64
 		for range watchers {
-			s.follow(WatchRequest{Kind: "k"}, func(events []*Event) {
+			s.follow(Request{Kind: "k"}, func(events []*Event) {
 				returns.Add(1)
 				seen.Add(int64(len(events)))
 				for _, e := range events {
@@ -168,7 +168,7 @@ func TestCommitsDuringDeliveries(t *testing.T) {
 		before := returns.Load()
 		s.commit("k", "a")
 		synctest.Wait()
-		if woken := returns.Load() - before; woken != int64(s.feed.lanes[0].places) {
+		if woken := returns.Load() - before; woken != int64(s.lanes[0].places) {
 			t.Errorf("after a second without commits %d watchers are woken at once", woken)
 		}
 		time.Sleep(time.Second)
@@ -181,12 +181,12 @@ func TestCommitsDuringDeliveries(t *testing.T) {
 // and others do not wait for them.
 func TestFewWatchersAreAwake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFeedStore(t)
+		s := newTestFeed(t)
 		var awake, most [2]atomic.Int64
 		var seen atomic.Int64
 		for i := range 1500 {
 			class := i % 2
-			s.follow(WatchRequest{Kind: "k", Slow: class == 1}, func(events []*Event) {
+			s.follow(Request{Kind: "k", Slow: class == 1}, func(events []*Event) {
 				n := awake[class].Add(1)
 				for m := most[class].Load(); n > m && !most[class].CompareAndSwap(m, n); m = most[class].Load() {
 				}
@@ -203,7 +203,7 @@ func TestFewWatchersAreAwake(t *testing.T) {
 		if waited := time.Since(begin); waited > 0 {
 			t.Errorf("the writer waits %s", waited)
 		}
-		for class, l := range s.feed.lanes {
+		for class, l := range s.lanes {
 			time.Sleep(time.Second)
 			if got := most[class].Load(); got != int64(l.places) {
 				t.Errorf("lane %d: %d watchers were awake at once, want %d", class, got, l.places)
@@ -221,7 +221,7 @@ func TestFewWatchersAreAwake(t *testing.T) {
 func TestStalledWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stalled, prompt = 500, 100
-		s := newFeedStore(t)
+		s := newTestFeed(t)
 		var mu sync.Mutex
 		var latest time.Duration // guarded by mu
 		observe := func(events []*Event) {
@@ -241,7 +241,7 @@ func TestStalledWatchers(t *testing.T) {
 		var lost atomic.Int64
 		for i := range stalled {
 			lost.Add(20)
-			s.follow(WatchRequest{Kind: "k"}, func(events []*Event) {
+			s.follow(Request{Kind: "k"}, func(events []*Event) {
 				if i%2 == 0 {
 					<-reads
 				}
@@ -250,9 +250,9 @@ func TestStalledWatchers(t *testing.T) {
 			})
 		}
 		for range prompt {
-			s.follow(WatchRequest{Kind: "k"}, observe)
+			s.follow(Request{Kind: "k"}, observe)
 		}
-		s.follow(WatchRequest{Kind: "other"}, func(events []*Event) {
+		s.follow(Request{Kind: "other"}, func(events []*Event) {
 			for _, e := range events {
 				if late := s.late(e); late > 2*stallTime {
 					t.Errorf("a watcher of another kind waits %s", late)
@@ -263,7 +263,7 @@ func TestStalledWatchers(t *testing.T) {
 		s.commit("k", "a")
 		s.commit("other", "a")
 		time.Sleep(time.Second)
-		chunks := (stalled+prompt)/s.feed.lanes[0].places + 1
+		chunks := (stalled+prompt)/s.lanes[0].places + 1
 		if late := takeLatest(); late > time.Duration(chunks)*2*stallTime {
 			t.Errorf("the first event comes after %s", late)
 		}
@@ -289,18 +289,18 @@ func TestDeliveries(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
-			s := newFeedStore(t)
-			for _, l := range s.feed.lanes {
+			s := newTestFeed(t)
+			for _, l := range s.lanes {
 				l.places = 1 + random.IntN(4)
 			}
 			kinds, namespaces := []string{"k", "l"}, []string{"a", "b", ""}
 			type follower struct {
-				request WatchRequest
+				request Request
 				got     []string
 			}
 			var all []*follower
 			for i := range 1 + random.IntN(20) {
-				f := &follower{request: WatchRequest{Kind: kinds[random.IntN(2)], Namespace: namespaces[random.IntN(3)], Slow: random.IntN(4) == 0}}
+				f := &follower{request: Request{Kind: kinds[random.IntN(2)], Namespace: namespaces[random.IntN(3)], Slow: random.IntN(4) == 0}}
 				all = append(all, f)
 				w, err := s.Watch(s.ctx, f.request)
 				if err != nil {
@@ -332,7 +332,7 @@ func TestDeliveries(t *testing.T) {
 			type change struct{ kind, namespace, name string }
 			var changes []change
 			for range 50 {
-				c := change{kind: kinds[random.IntN(2)], namespace: namespaces[random.IntN(2)], name: fmt.Sprint(s.revision + 1)}
+				c := change{kind: kinds[random.IntN(2)], namespace: namespaces[random.IntN(2)], name: fmt.Sprint(s.newest + 1)}
 				changes = append(changes, c)
 				s.commit(c.kind, c.namespace)
 				time.Sleep(time.Duration(random.IntN(3)*random.IntN(4000)) * time.Microsecond)

@@ -1,4 +1,4 @@
-package store
+package seal
 
 import (
 	"context"
@@ -6,31 +6,29 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store/seal"
 )
 
 // resealStep is how many bodies one transaction seals again.
 const resealStep = 64
 
-// runResealer seals with the current sealing key all bodies that are in plain text
+// Reseal seals with the current sealing key all bodies that are in plain text
 // or under an older key, and unseals bodies of kinds that are no longer sealed.
 // One pass is enough: after this process has registered its key, nothing is
 // sealed with another key until a server with another first key starts, and that
-// server makes its own pass. Two passes at once have the same result.
-func (s *Store) runResealer(ctx context.Context) {
-	if s.opts.Keys == nil {
-		return
+// server makes its own pass. Two passes at once have the same result. between runs a step between two
+// writes of the store.
+func (d *Database) Reseal(ctx context.Context, between func(context.Context, func() error) error) error {
+	if d.Keys == nil {
+		return nil
 	}
-	r := resealing{store: s, keys: s.opts.Keys}
-	if err := r.run(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error("sealing older bodies again stopped; the next start goes on with it", "error", err)
-	}
+	r := resealing{Database: d, between: between}
+	return r.run(ctx)
 }
 
 // resealing is one pass. Owned by one goroutine.
 type resealing struct {
-	store *Store
-	keys  *seal.Keys
+	*Database
+	between func(context.Context, func() error) error
 
 	changed, failed int
 	plain           int // of changed: those that were in plain text
@@ -53,21 +51,21 @@ func (r *resealing) run(ctx context.Context) error {
 // report logs the result of the pass.
 func (r *resealing) report() {
 	if r.plain > 0 {
-		r.store.log.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/operating.md",
+		r.Logger.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/operating.md",
 			"bodies", r.plain)
 	}
 	switch {
 	case r.failed > 0:
-		r.store.log.Error("some bodies do not open: keep all keys; the lines above name the objects", "bodies", r.failed)
-	case r.changed > 0 || len(r.keys.Names()) > 1:
-		r.store.log.Info("every sealed body is under the first key: other keys may leave the configuration",
-			"key", r.keys.Names()[0], "sealed again", r.changed)
+		r.Logger.Error("some bodies do not open: keep all keys; the lines above name the objects", "bodies", r.failed)
+	case r.changed > 0 || len(r.Keys.Names()) > 1:
+		r.Logger.Info("every sealed body is under the first key: other keys may leave the configuration",
+			"key", r.Keys.Names()[0], "sealed again", r.changed)
 	}
 }
 
 func (r *resealing) kinds(ctx context.Context) (kinds []string, err error) {
-	err = r.store.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		kinds, err = readSealedKindsIn(ctx, tx)
+	err = r.DB.Transact(ctx, func(tx *sqldb.Tx) error {
+		kinds, err = sealedKinds(ctx, tx)
 		return err
 	})
 	return kinds, err
@@ -75,7 +73,7 @@ func (r *resealing) kinds(ctx context.Context) (kinds []string, err error) {
 
 func (r *resealing) kind(ctx context.Context, kind string) error {
 	for after, more := int64(0), true; more; {
-		err := r.store.writer.do(ctx, func() (err error) {
+		err := r.between(ctx, func() (err error) {
 			after, more, err = r.step(ctx, kind, after)
 			return err
 		})
@@ -88,15 +86,14 @@ func (r *resealing) kind(ctx context.Context, kind string) error {
 
 // sealedRow is a row of changes.
 type sealedRow struct {
+	Object
 	revision int64
-	key      object.Key
-	uid      string
 	body     []byte
 }
 
 // step is one transaction. It returns the revision after which the next begins.
 func (r *resealing) step(ctx context.Context, kind string, after int64) (last int64, more bool, err error) {
-	tx, err := r.store.db.Begin(ctx)
+	tx, err := r.DB.Begin(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -110,17 +107,17 @@ func (r *resealing) step(ctx context.Context, kind string, after int64) (last in
 		body, err := r.again(row, with)
 		if err != nil {
 			r.failed++
-			r.store.log.Error("a body does not open", "object", row.key.String(), "uid", row.uid, "revision", row.revision, "error", err)
+			r.Logger.Error("a body does not open", "object", row.Key.String(), "uid", row.UID, "revision", row.revision, "error", err)
 			continue
 		}
 		r.changed++
-		if _, sealed := seal.SealedBy(row.body); !sealed {
+		if _, sealed := SealedBy(row.body); !sealed {
 			r.plain++
 		}
 		b.Exec(replaceBody, row.revision, body)
 	}
 	more = len(rows) == resealStep
-	if !more && !r.keys.Seals(kind) && r.failed == 0 {
+	if !more && !r.Keys.Seals(kind) && r.failed == 0 {
 		b.Exec(deleteSealedKind, kind)
 	}
 	if b.Len() == 0 {
@@ -142,23 +139,22 @@ func lastOf(rows []sealedRow, after int64) int64 {
 // read returns the sealing key and the next bodies that must be sealed again.
 func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after int64) (with string, rows []sealedRow, err error) {
 	var first sqldb.Batch
-	var current, compacted int64
-	lock(&first, r.store.db.Engine(), &current, &compacted)
-	querySealingKey(&first, &with)
+	r.lock(&first)
+	QueryKey(&first, &with)
 	if err := tx.Send(ctx, &first); err != nil {
 		return "", nil, err
 	}
-	if !r.keys.Has(with) { // another replica has changed it since
-		return "", nil, &seal.MissingKeyError{Name: with, Source: r.keys.Source()}
+	if !r.Keys.Has(with) { // another replica has changed it since
+		return "", nil, &MissingKeyError{Name: with, Source: r.Keys.Source()}
 	}
-	statement, prefix := readUnsealed, seal.Prefix(with)
-	if !r.keys.Seals(kind) {
-		statement, prefix = readSealed, seal.Mark()
+	statement, prefix := readUnsealed, Prefix(with)
+	if !r.Keys.Seals(kind) {
+		statement, prefix = readSealed, Mark()
 	}
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
-		found := sealedRow{key: object.Key{Kind: kind}}
-		if err := row.Scan(&found.revision, &found.uid, &found.key.Namespace, &found.key.Name, &found.body); err != nil {
+		found := sealedRow{Object: Object{Key: object.Key{Kind: kind}}}
+		if err := row.Scan(&found.revision, &found.UID, &found.Namespace, &found.Name, &found.body); err != nil {
 			return err
 		}
 		rows = append(rows, found)
@@ -169,9 +165,9 @@ func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after i
 
 // again returns the body as it must be stored.
 func (r *resealing) again(row sealedRow, with string) ([]byte, error) {
-	body, err := r.store.open(row.key, row.uid, row.body)
-	if err != nil || !r.keys.Seals(row.key.Kind) {
+	body, err := r.Keys.Open(row.Object, row.body)
+	if err != nil || !r.Keys.Seals(row.Kind) {
 		return body, err
 	}
-	return r.keys.Seal(with, sealObject(row.key, row.uid), body)
+	return r.Keys.Seal(with, row.Object, body)
 }

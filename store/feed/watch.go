@@ -1,4 +1,4 @@
-package store
+package feed
 
 import (
 	"context"
@@ -19,25 +19,25 @@ const (
 	progressMost  = 8 * time.Second
 )
 
-// WatchRequest says which changes a watcher wants: those after revision From.
+// Request says which changes a watcher wants: those after revision From.
 // Empty Namespace or Name: all.
-type WatchRequest struct {
+type Request struct {
 	Kind, Namespace, Name string
 	From                  int64
 	// Slow says that the work for an event takes long. Other watchers do not wait for it.
 	Slow bool
 }
 
-func (r *WatchRequest) matches(k *object.Key) bool {
+func (r *Request) matches(k *object.Key) bool {
 	return (r.Namespace == "" || r.Namespace == k.Namespace) && (r.Name == "" || r.Name == k.Name)
 }
 
 // Watcher delivers changes in revision order, each exactly once. It is for one
 // goroutine.
 type Watcher struct {
-	store    *Store
+	feed     *Feed
 	topic    *topic
-	request  WatchRequest
+	request  Request
 	pos      int64 // every matching change up to here was delivered
 	reported int64 // the upTo that Next returned last
 	returned time.Time
@@ -56,22 +56,22 @@ type Watcher struct {
 
 // Watch begins a watch. Error: Expired when From has been compacted. If From is in
 // the future, the watch waits for it.
-func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
+func (f *Feed) Watch(ctx context.Context, r Request) (*Watcher, error) {
 	if r.Kind == "" || r.From < 0 {
 		return nil, object.BadRequestf("watch of kind %q from version %d makes no sense", r.Kind, r.From)
 	}
-	w := &Watcher{store: s, topic: s.feed.topic(r.Kind), request: r, pos: r.From, reported: r.From, returned: time.Now(), ready: make(chan struct{}, 1)}
-	if r.From >= s.Revision() {
+	w := &Watcher{feed: f, topic: f.topic(r.Kind), request: r, pos: r.From, reported: r.From, returned: time.Now(), ready: make(chan struct{}, 1)}
+	if r.From >= f.Revision() {
 		return w, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	_, compacted, err := s.revisions(ctx)
+	compacted, err := f.opts.Compacted(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if r.From < compacted {
-		return nil, expired(r.From, compacted)
+		return nil, Expired(r.From, compacted)
 	}
 	return w, nil
 }
@@ -83,7 +83,7 @@ func (s *Store) Watch(ctx context.Context, r WatchRequest) (*Watcher, error) {
 func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err error) {
 	w.finish()
 	if w.closed {
-		return nil, w.pos, errClosed
+		return nil, w.pos, ErrClosed
 	}
 	for {
 		if w.current {
@@ -91,19 +91,19 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 				return nil, w.pos, err
 			}
 		}
-		c := w.store.feed.collect(w.topic, &w.request, w.pos, watchEvents)
-		if c.behind {
+		c := w.feed.collect(w.topic, &w.request, w.pos, watchEvents)
+		if c.Behind {
 			w.finish()
-			c.events, c.upTo, err = w.readLog(ctx, c.upTo)
+			c.Events, c.UpTo, err = w.readLog(ctx, c.UpTo)
 			if err != nil {
 				return nil, w.pos, err
 			}
 		}
-		events, upTo, err := readable(c.events, c.upTo)
+		events, upTo, err := readable(c.Events, c.UpTo)
 		if err != nil {
 			return nil, w.pos, err
 		}
-		w.pos, w.current = upTo, !c.behind && upTo == c.upTo && len(events) < watchEvents
+		w.pos, w.current = upTo, !c.Behind && upTo == c.UpTo && len(events) < watchEvents
 		if len(events) > 0 || w.pos > w.reported && time.Since(w.returned) >= progressEvery {
 			w.reported, w.returned = w.pos, time.Now()
 			return events, w.pos, nil
@@ -116,11 +116,11 @@ func (w *Watcher) Next(ctx context.Context) (events []*Event, upTo int64, err er
 // unsealed, or the error if that is the first event.
 func readable(events []*Event, upTo int64) ([]*Event, int64, error) {
 	for i, e := range events {
-		if e.unreadable == nil {
+		if e.Unreadable == nil {
 			continue
 		}
 		if i == 0 {
-			return nil, 0, fmt.Errorf("watch %s: %w", e.Object.Key, e.unreadable)
+			return nil, 0, fmt.Errorf("watch %s: %w", e.Object.Key, e.Unreadable)
 		}
 		return events[:i], events[i-1].Object.Revision, nil
 	}
@@ -142,7 +142,7 @@ func (w *Watcher) wait(ctx context.Context) error {
 			w.woken = time.Now()
 			return nil
 		case <-timer.C:
-			if w.store.Revision() > w.reported {
+			if w.feed.Revision() > w.reported {
 				w.leave()
 				return nil
 			}
@@ -152,10 +152,10 @@ func (w *Watcher) wait(ctx context.Context) error {
 			w.leave()
 			w.finish()
 			return ctx.Err()
-		case <-w.store.closed:
+		case <-w.feed.opts.Closed:
 			w.leave()
 			w.finish()
-			return errClosed
+			return ErrClosed
 		}
 	}
 }
@@ -166,16 +166,16 @@ func (w *Watcher) wait(ctx context.Context) error {
 func (w *Watcher) readLog(ctx context.Context, to int64) ([]*Event, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	events, upTo, err := w.store.readChanges(ctx, &w.request, w.pos, to)
+	events, upTo, err := w.feed.opts.ReadLog(ctx, &w.request, w.pos, to)
 	if err != nil {
 		return nil, 0, err
 	}
-	_, compacted, err := w.store.revisions(ctx)
+	compacted, err := w.feed.opts.Compacted(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	if w.pos < compacted {
-		return nil, 0, expired(w.pos, compacted)
+		return nil, 0, Expired(w.pos, compacted)
 	}
 	return events, upTo, nil
 }

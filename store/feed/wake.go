@@ -1,4 +1,4 @@
-package store
+package feed
 
 import (
 	"context"
@@ -13,9 +13,9 @@ const wakeRetry = time.Second
 // WakeOn calls wake when an object of a kind changes, on any replica, until ctx ends. It is for work
 // that is in a queue and polled anyway. Changes that it cannot read, while the database does not
 // answer, count as one.
-func (s *Store) WakeOn(ctx context.Context, kind string, wake func()) {
+func (f *Feed) WakeOn(ctx context.Context, kind string, wake func()) {
 	for ctx.Err() == nil {
-		err := s.wakeUntilFailure(ctx, kind, wake)
+		err := f.wakeUntilFailure(ctx, kind, wake)
 		if ctx.Err() != nil {
 			return
 		}
@@ -23,7 +23,7 @@ func (s *Store) WakeOn(ctx context.Context, kind string, wake func()) {
 		if object.Is(err, object.Expired) {
 			continue
 		}
-		s.opts.Logger.Warn("changes cannot be followed; the next try is in a second", "kind", kind, "error", err)
+		f.opts.Logger.Warn("changes cannot be followed; the next try is in a second", "kind", kind, "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wakeRetry):
@@ -31,8 +31,8 @@ func (s *Store) WakeOn(ctx context.Context, kind string, wake func()) {
 	}
 }
 
-func (s *Store) wakeUntilFailure(ctx context.Context, kind string, wake func()) error {
-	w, err := s.Watch(ctx, WatchRequest{Kind: kind, From: s.Revision()})
+func (f *Feed) wakeUntilFailure(ctx context.Context, kind string, wake func()) error {
+	w, err := f.Watch(ctx, Request{Kind: kind, From: f.Revision()})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package store
+package feed
 
 import (
 	"runtime"
@@ -154,7 +154,7 @@ func (l *lane) check() {
 
 // where is the watcher's lane, and its place there.
 func (w *Watcher) where() (*lane, *waiters) {
-	return w.store.feed.lanes[w.lane], &w.topic.lanes[w.lane]
+	return w.feed.lanes[w.lane], &w.topic.lanes[w.lane]
 }
 
 // join makes the watcher wait for changes after its position. It reports false if there are some
