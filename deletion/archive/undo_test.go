@@ -41,19 +41,22 @@ func TestUndoRestoresTheWorld(t *testing.T) {
 		for i := range *undoWorlds {
 			seed := first + uint64(i)
 			u := &undoWorld{world: w, rand: rand.New(rand.NewPCG(seed, 1)), namespace: fmt.Sprintf("w%d", i)}
-			func() {
-				defer func() {
-					if t.Failed() {
-						t.Logf("%s\nrun it again with -undo-seed %d -undo-worlds 1", strings.Join(u.history, "\n"), seed)
-					}
-				}()
-				u.run()
-			}()
-			if t.Failed() {
+			if !u.try(seed, u.run) {
 				return
 			}
 		}
 	})
+}
+
+// try runs a world, and reports whether it ended well.
+func (u *undoWorld) try(seed uint64, run func()) bool {
+	defer func() {
+		if u.Failed() {
+			u.Logf("%s\nrun it again with -undo-seed %d -undo-worlds 1", strings.Join(u.history, "\n"), seed)
+		}
+	}()
+	run()
+	return !u.Failed()
 }
 
 // undoWorld is one random world, in a namespace of its own.
@@ -330,9 +333,7 @@ func (u *undoWorld) letGo(key object.Key) {
 		if err != nil {
 			u.Fatal(err)
 		}
-		if _, err := u.store.Update(u.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
-			u.Fatal(err)
-		}
+		u.write(store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body})
 		return
 	}
 	if i := slices.Index(m.Finalizers, "example.com/hold"); i >= 0 {
@@ -344,9 +345,7 @@ func (u *undoWorld) letGo(key object.Key) {
 		}
 		r := store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}
 		r.Remove = len(m.Finalizers) == 0 && (m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0)
-		if _, err := u.store.Update(u.Context(), r); err != nil {
-			u.Fatal(err)
-		}
+		u.write(r)
 		return
 	}
 	zero := int64(0)
@@ -355,6 +354,14 @@ func (u *undoWorld) letGo(key object.Key) {
 		if _, err := u.store.Delete(u.Context(), store.DeleteRequest{Key: key, Options: options, Rules: u.Rules(key.Kind), Actor: "kubelet"}); err != nil {
 			u.Fatal(err)
 		}
+	}
+}
+
+// write updates an object. If another client was faster, the next turn tries again, as a controller does.
+func (u *undoWorld) write(r store.UpdateRequest) {
+	u.Helper()
+	if _, err := u.store.Update(u.Context(), r); err != nil && !object.Is(err, object.Conflict) && !object.Is(err, object.NotFound) {
+		u.Fatal(err)
 	}
 }
 
