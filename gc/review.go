@@ -444,6 +444,7 @@ func (s *session) remove(o *item, m *metav1.ObjectMeta) {
 	s.budget--
 	s.tx.Remove(o)
 	s.owners[o.UID] = Owner{Namespace: o.Namespace}.Gone()
+	delete(s.grace, o.UID) // as in a later session
 	if o.Parent {
 		s.enqueueNext(o.UID)
 	}

@@ -40,13 +40,13 @@ func (w *walk) decide(open []question) error {
 	return nil
 }
 
-// lookUp reads the owners, except those that are known to be gone.
+// lookUp reads the owners, except those that are known to be gone at once.
 func (w *walk) lookUp(open []question) (map[types.UID]gc.Owner, error) {
 	var uids []types.UID
 	seen := map[types.UID]bool{}
 	for i := range open {
 		for _, r := range open[i].meta.OwnerReferences {
-			if n := w.find(r.UID); !seen[r.UID] && (n == nil || n.state != gone) {
+			if n := w.find(r.UID); !seen[r.UID] && (n == nil || n.state != gone || n.passes) {
 				seen[r.UID] = true
 				uids = append(uids, r.UID)
 			}
@@ -60,7 +60,7 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 	d := gc.Decide(&q.meta, standing, q.Parent)
 	n := node{state: kept, grace: noGrace}
 	tally := w.tally(q, owners)
-	if d.Action == gc.Delete {
+	if d.Action == gc.Delete && tally.orphaning == 0 { // orphaning drops dangling references too
 		options := metav1.DeleteOptions{PropagationPolicy: &d.Policy}
 		if tally.grace != noGrace {
 			seconds := int64(tally.grace)
@@ -79,7 +79,7 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 		// Either its last reference is dropped first, or its last owner leaves first.
 		n.uncertain = tally.leaving > tally.orphaning
 	}
-	n.several = tally.leaving > 1
+	n.several, n.misnames = tally.leaving > 1, tally.misnamed
 	n.byOther = n.leaving() && w.byOther(q)
 	n.uncertain = n.uncertain || tally.uncertain
 	if !w.leaf(q, n) {
@@ -120,11 +120,18 @@ type tally struct {
 	leaving, waiting, orphaning int
 	grace                       int32 // the longest that they pass on, in seconds
 	uncertain                   bool
+	misnamed                    bool // an unserved kind keeps the object until its owner is gone, which then passes no grace period on
 }
 
 func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 	t := tally{grace: noGrace}
-	seen := map[types.UID]bool{}
+	misnamed, seen := map[types.UID]bool{}, map[types.UID]bool{}
+	for _, r := range q.meta.OwnerReferences {
+		if n, o := w.find(r.UID), owners[r.UID]; n != nil && n.leaving() && o.Exists {
+			named := gc.Identify(w.kinds, gc.ReferenceOf(&r), o)
+			misnamed[r.UID] = misnamed[r.UID] || !named.Same && !named.Served
+		}
+	}
 	for _, r := range q.meta.OwnerReferences {
 		n := w.find(r.UID)
 		if n == nil || !n.leaving() || seen[r.UID] || owners[r.UID].Foreground {
@@ -132,9 +139,16 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 		}
 		seen[r.UID] = true
 		// If their grace periods differ, the owner that is reviewed first decides.
-		t.uncertain = t.uncertain || len(seen) > 1 && t.grace != n.grace
-		t.grace = max(t.grace, n.grace)
+		grace := n.grace
+		if misnamed[r.UID] {
+			grace, t.misnamed = noGrace, true
+		}
+		t.uncertain = t.uncertain || len(seen) > 1 && t.grace != grace
+		t.grace = max(t.grace, grace)
 		t.leaving++
+		if n.orphans && w.later {
+			t.orphaning++
+		}
 		switch n.state {
 		case foreground:
 			t.waiting++
@@ -177,7 +191,7 @@ func (w *walk) collect(h *head, m metav1.ObjectMeta, options metav1.DeleteOption
 	}
 	emptied, err := w.isEmptied(h.Namespace)
 	if err == nil && w.collected(w.r.ctx, h.Object, options, emptied) != nil {
-		n = node{state: held, holds: true, denied: true, grace: noGrace}
+		n = node{state: held, holds: true, denied: true, orphans: n.state == orphaning, grace: noGrace}
 	}
 	return n, err
 }

@@ -97,6 +97,28 @@ func TestPreview(t *testing.T) {
 			policy: metav1.DeletePropagationForeground,
 			want:   "ConfigMap a Delete: the object itself, after its dependents\nConfigMap b Block: held by finalizer example.com/hold\n",
 		},
+		"one that an unserved kind keeps has its own grace period": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a", Passes: "0"})
+				owners := w.OwnedBy(a, a)
+				owners[1].APIVersion, owners[1].Kind = "example.org/v1", "Gadget"
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "b", Owners: owners, Rest: `,"spec":{"nodeName":"node","terminationGracePeriodSeconds":30}`})
+				return a
+			},
+			policy: metav1.DeletePropagationBackground,
+			want:   "ConfigMap a Delete: the object itself\nPod b Block: has 30s of grace\n",
+		},
+		"orphaning drops references that dangle": {
+			prepare: func(w *world) object.Object {
+				a := object.Key{Kind: "configmaps", Namespace: "n", Name: "a"}
+				misnamed := w.Reference(a, "uid-a", true)
+				misnamed.Name = "not-a"
+				w.Create(thing{Namespace: "n", Name: "b", Owners: []metav1.OwnerReference{misnamed}})
+				return w.Create(thing{Namespace: "n", Name: "a", UID: "uid-a"})
+			},
+			policy: metav1.DeletePropagationOrphan,
+			want:   "ConfigMap b Orphan: orphaned by ConfigMap not-a\nConfigMap a Delete: the object itself\n",
+		},
 		"a circle ends": {
 			prepare: func(w *world) object.Object {
 				b := w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "b"}, "uid-b", true)

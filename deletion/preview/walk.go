@@ -52,6 +52,8 @@ type node struct {
 	grace     int32 // the grace period that it passes on, in seconds; noGrace: none
 	finished  bool  // foreground, and nothing holds it: gone by now
 	misnamed  bool  // a dependent names it by an unserved kind, which keeps the dependent
+	misnames  bool  // names a leaving owner by an unserved kind
+	orphans   bool  // denied, and will orphan its dependents
 	was       bool  // was DELETING before this deletion
 	byOther   bool  // leaves by an earlier deletion
 	why       why   // the container that it leaves with, if any
@@ -405,7 +407,7 @@ func (w *walk) connect(rows []*store.Dependent) {
 		d := rows[i]
 		from, known := w.index[d.UID]
 		to := w.index[d.Owner]
-		if known && w.nodes[from].denied && w.nodes[to].passes {
+		if known && w.nodes[from].denied && !w.nodes[from].misnames && w.nodes[to].passes {
 			w.nodes[to].asks = true
 			if w.nodes[to].state == gone {
 				w.nodes[to].state = held
@@ -438,7 +440,7 @@ func (w *walk) standing(namespace string, r *metav1.OwnerReference, known map[ty
 	n := w.find(r.UID)
 	switch {
 	case n == nil:
-	case n.state == gone, n.finished, n.state != orphaning && n.leaving() && w.later:
+	case n.state == gone, n.finished, n.state != orphaning && !n.orphans && n.leaving() && w.later:
 		o = gc.Owner{Removed: true, WasInside: n.inside}
 	case n.passes:
 		o.Leaving = true
