@@ -95,8 +95,11 @@ func (w *walk) asksLate(q *question) bool {
 	return slices.ContainsFunc(q.meta.OwnerReferences, func(r metav1.OwnerReference) bool {
 		n := w.find(r.UID)
 		return n != nil && n.state == foreground && (n.holds || q.Parent) && (r.BlockOwnerDeletion == nil || !*r.BlockOwnerDeletion)
-	}) && w.judges != nil && len(w.judges(q.Kind)) > 0
+	}) && w.asks(q.Kind)
 }
+
+// asks reports whether the collector asks webhooks or policies about deletes of a kind.
+func (w *walk) asks(kind string) bool { return w.judges != nil && len(w.judges(kind)) > 0 }
 
 // byOther reports whether an object leaves by an earlier deletion: its last owner
 // to leave was DELETING before, and solid until then.

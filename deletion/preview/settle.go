@@ -94,7 +94,7 @@ func (w *walk) action(n *node) v1.Action {
 }
 
 // uncertain reports whether another order of the collector's reviews could have
-// another result.
+// another result. While the collector asks webhooks and policies, a circle may break.
 func (w *walk) uncertain(n *node) bool {
-	return n.uncertain || n.remains && !n.certain
+	return n.uncertain || n.remains && !n.certain || w.circle && n.leaving() && w.asks(w.names[n.kind])
 }
